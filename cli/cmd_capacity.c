@@ -173,6 +173,7 @@ static mf_status make_request(const mf_args *a, const mf_cli *cli, watched *w,
     out->skew = text_of(&v[MF_OPT_SKEW]);
     out->runs_on = text_of(&v[MF_OPT_RUNS_ON]);
     out->gap = fmax(given_or(a, MF_OPT_GAP, 0.05), 1e-9);
+    out->effort_us = v[MF_OPT_EFFORT].given ? v[MF_OPT_EFFORT].i * 1000000 : 0;
     out->search_offload = v[MF_OPT_SEARCH_OFFLOAD].given;
     out->threads = mf_args_threads(a);
     out->cancel = cli->cancel;
@@ -226,9 +227,9 @@ static const mf_option_id options[] = {
     MF_OPT_SOFTWARE,       MF_OPT_STORE,       MF_OPTS_SEARCHED,
     MF_OPT_ROUTING,        MF_OPT_PRECISIONS,  MF_OPT_RUNS_ON,
     MF_OPT_SEARCH_OFFLOAD, MF_OPT_EVEN_STAGES, MF_OPT_GAP,
-    MF_OPT_THREADS,        MF_OPT_REPORT,      MF_OPT_VERBOSE,
-    MF_OPT_JSON,           MF_OPT_PROGRESS,    MF_OPT_HELP,
-    MF_OPT_COUNT,
+    MF_OPT_EFFORT,         MF_OPT_THREADS,     MF_OPT_REPORT,
+    MF_OPT_VERBOSE,        MF_OPT_JSON,        MF_OPT_PROGRESS,
+    MF_OPT_HELP,           MF_OPT_COUNT,
 };
 
 const mf_command mf_cmd_capacity = {

@@ -2,6 +2,7 @@
 #include "cli/args_request.h"
 #include "cli/commands.h"
 #include "cli/progress.h"
+#include "job/fit_fastest.h"
 #include "job/problem.h"
 #include "report/doubts.h"
 #include "report/report.h"
@@ -44,7 +45,31 @@ static void print_table(FILE *out, const char *title, const mf_fit_result *r, in
     }
 }
 
-static void print_text(FILE *out, const mf_job *j, const mf_fit_result *r, int64_t top) {
+/* What the layouts above do not say: how fast each is with the choices that suit it. */
+static void print_fastest(FILE *out, const mf_search_result *r) {
+    if (r->count == 0) {
+        return;
+    }
+    fprintf(
+        out,
+        "\nthe fastest that a short search finds among them (plan goes on)\n"
+        "   TP  CP  PP VPP  EP ETP   DP mbs   step time   peak GB   headroom  ZeRO  schedule\n");
+    for (int i = 0; i < r->count; i++) {
+        const mf_layout *l = &r->plan[i].layout;
+        const mf_plan_prediction *x = &r->plan[i].prediction;
+        fprintf(
+            out,
+            "  %3lld %3lld %3lld %3lld %3lld %3lld %4lld %3lld  %10s  %8.2f  %+9.2f  %d/%d   %s\n",
+            (long long)l->tp, (long long)l->cp, (long long)l->pp, (long long)l->vpp,
+            (long long)l->ep, (long long)l->etp, (long long)l->dp, (long long)l->mbs,
+            mf_show_time(x->step_time_s).s, x->peak_memory_B / 1e9,
+            (x->usable_B - x->peak_memory_B) / 1e9, l->zero, l->expert_zero,
+            mf_schedule_text(l->schedule));
+    }
+}
+
+static void print_text(FILE *out, const mf_job *j, const mf_fit_result *r,
+                       const mf_search_result *fastest, int64_t top) {
     const mf_layout *l = &j->plan.layout;
     fprintf(
         out,
@@ -57,6 +82,7 @@ static void print_text(FILE *out, const mf_job *j, const mf_fit_result *r, int64
           out);
     print_table(out, "fits", r, 0, r->feasible, top);
     print_table(out, "does not fit, least missing first", r, r->feasible, r->count, top);
+    print_fastest(out, fastest);
 }
 
 static void json_entry(mf_json_writer *w, const mf_fit_entry *f) {
@@ -106,18 +132,28 @@ static mf_status print_json(FILE *out, const mf_job *j, const mf_fit_result *r, 
     return mf_output_json(&w, out, e);
 }
 
-/* From the combination that misses least: what would make it fit. */
-static mf_status say_to_fit(const mf_cli *cli, const mf_problem *p, const mf_fit_result *r,
-                            mf_err *e) {
+/* What makes the job fit; where no remedy of the whole job does, single steps and pairs from the
+ * combination that misses least. */
+static mf_status say_to_fit(const mf_args *a, const mf_cli *cli, const mf_problem *p,
+                            const mf_fit_result *r, mf_err *e) {
     mf_steps steps = {0};
     mf_assignment even;
     const mf_layout *l = &r->entry[0].layout;
-    mf_status s = mf_assignment_even(p->model, l, &even, e);
-    if (s == MF_OK) {
-        s = mf_steps_to_fit(p, l, &even, NULL, cli->cancel, MF_TO_FIT_SHOWN, &steps, e);
+    mf_status s = mf_fit_remedies(p, mf_args_threads(a), cli->cancel, &steps, e);
+    const bool searched = steps.count > 0;
+    if (s == MF_OK && !searched) {
+        mf_steps_clear(&steps);
+        s = mf_assignment_even(p->model, l, &even, e);
+        s = s == MF_OK ? mf_steps_to_fit(p, l, &even, NULL, cli->cancel, MF_TO_FIT_SHOWN, &steps, e)
+                       : s;
     }
     if (s == MF_OK) {
         mf_to_fit_print(cli->out, &steps, 0);
+    }
+    if (s == MF_OK && searched) {
+        fputs(
+            "  as a short search finds them: plan with these options, degrees left free, goes on\n",
+            cli->out);
     }
     mf_steps_clear(&steps);
     return s;
@@ -127,6 +163,7 @@ static mf_status run(const mf_args *a, const mf_cli *cli, mf_err *e) {
     mf_job j = {0};
     mf_problem problem;
     mf_fit_result r = {0};
+    mf_search_result fastest = {0};
     mf_doubts doubts = {0};
     mf_status found = MF_OK;
     bool json = a->value[MF_OPT_JSON].given;
@@ -153,16 +190,23 @@ static mf_status run(const mf_args *a, const mf_cli *cli, mf_err *e) {
     if (s != MF_OK && found != MF_INFEASIBLE && !interrupted) {
         goto out;
     }
+    if (s == MF_OK && !json) {
+        s = mf_fit_fastest(&problem, mf_args_threads(a), cli->cancel, &fastest, e);
+        interrupted = s == MF_INTERRUPTED;
+        if (s != MF_OK && !interrupted) {
+            goto out;
+        }
+    }
     mf_doubt_job(&doubts, &j.model, &j.cluster, &j.plan.layout);
     mf_doubts_print(a->notes, &doubts);
     if (json) {
         s = print_json(cli->out, &j, &r, top, interrupted, &doubts, NULL);
         s = s == MF_OK ? found : s;
     } else {
-        print_text(cli->out, &j, &r, top);
+        print_text(cli->out, &j, &r, &fastest, top);
     }
     if (found == MF_INFEASIBLE && !json && r.count > 0) {
-        mf_status told = say_to_fit(cli, &problem, &r, e);
+        mf_status told = say_to_fit(a, cli, &problem, &r, e);
         if (told != MF_OK) {
             s = told;
             goto out;
@@ -174,6 +218,7 @@ static mf_status run(const mf_args *a, const mf_cli *cli, mf_err *e) {
         mf_err_set(e, s, "interrupted: what was found so far was printed");
     }
 out:
+    mf_search_result_clear(&fastest);
     mf_fit_result_clear(&r);
     mf_job_clear(&j);
     return s;
@@ -193,8 +238,11 @@ const mf_command mf_cmd_fit = {
     .about =
         "Goes through all combinations of degrees with the choices that need the least memory "
         "and says which fit, with their peak and headroom, and by how much the rest misses. A "
-        "layout option that is given pins its dimension. When nothing fits it says what is "
-        "missing and the smallest number of GPUs that would do (beyond one node in whole nodes; "
+        "layout option that is given pins its dimension. The fastest plans that a short search "
+        "finds stand behind, with their times (not in JSON: plan gives them). When nothing fits it "
+        "says what is missing, with "
+        "which options it would and how long a step then takes, and the smallest number of GPUs "
+        "that would do (beyond one node in whole nodes; "
         "in steps of several where it is more than 32 nodes away), and ends with exit code 3. "
         "Interrupt it (Ctrl-C) to get what was found so far.",
     .example = "moefold fit --model mixtral-8x22b --cluster h100 --gpus 64 --global-batch 256 "

@@ -128,6 +128,7 @@ static mf_status plan_cell(mf_capacity *z, mf_job *j, mf_capacity_cell *c, mf_er
     o.user = z->r->watch.user;
     o.top = 1;
     o.gap = z->r->gap;
+    o.budget = z->r->effort_us;
     o.threads = z->r->threads;
     mf_status s = mf_problem_from_job(j, &problem, &why);
     if (s == MF_OK && z->book == NULL) {

@@ -40,19 +40,21 @@ static mf_status add_size(int64_t gpus, int64_t *size, int *count, mf_err *e) {
     return MF_OK;
 }
 
-/* One word of the list: a size, or "64..512". */
+/* One word of the list: a size, or "64..512", which "64-512" means as well. */
 static mf_status add_word(const char *word, int64_t *size, int *count, mf_err *e) {
     char first[32];
-    const char *dots = strstr(word, "..");
+    const char *dots = strstr(word, ".."), *dash = strchr(word, '-');
+    const char *rest = dots != NULL ? dots + 2 : dash != NULL && dash > word ? dash + 1 : NULL;
     int64_t low = 0, high = 0;
     mf_status s;
-    if (dots == NULL) {
+    if (rest == NULL) {
         s = mf_parse_size(word, 1, most_gpus, &low, e);
         return s == MF_OK ? add_size(low, size, count, e) : s;
     }
-    snprintf(first, sizeof first, "%.*s", (int)(dots - word < 31 ? dots - word : 31), word);
+    const long until = (dots != NULL ? dots : dash) - word;
+    snprintf(first, sizeof first, "%.*s", (int)(until < 31 ? until : 31), word);
     s = mf_parse_size(first, 1, most_gpus, &low, e);
-    s = s == MF_OK ? mf_parse_size(dots + 2, 1, most_gpus, &high, e) : s;
+    s = s == MF_OK ? mf_parse_size(rest, 1, most_gpus, &high, e) : s;
     if (s == MF_OK && high < low) {
         s = mf_err_set(e, MF_USAGE, "\"%s\" descends", word);
     }

@@ -10,7 +10,7 @@
 #include "planner/planner.h"
 
 typedef struct mf_one_step {
-    char what[64]; /* "--tp 4", "--recompute norm,act"; of a pair both */
+    char what[128]; /* "--tp 4", "--recompute norm,act"; of a pair both */
     int dimension; /* which of the tables in steps.c; steps of one exclude each other */
     int value;     /* place in it */
     mf_layout layout;

@@ -224,7 +224,7 @@ static void print_verdict(FILE *out, const mf_capacity_table *t, int model, mf_v
                                                 : " in ",
              timed ? t->deadline : "", paid ? " for " : "", paid ? t->budget : "",
              paid ? " USD" : "");
-    fprintf(out, "  %-28s ", label);
+    fprintf(out, strlen(label) > VERDICT_COLUMN - 3 ? "  %s\n%31s" : "  %-28s %s", label, "");
     if (best < 0) {
         fputs("none of these\n", out);
         return;

@@ -31,6 +31,24 @@ static void every_cell_is_the_plan_of_its_size(void **state) {
     cli_free(&r);
 }
 
+/* A cell's search ends with the effort that it is given, as that of `plan` does. */
+static void effort_limits_every_cell(void **state) {
+    (void)state;
+    const char *const same = "--global-batch 12 --seq 4096 --gap 1% --effort 1 --json";
+    char line[256];
+    snprintf(line, sizeof line, "capacity --models olmoe-1b-7b --clusters h200 --sizes 12 %s",
+             same);
+    cli_result r = cli_json(line);
+    snprintf(line, sizeof line, "plan --model olmoe-1b-7b --cluster h200 --gpus 12 --top 1 %s",
+             same);
+    cli_result p = cli_json(line);
+    const double gap = cli_number(mf_json_at(cli_member(mf_json_root(r.json), "cells"), 0), "gap");
+    assert_at_least(gap, 0.01);
+    assert_close(gap, cli_number(cli_member(mf_json_root(p.json), "search"), "gap"), 1e-12);
+    cli_free(&p);
+    cli_free(&r);
+}
+
 /* From the step time and the cluster's own figures, written out here. */
 static void time_money_and_energy_follow_from_the_tokens(void **state) {
     (void)state;
@@ -215,7 +233,7 @@ static void rows_say_what_skew_and_a_lost_node_leave(void **state) {
 
 static void sizes_double_and_batches_are_read_in_tokens(void **state) {
     (void)state;
-    cli_result r = cli_json("capacity --models olmoe-1b-7b --clusters h100 --sizes 8..24,1k "
+    cli_result r = cli_json("capacity --models olmoe-1b-7b --clusters h100 --sizes 8..16,8-24,1k "
                             "--global-batch 4M --seq 4k --cp 1 --pp 1 --json");
     static const double sizes[] = {8, 16, 24, 1024};
     const mf_json_value *cells = cli_member(mf_json_root(r.json), "cells");
@@ -355,6 +373,7 @@ static void a_cluster_better_in_every_figure_never_takes_longer(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_cell_is_the_plan_of_its_size),
+        cmocka_unit_test(effort_limits_every_cell),
         cmocka_unit_test(time_money_and_energy_follow_from_the_tokens),
         cmocka_unit_test(prices_of_the_command_line_make_the_cost),
         cmocka_unit_test(plans_hold_to_what_the_program_can_express),
