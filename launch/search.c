@@ -59,7 +59,8 @@ static int list_families(const mf_problem *p, family out[2 * CHOICES]) {
             }
         }
     }
-    const bool merges = m->experts > 0 && m->mtp_layers <= 1 && has_schedule(p, MERGED);
+    const bool merges =
+        m->experts > 0 && m->mtp_layers <= 1 && !mf_target_is_hybrid(m) && has_schedule(p, MERGED);
     for (int k = 0; k < kinds && merges; k++) {
         if (!(seen[k] & (R(LAYER) | R(MOE)))) {
             out[count++] = (family){seen[k], true};
@@ -95,6 +96,16 @@ static int choose_starts(const mf_search_options *o, const family *f, mf_known_p
         }
     }
     return count;
+}
+
+/* What the i-th search may use: of an effort that is given, its share. */
+static int64_t budget_of(const mf_search_options *o, int i, int count) {
+    const double mine = i == 0 ? FIRST_BUDGET : NEXT_BUDGET;
+    const double all = FIRST_BUDGET + (double)(count - 1) * NEXT_BUDGET;
+    if (o->budget < 0) {
+        return o->budget;
+    }
+    return (int64_t)(o->budget == 0 ? mine : fmax(1, (double)o->budget * mine / all));
 }
 
 static mf_status note_change(void *user, const mf_plan *p, const mf_concession *c, mf_err *e) {
@@ -213,7 +224,7 @@ mf_status mf_target_search(mf_target t, const mf_problem *p, const mf_search_opt
         some.start = start;
         some.starts = choose_starts(o, &families[i], start);
         some.known_s = result->count > 0 ? result->plan[0].prediction.step_time_s : o->known_s;
-        some.budget = o->budget != 0 ? o->budget : i == 0 ? FIRST_BUDGET : NEXT_BUDGET;
+        some.budget = budget_of(o, i, count);
         status = mf_planner_search(&q, &some, &one, e);
         if (status == MF_OK || status == MF_INTERRUPTED || status == MF_INFEASIBLE) {
             mf_status stored = gather(t, &q, &one, result, e);

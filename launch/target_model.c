@@ -171,6 +171,8 @@ const char *mf_target_recipe(const char *model) {
         {"olmoe-1b-7b", "olmoe_7b_pretrain_config"},
         {"glm-4.5", "glm45_355b_pretrain_config"},
         {"glm-5.2", "glm52_pretrain_416gpu_h100_bf16_config"},
+        {"minimax-m3",
+         "minimax_m3_pretrain_config"}, /* attends to all keys, as this program does */
         {"qwen3-next-80b-a3b", "qwen3_next_80b_a3b_pretrain_config"},
         {"nemotron-3-nano", "nemotron_3_nano_pretrain_config"},
         {"nemotron-3-super", "nemotron_3_super_pretrain_config"},

@@ -15,6 +15,10 @@ static void read(mf_config *c, mf_model *m) {
     m->shared_ffn = mf_config_opt_int(c, MF_KEYS("moe_shared_expert_intermediate_size"), 0,
                                       MF_CONFIG_FFN_MAX, m->shared_ffn);
     mf_model_read_mtp(c, m);
+    mf_config_word(c, "rotary_type", MF_KEYS("half"));
+    if (!mf_config_opt_bool(c, MF_KEYS("use_rmsnorm"), true)) {
+        mf_config_fail(c, "use_rmsnorm", "\"use_rmsnorm\": other norms are not supported");
+    }
 }
 
 const mf_model_family mf_family_bailing_moe = {

@@ -92,8 +92,10 @@ static void take_python_numbers(char *text, size_t length) {
             quoted = !quoted;
         } else if (!quoted && length - i >= 8 && memcmp(text + i, "Infinity", 8) == 0) {
             memcpy(text + i, "1e300   ", 8);
+            i += 7;
         } else if (!quoted && length - i >= 3 && memcmp(text + i, "NaN", 3) == 0) {
             memcpy(text + i, "\"\" ", 3);
+            i += 2;
         }
     }
 }

@@ -56,6 +56,7 @@ static const char *const idle[] = {
     "hidden_dropout",
     "hidden_dropout_prob",
     "id2label",
+    "init_method",
     "initial_context_length",
     "initializer_factor",
     "initializer_range",
@@ -73,6 +74,7 @@ static const char *const idle[] = {
     "max_window_layers",
     "min_length",
     "model_type",
+    "moe_capacity", /* of ERNIE's own trainer */
     "moe_dropout",
     "moe_router_dtype",
     "moe_shared_expert_overlap",

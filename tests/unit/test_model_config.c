@@ -377,6 +377,28 @@ static void dtypes_and_other_keys_say_nothing(void **state) {
     assert_memory_equal(&m, &plain, sizeof m);
 }
 
+#define LING                                                                                       \
+    "\"model_type\": \"bailing_moe\", \"hidden_size\": 64, \"num_hidden_layers\": 2, "             \
+    "\"num_attention_heads\": 4, \"num_key_value_heads\": 2, \"head_dim\": 16, "                   \
+    "\"intermediate_size\": 128, \"vocab_size\": 100, \"num_experts\": 16, "                       \
+    "\"num_experts_per_tok\": 2, \"moe_intermediate_size\": 32, \"num_shared_experts\": 1, "       \
+    "\"first_k_dense_replace\": 1"
+#define ERNIE                                                                                      \
+    "\"model_type\": \"ernie4_5_moe\", \"hidden_size\": 64, \"num_hidden_layers\": 2, "            \
+    "\"num_attention_heads\": 4, \"num_key_value_heads\": 2, \"intermediate_size\": 128, "         \
+    "\"vocab_size\": 100, \"moe_num_experts\": 8, \"moe_k\": 2, \"moe_intermediate_size\": 32"
+
+/* Keys of files on the hub. */
+static void keys_that_say_nothing_are_not_left_out_and_others_are_refused(void **state) {
+    (void)state;
+    assert_string_equal(
+        model_of("{" LING ", \"rotary_type\": \"half\", \"use_rmsnorm\": true}").left_out, "");
+    assert_string_equal(model_of("{" ERNIE ", \"moe_capacity\": [64, 64, 64]}").left_out, "");
+    assert_string_equal(model_of("{" LLAMA ", \"init_method\": \"mup\"}").left_out, "");
+    assert_refused("{" LING ", \"rotary_type\": \"full\"}", "rotary_type");
+    assert_refused("{" LING ", \"use_rmsnorm\": false}", "use_rmsnorm");
+}
+
 static void what_a_model_leaves_out_is_named(void **state) {
     (void)state;
     assert_string_equal(model_of("{" LLAMA "}").left_out, "");
@@ -603,6 +625,7 @@ int main(void) {
         cmocka_unit_test(architecture_stands_in_for_a_missing_model_type),
         cmocka_unit_test(dtypes_and_other_keys_say_nothing),
         cmocka_unit_test(what_a_model_leaves_out_is_named),
+        cmocka_unit_test(keys_that_say_nothing_are_not_left_out_and_others_are_refused),
         cmocka_unit_test(an_unknown_family_is_refused_with_the_known_ones),
         cmocka_unit_test(wrong_values_name_key_and_place),
         cmocka_unit_test(sizes_beyond_reason_are_refused),

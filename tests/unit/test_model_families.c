@@ -279,7 +279,8 @@ static void numbers_of_python_are_taken(void **state) {
     assert_non_null(f);
     fputs("{\"model_type\": \"llama\", \"hidden_size\": 64, \"num_hidden_layers\": 2, "
           "\"num_attention_heads\": 4, \"intermediate_size\": 96, \"vocab_size\": 256, "
-          "\"time_step_limit\": [0.0, Infinity, -Infinity], \"x_dropout\": NaN}",
+          "\"x_dropout\": NaN, \"y_dropout\": \"NaN\", \"time_step_limit\": [0.0, Infinity, "
+          "-Infinity, NaN]}",
           f);
     fclose(f);
     assert_ok(mf_model_load(path, &m, &e));
