@@ -20,7 +20,8 @@ typedef struct mf_read {
     mf_settings unknown;   /* flags and keys that launch/words.h does not have */
     int launches;          /* jobs that a script starts, where there are several */
     char *python;          /* all Python texts so far: functions call one another across files */
-    int taken; /* functions of the last one that were read, each time they were called */
+    int taken;         /* functions of the last one that were read, each time they were called */
+    size_t unfolded_B; /* of variables' values that were read as flags, in the last shell text */
 } mf_read;
 
 void mf_read_clear(mf_read *r);

@@ -11,6 +11,7 @@
 
 #define MOST_WORD 8192
 #define MOST_DEPTH 8
+#define MOST_UNFOLDED (1 << 16) /* bytes of values that hold flags: each may hold itself, twice */
 
 /* What the next word may belong to. */
 typedef struct cursor {
@@ -98,8 +99,9 @@ static bool take_variable(cursor *c, const char *text, mf_status *status) {
     mf_settings_put(&c->r->variables, name, "%s", mf_settings_text(&c->r->given, name, value));
     const char *flags = strstr(value, "--");
     if (flags != NULL && (flags == value || isspace((unsigned char)flags[-1])) &&
-        c->depth < MOST_DEPTH) {
+        c->depth < MOST_DEPTH && c->r->unfolded_B < MOST_UNFOLDED) {
         cursor inner = {.r = c->r, .depth = c->depth + 1};
+        c->r->unfolded_B += strlen(value);
         *status = lex(&inner, value, strlen(value));
     }
     return true;
@@ -255,6 +257,7 @@ mf_status mf_read_shell(mf_read *r, const char *text, size_t length) {
         return MF_NOMEM;
     }
     c->r = r;
+    r->unfolded_B = 0;
     mf_status status = lex(c, text, length);
     free(c);
     return status;

@@ -468,7 +468,7 @@ rerun() {
 # --- a slow rank --------------------------------------------------------------------------------------------------
 slow() {
     if [ $gpu = cuda ]; then
-        leave "slow: A SLOW GPU RANK IS NOT TRIED: who is slow is told of CPU ranks alone"
+        leave "slow: A SLOW GPU RANK IS NOT TRIED: nothing here slows a GPU (a stopped process does not: its GPU works on)"
         return
     fi
     run=$work/slow
