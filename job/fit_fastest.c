@@ -78,12 +78,23 @@ static void name(const char *what, const mf_layout *l, char *out, size_t size) {
     }
 }
 
-/* The problem with a remedy; false where it gives less than what was asked for. */
+/* The problem with a remedy; false where it gives no more than what was asked for. */
 static bool apply(const mf_problem *p, const struct remedy *x, mf_problem *with) {
     *with = *p;
     with->base.offload_optimizer = x->on_host;
     with->base.moments_bf16 = x->bf16;
-    return !(x->on_host < p->base.offload_optimizer) && (!p->base.moments_bf16 || x->bf16);
+    const double asked = p->base.offload_optimizer;
+    const bool more = x->on_host > asked || (x->bf16 && !p->base.moments_bf16);
+    return more && !(x->on_host < asked) && (!p->base.moments_bf16 || x->bf16);
+}
+
+/* A search does not end before it has a plan, so that there has to be one. */
+static bool fits(const mf_problem *p, int threads, const volatile int *cancel) {
+    const mf_fit_options o = {.cancel = cancel, .shown = 1, .threads = threads};
+    mf_fit_result r = {0};
+    const mf_status s = mf_planner_fit(p, &o, &r, NULL);
+    mf_fit_result_clear(&r);
+    return s == MF_OK;
 }
 
 /* A plan that fits with one of the remedies, those that cost little first; none: result->count 0.
@@ -97,7 +108,9 @@ static mf_status find_plan(const mf_problem *p, int threads, const volatile int 
     for (size_t i = 0; i < sizeof order / sizeof order[0] && s == MF_OK; i++) {
         mf_problem with;
         mf_search_result_clear(out);
-        s = apply(p, &remedies[order[i]], &with) ? search(&with, &o, out, e) : MF_OK;
+        s = apply(p, &remedies[order[i]], &with) && fits(&with, threads, cancel)
+                ? search(&with, &o, out, e)
+                : MF_OK;
         if (out->count > 0) {
             break;
         }
