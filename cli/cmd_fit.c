@@ -132,28 +132,18 @@ static mf_status print_json(FILE *out, const mf_job *j, const mf_fit_result *r, 
     return mf_output_json(&w, out, e);
 }
 
-/* What makes the job fit; where no remedy of the whole job does, single steps and pairs from the
- * combination that misses least. */
-static mf_status say_to_fit(const mf_args *a, const mf_cli *cli, const mf_problem *p,
-                            const mf_fit_result *r, mf_err *e) {
+/* What makes the combination that misses least fit: single steps and pairs. */
+static mf_status say_to_fit(const mf_cli *cli, const mf_problem *p, const mf_fit_result *r,
+                            mf_err *e) {
     mf_steps steps = {0};
     mf_assignment even;
     const mf_layout *l = &r->entry[0].layout;
-    mf_status s = mf_fit_remedies(p, mf_args_threads(a), cli->cancel, &steps, e);
-    const bool searched = steps.count > 0;
-    if (s == MF_OK && !searched) {
-        mf_steps_clear(&steps);
-        s = mf_assignment_even(p->model, l, &even, e);
-        s = s == MF_OK ? mf_steps_to_fit(p, l, &even, NULL, cli->cancel, MF_TO_FIT_SHOWN, &steps, e)
-                       : s;
+    mf_status s = mf_assignment_even(p->model, l, &even, e);
+    if (s == MF_OK) {
+        s = mf_steps_to_fit(p, l, &even, NULL, cli->cancel, MF_TO_FIT_SHOWN, &steps, e);
     }
     if (s == MF_OK) {
         mf_to_fit_print(cli->out, &steps, 0);
-    }
-    if (s == MF_OK && searched) {
-        fputs(
-            "  as a short search finds them: plan with these options, degrees left free, goes on\n",
-            cli->out);
     }
     mf_steps_clear(&steps);
     return s;
@@ -190,7 +180,7 @@ static mf_status run(const mf_args *a, const mf_cli *cli, mf_err *e) {
     if (s != MF_OK && found != MF_INFEASIBLE && !interrupted) {
         goto out;
     }
-    if (s == MF_OK && !json) {
+    if (s == MF_OK && !json && r.feasible > 0) {
         s = mf_fit_fastest(&problem, mf_args_threads(a), cli->cancel, &fastest, e);
         interrupted = s == MF_INTERRUPTED;
         if (s != MF_OK && !interrupted) {
@@ -206,7 +196,7 @@ static mf_status run(const mf_args *a, const mf_cli *cli, mf_err *e) {
         print_text(cli->out, &j, &r, &fastest, top);
     }
     if (found == MF_INFEASIBLE && !json && r.count > 0) {
-        mf_status told = say_to_fit(a, cli, &problem, &r, e);
+        mf_status told = say_to_fit(cli, &problem, &r, e);
         if (told != MF_OK) {
             s = told;
             goto out;

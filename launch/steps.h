@@ -10,9 +10,9 @@
 #include "planner/planner.h"
 
 typedef struct mf_one_step {
-    char what[128]; /* "--tp 4", "--recompute norm,act"; of a pair both */
-    int dimension;  /* which of the tables in steps.c; steps of one exclude each other */
-    int value;      /* place in it */
+    char what[64]; /* "--tp 4", "--recompute norm,act"; of a pair both */
+    int dimension; /* which of the tables in steps.c; steps of one exclude each other */
+    int value;     /* place in it */
     mf_layout layout;
     mf_assignment assignment;
     bool fits;

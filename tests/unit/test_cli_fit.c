@@ -52,30 +52,6 @@ static void fit_says_how_fast_the_fastest_are(void **state) {
     cli_free(&r);
 }
 
-/* Optimizer states on the host are the way out; with what is named the job fits, in that time. */
-static void fit_names_a_way_out_with_its_time(void **state) {
-    (void)state;
-#define TIGHT "--model mixtral-8x7b --cluster h100 --gpus 8 --global-batch 8 --seq 4096 --cp 1 "
-    cli_result r = cli_run("fit " TIGHT "--top 1", NULL);
-    const char *line = strstr(r.out, "what would make it fit");
-    char command[512], options[64];
-    double shown_s = 0;
-    assert_int_equal(r.code, 3);
-    assert_non_null(line);
-    line = strstr(line, "\n  --offload-optimizer 50% --");
-    assert_non_null(line);
-    line += strlen("\n  ");
-    snprintf(options, sizeof options, "%.62s", line); /* the column of the table */
-    assert_int_equal(sscanf(line + 62, "%lf s", &shown_s), 1);
-    snprintf(command, sizeof command, "plan " TIGHT "%s --json", options);
-    cli_result p = cli_json(command);
-    const double best_s = cli_number(cli_member(mf_json_root(p.json), "best"), "step_time_s");
-    assert_at_most(best_s, 1.001 * shown_s);
-    assert_at_least(best_s, shown_s / 1.5);
-    cli_free(&p);
-    cli_free(&r);
-}
-
 static void what_fits_nowhere_ends_with_3_and_a_size_that_would_do(void **state) {
     (void)state;
     cli_result r = cli_run(
@@ -266,7 +242,6 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(fit_puts_what_fits_first),
         cmocka_unit_test(fit_says_how_fast_the_fastest_are),
-        cmocka_unit_test(fit_names_a_way_out_with_its_time),
         cmocka_unit_test(what_fits_nowhere_ends_with_3_and_a_size_that_would_do),
         cmocka_unit_test(the_size_that_would_do_is_the_smallest_in_whole_nodes),
         cmocka_unit_test(a_host_that_is_too_small_is_named),
