@@ -85,6 +85,7 @@ static mf_status run(const mf_args *a, const mf_cli *cli, mf_err *e) {
         s = print_json(cli->out, x, e);
     } else if (s == MF_OK) {
         const mf_report report = mf_report_of(&x->job, &x->job.plan);
+        s = report.no_memory ? mf_err_set(e, MF_NOMEM, "out of memory") : MF_OK;
         mf_report_print(cli->out, &report);
         putc('\n', cli->out);
         print_unknown(cli->out, x);

@@ -17,20 +17,25 @@
 
 /* --- for people ------------------------------------------------------------------------------- */
 
-static void print_text(FILE *out, const mf_job *j, const mf_search_result *r,
-                       const mf_host_copies *h, const mf_elsewhere *megatron) {
+static mf_status print_text(FILE *out, const mf_job *j, const mf_search_result *r,
+                            const mf_host_copies *h, const mf_elsewhere *megatron, mf_err *e) {
     mf_report report = mf_report_of(j, &r->plan[0]);
     report.megatron = megatron;
+    if (report.no_memory) {
+        return mf_err_set(e, MF_NOMEM, "out of memory");
+    }
     mf_report_print(out, &report);
     mf_search_report_ranking(out, r);
     putc('\n', out);
     mf_host_copies_print(out, h, r->plan[0].prediction.step_time_s);
     mf_search_report_print(out, &r->stats);
+    return MF_OK;
 }
 
 /* --- JSON ------------------------------------------------------------------------------------- */
 
-static void json_plan(mf_json_writer *w, const char *key, const mf_job *j, const mf_plan *p,
+/* False: out of memory. */
+static bool json_plan(mf_json_writer *w, const char *key, const mf_job *j, const mf_plan *p,
                       const mf_elsewhere *megatron) {
     mf_report report = mf_report_of(j, p);
     report.megatron = megatron;
@@ -38,22 +43,24 @@ static void json_plan(mf_json_writer *w, const char *key, const mf_job *j, const
     mf_report_json(w, &report);
     mf_plan_write(w, "plan", p);
     mf_json_write_end(w);
+    return !report.no_memory;
 }
 
 static mf_status print_json(FILE *out, const mf_job *j, const mf_search_result *r,
                             const mf_fit_result *fit, const mf_host_copies *h,
                             const mf_elsewhere *megatron, const mf_doubts *doubts, mf_err *e) {
     mf_json_writer w;
+    bool all = true;
     mf_json_writer_init(&w);
     mf_json_write_object(&w, NULL, false);
     if (r->count > 0) {
-        json_plan(&w, "best", j, &r->plan[0], megatron);
+        all = json_plan(&w, "best", j, &r->plan[0], megatron);
     } else {
         mf_json_write_null(&w, "best");
     }
     mf_json_write_array(&w, "runners_up", false);
     for (int i = 1; i < r->count; i++) {
-        json_plan(&w, NULL, j, &r->plan[i], NULL);
+        all &= json_plan(&w, NULL, j, &r->plan[i], NULL);
     }
     mf_json_write_end(&w);
     mf_search_report_json(&w, &r->stats, r->count > 0);
@@ -72,6 +79,10 @@ static mf_status print_json(FILE *out, const mf_job *j, const mf_search_result *
         }
     }
     mf_json_write_end(&w);
+    if (!all) {
+        mf_json_writer_clear(&w);
+        return mf_err_set(e, MF_NOMEM, "out of memory");
+    }
     return mf_output_json(&w, out, e);
 }
 
@@ -222,8 +233,7 @@ static mf_status run(const mf_args *a, const mf_cli *cli, mf_err *e) {
     if (json) {
         s = print_json(cli->out, &j, &r, NULL, &host, megatron, &doubts, e);
     } else {
-        print_text(cli->out, &j, &r, &host, megatron);
-        s = MF_OK;
+        s = print_text(cli->out, &j, &r, &host, megatron, e);
     }
     if (s == MF_OK && a->value[MF_OPT_OUT].given) { /* printed first: the search took a while */
         s = mf_plan_save(&r.plan[0], a->value[MF_OPT_OUT].text, e);
@@ -232,7 +242,8 @@ static mf_status run(const mf_args *a, const mf_cli *cli, mf_err *e) {
         mf_report report = mf_report_of(&j, &r.plan[0]);
         report.megatron = megatron;
         const mf_report_step step = {.report = &report, .problem = &problem, .found = &r};
-        s = mf_report_folder_step(mf_args_report(a, cli), &j, &step, e);
+        s = report.no_memory ? mf_err_set(e, MF_NOMEM, "out of memory")
+                             : mf_report_folder_step(mf_args_report(a, cli), &j, &step, e);
     }
     if (s == MF_OK && found == MF_INTERRUPTED) {
         s = mf_err_set(e, MF_INTERRUPTED, "interrupted: the best plan so far was printed");

@@ -260,7 +260,8 @@ static mf_status write_folder(const mf_args *a, const mf_cli *cli, const finding
                                  .found = faster ? &f->search : NULL,
                                  .more = write_tune,
                                  .user = f};
-    return mf_report_folder_step(mf_args_report(a, cli), &f->x.job, &step, e);
+    return report.no_memory ? mf_err_set(e, MF_NOMEM, "out of memory")
+                            : mf_report_folder_step(mf_args_report(a, cli), &f->x.job, &step, e);
 }
 
 /* --- the command ------------------------------------------------------------------------------ */

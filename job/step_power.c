@@ -82,12 +82,14 @@ mf_status mf_step_power_of(const mf_job *j, const mf_plan *plan, mf_step_power *
         !(p->step_time_s > 0)) {
         return MF_OK;
     }
-    mf_status status =
-        mf_program_lower(&j->model, &plan->layout, &j->cluster, &plan->assignment, &program, e);
+    const bool lowered = plan == &j->plan && j->program != NULL;
+    mf_status status = lowered ? MF_OK
+                               : mf_program_lower(&j->model, &plan->layout, &j->cluster,
+                                                  &plan->assignment, &program, e);
     const mf_power power = mf_cost_power(j->cost);
     const double step_s = p->step_time_s, stages = (double)p->stages;
     for (int64_t stage = 0; status == MF_OK && stage < p->stages; stage++) {
-        const sums s = of_stage(program, j->cost, stage);
+        const sums s = of_stage(lowered ? j->program : program, j->cost, stage);
         const double drawn_J = j->software.power_cap * s.own_J + power.idle_W * step_s;
         /* Nothing slows a GPU down that waits. */
         const double waits_s = fmax(step_s - s.work_s, 0);

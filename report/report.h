@@ -22,6 +22,7 @@ typedef struct mf_report {
     const char *measured;         /* date of the newest measurement of the cluster's GPU; "" */
     const mf_elsewhere *megatron; /* the same plan there; NULL: not asked */
     mf_step_power power;          /* of the plan; not known where it has no prediction */
+    bool no_memory;               /* for the power: whoever tells it ends with MF_NOMEM */
 } mf_report;
 
 /* Of a job and one of its plans; nothing of Megatron. */
