@@ -175,10 +175,11 @@ static mf_status judge(const mf_args *a, const mf_cli *cli, mf_job *j, const mf_
         print_text(cli->out, &v);
     }
     if (s == MF_OK) {
-        const mf_report report = mf_report_of(j, &j->plan);
+        mf_report report = mf_report_of(j, &j->plan);
         const mf_report_step step = {
             .report = &report, .problem = &problem, .more = write_compare, .user = &v};
-        s = mf_report_folder_step(mf_args_report(a, cli), j, &step, e);
+        s = mf_step_power_of(j, report.plan, &report.power, e);
+        s = s == MF_OK ? mf_report_folder_step(mf_args_report(a, cli), j, &step, e) : s;
     }
     if (s == MF_OK && (c.outside || c.noutside > 0)) {
         s = mf_err_set(e, MF_TOLERANCE, "%s", ""); /* a result, which has been told */

@@ -104,7 +104,7 @@ static mf_status run(const mf_args *a, const mf_cli *cli, mf_err *e) {
         mf_account_stage(j.program, j.cost, &j.routing, j.sim->critical_stage, account);
         mf_doubts_of_plan(&j, &j.plan, &doubts);
         mf_doubts_print(a->notes, &doubts);
-        const findings f = {
+        findings f = {
             .report = mf_report_of(&j, &j.plan),
             .explanation = &explanation,
             .account = account,
@@ -112,9 +112,10 @@ static mf_status run(const mf_args *a, const mf_cli *cli, mf_err *e) {
             .to_fit = j.plan.prediction.fits ? NULL : &to_fit,
             .top = a->value[MF_OPT_TOP].given ? (int)a->value[MF_OPT_TOP].i : 12,
         };
-        if (json) {
+        s = mf_step_power_of(&j, &j.plan, &f.report.power, e);
+        if (s == MF_OK && json) {
             s = print_json(cli->out, &f, e);
-        } else {
+        } else if (s == MF_OK) {
             print_text(cli->out, &f);
         }
     }

@@ -75,6 +75,19 @@ static mf_status print_json(FILE *out, const mf_imported *x, mf_err *e) {
     return mf_output_json(&w, out, e);
 }
 
+static mf_status print_text(FILE *out, mf_imported *x, mf_err *e) {
+    mf_report report = mf_report_of(&x->job, &x->job.plan);
+    mf_status s = mf_step_power_of(&x->job, report.plan, &report.power, e);
+    if (s != MF_OK) {
+        return s;
+    }
+    mf_report_print(out, &report);
+    putc('\n', out);
+    print_unknown(out, x);
+    print_measured(out, x);
+    return MF_OK;
+}
+
 static mf_status run(const mf_args *a, const mf_cli *cli, mf_err *e) {
     mf_imported *x = calloc(1, sizeof *x);
     if (x == NULL) {
@@ -84,12 +97,7 @@ static mf_status run(const mf_args *a, const mf_cli *cli, mf_err *e) {
     if (s == MF_OK && a->value[MF_OPT_JSON].given) {
         s = print_json(cli->out, x, e);
     } else if (s == MF_OK) {
-        const mf_report report = mf_report_of(&x->job, &x->job.plan);
-        s = report.no_memory ? mf_err_set(e, MF_NOMEM, "out of memory") : MF_OK;
-        mf_report_print(cli->out, &report);
-        putc('\n', cli->out);
-        print_unknown(cli->out, x);
-        print_measured(cli->out, x);
+        s = print_text(cli->out, x, e);
     }
     if (s == MF_OK && a->value[MF_OPT_OUT].given) {
         s = mf_plan_save(&x->job.plan, a->value[MF_OPT_OUT].text, e);

@@ -20,10 +20,11 @@
 static mf_status print_text(FILE *out, const mf_job *j, const mf_search_result *r,
                             const mf_host_copies *h, const mf_elsewhere *megatron, mf_err *e) {
     mf_report report = mf_report_of(j, &r->plan[0]);
-    report.megatron = megatron;
-    if (report.no_memory) {
-        return mf_err_set(e, MF_NOMEM, "out of memory");
+    mf_status s = mf_step_power_of(j, report.plan, &report.power, e);
+    if (s != MF_OK) {
+        return s;
     }
+    report.megatron = megatron;
     mf_report_print(out, &report);
     mf_search_report_ranking(out, r);
     putc('\n', out);
@@ -34,33 +35,33 @@ static mf_status print_text(FILE *out, const mf_job *j, const mf_search_result *
 
 /* --- JSON ------------------------------------------------------------------------------------- */
 
-/* False: out of memory. */
-static bool json_plan(mf_json_writer *w, const char *key, const mf_job *j, const mf_plan *p,
-                      const mf_elsewhere *megatron) {
+static mf_status json_plan(mf_json_writer *w, const char *key, const mf_job *j, const mf_plan *p,
+                           const mf_elsewhere *megatron, mf_err *e) {
     mf_report report = mf_report_of(j, p);
+    mf_status s = mf_step_power_of(j, p, &report.power, e);
     report.megatron = megatron;
     mf_json_write_object(w, key, false);
     mf_report_json(w, &report);
     mf_plan_write(w, "plan", p);
     mf_json_write_end(w);
-    return !report.no_memory;
+    return s;
 }
 
 static mf_status print_json(FILE *out, const mf_job *j, const mf_search_result *r,
                             const mf_fit_result *fit, const mf_host_copies *h,
                             const mf_elsewhere *megatron, const mf_doubts *doubts, mf_err *e) {
     mf_json_writer w;
-    bool all = true;
+    mf_status s = MF_OK;
     mf_json_writer_init(&w);
     mf_json_write_object(&w, NULL, false);
     if (r->count > 0) {
-        all = json_plan(&w, "best", j, &r->plan[0], megatron);
+        s = json_plan(&w, "best", j, &r->plan[0], megatron, e);
     } else {
         mf_json_write_null(&w, "best");
     }
     mf_json_write_array(&w, "runners_up", false);
-    for (int i = 1; i < r->count; i++) {
-        all &= json_plan(&w, NULL, j, &r->plan[i], NULL);
+    for (int i = 1; i < r->count && s == MF_OK; i++) {
+        s = json_plan(&w, NULL, j, &r->plan[i], NULL, e);
     }
     mf_json_write_end(&w);
     mf_search_report_json(&w, &r->stats, r->count > 0);
@@ -79,9 +80,9 @@ static mf_status print_json(FILE *out, const mf_job *j, const mf_search_result *
         }
     }
     mf_json_write_end(&w);
-    if (!all) {
+    if (s != MF_OK) {
         mf_json_writer_clear(&w);
-        return mf_err_set(e, MF_NOMEM, "out of memory");
+        return s;
     }
     return mf_output_json(&w, out, e);
 }
@@ -242,8 +243,8 @@ static mf_status run(const mf_args *a, const mf_cli *cli, mf_err *e) {
         mf_report report = mf_report_of(&j, &r.plan[0]);
         report.megatron = megatron;
         const mf_report_step step = {.report = &report, .problem = &problem, .found = &r};
-        s = report.no_memory ? mf_err_set(e, MF_NOMEM, "out of memory")
-                             : mf_report_folder_step(mf_args_report(a, cli), &j, &step, e);
+        s = mf_step_power_of(&j, report.plan, &report.power, e);
+        s = s == MF_OK ? mf_report_folder_step(mf_args_report(a, cli), &j, &step, e) : s;
     }
     if (s == MF_OK && found == MF_INTERRUPTED) {
         s = mf_err_set(e, MF_INTERRUPTED, "interrupted: the best plan so far was printed");

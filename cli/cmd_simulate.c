@@ -35,8 +35,9 @@ static mf_status print(const mf_args *a, const mf_cli *cli, const mf_job *j, mf_
     mf_elsewhere megatron;
     mf_doubts doubts;
     mf_report r = mf_report_of(j, &j->plan);
-    if (r.no_memory) {
-        return mf_err_set(e, MF_NOMEM, "out of memory");
+    mf_status found = mf_step_power_of(j, &j->plan, &r.power, e);
+    if (found != MF_OK) {
+        return found;
     }
     mf_doubts_of_plan(j, &j->plan, &doubts);
     mf_doubts_print(a->notes, &doubts);

@@ -254,14 +254,14 @@ static void write_tune(mf_json_writer *w, const void *user) {
 static mf_status write_folder(const mf_args *a, const mf_cli *cli, const findings *f, mf_err *e) {
     const bool faster = f->search.count > 0;
     const mf_plan *plan = faster ? &f->search.plan[0] : &f->x.job.plan;
-    const mf_report report = mf_report_of(&f->x.job, plan);
+    mf_report report = mf_report_of(&f->x.job, plan);
     const mf_report_step step = {.report = &report,
                                  .problem = &f->problem,
                                  .found = faster ? &f->search : NULL,
                                  .more = write_tune,
                                  .user = f};
-    return report.no_memory ? mf_err_set(e, MF_NOMEM, "out of memory")
-                            : mf_report_folder_step(mf_args_report(a, cli), &f->x.job, &step, e);
+    mf_status s = mf_step_power_of(&f->x.job, plan, &report.power, e);
+    return s == MF_OK ? mf_report_folder_step(mf_args_report(a, cli), &f->x.job, &step, e) : s;
 }
 
 /* --- the command ------------------------------------------------------------------------------ */

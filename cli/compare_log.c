@@ -106,10 +106,11 @@ static void write_compare(mf_json_writer *w, const void *user) {
 
 static mf_status write_folder(const mf_args *a, const mf_cli *cli, const logged *x, mf_err *e) {
     mf_problem problem;
-    const mf_report report = mf_report_of(x->j, &x->j->plan);
+    mf_report report = mf_report_of(x->j, &x->j->plan);
     const mf_report_step step = {
         .report = &report, .problem = &problem, .more = write_compare, .user = x};
     mf_status s = mf_problem_from_job(x->j, &problem, e);
+    s = s == MF_OK ? mf_step_power_of(x->j, report.plan, &report.power, e) : s;
     return s == MF_OK ? mf_report_folder_step(mf_args_report(a, cli), x->j, &step, e) : s;
 }
 

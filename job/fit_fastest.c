@@ -5,31 +5,21 @@
 
 enum { EFFORT_US = 300000 }; /* counted; a search that has no plan by then goes on until it has */
 
-static mf_search_options options_of(int threads, const volatile int *cancel) {
+mf_status mf_fit_fastest(const mf_problem *p, int threads, const volatile int *cancel,
+                         mf_search_result *out, mf_err *e) {
     mf_search_options o;
+    mf_host_copies host;
+    mf_err why;
+    mf_err_clear(&why);
     mf_search_options_init(&o);
     o.gap = MF_FIT_FASTEST_GAP;
     o.budget = EFFORT_US;
     o.effort = 1;
     o.threads = threads;
     o.cancel = cancel;
-    return o;
-}
-
-static mf_status search(const mf_problem *p, const mf_search_options *o, mf_search_result *out,
-                        mf_err *e) {
-    mf_host_copies host;
-    mf_err why;
-    mf_err_clear(&why);
-    mf_status s = mf_host_copies_search(NULL, NULL, p, o, false, out, &host, &why);
+    mf_status s = mf_host_copies_search(NULL, NULL, p, &o, false, out, &host, &why);
     if (s == MF_INFEASIBLE || s == MF_LAYOUT) {
         return MF_OK;
     }
     return s == MF_OK ? s : mf_err_set(e, s, "%s", why.text);
-}
-
-mf_status mf_fit_fastest(const mf_problem *p, int threads, const volatile int *cancel,
-                         mf_search_result *out, mf_err *e) {
-    const mf_search_options o = options_of(threads, cancel);
-    return search(p, &o, out, e);
 }

@@ -8,7 +8,7 @@
 
 #include "planner/planner.h"
 
-/* The search ends within this share of the fastest plan, or with their effort. */
+/* The search ends within this share of the fastest plan, or with its effort. */
 #define MF_FIT_FASTEST_GAP 0.1
 
 /* The fastest plan that was found, and others that were met on the way, best first. Nothing fits:

@@ -131,11 +131,7 @@ static void print_memory_choices(FILE *out, const mf_report *r) {
 }
 
 mf_report mf_report_of(const mf_job *j, const mf_plan *plan) {
-    mf_step_power power;
-    const bool no_memory = mf_step_power_of(j, plan, &power, NULL) == MF_NOMEM;
-    return (mf_report){.power = power,
-                       .no_memory = no_memory,
-                       .model = &j->model,
+    return (mf_report){.model = &j->model,
                        .cluster = &j->cluster,
                        .plan = plan,
                        .routing = &j->routing,

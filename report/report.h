@@ -21,11 +21,10 @@ typedef struct mf_report {
     const mf_software *software;
     const char *measured;         /* date of the newest measurement of the cluster's GPU; "" */
     const mf_elsewhere *megatron; /* the same plan there; NULL: not asked */
-    mf_step_power power;          /* of the plan; not known where it has no prediction */
-    bool no_memory;               /* for the power: whoever tells it ends with MF_NOMEM */
+    mf_step_power power;          /* of the plan (mf_step_power_of); not known: none is told */
 } mf_report;
 
-/* Of a job and one of its plans; nothing of Megatron. */
+/* Of a job and one of its plans; nothing of Megatron, no power. */
 struct mf_job;
 mf_report mf_report_of(const struct mf_job *j, const mf_plan *plan);
 
