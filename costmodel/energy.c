@@ -6,11 +6,12 @@
  * products of 8 x 2,048 rows, 6,144 -> 16,384 3.392 J in 4.913 ms and of 64 x 512 rows, 2,048 ->
  * 1,024 0.171 J in 0.248 ms; attention forward of 2 x 4,096 tokens, 48 heads of 128 0.561 J in
  * 0.813 ms; a copy of 1 GiB 0.288 J in 0.509 ms. They agree with the terms within 3 % (tested). Of
- * attention's backward pass they are 1.1 pJ: of steps on one H200 within 6 seconds of their start
- * (bench/gpu/runs-h200.csv, those that may be fitted) 1.0 fits best, of steps after 40 seconds 1.3;
- * three kernels alone on another H200 said 1.42. The
- * power that is drawn whatever runs is an assumption until energies were measured by `profile
- * --energy`: the other terms follow from it, sums of long runs hardly change with it.
+ * attention's backward pass they are 1.1 pJ: with that the 27 runs of one H200 that may be fitted
+ * (bench/gpu/runs-h200.csv) are 1.6 % off in the mean, bias +0.5 (with 1.0 1.5 %, -0.2; with the
+ * 1.42 that three kernels alone took on another H200 3.1 %, +2.5), and four slices after 40 seconds
+ * of running (docs/training.md) -0.7 to -3.2 %. The power that is drawn whatever runs is an
+ * assumption until energies were measured by `profile --energy`: the other terms follow from it,
+ * sums of long runs hardly change with it.
  */
 #include "costmodel/cost_internal.h"
 
@@ -128,8 +129,8 @@ mf_power mf_cost_power(const mf_cost *cost) {
 }
 
 /* Share of the cap up to which an H200 keeps its highest clock: a copy draws 565 W there. Above,
- * the clock is its inverse: of 33 runs on one H200 (bench/gpu/runs-h200.csv, those that may be
- * fitted) 2.5 % off in the mean. */
+ * the clock is its inverse: of the 27 runs on one H200 that may be fitted 2.0 % off in the mean
+ * (docs/RUNS.md). */
 static const double full_clock = 0.82;
 
 double mf_cost_clock_share(const mf_cost *cost, double own_J, double rested_s) {

@@ -7,8 +7,8 @@
  *     bench_picks FILE --cluster CLUSTER --table yes         tells
  *
  * Runs that are not in FILE yet are trained and added, one line each, as in bench_runs. Each is a
- * job with a layout pinned: its plan file is what `moefold train` gets. Layouts that CLUSTER has no
- * room for have no plan and no run; so has a job as a whole, and the next one of the list takes its
+ * job with a layout pinned: its plan file is what `moefold train` gets. A layout that does not fit
+ * CLUSTER has no plan and no run; for a job of which no layout fits the next of the list takes its
  * place. --table: for each job, what was measured and predicted of each layout, and how far the
  * planner's pick is from the best measured.
  */
@@ -177,8 +177,7 @@ static void tell_job(const state *s, const char *job, const char *path) {
     }
 }
 
-/* --- the program
- * -----------------------------------------------------------------------------------
+/* --- the program --------------------------------------------------------------------------------
  */
 
 /* The first JOBS that CLUSTER has room for, less those that are not asked for. */
@@ -227,16 +226,8 @@ static options read_options(int argc, char **argv) {
             o.cluster = value;
         } else if (strcmp(argv[i], "--table") == 0) {
             o.table = true;
-        } else if (strcmp(argv[i], "--keep") == 0) {
-            o.times.keep = value;
-        } else if (strcmp(argv[i], "--seconds") == 0) {
-            o.times.seconds = strtod(value, NULL);
-        } else if (strcmp(argv[i], "--warm") == 0) {
-            o.times.warm_s = strtod(value, NULL);
-        } else if (strcmp(argv[i], "--watch") == 0) {
-            o.times.watch_s = strtod(value, NULL);
         } else {
-            bad = true;
+            bad = !runs_take_option(&o.times, argv[i], value);
         }
     }
     if (bad || o.cluster == NULL) {

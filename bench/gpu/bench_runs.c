@@ -350,7 +350,8 @@ static int tell_table(const options *o) {
                100 * (r->predicted_MHz / r->clock_MHz - 1), r->power_W, r->predicted_W);
     }
     printf("\n| runs | | mean error | bias | worst | memory, mean | worst | clock, mean | worst | "
-           "order of steps: Kendall's tau over pairs of one model |\n"
+           "order of steps: Kendall's tau over pairs of one model that differ in more than "
+           "`--force-balance` |\n"
            "|---|---|---|---|---|---|---|---|---|---|\n");
     for (size_t i = 0; i < sizeof choices / sizeof choices[0]; i++) {
         tell_choice(&choices[i], rows, n);
@@ -379,16 +380,8 @@ static options read_options(int argc, char **argv) {
             o.table = value;
         } else if (strcmp(argv[i], "--gpus") == 0) {
             o.set = find_set(value);
-        } else if (strcmp(argv[i], "--keep") == 0) {
-            o.times.keep = value;
-        } else if (strcmp(argv[i], "--seconds") == 0) {
-            o.times.seconds = strtod(value, NULL);
-        } else if (strcmp(argv[i], "--warm") == 0) {
-            o.times.warm_s = strtod(value, NULL);
-        } else if (strcmp(argv[i], "--watch") == 0) {
-            o.times.watch_s = strtod(value, NULL);
         } else {
-            bad = true;
+            bad = !runs_take_option(&o.times, argv[i], value);
         }
     }
     if (bad) {

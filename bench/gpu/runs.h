@@ -27,6 +27,22 @@ typedef struct run_times {
     const char *keep;
 } run_times;
 
+/* An option that each of these benchmarks has; false: it is another. */
+static inline bool runs_take_option(run_times *t, const char *option, const char *value) {
+    if (strcmp(option, "--keep") == 0) {
+        t->keep = value;
+        return true;
+    }
+    double *figure = strcmp(option, "--seconds") == 0 ? &t->seconds
+                     : strcmp(option, "--warm") == 0  ? &t->warm_s
+                     : strcmp(option, "--watch") == 0 ? &t->watch_s
+                                                      : NULL;
+    if (figure != NULL) {
+        *figure = strtod(value, NULL);
+    }
+    return figure != NULL;
+}
+
 /* "ARGUMENTS",step_s,memory_B,clock_MHz,power_W,steps */
 static inline int runs_read(const char *path, run_row *rows) {
     char line[TRAINING_LINE];
