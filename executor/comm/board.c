@@ -109,6 +109,18 @@ void mf_board_speak(mf_board *b) {
     }
 }
 
+void mf_board_suspect(mf_board *b) {
+    if (b == NULL || b->whole) {
+        return;
+    }
+    const double since_s = mf_board_now_s();
+    const struct timespec look = {.tv_nsec = (long)(1e9 * MF_BOARD_PERIOD_S)};
+    atomic_store(&b->all->suspects, 1);
+    while (mf_board_now_s() - since_s < MF_BOARD_SUSPECT_S) {
+        nanosleep(&look, NULL);
+    }
+}
+
 void mf_board_leave(mf_board *b) {
     if (b != NULL) {
         atomic_store(&own(b)->left, 1);
