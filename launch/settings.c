@@ -27,17 +27,17 @@ static mf_setting *find(mf_settings *s, const char *name) {
 
 /* Room for one more; false, and `failed`, where there is no memory. */
 static bool grow(mf_settings *s) {
-    if (s->count < s->room) {
+    if (s->count < s->allocated) {
         return true;
     }
-    int room = s->room > 0 ? 2 * s->room : 64;
-    mf_setting *item = realloc(s->item, (size_t)room * sizeof *item);
+    int allocated = s->allocated > 0 ? 2 * s->allocated : 64;
+    mf_setting *item = realloc(s->item, (size_t)allocated * sizeof *item);
     if (item == NULL) {
         s->failed = true;
         return false;
     }
     s->item = item;
-    s->room = room;
+    s->allocated = allocated;
     return true;
 }
 

@@ -20,7 +20,7 @@ typedef struct mf_setting {
 
 /* All zero is empty. Memory that cannot be had is told by `failed`. */
 typedef struct mf_settings {
-    int count, room;
+    int count, allocated;
     mf_setting *item;
     bool failed;
 } mf_settings;

@@ -105,7 +105,7 @@ bool mf_board_first(mf_board *b) {
 
 void mf_board_speak(mf_board *b) {
     if (b != NULL) {
-        atomic_store(&b->all->told, 1);
+        atomic_store(&b->all->reported, 1);
     }
 }
 

@@ -64,7 +64,7 @@ static char state_of(int process) {
 /* One rank of the host says why the run ends, and kills the one that would not end by itself; the
  * others leave it the time to. */
 static void end_all(const mf_board *b, const char *line, int process) {
-    if (atomic_exchange(&b->all->told, 1) != 0) {
+    if (atomic_exchange(&b->all->reported, 1) != 0) {
         nap(0.5);
         _exit(1);
     }

@@ -8,13 +8,13 @@
 
 static const char *const clusters[] = {"h100", "gb200"};
 
-typedef struct world {
+typedef struct fixture {
     mf_cluster cluster[2];
     mf_cost *cost[2];
     int said, refused;
-} world;
+} fixture;
 
-static void open_world(world *w) {
+static void open_fixture(fixture *w) {
     mf_err e;
     mf_err_clear(&e);
     for (int i = 0; i < 2; i++) {
@@ -25,7 +25,7 @@ static void open_world(world *w) {
     }
 }
 
-static void close_world(world *w) {
+static void close_fixture(fixture *w) {
     mf_cost_destroy(w->cost[0]);
     mf_cost_destroy(w->cost[1]);
 }
@@ -57,7 +57,7 @@ static void check_named(mf_target t, const mf_model *m, const mf_cluster *c, con
     free(script);
 }
 
-static void check_model(world *w, rng *r, const mf_model *m, int draws) {
+static void check_model(fixture *w, rng *r, const mf_model *m, int draws) {
     for (int i = 0; i < draws; i++) {
         mf_plan p;
         const int at = i % 2;
@@ -82,8 +82,8 @@ static void test_shipped_models_are_read_back_or_refused(void **state) {
     const char *draws = getenv("MF_LAUNCH_DRAWS");
     size_t count = 0;
     const char *const *names = mf_model_shipped(&count);
-    world w = {0};
-    open_world(&w);
+    fixture w = {0};
+    open_fixture(&w);
     rng r = rng_init(64);
     for (size_t i = 0; i < count; i++) {
         mf_model m;
@@ -94,7 +94,7 @@ static void test_shipped_models_are_read_back_or_refused(void **state) {
             check_model(&w, &r, &m, draws != NULL ? 2 * atoi(draws) : 2);
         }
     }
-    close_world(&w);
+    close_fixture(&w);
     printf("%d jobs read back as they were, %d refused\n", w.said, w.refused);
     assert_at_least(w.said, 120);
     assert_at_least(w.refused, 60);

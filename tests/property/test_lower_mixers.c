@@ -7,14 +7,14 @@
 #include <math.h>
 #include <string.h>
 
-typedef struct world {
+typedef struct fixture {
     mf_model m;
     mf_layout l;
     mf_program *p;
-} world;
+} fixture;
 
-static mf_status open_world(world *w, const char *name, int64_t tp, int64_t cp, int64_t seq,
-                            mf_err *e) {
+static mf_status open_fixture(fixture *w, const char *name, int64_t tp, int64_t cp, int64_t seq,
+                              mf_err *e) {
     mf_cluster c;
     mf_assignment a;
     memset(w, 0, sizeof *w);
@@ -32,17 +32,17 @@ static mf_status open_world(world *w, const char *name, int64_t tp, int64_t cp, 
     return s == MF_OK ? mf_program_lower(&w->m, &w->l, &c, &a, &w->p, e) : s;
 }
 
-static world lowered(const char *name, int64_t tp, int64_t cp, int64_t seq) {
-    world w;
+static fixture lowered(const char *name, int64_t tp, int64_t cp, int64_t seq) {
+    fixture w;
     mf_err e;
-    if (open_world(&w, name, tp, cp, seq, &e) != MF_OK) {
+    if (open_fixture(&w, name, tp, cp, seq, &e) != MF_OK) {
         fail_msg("%s: %s", name, e.text);
     }
     return w;
 }
 
 /* The block of the first layer with that mixer. */
-static const mf_block *layer_of(const world *w, mf_mixer_kind kind) {
+static const mf_block *layer_of(const fixture *w, mf_mixer_kind kind) {
     for (int64_t i = 0; i < w->m.layers; i++) {
         if (w->m.layer_classes[w->m.layer_class[i]].mixer == kind) {
             return w->p->blocks[w->p->block_of[1 + i]];
@@ -97,7 +97,7 @@ static void mixers_take_the_flops_of_their_formulas(void **state) {
         {"minimax-text-01", MF_MIXER_LIGHTNING, 503.3, 12.58, 0.0},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        world w = lowered(cases[i].name, 1, 1, 4096);
+        fixture w = lowered(cases[i].name, 1, 1, 4096);
         const mf_block *b = layer_of(&w, cases[i].kind);
         const mf_op *conv = find(b, MF_OP_CONV_FWD, MF_PASS_F);
         double per = 1e-6 / 4096.0;
@@ -112,7 +112,7 @@ static void mixers_take_the_flops_of_their_formulas(void **state) {
  * them stand beside; saved is what the kernels keep. */
 static void states_stand_for_a_pass(void **state) {
     (void)state;
-    world w = lowered("qwen3.5-397b-a17b", 1, 1, 4096);
+    fixture w = lowered("qwen3.5-397b-a17b", 1, 1, 4096);
     const mf_block *b = layer_of(&w, MF_MIXER_GDN);
     const mf_op *back = find(b, MF_OP_SCAN_BWD, MF_PASS_B);
     assert_int_equal(tensor(b, "chunk_states")->bytes, 4096 * 32 * 1024);
@@ -131,8 +131,8 @@ static void states_stand_for_a_pass(void **state) {
 
 static void ranks_share_a_scan_by_heads(void **state) {
     (void)state;
-    world one = lowered("qwen3-next-80b-a3b", 1, 1, 8192),
-          four = lowered("qwen3-next-80b-a3b", 2, 2, 8192);
+    fixture one = lowered("qwen3-next-80b-a3b", 1, 1, 8192),
+            four = lowered("qwen3-next-80b-a3b", 2, 2, 8192);
     const mf_block *whole = layer_of(&one, MF_MIXER_GDN), *part = layer_of(&four, MF_MIXER_GDN);
     const mf_op *all = find(whole, MF_OP_SCAN_FWD, MF_PASS_F);
     const mf_op *own = find(part, MF_OP_SCAN_FWD, MF_PASS_F);
@@ -161,9 +161,9 @@ static void layouts_that_mixers_cannot_take_are_refused(void **state) {
         {"deepseek-v4-flash", 16, 1, "does not divide the 64 query heads in 8 output groups"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        world w;
+        fixture w;
         mf_err e;
-        assert_int_equal(open_world(&w, cases[i].name, cases[i].tp, cases[i].cp, 8192, &e),
+        assert_int_equal(open_fixture(&w, cases[i].name, cases[i].tp, cases[i].cp, 8192, &e),
                          MF_LAYOUT);
         assert_non_null(strstr(e.text, cases[i].text));
     }
@@ -183,7 +183,7 @@ static void layouts_that_mixers_cannot_take_are_refused(void **state) {
 static void chosen_keys_cost_what_is_chosen_and_the_indexer_everything(void **state) {
     (void)state;
     for (int64_t s = 2048; s <= 131072; s *= 8) {
-        world w = lowered("glm-5", 1, 1, s);
+        fixture w = lowered("glm-5", 1, 1, s);
         const mf_block *b = layer_of(&w, MF_MIXER_ATTENTION);
         const mf_op *core = find(b, MF_OP_ATTENTION_FWD, MF_PASS_F);
         const mf_op *index = find(b, MF_OP_INDEX_FWD, MF_PASS_F);
@@ -197,7 +197,7 @@ static void chosen_keys_cost_what_is_chosen_and_the_indexer_everything(void **st
         assert_close(learns->flops / own, 1.0, 1e-9);
         mf_program_destroy(w.p);
     }
-    world w = lowered("glm-5.2", 1, 1, 8192); /* 21 of 78 layers hold an indexer */
+    fixture w = lowered("glm-5.2", 1, 1, 8192); /* 21 of 78 layers hold an indexer */
     int holds = 0, attends = 0;
     for (int64_t i = 0; i < w.m.layers; i++) {
         const mf_block *b = w.p->blocks[w.p->block_of[1 + i]];
@@ -213,7 +213,7 @@ static void chosen_keys_cost_what_is_chosen_and_the_indexer_everything(void **st
 /* Nothing flows from the indexer into the layer: its products have no gradient of their input. */
 static void an_indexer_is_detached(void **state) {
     (void)state;
-    world w = lowered("deepseek-v3.2", 1, 1, 8192);
+    fixture w = lowered("deepseek-v3.2", 1, 1, 8192);
     const mf_block *b = layer_of(&w, MF_MIXER_ATTENTION);
     int products = 0;
     for (int i = 0; i < b->nops; i++) {
@@ -229,7 +229,7 @@ static void an_indexer_is_detached(void **state) {
 /* Nemotron 3 Ultra: rows of 2048 travel to its experts in place of 8192. */
 static void experts_in_a_latent_space_get_narrow_rows(void **state) {
     (void)state;
-    world w = lowered("nemotron-3-ultra", 1, 1, 4096);
+    fixture w = lowered("nemotron-3-ultra", 1, 1, 4096);
     const mf_block *b = layer_of(&w, MF_MIXER_NONE);
     assert_int_equal(find(b, MF_OP_PERMUTE, MF_PASS_F)->dim[MF_OP_DIM_COLS], 2048);
     assert_int_equal(find(b, MF_OP_GROUPED_GEMM, MF_PASS_F)->dim[MF_OP_DIM_K], 2048);
@@ -239,7 +239,7 @@ static void experts_in_a_latent_space_get_narrow_rows(void **state) {
 }
 
 /* The block of the first layer whose keys are compressed so. */
-static const mf_block *compressed_by(const world *w, int64_t ratio) {
+static const mf_block *compressed_by(const fixture *w, int64_t ratio) {
     for (int64_t i = 0; i < w->m.layers; i++) {
         if (w->m.layer_classes[w->m.layer_class[i]].compress == ratio) {
             return w->p->blocks[w->p->block_of[1 + i]];
@@ -263,7 +263,7 @@ static void compressed_keys_cost_what_is_seen(void **state) {
         {128, 222.298112, 1040448.0 + 258112.0},
         {4, 252.182528, 1040448.0 + 3669504.0},
     };
-    world w = lowered("deepseek-v4-flash", 1, 1, 8192);
+    fixture w = lowered("deepseek-v4-flash", 1, 1, 8192);
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         const mf_block *b = compressed_by(&w, cases[i].ratio);
         const mf_op *core = find(b, MF_OP_ATTENTION_FWD, MF_PASS_F);
@@ -294,7 +294,7 @@ static void compressed_keys_cost_what_is_seen(void **state) {
  * travel between stages. */
 static void copies_of_the_residual_travel(void **state) {
     (void)state;
-    world w = lowered("deepseek-v4-flash", 1, 1, 4096);
+    fixture w = lowered("deepseek-v4-flash", 1, 1, 4096);
     const mf_block *b = compressed_by(&w, 0);
     int reads = 0, writes = 0;
     for (int i = 0; i < b->nforward; i++) {
@@ -358,7 +358,7 @@ static void shapes_by_hand_are_those_of_models(void **state) {
          "index pass=bwd s=4096 h=64 d=128 topk=2048 teacher=73728"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        world w = lowered(cases[i].name, 1, 1, 4096);
+        fixture w = lowered(cases[i].name, 1, 1, 4096);
         const mf_op *op =
             find(layer_of(&w, cases[i].mixer), cases[i].kind, MF_PASS_F | MF_PASS_BACKWARD);
         const mf_op hand = by_hand(cases[i].point);

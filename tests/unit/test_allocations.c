@@ -19,7 +19,7 @@ static char calm[OUTPUT_B], tried[OUTPUT_B], said[OUTPUT_B];
 
 typedef struct outcome {
     int code;
-    bool told; /* the shim has */
+    bool reported; /* the shim has */
     long calls, failed, kept;
     unsigned long by;
 } outcome;
@@ -38,7 +38,7 @@ static void slurp(const char *name, char *out) {
 /* Allocation `call` of the command fails; 0: none. */
 static outcome run_once(const char *command, long call) {
     static char text[4096], log[OUTPUT_B];
-    outcome o = {.told = false};
+    outcome o = {.reported = false};
     snprintf(text, sizeof text,
              "cd %s && rm -rf run log && cd - >/dev/null && LD_PRELOAD=%s MF_ALLOC_LOG=%s/log "
              "MF_ALLOC_CALL=%ld PATH=/nowhere %s %s %s >%s/out 2>%s/err </dev/null",
@@ -46,8 +46,8 @@ static outcome run_once(const char *command, long call) {
     int result = system(text);
     o.code = WIFEXITED(result) ? WEXITSTATUS(result) : 128 + WTERMSIG(result);
     slurp("log", log);
-    o.told = sscanf(log, "calls %ld failed %ld kept %ld by %lx", &o.calls, &o.failed, &o.kept,
-                    &o.by) == 4;
+    o.reported = sscanf(log, "calls %ld failed %ld kept %ld by %lx", &o.calls, &o.failed, &o.kept,
+                        &o.by) == 4;
     return o;
 }
 
@@ -69,7 +69,7 @@ static bool is_told(void) {
 }
 
 static bool is_right(const outcome *o, bool compares) {
-    if (!o->told || o->kept != 0 || o->code > 3) {
+    if (!o->reported || o->kept != 0 || o->code > 3) {
         return false;
     }
     if (o->code != 0) {
@@ -106,7 +106,7 @@ static void fail_in_turn(const char *command, bool compares, int sample) {
     rng r = rng_init((uint64_t)getpid());
     long done = 0, did_without = 0, wrong = 0;
     slurp("out", calm);
-    if (!base.told || base.code != 0 || base.kept != 0) {
+    if (!base.reported || base.code != 0 || base.kept != 0) {
         slurp("err", said);
         fail_msg("exit code %d, %ld blocks kept: %s", base.code, base.kept, said);
     }

@@ -204,7 +204,7 @@ static void two_hosts_train_as_one_does(void **state) {
     }
 }
 
-static void a_cable_that_is_cut_is_told_of(void **state) {
+static void a_cut_cable_is_reported(void **state) {
     (void)state;
     if (has_hosts()) {
         pid_t child = begin_to_lose("cut", "", patience());
@@ -234,7 +234,7 @@ int main(int argc, char **argv) {
     (void)argc;
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(two_hosts_train_as_one_does),
-        cmocka_unit_test(a_cable_that_is_cut_is_told_of),
+        cmocka_unit_test(a_cut_cable_is_reported),
         cmocka_unit_test(a_host_that_is_dead_is_named_behind_a_call_that_failed),
     };
     if (!train_run_open(argv[0])) {
