@@ -86,6 +86,7 @@ static void add_layers(const mf_model *m, parts *p) {
         add(p, c->window > 0 && window > 0 && window != c->window, "windows of several lengths");
         add(p, c->heads > 0 || c->kv_heads > 0, "layers with heads of another number");
         add(p, c->head_dim > 0 || c->k_is_v, "layers with heads of another width");
+        add(p, c->hashed, "experts by a table of tokens");
         add(p, c->no_qk_norm && (m->qk_norm || m->qk_norm_full || m->qk_norm_plain),
             "layers without norms of queries and keys");
         add(p, c->no_sinks && m->attn_sinks, "layers without attention sinks");

@@ -388,6 +388,72 @@ static void deepseek_v4_compresses_keys_by_layer(void **state) {
     assert_int_equal(m.layer_classes[m.mtp_class].compress, 0);
 }
 
+typedef struct router_tensors {
+    int tables, corrections;
+} router_tensors;
+
+static int note_router(const mf_model_tensor *t, void *user) {
+    router_tensors *n = user;
+    const char *part = strstr(t->name, ".mlp.gate.");
+    if (part != NULL && strcmp(part, ".mlp.gate.tid2eid") == 0) {
+        assert_true(t->buffer && t->rows == 129280 && t->cols == 6 && t->layer == n->tables);
+        n->tables++;
+    } else if (part != NULL && strcmp(part, ".mlp.gate.e_score_correction_bias") == 0) {
+        n->corrections++;
+    }
+    return 0;
+}
+
+/* A table has the experts of a token in the first three layers, none in the MTP block; a bias
+ * chooses elsewhere. */
+static void deepseek_v4_routes_by_token_at_first(void **state) {
+    (void)state;
+    mf_model m = loaded("deepseek-v4-flash");
+    router_tensors n = {0, 0};
+    assert_string_equal(m.left_out, "");
+    for (int64_t i = 0; i < m.layers; i++) {
+        assert_int_equal(layer(&m, i)->hashed, i < 3);
+    }
+    assert_false(m.layer_classes[m.mtp_class].hashed);
+    mf_model_tensors(&m, note_router, &n);
+    assert_int_equal(n.tables, 3);
+    assert_int_equal(n.corrections, 43 - 3 + 1);
+}
+
+/* "layer_types", "compress_rates" and "mlp_layer_types" say what "compress_ratios" and
+ * "num_hash_layers" do. */
+static void deepseek_v4_is_read_as_transformers_writes_it(void **state) {
+    (void)state;
+    char types[4096] = "layer_types=[", ffns[2048] = "mlp_layer_types=[";
+    static const char *const words[] = {"sliding_attention", "compressed_sparse_attention",
+                                        "heavily_compressed_attention"};
+    for (int i = 0; i < 43; i++) {
+        size_t at = strlen(types), end = strlen(ffns);
+        int k = i < 2 ? 0 : i % 2 == 0 ? 1 : 2;
+        snprintf(types + at, sizeof types - at, "\"%s\"%s", words[k], i < 42 ? ", " : "]");
+        snprintf(ffns + end, sizeof ffns - end, "\"%s\"%s", i < 3 ? "hash_moe" : "moe",
+                 i < 42 ? ", " : "]");
+    }
+    const char *const set[] = {"compress_ratios=null", "num_hash_layers=null", types, ffns,
+                               "compress_rates={\"compressed_sparse_attention\": 4, "
+                               "\"heavily_compressed_attention\": 128}"};
+    mf_model shipped = loaded("deepseek-v4-flash"), m;
+    mf_model_identity a, b;
+    mf_err e;
+    assert_ok(mf_model_load_with("deepseek-v4-flash", set, sizeof set / sizeof set[0], &m, &e));
+    mf_model_identify(&shipped, &a);
+    mf_model_identify(&m, &b);
+    assert_string_equal(m.left_out, "");
+    assert_string_equal(a.fingerprint, b.fingerprint);
+    for (size_t i = 2; i < 4; i++) { /* a word that nobody knows */
+        const char *const bad[] = {"compress_ratios=null", i == 2 ? "layer_types=[\"x\"]" : types,
+                                   i == 3 ? "mlp_layer_types=[\"x\"]" : ffns,
+                                   "num_hidden_layers=1"};
+        assert_int_equal(mf_model_load_with("deepseek-v4-flash", bad, 4, &m, &e), MF_INPUT);
+        assert_non_null(strstr(e.text, "expected \""));
+    }
+}
+
 /* Every sixth layer sees everything, with heads of 512 whose values are their keys. */
 static void gemma4_has_two_kinds_of_heads(void **state) {
     (void)state;
@@ -435,6 +501,8 @@ int main(void) {
         cmocka_unit_test(what_cannot_be_planned_or_run_is_said),
         cmocka_unit_test(everything_that_ships_is_planned),
         cmocka_unit_test(deepseek_v4_compresses_keys_by_layer),
+        cmocka_unit_test(deepseek_v4_routes_by_token_at_first),
+        cmocka_unit_test(deepseek_v4_is_read_as_transformers_writes_it),
         cmocka_unit_test(granite_counts_tied_embeddings_once),
         cmocka_unit_test(gemma4_has_two_kinds_of_heads),
     };
