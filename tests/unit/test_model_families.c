@@ -492,6 +492,8 @@ static void everything_that_ships_is_planned(void **state) {
     }
     mf_model llama4 = loaded("llama4-maverick"), glm = loaded("glm-5");
     assert_false(mf_model_in_bridge(&llama4));
+    mf_model k3 = loaded("kimi-k3"), linear = loaded("kimi-linear-48b-a3b");
+    assert_true(mf_model_in_bridge(&k3) && !mf_model_in_bridge(&linear));
     assert_true(mf_model_in_bridge(&glm));
     assert_above(2 * known, count);
 }
