@@ -26,6 +26,7 @@ typedef struct mf_inputs {
     int64_t update;              /* what the update goes by */
     int64_t loads;               /* [positions][experts] float: choices of the step */
     int64_t corrections;         /* [positions][experts] float: correction biases */
+    int64_t experts_of_token;    /* [layers that have one][vocab][top_k] int32: tables of experts */
     int64_t size_B;
     int64_t report_B; /* from sums to the end of loads: what the host reads after a step */
 } mf_inputs;

@@ -1,5 +1,6 @@
 /* Lowered layers that keep a state or choose their keys: FLOPs, states and traffic are those of the
  * published formulas, in figures that were worked out apart from this code. */
+#include "core/memory/memory_inputs.h"
 #include "core/program/lower.h"
 #include "costmodel/cost_internal.h"
 #include "tests/support/test.h"
@@ -290,6 +291,42 @@ static void compressed_keys_cost_what_is_seen(void **state) {
     mf_program_destroy(w.p);
 }
 
+/* A table of 129,280 tokens and 6 experts, in three of 43 layers and none of the MTP block: the
+ * router's products and their gradients are those of other layers, each token reads its own number
+ * and its row of the table, no bias is balanced, and the tables stand in memory. */
+static void a_table_chooses_experts_by_token(void **state) {
+    (void)state;
+    world w = lowered("deepseek-v4-flash", 1, 1, 4096);
+    const mf_block *by_table = w.p->blocks[w.p->block_of[1]];
+    const mf_block *by_score = w.p->blocks[w.p->block_of[4]];
+    const mf_block *both[] = {by_table, by_score};
+    double flops[2] = {0, 0};
+    for (int k = 0; k < 2; k++) {
+        for (int i = 0; i < both[k]->nops; i++) {
+            const mf_op *op = &both[k]->ops[i];
+            flops[k] += op->kind == MF_OP_GEMM && strcmp(op->name, "router") == 0 ? op->flops : 0;
+        }
+        assert_non_null(find(both[k], MF_OP_ROUTER_BWD, MF_PASS_B));
+    }
+    assert_close(flops[0] / (3.0 * 2.0 * 4096.0 * 4096.0 * 256.0), 1.0, 1e-9);
+    assert_close(flops[0] / flops[1], 1.0, 1e-9);
+    const mf_op *table = find(by_table, MF_OP_ROUTER_FWD, MF_PASS_F);
+    const mf_op *score = find(by_score, MF_OP_ROUTER_FWD, MF_PASS_F);
+    assert_string_equal(table->name, "router_table");
+    assert_close(table->bytes - score->bytes, 4096.0 * 4.0 * (1.0 + 6.0), 0.5);
+    mf_step_end end;
+    mf_program_step_end(w.p, 0, &end);
+    assert_close(end.expert_counts, (43.0 - 3.0 + 1.0) * 256.0, 0.5);
+    mf_inputs with, without;
+    mf_memory_inputs(&w.m, &w.l, &with);
+    for (int i = 0; i < w.m.classes; i++) {
+        w.m.layer_classes[i].hashed = false;
+    }
+    mf_memory_inputs(&w.m, &w.l, &without);
+    assert_int_equal(with.size_B - without.size_B, 3 * 129280 * 6 * 4);
+    mf_program_destroy(w.p);
+}
+
 /* Four copies of a row of 4,096: what is read is one, what is written all, twice a layer; they all
  * travel between stages. */
 static void copies_of_the_residual_travel(void **state) {
@@ -382,6 +419,7 @@ int main(void) {
         cmocka_unit_test(chosen_keys_cost_what_is_chosen_and_the_indexer_everything),
         cmocka_unit_test(an_indexer_is_detached),
         cmocka_unit_test(compressed_keys_cost_what_is_seen),
+        cmocka_unit_test(a_table_chooses_experts_by_token),
         cmocka_unit_test(copies_of_the_residual_travel),
         cmocka_unit_test(experts_in_a_latent_space_get_narrow_rows),
         cmocka_unit_test(shapes_by_hand_are_those_of_models),
