@@ -66,7 +66,7 @@ typedef struct mf_software {
                                missing in a file */
     double grouped_eff;     /* grouped GEMM rate over one GEMM of the same tokens */
     double attention_eff;
-    double ring_attention_eff; /* ... of pieces that context parallelism cuts it into: kernels on
+    double ring_attention_eff; /* ... of a ring's pieces over keys of other members: kernels on
                                   parts of the sequence, their merges. 0 = 1, may be missing */
     double memory_eff;         /* memory-bound ops over copy bandwidth */
     double scan_eff;  /* convolutions, scans and gated norms of linear mixers, over that again. 0 =

@@ -4,6 +4,7 @@
 #include "core/base/flag.h"
 #include "core/base/number_text.h"
 #include "job/problem.h"
+#include "job/step_power.h"
 #include "planner/capacity/robust.h"
 
 #include <math.h>
@@ -26,7 +27,7 @@ static void fill_run(mf_capacity_cell *c, const mf_capacity_request *r, const mf
     c->run_s =
         c->goodput.share > 0 ? r->tokens / c->tokens_per_s / c->goodput.share : (double)INFINITY;
     c->gpu_h = (double)c->gpus * c->run_s / 3600;
-    c->energy_J = (k->gpu.power_w + k->node_overhead_w) * (double)c->gpus * c->run_s;
+    c->energy_J = (c->gpu_W + k->node_overhead_w) * (double)c->gpus * c->run_s;
     c->cost_usd = c->price.usd_gpu_h * c->gpu_h + r->power_usd_kWh * c->energy_J / 3.6e6;
     c->keeps_deadline = r->deadline_s > 0 && c->run_s <= r->deadline_s;
 }
@@ -35,10 +36,15 @@ static mf_goodput goodput_of(const mf_capacity_request *r, const mf_cluster *k, 
     return mf_goodput_of((double)gpus, k->mtbf_gpu_h, r->checkpoint_s, r->restart_s);
 }
 
-static void fill(mf_capacity_cell *c, const mf_capacity_request *r, const mf_job *j,
-                 const mf_plan *plan) {
+static mf_status fill(mf_capacity_cell *c, const mf_capacity_request *r, const mf_job *j,
+                      const mf_plan *plan, mf_err *e) {
     const mf_plan_prediction *p = &plan->prediction;
     const mf_cluster *k = &j->cluster;
+    mf_step_power power;
+    mf_status s = mf_step_power_of(j, plan, &power, e);
+    if (s != MF_OK) {
+        return s;
+    }
     c->feasible = true;
     c->layout = plan->layout;
     c->assignment = plan->assignment;
@@ -50,8 +56,10 @@ static void fill(mf_capacity_cell *c, const mf_capacity_request *r, const mf_job
     c->mfu = p->mfu;
     c->peak_memory_B = p->peak_memory_B;
     c->usable_B = p->usable_B;
+    c->gpu_W = mf_step_power_drawn_W(&power, k);
     c->goodput = goodput_of(r, k, c->gpus);
     fill_run(c, r, k);
+    return MF_OK;
 }
 
 /* The search says that nothing fits; phase 1 knows what is missing, and at which size it would. */
@@ -146,7 +154,7 @@ static mf_status plan_cell(mf_capacity *z, mf_job *j, mf_capacity_cell *c, mf_er
     }
     ended(z);
     if (s == MF_OK) {
-        fill(c, z->r, j, &r.plan[0]);
+        s = fill(c, z->r, j, &r.plan[0], e);
         c->gap = r.stats.gap;
     } else if (s == MF_INFEASIBLE) {
         s = say_missing(z, &problem, c);
@@ -224,7 +232,7 @@ static mf_status try_plan_of(mf_capacity *z, const mf_job *j, const mf_capacity_
     s = mf_planner_predict(&problem, &from->layout, &from->assignment, &plan, NULL, e);
     if (s == MF_OK && plan.prediction.fits && plan.prediction.step_time_s < c->step_time_s) {
         double bound_s = c->step_time_s / (1 + c->gap);
-        fill(c, z->r, j, &plan);
+        s = fill(c, z->r, j, &plan, e);
         c->gap = fmax(0, c->step_time_s / bound_s - 1);
     }
     mf_plan_clear(&plan);

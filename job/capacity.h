@@ -40,6 +40,7 @@ typedef struct mf_capacity_cell {
     mf_assignment assignment;
     double step_time_s, low_s, high_s, tokens_per_s, mfu, gap;
     double peak_memory_B, usable_B;
+    double gpu_W;        /* that a GPU draws over a step (mf_step_power_drawn_W) */
     const char *runs_on; /* the program that plans are limited to, a word; NULL: none */
     mf_goodput goodput;
     mf_host_copies host;

@@ -78,10 +78,10 @@ mf_status mf_step_power_of(const mf_job *j, const mf_plan *plan, mf_step_power *
     mf_program *program = NULL;
     const mf_plan_prediction *p = &plan->prediction;
     *out = (mf_step_power){.known = false};
-    if (j->cost == NULL || mf_cluster_is_cpu(&j->cluster) || !(j->software.power_cap > 0) ||
-        !(p->step_time_s > 0)) {
+    if (j->cost == NULL || mf_cluster_is_cpu(&j->cluster) || !(p->step_time_s > 0)) {
         return MF_OK;
     }
+    const bool capped = j->software.power_cap > 0; /* else how much more is not known */
     const bool lowered = plan == &j->plan && j->program != NULL;
     mf_status status = lowered ? MF_OK
                                : mf_program_lower(&j->model, &plan->layout, &j->cluster,
@@ -90,16 +90,21 @@ mf_status mf_step_power_of(const mf_job *j, const mf_plan *plan, mf_step_power *
     const double step_s = p->step_time_s, stages = (double)p->stages;
     for (int64_t stage = 0; status == MF_OK && stage < p->stages; stage++) {
         const sums s = of_stage(lowered ? j->program : program, j->cost, stage);
-        const double drawn_J = j->software.power_cap * s.own_J + power.idle_W * step_s;
+        const double drawn_J =
+            (capped ? j->software.power_cap : 1) * s.own_J + power.idle_W * step_s;
         /* Nothing slows a GPU down that waits. */
         const double waits_s = fmax(step_s - s.work_s, 0);
         const double share = (s.clock_s + waits_s) / (s.work_s + waits_s);
         out->energy_J += fmin(drawn_J, power.cap_W * step_s) / stages;
-        out->clock_Hz += share * power.clock_Hz / stages;
+        out->clock_Hz += capped ? share * power.clock_Hz / stages : 0;
     }
     out->known = status == MF_OK;
     out->power_W = out->energy_J / p->step_time_s;
     out->measured = power.measured;
     mf_program_destroy(program);
     return status;
+}
+
+double mf_step_power_drawn_W(const mf_step_power *p, const mf_cluster *c) {
+    return p->known ? p->power_W : c->gpu.power_w;
 }

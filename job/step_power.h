@@ -7,10 +7,11 @@
 #include "core/plan/plan.h"
 
 typedef struct mf_step_power {
-    bool known;      /* false: CPU ranks, or software of which nobody knows how the cap slows it */
+    bool known;      /* false: CPU ranks */
     double energy_J; /* of a GPU and step, mean over the stages */
     double power_W;  /* over the step */
-    double clock_Hz; /* of the multiprocessors, mean over the stages; 0: the GPU's is not known */
+    double clock_Hz; /* of the multiprocessors, mean over the stages; 0: the GPU's is not known, or
+                      * how the cap slows this software */
     bool measured;   /* energies of this kind of GPU; else those of an H200 carried over */
 } mf_step_power;
 
@@ -18,5 +19,8 @@ typedef struct mf_step_power {
 struct mf_job;
 mf_status mf_step_power_of(const struct mf_job *j, const mf_plan *plan, mf_step_power *out,
                            mf_err *e);
+
+/* What a GPU draws over a step; of CPU ranks what their cluster file says. */
+double mf_step_power_drawn_W(const mf_step_power *p, const mf_cluster *c);
 
 #endif

@@ -85,6 +85,7 @@ static void write_cell(mf_json_writer *w, const mf_capacity_table *t, int i) {
     mf_json_write_f64(w, "gap", c->gap);
     mf_json_write_f64(w, "peak_memory_B", c->peak_memory_B);
     mf_json_write_f64(w, "usable_B", c->usable_B);
+    mf_json_write_f64(w, "power_W", c->gpu_W);
     mf_json_write_f64(w, "goodput", c->goodput.share);
     mf_json_write_f64(w, "mtbf_s", c->goodput.mtbf_s);
     mf_json_write_f64(w, "checkpoint_interval_s", c->goodput.interval_s);

@@ -348,15 +348,16 @@ void mf_capacity_print(FILE *out, const mf_capacity_table *t) {
     mf_show_wrap(out, t->program, 12, 12, 99);
     print_runs_on(out, t);
     print_prices(out, t);
-    snprintf(note, sizeof note,
-             "%s *: no other is both as fast and as cheap. A tie: the gap and, between clusters, "
-             "the band leave it open which is better. good: share of the time that makes progress, "
-             "with failures and checkpoints.%s%s%s",
-             proof, has_skew(t) ? " skewed: the run under uneven routing." : "",
-             has_lost(t) ? " node lost: the run on what is left without one; !: misses a limit."
-                         : "",
-             t->tokens != NULL ? " Energy at data-sheet power of GPUs and their share of the host."
-                               : "");
+    snprintf(
+        note, sizeof note,
+        "%s *: no other is both as fast and as cheap. A tie: the gap and, between clusters, "
+        "the band leave it open which is better. good: share of the time that makes progress, "
+        "with failures and checkpoints.%s%s%s",
+        proof, has_skew(t) ? " skewed: the run under uneven routing." : "",
+        has_lost(t) ? " node lost: the run on what is left without one; !: misses a limit." : "",
+        t->tokens != NULL ? " Energy: what the GPUs draw by the joules of a step's ops, and their "
+                            "share of the host."
+                          : "");
     if (gap >= 0) { /* something fits */
         putc('\n', out);
         mf_show_wrap(out, note, 0, 0, 99);

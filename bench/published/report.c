@@ -428,7 +428,8 @@ void pub_report(FILE *f, const pub_profiles *p, const pub_row *rows, int count) 
             "with a state have an efficiency of their own (`scan_eff`), how many MTP depths of "
             "each model ran, which figure of card-015 and card-016 counts, and to read in NeMo's "
             "recipe what its Llama 4 rows leave unsaid, was decided after the errors of all rows "
-            "had been seen: for these families held-out rows are not blind.\n\n",
+            "had been seen: for these families held-out rows are not blind. So was that a ring's "
+            "piece over a rank's own keys is a whole attention, which tt-008 shows most.\n\n",
             n, count);
     headline(f, rows, count, all);
     targets(f, rows, count);

@@ -120,7 +120,7 @@ static int16_t ring(mf_build *bd, const mf_lower_heads *a, int64_t heads, int64_
         mf_build_last(bd)->final_out = out;
         mf_build_last(bd)->final_lse = lse;
         if (!only) {
-            part->flags |= MF_OPF_ACC_FP32;
+            part->flags |= step > 0 ? MF_OPF_ACC_FP32 : 0; /* its own keys: whole and causal */
             mf_build_t(bd, o)->drop |= MF_DROP_ALWAYS;
             mf_build_t(bd, s)->drop |= MF_DROP_ALWAYS;
             mf_op *op = mf_build_memory_op(bd, MF_OP_ATTENTION_MERGE, "attention_merge", rows,

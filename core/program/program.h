@@ -230,8 +230,8 @@ typedef enum mf_module {
 
 enum {
     MF_OPF_CAUSAL = 1,
-    MF_OPF_ACC_FP32 = 2,      /* accumulates into an FP32 output; attention: part of a ring, whose
-                                 parts are merged */
+    MF_OPF_ACC_FP32 = 2,      /* accumulates into an FP32 output; attention: part of a ring, over
+                                 keys of another member */
     MF_OPF_ROUTED = 4,        /* work grows with the routed rows of this rank (imbalance applies) */
     MF_OPF_WGRAD = 8,         /* GEMM/grouped: reduction over tokens */
     MF_OPF_OVERLAPPED = 16,   /* a piece of what was cut to have communication beside compute */
