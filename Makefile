@@ -160,7 +160,7 @@ $(BUILD)/tests/unit/test_train_faults $(BUILD)/tests/unit/test_train_saves: $(BU
 $(BUILD)/fault_%.so: tests/preload/fault_%.c
 	@mkdir -p $(@D)
 	$(call say,LD,$@)
-	$(Q)$(CC) -std=c11 -O1 -fPIC -shared $(WARN) $(if $(WERROR),-Werror) $< -ldl -lpthread -o $@
+	$(Q)$(CC) -std=c11 -O1 -fPIC -shared $(WARN) $(if $(WERROR),-Werror) $(if $(filter %_mpi.so,$@),$(MPI_CPPFLAGS)) $< -ldl -lpthread -o $@
 
 $(BUILD)/tests/unit/test_allocations: $(BUILD)/fault_malloc.so
 $(BUILD)/tests/unit/test_train_transient: $(BUILD)/fault_expf.so

@@ -175,9 +175,9 @@ static bool run(const job *r, const setting *with, outcome *out, struct rusage *
         _exit(in_child(r, with, ends[1]));
     }
     close(ends[1]);
-    bool told = child > 0 && read(ends[0], out, sizeof *out) == (ssize_t)sizeof *out;
+    bool reported = child > 0 && read(ends[0], out, sizeof *out) == (ssize_t)sizeof *out;
     close(ends[0]);
-    bool ended = child > 0 && wait4(child, &status, 0, usage) == child && told &&
+    bool ended = child > 0 && wait4(child, &status, 0, usage) == child && reported &&
                  WIFEXITED(status) && WEXITSTATUS(status) == 0;
     if (!ended) {
         fprintf(stderr, "%s: the search's process ended early\n", r->what);

@@ -47,12 +47,12 @@ typedef struct row {
 /* Op keys of the points that a fit reads, of whatever GPU, sorted. */
 typedef struct seen_keys {
     char (*key)[KEY];
-    size_t n, room;
+    size_t n, allocated;
 } seen_keys;
 
 typedef struct rows {
     row *row;
-    int n, room, seen; /* seen: left out, since the fit knows the shape from another GPU */
+    int n, allocated, seen; /* seen: left out, since the fit knows the shape from another GPU */
     const mf_cluster *cluster;
     const mf_cost *cost;
     const seen_keys *keys;
@@ -68,14 +68,14 @@ static int take_seen(const mf_point *p, void *user) {
     if (p->holdout) {
         return 0;
     }
-    if (k->n == k->room) {
-        size_t room = k->room > 0 ? 2 * k->room : 4096;
-        char(*more)[KEY] = realloc(k->key, room * sizeof *more);
+    if (k->n == k->allocated) {
+        size_t allocated = k->allocated > 0 ? 2 * k->allocated : 4096;
+        char(*more)[KEY] = realloc(k->key, allocated * sizeof *more);
         if (more == NULL) {
             return 1;
         }
         k->key = more;
-        k->room = room;
+        k->allocated = allocated;
     }
     mf_point_format(p, k->key[k->n++], KEY);
     return 0;
@@ -136,14 +136,14 @@ static int take(const mf_point *p, void *user) {
         r->seen++;
         return 0;
     }
-    if (r->n == r->room) {
-        int room = r->room > 0 ? 2 * r->room : 512;
-        row *more = realloc(r->row, (size_t)room * sizeof *more);
+    if (r->n == r->allocated) {
+        int allocated = r->allocated > 0 ? 2 * r->allocated : 512;
+        row *more = realloc(r->row, (size_t)allocated * sizeof *more);
         if (more == NULL) {
             return 1;
         }
         r->row = more;
-        r->room = room;
+        r->allocated = allocated;
     }
     mf_cost_op(r->cost, &op, 1, &price);
     row *x = &r->row[r->n++];
@@ -322,12 +322,12 @@ static void print_section(FILE *out, rows *all) {
 /* What stands in front of the section; "" when there is no such file. To be freed. */
 static char *read_front(const char *path, mf_err *e) {
     FILE *in = fopen(path, "rb");
-    size_t size = 0, room = 1 << 20;
-    char *text = malloc(room + 1);
+    size_t size = 0, allocated = 1 << 20;
+    char *text = malloc(allocated + 1);
     if (text == NULL) {
         mf_err_set(e, MF_NOMEM, "%s: out of memory", path);
     } else if (in != NULL) {
-        size = fread(text, 1, room, in);
+        size = fread(text, 1, allocated, in);
     }
     if (in != NULL) {
         fclose(in);

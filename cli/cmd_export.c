@@ -38,7 +38,7 @@ static void remember(exported *x) {
 }
 
 /* A difference that changes neither time nor memory is none. */
-static mf_status told(void *user, const mf_plan *p, const mf_concession *c, mf_err *e) {
+static mf_status note_difference(void *user, const mf_plan *p, const mf_concession *c, mf_err *e) {
     exported *x = user;
     const double time_s = x->job.plan.prediction.step_time_s;
     const double peak_B = x->job.plan.prediction.peak_memory_B;
@@ -66,7 +66,7 @@ static mf_status concede(exported *x, bool force, mf_err *e) {
         return s;
     }
     remember(x);
-    s = mf_target_concede(x->target, &x->job.model, &x->job.plan, told, x, e);
+    s = mf_target_concede(x->target, &x->job.model, &x->job.plan, note_difference, x, e);
     const mf_plan_prediction *now = &x->job.plan.prediction;
     if (s == MF_OK && !now->fits && !force) {
         return mf_err_set(

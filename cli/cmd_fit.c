@@ -196,9 +196,9 @@ static mf_status run(const mf_args *a, const mf_cli *cli, mf_err *e) {
         print_text(cli->out, &j, &r, &fastest, top);
     }
     if (found == MF_INFEASIBLE && !json && r.count > 0) {
-        mf_status told = say_to_fit(cli, &problem, &r, e);
-        if (told != MF_OK) {
-            s = told;
+        mf_status said = say_to_fit(cli, &problem, &r, e);
+        if (said != MF_OK) {
+            s = said;
             goto out;
         }
     }

@@ -31,7 +31,7 @@ typedef struct watcher {
     double arena_B;    /* at the start; where routing takes more room than planned it grows */
     double sum_s;
     int64_t timed; /* steps behind the first, cold one */
-    int64_t told;
+    int64_t steps_printed;
     double steps_s;    /* all steps */
     double save_sum_s; /* of all checkpoints, the last one's included */
     double stall_sum_s;
@@ -109,13 +109,14 @@ static int started(void *user, const mf_train_start *start) {
 
 static int stepped(void *user, const mf_train_metrics *m) {
     watcher *w = user;
-    const bool left_out = w->told > 0 ? m->skipped > w->last.skipped : !isfinite(m->grad_norm);
+    const bool left_out =
+        w->steps_printed > 0 ? m->skipped > w->last.skipped : !isfinite(m->grad_norm);
     w->last = *m;
     w->steps_s += m->step_time_s;
     if (m->step == w->s->o.steps) {
         w->used_B = w->device->ops->used_B(w->device);
     }
-    if (w->told++ > 0) {
+    if (w->steps_printed++ > 0) {
         w->sum_s += m->step_time_s;
         w->timed++;
     }
@@ -158,7 +159,7 @@ static void warned(void *user, const char *line) {
 
 static void lost(void *user, const char *line) {
     const watcher *w = user;
-    mf_rank_registry_told(w->roll);
+    mf_rank_registry_reported(w->roll);
     fprintf(w->cli->err, "moefold train: %s\n", line);
     fflush(w->cli->err);
 }
@@ -201,10 +202,10 @@ static void tell_saves(const watcher *w) {
 
 /* Predicted beside measured, and where that goes on. */
 static void tell_end(const watcher *w, double mean_s, double predicted_s) {
-    const double grown_B = w->told > 0 ? fmax(w->last.memory_B - w->arena_B, 0.0) : 0.0;
+    const double grown_B = w->steps_printed > 0 ? fmax(w->last.memory_B - w->arena_B, 0.0) : 0.0;
     const double planned_B = w->s->job.plan.prediction.peak_memory_B + grown_B;
     const bool of_driver = w->used_B > 0;
-    if (w->told > 0) {
+    if (w->steps_printed > 0) {
         fprintf(w->out, "\nmean step %s, %.2f x the predicted %s; memory %s%s, predicted %s%s\n",
                 mf_show_time(mean_s).s, mean_s / predicted_s, mf_show_time(predicted_s).s,
                 mf_show_bytes(of_driver ? (double)w->used_B : w->last.memory_B).s,

@@ -69,8 +69,8 @@ static void add_price(const mf_job *j, const mf_op *op, double times, const char
 }
 
 /* Of stage 0, where rank 0 is. */
-static void add_once(const mf_job *j, const mf_op_times *t, const mf_op_times_once *r,
-                     mf_compare_op *o) {
+static void add_step_end(const mf_job *j, const mf_op_times *t, const mf_op_times_step_end *r,
+                         mf_compare_op *o) {
     const mf_program *p = j->program;
     const mf_layout *l = &p->layout;
     mf_op ops[MF_STEP_END_MAX];
@@ -114,7 +114,7 @@ mf_status mf_compare_run(const mf_job *j, const mf_op_times *t, double tolerance
     if (t->steps < 1) {
         return mf_err_set(e, MF_INPUT, "the run has no step behind its first, cold one");
     }
-    out->nops = (int)t->count + t->once_count;
+    out->nops = (int)t->count + t->step_end_count;
     out->op = calloc((size_t)out->nops + 1, sizeof *out->op);
     if (out->op == NULL) {
         return mf_err_set(e, MF_NOMEM, "compare: out of memory");
@@ -122,8 +122,8 @@ mf_status mf_compare_run(const mf_job *j, const mf_op_times *t, double tolerance
     for (int64_t i = 0; i < t->count && status == MF_OK; i++) {
         status = add_row(j, t, &t->row[i], &out->op[i], e);
     }
-    for (int i = 0; i < t->once_count; i++) {
-        add_once(j, t, &t->step_end[i], &out->op[t->count + i]);
+    for (int i = 0; i < t->step_end_count; i++) {
+        add_step_end(j, t, &t->step_end[i], &out->op[t->count + i]);
     }
     for (int i = 0; i < out->nops && status == MF_OK; i++) {
         judge(t, tolerance, &out->op[i]);

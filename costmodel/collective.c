@@ -401,14 +401,14 @@ static void add_bends(const mf_curve *points, const mf_coll_fit *f, const mf_geo
     }
 }
 
-static mf_status curve_alloc(mf_curve *c, size_t room, mf_err *e) {
-    c->log_B = calloc(3 * room + 1, sizeof *c->log_B);
-    c->measured = calloc(room + 1, sizeof *c->measured);
+static mf_status curve_alloc(mf_curve *c, size_t allocated, mf_err *e) {
+    c->log_B = calloc(3 * allocated + 1, sizeof *c->log_B);
+    c->measured = calloc(allocated + 1, sizeof *c->measured);
     if (c->log_B == NULL || c->measured == NULL) {
         return mf_err_set(e, MF_NOMEM, "cost model: out of memory");
     }
-    c->log_s = c->log_B + room;
-    c->half = c->log_s + room;
+    c->log_s = c->log_B + allocated;
+    c->half = c->log_s + allocated;
     return MF_OK;
 }
 

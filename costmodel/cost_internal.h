@@ -1,6 +1,6 @@
 /* cost_internal.h - what the files of costmodel/ share; nobody outside includes it.
  *
- * Shape of the room:
+ * Shape of the folder:
  *   fit.c         Levenberg-Marquardt on the logarithm of time, few positive parameters with priors
  *   residuals.c       what the fit leaves over, interpolated between measured points; its spread
  *   model_gemm.c, model_attention.c, model_memory.c, model_dispatch.c
@@ -284,7 +284,7 @@ typedef struct mf_contention_row {
 /* What communication loses to compute that runs beside it. */
 typedef struct mf_contention_loss {
     double factor; /* its time grows by; 0 = not measured */
-    double wait_s; /* until compute that was there first leaves it room */
+    double wait_s; /* until compute that was there first leaves it multiprocessors */
 } mf_contention_loss;
 enum { MF_CONTENTION_MEMORY, MF_CONTENTION_PRODUCT, MF_CONTENTION_WORKS };
 typedef struct mf_contention {

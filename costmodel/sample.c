@@ -65,15 +65,15 @@ static bool take_other(mf_samples *out, const mf_point *p, int device, mf_status
     if (strcmp(p->op, "beside") != 0) {
         return false;
     }
-    if (out->ncontention == out->beside_room) {
-        size_t room = out->beside_room > 0 ? 2 * out->beside_room : 64;
-        mf_contention_point *more = realloc(out->contention, room * sizeof *more);
+    if (out->ncontention == out->contention_allocated) {
+        size_t allocated = out->contention_allocated > 0 ? 2 * out->contention_allocated : 64;
+        mf_contention_point *more = realloc(out->contention, allocated * sizeof *more);
         if (more == NULL) {
             *status = mf_err_set(e, MF_NOMEM, "cost model: out of memory");
             return true;
         }
         out->contention = more;
-        out->beside_room = room;
+        out->contention_allocated = allocated;
     }
     static const mf_op_kind comms[] = {MF_OP_ALL_REDUCE, MF_OP_ALL_GATHER, MF_OP_REDUCE_SCATTER,
                                        MF_OP_ALL_TO_ALL, MF_OP_SEND_RECV,  MF_OP_DISPATCH,
@@ -99,14 +99,14 @@ static bool is_users_own(const mf_point *p) {
 }
 
 static mf_status take_energy(mf_samples *out, const mf_point *p, const mf_op *op, mf_err *e) {
-    if (out->nenergy == out->energy_room) {
-        size_t room = out->energy_room > 0 ? 2 * out->energy_room : 64;
-        mf_energy_point *more = realloc(out->energy, room * sizeof *more);
+    if (out->nenergy == out->energy_allocated) {
+        size_t allocated = out->energy_allocated > 0 ? 2 * out->energy_allocated : 64;
+        mf_energy_point *more = realloc(out->energy, allocated * sizeof *more);
         if (more == NULL) {
             return mf_err_set(e, MF_NOMEM, "cost model: out of memory");
         }
         out->energy = more;
-        out->energy_room = room;
+        out->energy_allocated = allocated;
     }
     out->energy[out->nenergy++] = (mf_energy_point){*op, p->energy_J, p->sustained_s};
     return MF_OK;
@@ -150,15 +150,15 @@ static int take_point(const mf_point *p, void *user) {
         (!s.fixed || word_is(p, "algo", "nvls"))) {
         s.op.flags |= MF_SAMPLE_NVLS;
     }
-    if (out->n == out->room) {
-        size_t room = out->room > 0 ? 2 * out->room : 256;
-        mf_sample *more = realloc(out->sample, room * sizeof *more);
+    if (out->n == out->allocated) {
+        size_t allocated = out->allocated > 0 ? 2 * out->allocated : 256;
+        mf_sample *more = realloc(out->sample, allocated * sizeof *more);
         if (more == NULL) {
             r->status = mf_err_set(r->e, MF_NOMEM, "cost model: out of memory");
             return 1;
         }
         out->sample = more;
-        out->room = room;
+        out->allocated = allocated;
     }
     out->sample[out->n++] = s;
     return 0;

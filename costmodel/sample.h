@@ -21,13 +21,13 @@ typedef struct mf_samples {
     char gpu[MF_SAMPLE_DEVICES][32];
     mf_cluster cluster[MF_SAMPLE_DEVICES];
     mf_cost_device device[MF_SAMPLE_DEVICES]; /* .cluster NULL: no shipped cluster of that name */
-    size_t n, room;
+    size_t n, allocated;
     mf_sample *sample; /* [n] */
-    size_t ncontention, beside_room;
+    size_t ncontention, contention_allocated;
     mf_contention_point *contention; /* [ncontention] */
     mf_launch launch[MF_SAMPLE_DEVICES];
     char date[16]; /* newest of device 0's own points; "" without any */
-    size_t nenergy, energy_room;
+    size_t nenergy, energy_allocated;
     mf_energy_point *energy; /* [nenergy] of device 0 */
     int shipped; /* device with the figures that device 0's GPU ships with; 0: it does not ship */
 } mf_samples;

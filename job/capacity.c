@@ -471,8 +471,8 @@ static mf_status plan_row(mf_capacity *z, mf_err *e) {
 mf_status mf_capacity_plan(const mf_capacity_request *r, mf_capacity *out, mf_err *e) {
     const int rows = r->models * r->clusters;
     mf_status s = MF_OK;
-    *out = (mf_capacity){.r = r, .room = rows * (r->sizes + REFINED)};
-    out->cell = calloc((size_t)out->room + 1, sizeof *out->cell);
+    *out = (mf_capacity){.r = r, .allocated = rows * (r->sizes + REFINED)};
+    out->cell = calloc((size_t)out->allocated + 1, sizeof *out->cell);
     if (out->cell == NULL) {
         return mf_err_set(e, MF_NOMEM, "out of memory");
     }

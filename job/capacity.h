@@ -92,7 +92,7 @@ typedef struct mf_capacity {
     int count;
     mf_doubts doubts;
     /* while a row is planned */
-    int row, room;
+    int row, allocated;
     mf_runs_on on;
     char refused[512]; /* why the program that is to run it cannot be told the row's model; "" */
     mf_capacity_price price;

@@ -5,7 +5,7 @@
 
 #include <stdio.h>
 
-static mf_status told(void *user, const mf_plan *p, const mf_concession *c, mf_err *e) {
+static mf_status note_difference(void *user, const mf_plan *p, const mf_concession *c, mf_err *e) {
     mf_elsewhere *out = user;
     (void)p;
     (void)e;
@@ -19,7 +19,7 @@ static mf_status told(void *user, const mf_plan *p, const mf_concession *c, mf_e
 static mf_status express(const mf_model *m, const mf_plan *p, mf_elsewhere *out) {
     mf_plan asked = *p; /* layout and assignment are its own; the rest is left alone */
     mf_err e = {.text = ""};
-    mf_status s = mf_target_concede(MF_TARGET_MEGATRON, m, &asked, told, out, &e);
+    mf_status s = mf_target_concede(MF_TARGET_MEGATRON, m, &asked, note_difference, out, &e);
     if (s == MF_LAYOUT && out->why[0] == '\0') {
         snprintf(out->why, sizeof out->why, "%.63s", e.text);
     }

@@ -14,15 +14,15 @@ void mf_log_clear(mf_log *l) {
     *l = (mf_log){0};
 }
 
-static void add(double **list, int *count, int *room, double value) {
-    if (*count == *room) {
-        int more = *room > 0 ? 2 * *room : 256;
+static void add(double **list, int *count, int *allocated, double value) {
+    if (*count == *allocated) {
+        int more = *allocated > 0 ? 2 * *allocated : 256;
         double *grown = realloc(*list, (size_t)more * sizeof *grown);
         if (grown == NULL) {
             return;
         }
         *list = grown;
-        *room = more;
+        *allocated = more;
     }
     (*list)[(*count)++] = value;
 }
@@ -56,13 +56,13 @@ static void read_line(mf_log *l, const char *line, size_t length) {
     double value;
     for (size_t i = 0; i < sizeof times / sizeof times[0]; i++) {
         if (number_behind(line, length, times[i].words, &value)) {
-            add(&l->time_s, &l->steps, &l->room_times, value * times[i].unit);
+            add(&l->time_s, &l->steps, &l->times_allocated, value * times[i].unit);
             break;
         }
     }
     for (size_t i = 0; i < sizeof rates / sizeof rates[0]; i++) {
         if (number_behind(line, length, rates[i], &value)) {
-            add(&l->rate, &l->rates, &l->room_rates, value);
+            add(&l->rate, &l->rates, &l->rates_allocated, value);
             break;
         }
     }

@@ -16,7 +16,7 @@ typedef struct mf_log {
     double tflops;         /* median of model TFLOP/s by GPU, as the program counts; 0 = none */
     double memory_B;       /* largest allocation that any rank told; 0 = none */
     double *time_s, *rate; /* [steps], [rates] in the order of the log */
-    int rates, room_times, room_rates;
+    int rates, times_allocated, rates_allocated;
 } mf_log;
 
 /* Adds the lines of a text. Lines of another kind are passed over; without memory, as well. */

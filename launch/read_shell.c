@@ -31,7 +31,7 @@ static void close_flag(cursor *c) {
         return;
     }
     if (c->into != NULL) {
-        mf_settings_put(c->into, c->flag, "%s", c->any ? c->value : "true");
+        mf_settings_put_text(c->into, c->flag, c->any ? c->value : "true");
     } else {
         mf_read_flag(c->r, c->flag, strlen(c->flag), c->any ? c->value : "true");
     }
@@ -96,7 +96,7 @@ static bool take_variable(cursor *c, const char *text, mf_status *status) {
     const char *value = text + length + 1 + append;
     snprintf(name, sizeof name, "%.*s", (int)(length < 127 ? length : 127), text);
     close_flag(c);
-    mf_settings_put(&c->r->variables, name, "%s", mf_settings_text(&c->r->given, name, value));
+    mf_settings_put_text(&c->r->variables, name, mf_settings_text(&c->r->given, name, value));
     const char *flags = strstr(value, "--");
     if (flags != NULL && (flags == value || isspace((unsigned char)flags[-1])) &&
         c->depth < MOST_DEPTH && c->r->unfolded_B < MOST_UNFOLDED) {
@@ -129,16 +129,23 @@ static mf_status take(cursor *c, const char *text) {
 
 /* --- variables -------------------------------------------------------------------------------- */
 
-static void append(char *out, size_t size, const char *text, size_t length) {
-    size_t used = strlen(out);
-    length = used + length < size ? length : size - used - 1;
-    memcpy(out + used, text, length);
-    out[used + length] = '\0';
+/* A word of up to MOST_WORD - 1 bytes; more is cut. */
+typedef struct word_text {
+    size_t used;
+    char text[MOST_WORD];
+} word_text;
+
+static void append(word_text *w, const char *text, size_t length) {
+    size_t room = sizeof w->text - w->used - 1;
+    length = length < room ? length : room;
+    memcpy(w->text + w->used, text, length);
+    w->used += length;
+    w->text[w->used] = '\0';
 }
 
 /* Text behind "$", which ends where the name does; returns how much was read. What is not known
  * stays as it is written. */
-static size_t expand(mf_read *r, const char *text, size_t length, char *out, size_t size) {
+static size_t expand(mf_read *r, const char *text, size_t length, word_text *out) {
     char name[128];
     bool braces = length > 0 && text[0] == '{';
     size_t at = braces, n = 0;
@@ -148,7 +155,7 @@ static size_t expand(mf_read *r, const char *text, size_t length, char *out, siz
     }
     name[n] = '\0';
     if (n == 0) {
-        append(out, size, "$", 1);
+        append(out, "$", 1);
         return 0;
     }
     size_t end = at;
@@ -160,7 +167,7 @@ static size_t expand(mf_read *r, const char *text, size_t length, char *out, siz
     }
     const char *value = mf_settings_text(&r->variables, name, NULL);
     if (value != NULL && value[0] != '\0') {
-        append(out, size, value, strlen(value));
+        append(out, value, strlen(value));
     } else if (braces && at + 1 < end && text[at] == ':' &&
                (text[at + 1] == '-' || text[at + 1] == '=')) {
         const char *fallback = text + at + 2;
@@ -169,10 +176,10 @@ static size_t expand(mf_read *r, const char *text, size_t length, char *out, siz
             fallback++;
             left -= 2;
         }
-        append(out, size, fallback, left);
+        append(out, fallback, left);
     } else if (!(braces && at < end && text[at] == '[')) { /* arrays were read where they stand */
-        append(out, size, "$", 1);
-        append(out, size, text, braces ? end + 1 : end);
+        append(out, "$", 1);
+        append(out, text, braces ? end + 1 : end);
     }
     return braces ? (end < length ? end + 1 : end) : end;
 }
@@ -197,28 +204,27 @@ static mf_status lex_comment(cursor *c, const char *text, size_t length) {
 }
 
 /* One word from *at on, unquoted and with its variables in place. */
-static void lex_word(cursor *c, const char *text, size_t length, size_t *at, char *out,
-                     size_t size) {
+static void lex_word(cursor *c, const char *text, size_t length, size_t *at, word_text *out) {
     char quote = '\0';
     for (; *at < length && (quote != '\0' || !separates(text[*at])); ++*at) {
         char ch = text[*at];
         if (ch == '\\' && *at + 1 < length && quote != '\'') {
             ++*at;
-            append(out, size, text[*at] == '\n' ? " " : &text[*at], 1);
+            append(out, text[*at] == '\n' ? " " : &text[*at], 1);
         } else if (quote == '\0' && (ch == '"' || ch == '\'')) {
             quote = ch;
         } else if (ch == quote) {
             quote = '\0';
         } else if (ch == '$' && quote != '\'') {
-            *at += expand(c->r, text + *at + 1, length - *at - 1, out, size);
+            *at += expand(c->r, text + *at + 1, length - *at - 1, out);
         } else {
-            append(out, size, &ch, 1);
+            append(out, &ch, 1);
         }
     }
 }
 
 static mf_status lex(cursor *c, const char *text, size_t length) {
-    char *word = malloc(MOST_WORD);
+    word_text *word = malloc(sizeof *word);
     mf_status status = word != NULL ? MF_OK : MF_NOMEM;
     bool start = true; /* of a word: a comment may begin */
     for (size_t at = 0; at < length && status == MF_OK;) {
@@ -239,10 +245,11 @@ static mf_status lex(cursor *c, const char *text, size_t length) {
             start = true;
         } else {
             size_t before = at;
-            word[0] = '\0';
-            lex_word(c, text, length, &at, word, MOST_WORD);
+            word->used = 0;
+            word->text[0] = '\0';
+            lex_word(c, text, length, &at, word);
             at += at == before;
-            status = word[0] != '\0' ? take(c, word) : MF_OK;
+            status = word->text[0] != '\0' ? take(c, word->text) : MF_OK;
             start = false;
         }
     }

@@ -46,7 +46,7 @@ static void plain_value(const char *value, bool list, char *out, size_t size) {
 static void unknown(mf_read *r, const char *name, size_t length, const char *value) {
     char text[160];
     snprintf(text, sizeof text, "%.*s", (int)(length < 159 ? length : 159), name);
-    mf_settings_put(&r->unknown, text, "%s", value);
+    mf_settings_put_text(&r->unknown, text, value);
 }
 
 static void put(mf_read *r, const mf_word *w, bool inverse, const char *value) {
@@ -61,10 +61,10 @@ static void put(mf_read *r, const mf_word *w, bool inverse, const char *value) {
     if (w->kind == MF_WORD_SWITCH) {
         bool on = strcmp(text, "false") != 0 && strcmp(text, "False") != 0 &&
                   strcmp(text, "None") != 0 && strcmp(text, "null") != 0 && strcmp(text, "0") != 0;
-        mf_settings_put(&r->settings, w->flag, "%s", on != inverse ? "true" : "false");
+        mf_settings_put_text(&r->settings, w->flag, on != inverse ? "true" : "false");
         return;
     }
-    mf_settings_put(&r->settings, w->flag, "%s", strcmp(text, "null") == 0 ? "None" : text);
+    mf_settings_put_text(&r->settings, w->flag, strcmp(text, "null") == 0 ? "None" : text);
 }
 
 void mf_read_flag(mf_read *r, const char *flag, size_t length, const char *value) {

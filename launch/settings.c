@@ -27,31 +27,22 @@ static mf_setting *find(mf_settings *s, const char *name) {
 
 /* Room for one more; false, and `failed`, where there is no memory. */
 static bool grow(mf_settings *s) {
-    if (s->count < s->room) {
+    if (s->count < s->allocated) {
         return true;
     }
-    int room = s->room > 0 ? 2 * s->room : 64;
-    mf_setting *item = realloc(s->item, (size_t)room * sizeof *item);
+    int allocated = s->allocated > 0 ? 2 * s->allocated : 64;
+    mf_setting *item = realloc(s->item, (size_t)allocated * sizeof *item);
     if (item == NULL) {
         s->failed = true;
         return false;
     }
     s->item = item;
-    s->room = room;
+    s->allocated = allocated;
     return true;
 }
 
-void mf_settings_put(mf_settings *s, const char *name, const char *fmt, ...) {
-    va_list args;
-    va_start(args, fmt);
-    int length = vsnprintf(NULL, 0, fmt, args);
-    va_end(args);
-    char *value = length >= 0 ? malloc((size_t)length + 1) : NULL;
-    if (value != NULL) {
-        va_start(args, fmt);
-        vsnprintf(value, (size_t)length + 1, fmt, args);
-        va_end(args);
-    }
+/* Takes the value over; NULL: there was no memory for it. */
+static void put(mf_settings *s, const char *name, char *value) {
     mf_setting *there = find(s, name);
     if (value == NULL) {
         s->failed = true;
@@ -72,6 +63,24 @@ void mf_settings_put(mf_settings *s, const char *name, const char *fmt, ...) {
     s->item[s->count++] = (mf_setting){.name = copy, .value = value};
 }
 
+void mf_settings_put(mf_settings *s, const char *name, const char *fmt, ...) {
+    va_list args;
+    va_start(args, fmt);
+    int length = vsnprintf(NULL, 0, fmt, args);
+    va_end(args);
+    char *value = length >= 0 ? malloc((size_t)length + 1) : NULL;
+    if (value != NULL) {
+        va_start(args, fmt);
+        vsnprintf(value, (size_t)length + 1, fmt, args);
+        va_end(args);
+    }
+    put(s, name, value);
+}
+
+void mf_settings_put_text(mf_settings *s, const char *name, const char *text) {
+    put(s, name, strdup(text));
+}
+
 void mf_settings_put_f64(mf_settings *s, const char *name, double value) {
     char text[40];
     for (int digits = 6; digits <= 17; digits++) {
@@ -80,11 +89,11 @@ void mf_settings_put_f64(mf_settings *s, const char *name, double value) {
             break;
         }
     }
-    mf_settings_put(s, name, "%s", text);
+    mf_settings_put_text(s, name, text);
 }
 
 void mf_settings_on(mf_settings *s, const char *name) {
-    mf_settings_put(s, name, "true");
+    mf_settings_put_text(s, name, "true");
 }
 
 const char *mf_settings_text(mf_settings *s, const char *name, const char *absent) {

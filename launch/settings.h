@@ -20,7 +20,7 @@ typedef struct mf_setting {
 
 /* All zero is empty. Memory that cannot be had is told by `failed`. */
 typedef struct mf_settings {
-    int count, room;
+    int count, allocated;
     mf_setting *item;
     bool failed;
 } mf_settings;
@@ -30,6 +30,8 @@ void mf_settings_clear(mf_settings *s);
 /* Adds a setting; one of the same name is replaced where it stands: the last of two wins, as on a
  * command line. */
 void mf_settings_put(mf_settings *s, const char *name, const char *fmt, ...) MF_PRINTF(3, 4);
+/* The same with a text as it is, however long. */
+void mf_settings_put_text(mf_settings *s, const char *name, const char *text);
 /* A number, with as few digits as give it back exactly. */
 void mf_settings_put_f64(mf_settings *s, const char *name, double value);
 /* A switch that is on. */

@@ -240,14 +240,14 @@ static bool is_known(const player *x, const mf_layout *from, const mf_layout *l)
 }
 
 static bool add(mf_steps *s, const mf_one_step *step) {
-    if (s->count == s->room) {
-        int room = s->room > 0 ? 2 * s->room : 32;
-        mf_one_step *grown = realloc(s->step, (size_t)room * sizeof *grown);
+    if (s->count == s->allocated) {
+        int allocated = s->allocated > 0 ? 2 * s->allocated : 32;
+        mf_one_step *grown = realloc(s->step, (size_t)allocated * sizeof *grown);
         if (grown == NULL) {
             return false;
         }
         s->step = grown;
-        s->room = room;
+        s->allocated = allocated;
     }
     s->step[s->count++] = *step;
     return true;

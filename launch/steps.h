@@ -21,7 +21,7 @@ typedef struct mf_one_step {
 
 /* Growing list. All zero is empty. */
 typedef struct mf_steps {
-    int count, room;
+    int count, allocated;
     mf_one_step *step;
 } mf_steps;
 void mf_steps_clear(mf_steps *s);

@@ -374,7 +374,7 @@ static const struct step {
 #define MOST_ROUNDS 4
 
 static mf_status take_step(const struct step *step, const step_input *in, mf_plan *p, bool *changed,
-                           mf_conceded_fn told, void *user, mf_err *e) {
+                           mf_conceded_fn note, void *user, mf_err *e) {
     mf_concession c = {.what = step->what};
     if (!step->concede(in, p, &c)) {
         return MF_OK;
@@ -382,17 +382,17 @@ static mf_status take_step(const struct step *step, const step_input *in, mf_pla
     *changed = true;
     mf_status s = mf_layout_resolve(&p->layout, in->model, e);
     s = s == MF_OK ? mf_assignment_check(in->model, &p->layout, &p->assignment, e) : s;
-    return s == MF_OK && told != NULL ? told(user, p, &c, e) : s;
+    return s == MF_OK && note != NULL ? note(user, p, &c, e) : s;
 }
 
-mf_status mf_target_concede(mf_target t, const mf_model *m, mf_plan *p, mf_conceded_fn told,
+mf_status mf_target_concede(mf_target t, const mf_model *m, mf_plan *p, mf_conceded_fn note,
                             void *user, mf_err *e) {
     const step_input in = {t, m};
     bool changed = true;
     for (int round = 0; round < MOST_ROUNDS && changed; round++) {
         changed = false;
         for (size_t i = 0; i < sizeof steps / sizeof steps[0]; i++) {
-            mf_status s = take_step(&steps[i], &in, p, &changed, told, user, e);
+            mf_status s = take_step(&steps[i], &in, p, &changed, note, user, e);
             if (s != MF_OK) {
                 return s;
             }

@@ -60,9 +60,9 @@ typedef mf_status (*mf_conceded_fn)(void *user, const mf_plan *p, const mf_conce
                                     mf_err *e);
 
 /* Makes *p (layout and assignment; predictions are left alone) the plan that the target runs, and
- * tells each difference. Errors: what `told` returns; MF_LAYOUT where no plan of these degrees can
+ * tells each difference. Errors: what `note` returns; MF_LAYOUT where no plan of these degrees can
  * be said. */
-mf_status mf_target_concede(mf_target t, const mf_model *m, mf_plan *p, mf_conceded_fn told,
+mf_status mf_target_concede(mf_target t, const mf_model *m, mf_plan *p, mf_conceded_fn note,
                             void *user, mf_err *e);
 
 /* What a layer of the class can recompute, and offload, in the target's words: bits of `mask` that

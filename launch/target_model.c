@@ -86,6 +86,7 @@ static void add_layers(const mf_model *m, parts *p) {
         add(p, c->window > 0 && window > 0 && window != c->window, "windows of several lengths");
         add(p, c->heads > 0 || c->kv_heads > 0, "layers with heads of another number");
         add(p, c->head_dim > 0 || c->k_is_v, "layers with heads of another width");
+        add(p, c->hashed, "experts by a table of tokens");
         add(p, c->no_qk_norm && (m->qk_norm || m->qk_norm_full || m->qk_norm_plain),
             "layers without norms of queries and keys");
         add(p, c->no_sinks && m->attn_sinks, "layers without attention sinks");
@@ -100,7 +101,7 @@ static void add_attention(const mf_model *m, parts *p) {
     const bool gqa = m->attn == MF_ATTN_GQA;
     const mf_rope_scaling *r = &m->rope_scaling;
     int64_t freq = 1, offset = 0;
-    add(p, m->index_topk > 0 && gqa, "sparse attention by blocks of keys");
+    add(p, m->index_topk > 0 && gqa && m->o_groups == 0, "sparse attention by blocks of keys");
     add(p, m->index_topk > 0 && !gqa && !mf_target_shares_choices(m, &freq, &offset),
         "sparse attention whose layers share choices unevenly");
     add(p, gqa && m->q_lora_rank > 0, "low-rank queries beside whole keys");
@@ -188,12 +189,36 @@ const char *mf_target_recipe(const char *model) {
     return NULL;
 }
 
-bool mf_target_has_recipe(const mf_model *m, const char *name) {
+/* Recipes that build another model, or none where Megatron-Core is the release that
+ * Megatron-Bridge pins (3rdparty/Megatron-LM). */
+static const char *useless_recipe(const char *model) {
+    static const struct {
+        const char *model, *why;
+    } rows[] = {
+        /* transformer_config.py of the release has neither dsv4_hybrid nor moe_n_hash_layers nor
+         * hyper-connections; examples/models/deepseek_v4/README.md asks for Megatron-Core's dev. */
+        {"deepseek-v4-flash", "deepseek_v4_flash_pretrain_config needs a development branch of "
+                              "Megatron-Core"},
+        /* step35_bridge.py, where transformer_config.py has no head_wise_attn_gate: 199,997,706,240
+         * parameters by model_verification_cards/step35-flash. */
+        {"step-3.5-flash", "step35_196b_a11b_pretrain_config makes of each head's gate one for "
+                           "every channel"},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        if (strcmp(rows[i].model, model) == 0) {
+            return rows[i].why;
+        }
+    }
+    return NULL;
+}
+
+/* Is it the shipped model of that name, but for depths of MTP, which are a setting? */
+static bool is_shipped(const mf_model *m, const char *name) {
     mf_model_identity have, built;
     mf_model shipped;
     char set[48];
-    const char *const sets[] = {set}; /* depths of MTP are a setting */
-    if (mf_target_recipe(name) == NULL || mf_model_load(name, &shipped, NULL) != MF_OK) {
+    const char *const sets[] = {set};
+    if (mf_model_load(name, &shipped, NULL) != MF_OK) {
         return false;
     }
     snprintf(set, sizeof set, "num_nextn_predict_layers=%lld", (long long)m->mtp_layers);
@@ -204,6 +229,10 @@ bool mf_target_has_recipe(const mf_model *m, const char *name) {
     mf_model_identify(m, &have);
     mf_model_identify(&shipped, &built);
     return strcmp(have.fingerprint, built.fingerprint) == 0;
+}
+
+bool mf_target_has_recipe(const mf_model *m, const char *name) {
+    return mf_target_recipe(name) != NULL && is_shipped(m, name);
 }
 
 mf_status mf_target_check_model(mf_target t, const mf_model *m, const char *name, mf_err *e) {
@@ -218,7 +247,9 @@ mf_status mf_target_check_model(mf_target t, const mf_model *m, const char *name
         return MF_OK;
     }
     const bool other = t == MF_TARGET_MEGATRON && mf_target_has_recipe(m, name);
-    return mf_err_set(e, MF_INFEASIBLE, "%s has no %s for parts of %s: %s%s", program,
+    const char *why = t == MF_TARGET_BRIDGE && is_shipped(m, name) ? useless_recipe(name) : NULL;
+    return mf_err_set(e, MF_INFEASIBLE, "%s has no %s for parts of %s: %s%s%s%s", program,
                       t == MF_TARGET_BRIDGE ? "recipe or setting" : "flag", name, text,
-                      other ? "; --format bridge has a recipe that builds it" : "");
+                      other ? "; --format bridge has a recipe that builds it" : "",
+                      why != NULL ? "; its recipe " : "", why != NULL ? why : "");
 }

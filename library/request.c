@@ -19,11 +19,11 @@
 
 /* Room for one more text. */
 static bool grow(mf_request *r) {
-    if (r->texts < r->room) {
+    if (r->texts < r->allocated) {
         return true;
     }
-    const int room = r->room > 0 ? 2 * r->room : 32;
-    char **owned = calloc((size_t)room, sizeof *owned);
+    const int allocated = r->allocated > 0 ? 2 * r->allocated : 32;
+    char **owned = calloc((size_t)allocated, sizeof *owned);
     if (owned == NULL) {
         return false;
     }
@@ -32,7 +32,7 @@ static bool grow(mf_request *r) {
     }
     free(r->owned);
     r->owned = owned;
-    r->room = room;
+    r->allocated = allocated;
     return true;
 }
 

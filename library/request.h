@@ -11,7 +11,7 @@ typedef struct mf_request {
     const char **argv; /* "moefold", the command, "--json", "--NAME=VALUE"..., "--", words */
     int argc;
     char **owned; /* texts that argv refers to */
-    int texts, room;
+    int texts, allocated;
     int plan_fd; /* of a file in memory that holds the request's plan; -1 = none */
     char plan_path[MF_REQUEST_PLAN_MAX];
 } mf_request;

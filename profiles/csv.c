@@ -29,15 +29,15 @@ struct mf_csv {
 /* Takes `text` over. */
 static mf_status open_owned(const char *name, char *text, size_t length, mf_csv **out, mf_err *e) {
     mf_csv *c = calloc(1, sizeof *c);
-    size_t room = strlen(name) + 1;
-    char *copy = malloc(room);
+    size_t size = strlen(name) + 1;
+    char *copy = malloc(size);
     if (c == NULL || copy == NULL) {
         free(c);
         free(copy);
         free(text);
         return mf_err_set(e, MF_NOMEM, "%s: out of memory", name);
     }
-    memcpy(copy, name, room);
+    memcpy(copy, name, size);
     *c = (mf_csv){.name = copy, .text = text, .at = text, .end = text + length, .line = 1};
     if (length >= 3 && memcmp(text, "\xef\xbb\xbf", 3) == 0) { /* byte order mark */
         c->at += 3;

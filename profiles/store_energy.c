@@ -13,8 +13,8 @@ out:
 }
 
 /* Runs a statement that was made once, and is made now if it was not. */
-static mf_status run_once(mf_store *s, sqlite3_stmt **q, const char *sql, const mf_point *p,
-                          const char *key, mf_err *e) {
+static mf_status run_prepared(mf_store *s, sqlite3_stmt **q, const char *sql, const mf_point *p,
+                              const char *key, mf_err *e) {
     mf_status st = MF_OK;
     if (*q == NULL) {
         MF_SQL(s, sqlite3_prepare_v3(s->db, sql, -1, SQLITE_PREPARE_PERSISTENT, q, NULL),
@@ -43,6 +43,6 @@ mf_status mf_store_put_energy(mf_store *s, const mf_point *p, const char *key, m
     static const char put[] = "INSERT OR REPLACE INTO energy (gpu, op, key, energy_J, sustained_s, "
                               "checksum) VALUES (?1,?2,?3,?4,?5,?6)";
     static const char drop[] = "DELETE FROM energy WHERE gpu=?1 AND op=?2 AND key=?3";
-    return p->energy_J > 0 ? run_once(s, &s->put_energy, put, p, key, e)
-                           : run_once(s, &s->drop_energy, drop, p, key, e);
+    return p->energy_J > 0 ? run_prepared(s, &s->put_energy, put, p, key, e)
+                           : run_prepared(s, &s->drop_energy, drop, p, key, e);
 }

@@ -1,4 +1,4 @@
-/* store_private.h - what the files of the store share; not for other rooms. */
+/* store_private.h - what the files of the store share; not for other folders. */
 #ifndef MF_PROFILES_STORE_PRIVATE_H
 #define MF_PROFILES_STORE_PRIVATE_H
 

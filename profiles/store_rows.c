@@ -237,7 +237,7 @@ out:
 
 typedef struct respelling {
     mf_point *row; /* [n] with their ids */
-    size_t n, room;
+    size_t n, allocated;
     mf_status status;
     mf_err *e;
 } respelling;
@@ -260,15 +260,15 @@ out:
 
 static int collect(const mf_point *p, void *user) {
     respelling *r = user;
-    if (r->n == r->room) {
-        size_t room = r->room > 0 ? 2 * r->room : 256;
-        mf_point *more = realloc(r->row, room * sizeof *more);
+    if (r->n == r->allocated) {
+        size_t allocated = r->allocated > 0 ? 2 * r->allocated : 256;
+        mf_point *more = realloc(r->row, allocated * sizeof *more);
         if (more == NULL) {
             r->status = mf_err_set(r->e, MF_NOMEM, "store: out of memory");
             return 1;
         }
         r->row = more;
-        r->room = room;
+        r->allocated = allocated;
     }
     r->row[r->n++] = *p;
     return 0;

@@ -14,7 +14,7 @@ typedef struct slice {
 
 typedef struct slices {
     slice *slice;
-    size_t count, room;
+    size_t count, allocated;
 } slices;
 
 /* Thinner than this share of the step a slice is not seen. */
@@ -51,14 +51,14 @@ static bool read_slice(char *line, int64_t stage_ranks, slice *out) {
 }
 
 static mf_status add(slices *all, const slice *s, mf_err *e) {
-    if (all->slice == NULL || all->count == all->room) {
-        const size_t room = all->room == 0 ? 1024 : 2 * all->room;
-        slice *more = realloc(all->slice, room * sizeof *more);
+    if (all->slice == NULL || all->count == all->allocated) {
+        const size_t allocated = all->allocated == 0 ? 1024 : 2 * all->allocated;
+        slice *more = realloc(all->slice, allocated * sizeof *more);
         if (more == NULL) {
             return mf_err_set(e, MF_NOMEM, "out of memory");
         }
         all->slice = more;
-        all->room = room;
+        all->allocated = allocated;
     }
     all->slice[all->count++] = *s;
     return MF_OK;

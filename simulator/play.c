@@ -63,10 +63,10 @@ static int cause_of(const player *g, int i) {
     return before >= 0 && g->p->ops[before].end_s >= g->now ? before : -1;
 }
 
-/* Communication that starts while a kernel runs waits for room on its multiprocessors: no longer
+/* Communication that starts while a kernel runs waits for a place on its multiprocessors: no longer
  * than until that kernel ends, when what is urgent goes first. What starts together is placed
  * together. */
-static double room_wait_s(const player *g, int i) {
+static double sm_wait_s(const player *g, int i) {
     const int j = g->running[MF_STREAM_COMPUTE];
     if (j < 0 || !(g->p->ops[j].start_s < g->now)) {
         return 0;
@@ -84,7 +84,7 @@ static void start_ready(player *g) {
             op->start_s = g->now;
             op->cause = cause_of(g, i);
             g->running[s] = i;
-            g->left[s] = op->alone_s + (s != MF_STREAM_COMPUTE ? room_wait_s(g, i) : 0);
+            g->left[s] = op->alone_s + (s != MF_STREAM_COMPUTE ? sm_wait_s(g, i) : 0);
             g->next[s] = g->p->next_of[i];
             g->changed = true;
         }

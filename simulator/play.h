@@ -15,7 +15,7 @@
 enum { MF_PLAY_MEMORY, MF_PLAY_PRODUCT, MF_PLAY_WORKS };
 
 /* What communication loses to it: time grows by the factor (0 = 1), and where it was there first,
- * communication waits for room, at most wait_s. */
+ * communication waits for a multiprocessor, at most wait_s. */
 typedef struct mf_play_loss {
     double factor, wait_s;
 } mf_play_loss;

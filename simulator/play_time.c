@@ -66,8 +66,8 @@ static bool ready(lane *x, const mf_timed_op *op) {
     return true;
 }
 
-/* What starts together with a kernel does not wait for room beside it (play.c). */
-static double room_wait_s(const timer *g, const mf_timed_op *op) {
+/* What starts together with a kernel does not wait for a multiprocessor (play.c). */
+static double sm_wait_s(const timer *g, const mf_timed_op *op) {
     const lane *compute = &g->lane[MF_STREAM_COMPUTE];
     if (!(g->running & COMPUTE_BIT) || !(g->compute_start_s < g->now)) {
         return 0;
@@ -86,7 +86,7 @@ static void start_ready(timer *g) {
         }
         x->left = op->op->alone_s;
         if (s != MF_STREAM_COMPUTE) {
-            x->left += room_wait_s(g, op);
+            x->left += sm_wait_s(g, op);
         } else {
             g->compute_start_s = g->now;
         }

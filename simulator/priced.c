@@ -39,7 +39,8 @@ static bool is_grouped(const mf_op *op) {
 }
 
 /* A copy of the head with room for all that it points to, in one piece: there are many of these. */
-static mf_priced *with_room(const mf_priced *head, const mf_block_play *from, const mf_block *b) {
+static mf_priced *allocate_like(const mf_priced *head, const mf_block_play *from,
+                                const mf_block *b) {
     const size_t n = (size_t)head->first[MF_GO_COUNT], of = (size_t)b->nops;
     const size_t groups = (size_t)head->groups, deps = (size_t)from->ndeps;
     mf_priced *p = malloc(sizeof *p + n * sizeof *p->ops + groups * sizeof *p->group +
@@ -64,7 +65,7 @@ static mf_status take(mf_priced *head, const mf_block_play *from, const mf_layou
     for (int i = 0; i < b->nops; i++) {
         head->groups += is_grouped(&b->ops[i]);
     }
-    mf_priced *p = with_room(head, from, b);
+    mf_priced *p = allocate_like(head, from, b);
     if (p == NULL) {
         return mf_err_set(e, MF_NOMEM, "simulation: out of memory");
     }

@@ -25,21 +25,21 @@ void mf_routing_clear(mf_routing *r) {
 /* Rows as they come: the first one fixes the width. */
 typedef struct table {
     mf_routing *r;
-    size_t room;
+    size_t allocated;
 } table;
 
 static bool reserve(table *t, size_t count) {
-    if (count <= t->room) {
+    if (count <= t->allocated) {
         return true;
     }
-    size_t room = t->room ? 2 * t->room : 1024;
-    room = room < count ? count : room;
-    double *counts = realloc(t->r->counts, room * sizeof *counts);
+    size_t allocated = t->allocated ? 2 * t->allocated : 1024;
+    allocated = allocated < count ? count : allocated;
+    double *counts = realloc(t->r->counts, allocated * sizeof *counts);
     if (counts == NULL) {
         return false;
     }
     t->r->counts = counts;
-    t->room = room;
+    t->allocated = allocated;
     return true;
 }
 

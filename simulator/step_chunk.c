@@ -142,8 +142,8 @@ void mf_step_chunks_clear(mf_step_engine *g) {
 /* Compute time lost because the once-a-step stream runs beside a block: to its SMs, at least the
  * software profile's exposed share. That stream gives way where the block's own communication fills
  * the link that both use, and loses what a collective of its kind loses beside products. */
-static double beside_once(mf_step_engine *g, mf_step_rank *k, mf_op_kind kind,
-                          const mf_price *price, const mf_block_time *t) {
+static double beside_step_end(mf_step_engine *g, mf_step_rank *k, mf_op_kind kind,
+                              const mf_price *price, const mf_block_time *t) {
     double left = k->step_end.s - k->free.s;
     if (!g->overlap_dp || !(left > 0) || !(t->gpu_time_s > 0)) {
         return 0;
@@ -155,9 +155,9 @@ static double beside_once(mf_step_engine *g, mf_step_rank *k, mf_op_kind kind,
         rate = fmin(1.0, fmax(0.05, (1 - used) / price->link_share));
     }
     if (price->link == MF_LINK_SCALEUP) {
-        const mf_op once = {.kind = (uint8_t)kind};
+        const mf_op step_end = {.kind = (uint8_t)kind};
         double factor, wait_s;
-        mf_cost_comm_slowdown(g->cost, &once, false, &factor, &wait_s);
+        mf_cost_comm_slowdown(g->cost, &step_end, false, &factor, &wait_s);
         rate /= factor;
     }
     double together = fmin(left / rate, t->gpu_time_s / (1 - exposed));
@@ -173,10 +173,12 @@ static void play_block(mf_step_engine *g, int64_t stage, int64_t r, const mf_chu
     mf_step_rank *k = mf_step_rank_of(g, stage, r);
     int last = g->reduce[1][c->position].time_s > 0 ? 1 : 0;
     const bool gathers = (c->passes & MF_PASS_F) != 0;
-    const mf_price *once = gathers ? &g->gather[last][c->position] : &g->reduce[last][c->position];
+    const mf_price *step_end =
+        gathers ? &g->gather[last][c->position] : &g->reduce[last][c->position];
     double issued = k->host_s + t->time_s;
     k->began_s = k->free.s;
-    double lost = beside_once(g, k, gathers ? MF_OP_ALL_GATHER : MF_OP_REDUCE_SCATTER, once, t);
+    double lost =
+        beside_step_end(g, k, gathers ? MF_OP_ALL_GATHER : MF_OP_REDUCE_SCATTER, step_end, t);
     mf_step_pass(k, t->gpu_time_s + lost, t->low_s + lost, t->high_s + lost);
     for (int b = 0; b < MF_BD_COUNT; b++) {
         k->class_s[b] += t->class_s[b];

@@ -15,7 +15,7 @@ struct mf_times {
     const mf_cost *cost;
     const mf_program *p;
     bool keep_ops;
-    size_t used, room; /* room is a power of two */
+    size_t used, allocated; /* allocated: a power of two */
     entry **slot;
 };
 
@@ -33,27 +33,27 @@ static bool same(const entry *a, const entry *b) {
 }
 
 /* Slot that holds the key, or the free one where it belongs. */
-static entry **slot_of(entry **slot, size_t room, const entry *key) {
-    size_t at = (size_t)hash_of(key) & (room - 1);
+static entry **slot_of(entry **slot, size_t allocated, const entry *key) {
+    size_t at = (size_t)hash_of(key) & (allocated - 1);
     while (slot[at] != NULL && !same(slot[at], key)) {
-        at = (at + 1) & (room - 1);
+        at = (at + 1) & (allocated - 1);
     }
     return &slot[at];
 }
 
 static bool grow(mf_times *t) {
-    size_t room = t->room ? 2 * t->room : 64;
-    entry **slot = calloc(room, sizeof *slot), **old = t->slot;
+    size_t allocated = t->allocated ? 2 * t->allocated : 64;
+    entry **slot = calloc(allocated, sizeof *slot), **old = t->slot;
     if (slot == NULL) {
         return false;
     }
-    for (size_t i = 0; i < t->room; i++) {
+    for (size_t i = 0; i < t->allocated; i++) {
         if (old[i] != NULL) {
-            *slot_of(slot, room, old[i]) = old[i];
+            *slot_of(slot, allocated, old[i]) = old[i];
         }
     }
     t->slot = slot;
-    t->room = room;
+    t->allocated = allocated;
     free(old);
     return true;
 }
@@ -77,7 +77,7 @@ void mf_times_destroy(mf_times *t) {
     if (t == NULL) {
         return;
     }
-    for (size_t i = 0; i < t->room; i++) {
+    for (size_t i = 0; i < t->allocated; i++) {
         if (t->slot[i] != NULL) {
             mf_block_time_clear(&t->slot[i]->time);
             free(t->slot[i]);
@@ -91,12 +91,12 @@ mf_status mf_times_get(mf_times *t, int block, int beside, unsigned passes, doub
                        const mf_block_time **out, mf_err *e) {
     entry key = {.block = block, .beside = beside, .passes = passes};
     memcpy(&key.load, &load, sizeof key.load);
-    entry **slot = slot_of(t->slot, t->room, &key);
+    entry **slot = slot_of(t->slot, t->allocated, &key);
     if (*slot != NULL) {
         *out = &(*slot)->time;
         return MF_OK;
     }
-    entry *made = 2 * t->used < t->room || grow(t) ? malloc(sizeof *made) : NULL;
+    entry *made = 2 * t->used < t->allocated || grow(t) ? malloc(sizeof *made) : NULL;
     if (made == NULL) {
         return mf_err_set(e, MF_NOMEM, "simulation: out of memory");
     }
@@ -108,7 +108,7 @@ mf_status mf_times_get(mf_times *t, int block, int beside, unsigned passes, doub
         free(made);
         return status;
     }
-    *slot_of(t->slot, t->room, &key) = made;
+    *slot_of(t->slot, t->allocated, &key) = made;
     t->used++;
     *out = &made->time;
     return MF_OK;

@@ -91,7 +91,7 @@ double time_of(const mf_kernel_grouped_gemm &g, int way, double seconds) {
     return spent / calls;
 }
 
-void *room(int64_t elements, int64_t element_B) {
+void *allocate(int64_t elements, int64_t element_B) {
     void *p = NULL;
     GPU_MUST(cudaMalloc(&p, (size_t)(elements * element_B)));
     GPU_MUST(cudaMemset(p, 0, (size_t)(elements * element_B)));
@@ -112,9 +112,9 @@ void bench(const Row &r, uint64_t seed) {
     g.rows = r.tokens;
     g.n = n;
     g.k = r.hidden;
-    void *a = room(r.tokens * r.hidden, 2), *w = room(r.experts * n * r.hidden, 2);
-    void *out = room(r.tokens * n, 2), *act = room(r.tokens * r.ffn, 2);
-    void *at = room((int64_t)offsets.size(), 4), *p = room(r.tokens, 4);
+    void *a = allocate(r.tokens * r.hidden, 2), *w = allocate(r.experts * n * r.hidden, 2);
+    void *out = allocate(r.tokens * n, 2), *act = allocate(r.tokens * r.ffn, 2);
+    void *at = allocate((int64_t)offsets.size(), 4), *p = allocate(r.tokens, 4);
     gpu_normal(a, r.tokens * r.hidden, seed + 1);
     gpu_normal(w, r.experts * n * r.hidden, seed + 2);
     GPU_MUST(cudaMemcpy(at, offsets.data(), offsets.size() * 4, cudaMemcpyDefault));

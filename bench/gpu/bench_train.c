@@ -72,7 +72,7 @@ static double read_kernels(const char *folder) {
         for (int64_t i = 0; i < t.count; i++) {
             sum_s += (double)t.row[i].count * t.row[i].mean_s / (double)t.steps;
         }
-        for (int i = 0; i < t.once_count; i++) {
+        for (int i = 0; i < t.step_end_count; i++) {
             sum_s += t.step_end[i].sum_s / (double)t.steps;
         }
     }

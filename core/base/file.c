@@ -14,17 +14,17 @@ enum { FIRST_B = 16 << 10 };
 /* All bytes up to one more than max_B; the buffer has room for a NUL behind them. */
 static mf_status read_all(const char *path, FILE *file, size_t max_B, char **text, size_t *length,
                           mf_err *e) {
-    size_t room = 0, got = 1;
+    size_t allocated = 0, got = 1;
     while (got > 0 && *length <= max_B) {
-        if (room - *length < 2) {
-            room = room == 0 ? FIRST_B : 2 * room;
-            char *bigger = realloc(*text, room);
+        if (allocated - *length < 2) {
+            allocated = allocated == 0 ? FIRST_B : 2 * allocated;
+            char *bigger = realloc(*text, allocated);
             if (bigger == NULL) {
                 return mf_err_set(e, MF_NOMEM, "%s: out of memory", path);
             }
             *text = bigger;
         }
-        got = fread(*text + *length, 1, room - *length - 1, file);
+        got = fread(*text + *length, 1, allocated - *length - 1, file);
         *length += got;
     }
     if (ferror(file)) {

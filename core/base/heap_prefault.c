@@ -68,8 +68,8 @@ void mf_heap_begin_prefault(mf_heap_prefault *w, int threads) {
     free(here);
     bool beside = threads != 1 && sysconf(_SC_NPROCESSORS_ONLN) > 1;
     if (beside && w->begin != NULL && w->begin < w->end) {
-        size_t room = (size_t)(w->end - w->begin);
-        w->end = w->begin + (room < WARM_B ? room : WARM_B);
+        size_t left_B = (size_t)(w->end - w->begin);
+        w->end = w->begin + (left_B < WARM_B ? left_B : WARM_B);
         w->runs = pthread_create(&w->thread, NULL, warm, w) == 0;
     }
 }

@@ -16,7 +16,7 @@ typedef struct scanner {
     const unsigned char *end;
     uint32_t line, column;
     mf_json_scan *out;
-    size_t room; /* marks allocated */
+    size_t allocated; /* marks allocated */
     mf_err *e;
 } scanner;
 
@@ -280,14 +280,14 @@ static mf_status add_mark(scanner *s, const mf_json_mark *key, size_t *index) {
     if (out->count == MF_JSON_MAX_VALUES) {
         return fault(s, "too many values in one document");
     }
-    if (out->count == s->room) {
-        size_t room = s->room < 64 ? 64 : s->room * 2;
-        mf_json_mark *marks = realloc(out->marks, room * sizeof *marks);
+    if (out->count == s->allocated) {
+        size_t allocated = s->allocated < 64 ? 64 : s->allocated * 2;
+        mf_json_mark *marks = realloc(out->marks, allocated * sizeof *marks);
         if (marks == NULL) {
             return mf_err_set(s->e, MF_NOMEM, "%s: out of memory", s->name);
         }
         out->marks = marks;
-        s->room = room;
+        s->allocated = allocated;
     }
     *index = out->count++;
     out->marks[*index] = (mf_json_mark){s->line, s->column, key->key_line, key->key_column};

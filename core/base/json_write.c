@@ -21,18 +21,18 @@ static void put(mf_json_writer *w, const char *text, size_t length) {
     if (w->failed) {
         return;
     }
-    if (w->length + length + 1 > w->room) {
-        size_t room = w->room ? w->room : 1024;
-        while (room < w->length + length + 1) {
-            room *= 2;
+    if (w->length + length + 1 > w->allocated) {
+        size_t allocated = w->allocated ? w->allocated : 1024;
+        while (allocated < w->length + length + 1) {
+            allocated *= 2;
         }
-        char *grown = realloc(w->text, room);
+        char *grown = realloc(w->text, allocated);
         if (!grown) {
             w->failed = true;
             return;
         }
         w->text = grown;
-        w->room = room;
+        w->allocated = allocated;
     }
     memcpy(w->text + w->length, text, length);
     w->length += length;

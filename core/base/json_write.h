@@ -18,7 +18,7 @@
 
 typedef struct mf_json_writer {
     char *text; /* NUL-terminated once anything is written; owned until finish hands it over */
-    size_t length, room;
+    size_t length, allocated;
     int depth;
     bool array[MF_JSON_WRITER_MAX_DEPTH];   /* an array, else an object */
     bool flat[MF_JSON_WRITER_MAX_DEPTH];    /* this container stands on one line */

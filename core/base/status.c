@@ -50,8 +50,8 @@ mf_status mf_err_prefix(mf_err *e, const char *fmt, ...) {
     keep_one_line(prefix);
     char old[MF_ERR_TEXT_MAX];
     memcpy(old, e->text, sizeof old);
-    int room = (int)(sizeof e->text - strlen(prefix) - 3);
-    snprintf(e->text, sizeof e->text, "%s: %.*s", prefix, room, old);
+    int left = (int)(sizeof e->text - strlen(prefix) - 3);
+    snprintf(e->text, sizeof e->text, "%s: %.*s", prefix, left, old);
     return e->status;
 }
 

@@ -51,18 +51,18 @@ mf_status mf_cluster_load(const char *name_or_path, mf_cluster *out, mf_err *e) 
     struct stat info;
     mf_json *doc = NULL;
     mf_status st;
-    size_t room = strlen(name_or_path) + strlen(mf_data_dir()) + 32;
-    char *path = malloc(room);
+    size_t size = strlen(name_or_path) + strlen(mf_data_dir()) + 32;
+    char *path = malloc(size);
     if (path == NULL) {
         return mf_err_set(e, MF_NOMEM, "out of memory");
     }
     if (is_shipped(name_or_path)) {
-        snprintf(path, room, "%s/clusters/%s.json", mf_data_dir(), name_or_path);
+        snprintf(path, size, "%s/clusters/%s.json", mf_data_dir(), name_or_path);
     } else if (strchr(name_or_path, '/') == NULL && stat(name_or_path, &info) != 0) {
         st = unknown_name(name_or_path, e);
         goto out;
     } else {
-        snprintf(path, room, "%s", name_or_path);
+        snprintf(path, size, "%s", name_or_path);
     }
     st = mf_json_load(path, &doc, e);
     st = st == MF_OK ? mf_cluster_read(doc, path, 0, out, e) : st;
@@ -83,15 +83,15 @@ mf_status mf_cluster_base(const char *name, const char *from_path, int depth, mf
     const char *slash = from_path != NULL ? strrchr(from_path, '/') : NULL;
     bool beside = !is_shipped(name) && name[0] != '/' && slash != NULL;
     int folder = beside ? (int)(slash - from_path) + 1 : 0;
-    size_t room = strlen(name) + (size_t)folder + strlen(mf_data_dir()) + 32;
-    char *path = malloc(room);
+    size_t size = strlen(name) + (size_t)folder + strlen(mf_data_dir()) + 32;
+    char *path = malloc(size);
     if (path == NULL) {
         return mf_err_set(e, MF_NOMEM, "out of memory");
     }
     if (is_shipped(name)) {
-        snprintf(path, room, "%s/clusters/%s.json", mf_data_dir(), name);
+        snprintf(path, size, "%s/clusters/%s.json", mf_data_dir(), name);
     } else {
-        snprintf(path, room, "%.*s%s", folder, beside ? from_path : "", name);
+        snprintf(path, size, "%.*s%s", folder, beside ? from_path : "", name);
     }
     struct stat info;
     if (!is_shipped(name) && stat(path, &info) != 0) {

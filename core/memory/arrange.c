@@ -9,15 +9,15 @@ void mf_lifetimes_add(mf_lifetimes *x, mf_lifetime one) {
     if (one.size <= 0 || one.last < one.first || x->failed) {
         return;
     }
-    if (x->count == x->room) {
-        int room = x->room ? 2 * x->room : 256;
-        mf_lifetime *list = realloc(x->list, (size_t)room * sizeof *list);
+    if (x->count == x->allocated) {
+        int allocated = x->allocated ? 2 * x->allocated : 256;
+        mf_lifetime *list = realloc(x->list, (size_t)allocated * sizeof *list);
         if (list == NULL) {
             x->failed = true;
             return;
         }
         x->list = list;
-        x->room = room;
+        x->allocated = allocated;
     }
     x->list[x->count++] = one;
 }

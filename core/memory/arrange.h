@@ -27,7 +27,7 @@ typedef struct mf_lifetime {
 } mf_lifetime;
 
 typedef struct mf_lifetimes {
-    int count, room;
+    int count, allocated;
     mf_lifetime *list;
     bool failed; /* no memory */
 } mf_lifetimes;

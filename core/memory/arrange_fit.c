@@ -106,7 +106,7 @@ typedef struct gap {
 } gap;
 
 typedef struct desk {
-    rank *order, *room;
+    rank *order, *spare;
     piece *placed; /* by place */
     gap *gaps;     /* of a node, by place: [most pieces + 1 + MF_ARRANGE_PARTS] */
     int count;
@@ -227,11 +227,11 @@ static void promote(const mf_arrange_graph *g, desk *d, bool *out) {
     for (int first = 1; first >= 0; first--) {
         for (int i = 0; i < g->count; i++) {
             if (out[d->order[i].node] == (first == 1)) {
-                d->room[n++] = d->order[i];
+                d->spare[n++] = d->order[i];
             }
         }
     }
-    memcpy(d->order, d->room, (size_t)n * sizeof *d->room);
+    memcpy(d->order, d->spare, (size_t)n * sizeof *d->spare);
 }
 
 static int64_t pieces_of(const mf_arrange_graph *g, const mf_arrange_try *how) {
@@ -289,7 +289,7 @@ mf_status mf_arrange_fit(mf_arrange_graph *g, const mf_arrange_try *how, int64_t
                          int64_t *looks, mf_err *e) {
     size_t n = (size_t)g->count + 1, pieces = how->apart ? MF_ARRANGE_PARTS * n : n;
     desk d = {.order = malloc(n * sizeof *d.order),
-              .room = malloc(n * sizeof *d.room),
+              .spare = malloc(n * sizeof *d.spare),
               .placed = malloc(pieces * sizeof *d.placed),
               .gaps = malloc((pieces + 1 + MF_ARRANGE_PARTS) * sizeof *d.gaps),
               .bound_B = how->bound_B,
@@ -300,7 +300,7 @@ mf_status mf_arrange_fit(mf_arrange_graph *g, const mf_arrange_try *how, int64_t
     for (int i = 0; i < g->count; i++) {
         transient = transient || g->node[i].transient;
     }
-    if (!d.order || !d.room || !d.placed || !d.gaps || !out) {
+    if (!d.order || !d.spare || !d.placed || !d.gaps || !out) {
         status = mf_err_set(e, MF_NOMEM, "places of the step: out of memory");
         goto out;
     }
@@ -313,7 +313,7 @@ mf_status mf_arrange_fit(mf_arrange_graph *g, const mf_arrange_try *how, int64_t
     }
 out:
     free(d.order);
-    free(d.room);
+    free(d.spare);
     free(d.placed);
     free(d.gaps);
     free(out);

@@ -1,5 +1,5 @@
 /* memory_inputs.h - what the ops of a step read and write beside the tensors of blocks: the batch,
- * tables of positions and angles, sums; and the room that reference kernels work in. Part of the
+ * tables of positions and angles, sums; and the scratch of reference kernels. Part of the
  * memory plan; the executor's arena holds them at these places.
  */
 #ifndef MF_CORE_MEMORY_INPUTS_H
@@ -26,15 +26,16 @@ typedef struct mf_inputs {
     int64_t update;              /* what the update goes by */
     int64_t loads;               /* [positions][experts] float: choices of the step */
     int64_t corrections;         /* [positions][experts] float: correction biases */
+    int64_t experts_of_token;    /* [layers that have one][vocab][top_k] int32: tables of experts */
     int64_t size_B;
     int64_t report_B; /* from sums to the end of loads: what the host reads after a step */
 } mf_inputs;
 
 void mf_memory_inputs(const mf_model *m, const mf_layout *l, mf_inputs *out);
 
-/* Room that ops of a stage need beside their operands, one region. On GPUs ops of two streams are
- * under way at once: each stream has a part of its own. On CPU ranks there is one part for all, and
- * the region's end is for sums of BF16 that are in flight. */
+/* Scratch that ops of a stage need beside their operands, one region. On GPUs ops of two streams
+ * are under way at once: each stream has a part of its own. On CPU ranks there is one part for all,
+ * and the region's end is for sums of BF16 that are in flight. */
 typedef struct mf_scratch {
     int64_t size_B;                  /* of the region; part of every stage's context */
     int64_t lent_B;                  /* of it, at the end: to sums in flight */

@@ -1,12 +1,12 @@
-/* memory_scratch.c - room that kernels work in beside their operands: a part for each stream of a
- * GPU, one for all on CPU ranks. */
+/* memory_scratch.c - scratch that kernels work in beside their operands: a part for each stream of
+ * a GPU, one for all on CPU ranks. */
 #include "core/memory/memory_inputs.h"
 
 static int64_t most(int64_t a, int64_t b) {
     return a > b ? a : b;
 }
 
-/* --- the room of reference kernels -------------------------------------------------------------
+/* --- scratch of reference kernels ---------------------------------------------------------------
  */
 
 /* Largest operand that is no weight. */
@@ -47,7 +47,7 @@ static int64_t positions_B(const mf_program *p, int64_t stage) {
 }
 
 /* What pass O packs: counts, sums over copies, shards of tables from and for other stages. */
-static int64_t once_B(const mf_program *p, int64_t stage) {
+static int64_t step_end_B(const mf_program *p, int64_t stage) {
     mf_step_end w;
     mf_program_step_end(p, stage, &w);
     int64_t largest = p->assignment.positions * p->model.experts;
@@ -74,7 +74,7 @@ static void gpu_scratch(const mf_program *p, int64_t stage, mf_scratch *x) {
     }
     if (p->layout.gpus > 1) {
         int64_t *compute_B = &x->part_B[MF_STREAM_COMPUTE], *dp_B = &x->part_B[MF_STREAM_DP];
-        *compute_B = most(*compute_B, once_B(p, stage));
+        *compute_B = most(*compute_B, step_end_B(p, stage));
         *dp_B = most(*dp_B, parts ? positions_B(p, stage) : 0);
     }
     for (int s = 0; s < MF_STREAM_COUNT; s++) {
@@ -91,10 +91,10 @@ void mf_memory_scratch(const mf_program *p, int64_t stage, mf_scratch *out) {
         return;
     }
     int64_t widest = widest_B(p);
-    int64_t room = most(ops_B(p, widest), most(positions_B(p, stage), once_B(p, stage)));
+    int64_t part_B = most(ops_B(p, widest), most(positions_B(p, stage), step_end_B(p, stage)));
     out->lent_B = p->layout.precision == MF_PREC_FP32 ? 0 : mf_align_B(widest);
-    out->size_B = mf_align_B(room) + out->lent_B;
+    out->size_B = mf_align_B(part_B) + out->lent_B;
     for (int s = 0; s < MF_STREAM_COUNT; s++) {
-        out->part_B[s] = mf_align_B(room);
+        out->part_B[s] = mf_align_B(part_B);
     }
 }

@@ -1,6 +1,6 @@
 /* family_deepseek_v4.c - DeepSeek-V4: attention in a window and over compressed keys, of which
- * layers with a ratio of 4 choose some; four copies of the residual stream
- * (core/program/lower_compressed.c, lower_hyper.c). */
+ * layers with a ratio of 4 choose some; four copies of the residual stream; experts by a table of
+ * tokens in the first layers (core/program/lower_compressed.c, lower_hyper.c, lower_ffn.c). */
 #include "core/model/model_family.h"
 
 #include <string.h>
@@ -16,10 +16,6 @@ static void read_router(mf_config *c, mf_model *m) {
     m->norm_topk = true;
     m->routed_scaling = 1.5;
     mf_model_read_groups(c, m, 1, 1);
-    int64_t hashed = mf_config_opt_int(c, MF_KEYS("num_hash_layers"), 0, MF_MODEL_MAX_LAYERS, 3);
-    if (hashed > 0) {
-        mf_config_leave_out(c, "routing by token in the first %lld layers", (long long)hashed);
-    }
 }
 
 static void read(mf_config *c, mf_model *m) {
@@ -46,22 +42,71 @@ static void read(mf_config *c, mf_model *m) {
 }
 
 /* "compress_ratios" has an entry for each layer, and one for an MTP block behind them. */
-static void layers(mf_config *c, const mf_model *m, mf_layer_map *map) {
-    const mf_json_value *list = mf_config_value(c, MF_KEYS("compress_ratios"));
-    int64_t window = mf_config_opt_int(c, MF_KEYS("sliding_window"), 1, INT64_C(1) << 40, 128);
-    if (list == NULL || mf_json_value_type(list) != MF_JSON_ARRAY ||
-        (int64_t)mf_json_size(list) < m->layers) {
+static void read_ratios(mf_config *c, const mf_model *m, const mf_json_value *list,
+                        mf_layer_map *map) {
+    if (mf_json_value_type(list) != MF_JSON_ARRAY || (int64_t)mf_json_size(list) < m->layers) {
         mf_config_fail(c, "compress_ratios",
                        "\"compress_ratios\": expected an array with an entry for each layer");
-        return;
     }
     for (int64_t i = 0; i <= m->layers && c->status == MF_OK; i++) {
-        int64_t ratio = 0;
         size_t at = i < m->layers ? (size_t)i : mf_json_size(list) - 1;
-        c->status = mf_json_i64(mf_json_at(list, at), 0, 1 << 20, &ratio, c->e);
-        map->at[i] = (mf_layer_class){
-            .ffn = MF_FFN_MOE, .mixer = MF_MIXER_COMPRESSED, .window = window, .compress = ratio};
+        c->status = mf_json_i64(mf_json_at(list, at), 0, 1 << 20, &map->at[i].compress, c->e);
     }
+}
+
+/* As transformers writes it: "layer_types", and the ratio of each type in "compress_rates". An MTP
+ * block, of which it says nothing, has its window alone. */
+static void read_types(mf_config *c, const mf_model *m, mf_layer_map *map) {
+    static const char *const types[] = {"sliding_attention", "compressed_sparse_attention",
+                                        "heavily_compressed_attention", NULL};
+    int64_t ratio[3] = {0, 4, 128};
+    const mf_json_value *rates = mf_config_object(c, "compress_rates", types);
+    for (int k = 1; k < 3 && rates != NULL && c->status == MF_OK; k++) {
+        c->status = mf_json_opt_i64(rates, types[k], 1, 1 << 20, &ratio[k], c->e);
+    }
+    const mf_json_value *list = mf_model_layer_list(c, "layer_types", m->layers);
+    if (c->status == MF_OK && list == NULL) {
+        mf_config_fail(c, "compress_ratios",
+                       "\"compress_ratios\": expected an array with an entry for each layer");
+    }
+    for (int64_t i = 0; i < m->layers && c->status == MF_OK; i++) {
+        int k = 0;
+        while (types[k] != NULL && !mf_model_layer_is(c, list, i, types[k])) {
+            k++;
+        }
+        if (c->status == MF_OK && types[k] == NULL) {
+            c->status =
+                mf_json_fail(mf_json_at(list, (size_t)i), c->e, "expected \"%s\", \"%s\" or \"%s\"",
+                             types[0], types[1], types[2]);
+        }
+        map->at[i].compress = types[k] != NULL ? ratio[k] : 0;
+    }
+}
+
+/* Where a table says which experts a token goes to: the first "num_hash_layers", or by
+ * "mlp_layer_types". Never in an MTP block. */
+static void read_hashed(mf_config *c, const mf_model *m, mf_layer_map *map) {
+    const mf_json_value *list = mf_model_layer_list(c, "mlp_layer_types", m->layers);
+    int64_t first = mf_config_opt_int(c, MF_KEYS("num_hash_layers"), 0, MF_MODEL_MAX_LAYERS, 3);
+    for (int64_t i = 0; i < m->layers && c->status == MF_OK; i++) {
+        map->at[i].hashed =
+            list != NULL ? mf_model_layer_either(c, list, i, "hash_moe", "moe") : i < first;
+    }
+}
+
+static void layers(mf_config *c, const mf_model *m, mf_layer_map *map) {
+    int64_t window = mf_config_opt_int(c, MF_KEYS("sliding_window"), 1, INT64_C(1) << 40, 128);
+    for (int64_t i = 0; i <= m->layers; i++) {
+        map->at[i] =
+            (mf_layer_class){.ffn = MF_FFN_MOE, .mixer = MF_MIXER_COMPRESSED, .window = window};
+    }
+    const mf_json_value *ratios = mf_config_value(c, MF_KEYS("compress_ratios"));
+    if (ratios != NULL) {
+        read_ratios(c, m, ratios, map);
+    } else {
+        read_types(c, m, map);
+    }
+    read_hashed(c, m, map);
 }
 
 const mf_model_family mf_family_deepseek_v4 = {

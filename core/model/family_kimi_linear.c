@@ -111,18 +111,23 @@ static void read_kimi(mf_config *c, mf_model *m) {
     mf_config_opt_f64(c, MF_KEYS("activation_situ_linear_beta"), 0, 1e6, 0);
 }
 
+#define KIMI                                                                                       \
+    .attn = MF_ATTN_MLA, .moe = MF_MOE_FIRST_DENSE, .eps = 1e-5, .theta = 10000, .act = "",        \
+    .read = read_kimi, .layers = layers_kimi
+
 const mf_model_family mf_family_kimi_linear = {
     .name = "kimi_linear",
     .no_bridge = true,
-    .same = {"kimi_k3"},
     .architectures = {"KimiLinearForCausalLM"},
-    .attn = MF_ATTN_MLA,
-    .moe = MF_MOE_FIRST_DENSE,
-    .eps = 1e-5,
-    .theta = 10000,
-    .act = "",
-    .read = read_kimi,
-    .layers = layers_kimi,
+    KIMI,
+};
+
+/* Its text says kimi_linear. */
+const mf_model_family mf_family_kimi_k3 = {
+    .name = "kimi_k3",
+    .same = {"kimi_linear"},
+    .architectures = {"KimiK3ForConditionalGeneration", "KimiK3ForCausalLM"},
+    KIMI,
 };
 
 /* --- lightning attention ---------------------------------------------------------------------- */

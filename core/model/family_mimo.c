@@ -87,7 +87,6 @@ const mf_model_family mf_family_mimo_v2_flash = {
 
 const mf_model_family mf_family_mimo = {
     .name = "mimo",
-    .no_bridge = true,
     .architectures = {"MiMoForCausalLM"},
     .bias = MF_BIAS_QKV,
     .window = MF_WINDOW_SWITCHED,

@@ -113,7 +113,7 @@ static mf_status load_config(const char *path, mf_json **out, mf_err *e) {
 }
 
 /* "a/b/config.json" -> "b", "a/b/" -> "b", "a/x.json" -> "x": what to call a model from a path. */
-static void name_from_path(const char *path, char *name, size_t room) {
+static void name_from_path(const char *path, char *name, size_t size) {
     size_t end = strlen(path);
     while (end > 1 && path[end - 1] == '/') {
         end--;
@@ -135,7 +135,7 @@ static void name_from_path(const char *path, char *name, size_t room) {
         if (length > 5 && memcmp(path + end - 5, ".json", 5) == 0) {
             length -= 5;
         }
-        snprintf(name, room, "%.*s", (int)length, path + start);
+        snprintf(name, size, "%.*s", (int)length, path + start);
         return;
     }
 }
@@ -178,26 +178,26 @@ static const char *meant(const char *given) {
 }
 
 /* Where a model's config.json lies (*path to be freed) and what to call the model. */
-static mf_status locate(const char *name_or_path, char **path, char *name, size_t name_room,
+static mf_status locate(const char *name_or_path, char **path, char *name, size_t name_size,
                         mf_err *e) {
     struct stat info;
-    size_t room = strlen(name_or_path) + strlen(mf_data_dir()) + 32;
-    *path = malloc(room);
+    size_t size = strlen(name_or_path) + strlen(mf_data_dir()) + 32;
+    *path = malloc(size);
     if (*path == NULL) {
         return mf_err_set(e, MF_NOMEM, "out of memory");
     }
-    snprintf(*path, room, "%s", name_or_path);
+    snprintf(*path, size, "%s", name_or_path);
     bool known = false;
     for (size_t i = 0; i < sizeof shipped / sizeof shipped[0]; i++) {
         known = known || strcmp(name_or_path, shipped[i]) == 0;
     }
     if (known) {
-        snprintf(*path, room, "%s/models/%s.json", mf_data_dir(), name_or_path);
-        snprintf(name, name_room, "%s", name_or_path);
+        snprintf(*path, size, "%s/models/%s.json", mf_data_dir(), name_or_path);
+        snprintf(name, name_size, "%s", name_or_path);
         return MF_OK;
     }
     if (stat(name_or_path, &info) == 0 && S_ISDIR(info.st_mode)) {
-        snprintf(*path, room, "%s/config.json", name_or_path);
+        snprintf(*path, size, "%s/config.json", name_or_path);
     } else if (stat(name_or_path, &info) != 0) {
         const char *near = meant(name_or_path);
         if (near != NULL || strchr(name_or_path, '/') == NULL) {
@@ -208,7 +208,7 @@ static mf_status locate(const char *name_or_path, char **path, char *name, size_
                 near != NULL ? near : "", near != NULL ? "\"?" : "");
         }
     }
-    name_from_path(*path, name, name_room);
+    name_from_path(*path, name, name_size);
     return MF_OK;
 }
 

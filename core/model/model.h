@@ -93,6 +93,8 @@ typedef struct mf_layer_class {
     int64_t head_dim;        /* of q, k and v of this class */
     bool k_is_v;             /* values are the projected keys (Gemma 4) */
     int64_t compress;        /* COMPRESSED: keys that one stands for; 0: the window alone */
+    bool hashed;             /* a table says which experts a token goes to; the router says how much
+                                of each (DeepSeek-V4) */
     double rope_theta, partial_rotary;
 } mf_layer_class;
 
@@ -219,6 +221,10 @@ static inline int64_t mf_model_head_dim(const mf_model *m, const mf_layer_class 
 static inline int64_t mf_model_value_dim(const mf_model *m, const mf_layer_class *c) {
     return c->head_dim > 0 ? c->head_dim : m->v_head_dim;
 }
+/* Has the layer's router a bias by which experts are chosen? */
+static inline bool mf_model_has_correction(const mf_model *m, const mf_layer_class *c) {
+    return m->correction_bias && c->ffn == MF_FFN_MOE && !c->hashed;
+}
 /* Has the layer's q and k a norm of their own? */
 static inline bool mf_model_has_qk_norm(const mf_model *m, const mf_layer_class *c) {
     return (m->qk_norm || m->qk_norm_full || m->qk_norm_plain) && !c->no_qk_norm;
@@ -277,7 +283,7 @@ typedef struct mf_model_tensor {
     int64_t layer;       /* decoder layer, layers + d for MTP depth d, -1 outside layers */
     int64_t rows, cols;  /* cols == 1 for vectors; elements = rows * cols */
     double active_share; /* of its elements, how many one token uses (top_k/experts for experts) */
-    bool buffer;         /* not trained (e_score_correction_bias) */
+    bool buffer;         /* not trained (e_score_correction_bias, tid2eid) */
     int fused;           /* of a slice NAME[expert]: the mf_hub_experts that NAME is kept by */
 } mf_model_tensor;
 

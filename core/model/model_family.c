@@ -64,9 +64,10 @@ static void fail_unknown(mf_config *c, const mf_json_value *v, const char *word)
     c->status = mf_json_fail(v, c->e, "unknown model family \"%.60s\"; known: %s", word, known);
 }
 
-/* architectures[0], and its value. */
+/* architectures[0] and its value: of the text, or of the whole that it is a part of. */
 static const char *architecture_of(mf_config *c, const mf_json_value **v) {
     const mf_json_value *list = mf_config_value(c, MF_KEYS("architectures"));
+    list = list == NULL ? mf_json_find(c->root, "architectures") : list;
     const char *word = NULL;
     if (list != NULL && mf_json_value_type(list) == MF_JSON_ARRAY && mf_json_size(list) > 0) {
         *v = mf_json_at(list, 0);

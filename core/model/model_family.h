@@ -36,6 +36,7 @@
     X(hunyuan_v1_moe)                                                                              \
     X(hy_v3)                                                                                       \
     X(kimi_k2)                                                                                     \
+    X(kimi_k3)                                                                                     \
     X(kimi_linear)                                                                                 \
     X(llama)                                                                                       \
     X(llama4_text)                                                                                 \

@@ -58,11 +58,20 @@ static uint64_t hash_model_marks(uint64_t h, const mf_model *m) {
 }
 
 static uint64_t hash_class_marks(uint64_t h, const mf_layer_class *x) {
-    const double marks[] = {x->mixer,           x->chunked,          x->no_rope,
-                            x->no_qk_norm,      x->no_sinks,         x->indexer,
-                            (double)x->heads,   (double)x->kv_heads, x->rope_theta,
-                            x->partial_rotary,  (double)x->head_dim, x->k_is_v,
-                            (double)x->compress};
+    const double marks[] = {x->mixer,
+                            x->chunked,
+                            x->no_rope,
+                            x->no_qk_norm,
+                            x->no_sinks,
+                            x->indexer,
+                            (double)x->heads,
+                            (double)x->kv_heads,
+                            x->rope_theta,
+                            x->partial_rotary,
+                            (double)x->head_dim,
+                            x->k_is_v,
+                            (double)x->compress,
+                            x->hashed};
     return hash_marks(h, marks, COUNT(marks));
 }
 

@@ -162,7 +162,7 @@ bool mf_layer_class_mixes_alike(const mf_layer_class *a, const mf_layer_class *b
 }
 
 static bool same_class(const mf_layer_class *a, const mf_layer_class *b) {
-    return a->ffn == b->ffn && mf_layer_class_mixes_alike(a, b);
+    return a->ffn == b->ffn && a->hashed == b->hashed && mf_layer_class_mixes_alike(a, b);
 }
 
 static uint8_t add_class(mf_config *c, mf_model *m, const mf_layer_class *x) {

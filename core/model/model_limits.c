@@ -41,6 +41,7 @@ static const char *class_not_executed(const mf_layer_class *x) {
     return x->head_dim > 0 || x->k_is_v ? "heads of several widths"
            : mixer != NULL              ? mixer
            : x->ffn == MF_FFN_NONE      ? "layers without an FFN"
+           : x->hashed                  ? "experts by a table of tokens"
                                         : NULL;
 }
 

@@ -19,11 +19,11 @@ static bool hidden(const mf_config *c, const char *key) {
 }
 
 /* Entries that the file's lists have, one for each layer, and what an override leaves of them. */
-typedef struct layer_cut {
+typedef struct layer_count {
     size_t from, to;
-} layer_cut;
+} layer_count;
 
-static layer_cut cut_of(const mf_config *c) {
+static layer_count layer_count_of(const mf_config *c) {
     static const char key[] = "num_hidden_layers";
     int64_t from = 0, to = 0;
     mf_json_opt_i64(c->object, key, 0, 1 << 20, &from, NULL);
@@ -34,10 +34,11 @@ static layer_cut cut_of(const mf_config *c) {
     for (size_t i = 0; i < c->override_count; i++) { /* the last one wins */
         mf_json_opt_i64(mf_json_root(c->overrides[i].doc), key, 0, 1 << 20, &to, NULL);
     }
-    return to > 0 && to < from ? (layer_cut){(size_t)from, (size_t)to} : (layer_cut){0, 0};
+    return to > 0 && to < from ? (layer_count){(size_t)from, (size_t)to} : (layer_count){0, 0};
 }
 
-static void write_value(mf_json_writer *w, const char *key, const mf_json_value *v, layer_cut cut);
+static void write_value(mf_json_writer *w, const char *key, const mf_json_value *v,
+                        layer_count layers);
 
 static void write_number(mf_json_writer *w, const char *key, const mf_json_value *v) {
     double x = 0.0;
@@ -50,34 +51,35 @@ static void write_number(mf_json_writer *w, const char *key, const mf_json_value
 }
 
 static void write_members(mf_json_writer *w, const char *key, const mf_json_value *v,
-                          layer_cut cut) {
+                          layer_count layers) {
     size_t n = mf_json_size(v);
     bool array = mf_json_value_type(v) == MF_JSON_ARRAY;
     if (array) {
         mf_json_write_array(w, key, false);
-        n = cut.from > 0 && n == cut.from ? cut.to : n;
+        n = layers.from > 0 && n == layers.from ? layers.to : n;
     } else {
         mf_json_write_object(w, key, false);
     }
     for (size_t i = 0; i < n; i++) {
-        write_value(w, array ? NULL : mf_json_key_at(v, i), mf_json_at(v, i), (layer_cut){0, 0});
+        write_value(w, array ? NULL : mf_json_key_at(v, i), mf_json_at(v, i), (layer_count){0, 0});
     }
     mf_json_write_end(w);
 }
 
 /* A text with a letter for each layer is cut as lists are. */
-static void write_text(mf_json_writer *w, const char *key, const char *text, layer_cut cut) {
+static void write_text(mf_json_writer *w, const char *key, const char *text, layer_count layers) {
     char shorter[MF_MODEL_MAX_LAYERS + 1];
     bool letters = key != NULL && strcmp(key, "hybrid_override_pattern") == 0;
-    if (letters && cut.from > 0 && strlen(text) == cut.from && cut.to < sizeof shorter) {
-        memcpy(shorter, text, cut.to);
-        shorter[cut.to] = '\0';
+    if (letters && layers.from > 0 && strlen(text) == layers.from && layers.to < sizeof shorter) {
+        memcpy(shorter, text, layers.to);
+        shorter[layers.to] = '\0';
         text = shorter;
     }
     mf_json_write_string(w, key, text);
 }
 
-static void write_value(mf_json_writer *w, const char *key, const mf_json_value *v, layer_cut cut) {
+static void write_value(mf_json_writer *w, const char *key, const mf_json_value *v,
+                        layer_count layers) {
     const char *text = NULL;
     bool truth = false;
     switch (mf_json_value_type(v)) {
@@ -93,27 +95,27 @@ static void write_value(mf_json_writer *w, const char *key, const mf_json_value 
         break;
     case MF_JSON_STRING:
         mf_json_string(v, &text, NULL);
-        write_text(w, key, text, cut);
+        write_text(w, key, text, layers);
         break;
     case MF_JSON_ARRAY:
     case MF_JSON_OBJECT:
-        write_members(w, key, v, cut);
+        write_members(w, key, v, layers);
         break;
     }
 }
 
 void mf_config_write_value(mf_json_writer *w, const char *key, const mf_json_value *v) {
-    write_value(w, key, v, (layer_cut){0, 0});
+    write_value(w, key, v, (layer_count){0, 0});
 }
 
 /* The object that is read: its own members, then the overrides; of one key the last. */
 static void write_read(mf_json_writer *w, const mf_config *c, const char *key) {
-    layer_cut cut = cut_of(c);
+    layer_count layers = layer_count_of(c);
     mf_json_write_object(w, key, false);
     for (size_t i = 0; i < mf_json_size(c->object); i++) {
         const char *name = mf_json_key_at(c->object, i);
         if (!hidden(c, name)) {
-            write_value(w, name, mf_json_at(c->object, i), cut);
+            write_value(w, name, mf_json_at(c->object, i), layers);
         }
     }
     for (size_t i = 0; i < c->override_count; i++) {
@@ -123,7 +125,7 @@ static void write_read(mf_json_writer *w, const mf_config *c, const char *key) {
             last = last && strcmp(c->overrides[k].key, o->key) != 0;
         }
         if (last) {
-            write_value(w, o->key, mf_json_at(mf_json_root(o->doc), 0), (layer_cut){0, 0});
+            write_value(w, o->key, mf_json_at(mf_json_root(o->doc), 0), (layer_count){0, 0});
         }
     }
     mf_json_write_end(w);
@@ -140,7 +142,7 @@ void mf_config_merge(const mf_config *c, mf_json_writer *w) {
         if (mf_json_at(c->root, i) == c->object) {
             write_read(w, c, name);
         } else {
-            write_value(w, name, mf_json_at(c->root, i), (layer_cut){0, 0});
+            write_value(w, name, mf_json_at(c->root, i), (layer_count){0, 0});
         }
     }
     mf_json_write_end(w);

@@ -9,12 +9,12 @@
 /* {"key": value}, with value taken as JSON or, failing that, as a string. */
 static mf_status parse_value(const char *said, const char *key, const char *value, mf_json **doc,
                              mf_err *e) {
-    size_t room = strlen(key) + 6 * strlen(value) + 16;
-    char *text = malloc(room);
+    size_t size = strlen(key) + 6 * strlen(value) + 16;
+    char *text = malloc(size);
     if (text == NULL) {
         return mf_err_set(e, MF_NOMEM, "--set %s: out of memory", said);
     }
-    int length = snprintf(text, room, "{\"%s\": %s\n}", key, value);
+    int length = snprintf(text, size, "{\"%s\": %s\n}", key, value);
     mf_status st = mf_json_parse("--set", text, (size_t)length, doc, NULL);
     if (st == MF_OK && mf_json_size(mf_json_root(*doc)) != 1) {
         mf_json_destroy(*doc);
@@ -22,10 +22,10 @@ static mf_status parse_value(const char *said, const char *key, const char *valu
         st = MF_INPUT;
     }
     if (st == MF_INPUT) {
-        size_t at = (size_t)snprintf(text, room, "{\"%s\": \"", key);
+        size_t at = (size_t)snprintf(text, size, "{\"%s\": \"", key);
         for (const char *c = value; *c != '\0'; c++) {
             if ((unsigned char)*c < 0x20) {
-                at += (size_t)snprintf(text + at, room - at, "\\u%04x", (unsigned)*c);
+                at += (size_t)snprintf(text + at, size - at, "\\u%04x", (unsigned)*c);
             } else {
                 if (*c == '"' || *c == '\\') {
                     text[at++] = '\\';
@@ -33,7 +33,7 @@ static mf_status parse_value(const char *said, const char *key, const char *valu
                 text[at++] = *c;
             }
         }
-        at += (size_t)snprintf(text + at, room - at, "\"}");
+        at += (size_t)snprintf(text + at, size - at, "\"}");
         st = mf_json_parse("--set", text, at, doc, NULL);
     }
     free(text);
@@ -46,9 +46,9 @@ static mf_status parse_value(const char *said, const char *key, const char *valu
 /* --- inside an object ------------------------------------------------------------------------- */
 
 /* A path "a.b.c" of which `at` is what is left. */
-static bool next_part(const char **at, char *part, size_t room) {
+static bool next_part(const char **at, char *part, size_t size) {
     size_t length = strcspn(*at, ".");
-    snprintf(part, room, "%.*s", (int)length, *at);
+    snprintf(part, size, "%.*s", (int)length, *at);
     *at += length + ((*at)[length] == '.');
     return **at != '\0';
 }

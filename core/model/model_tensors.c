@@ -213,11 +213,14 @@ static void put_separate_experts(walk *w) {
     put_expert_tensors(w, m->ungated ? list + 1 : list, m->ungated ? 2 : 3);
 }
 
-static void put_experts(walk *w) {
+static void put_experts(walk *w, const mf_layer_class *x) {
     const mf_model *m = w->m;
     put_linear(w, MF_PART_ROUTER, m->experts, m->hidden, m->router_bias, w->hub.router);
-    if (m->correction_bias) {
+    if (mf_model_has_correction(m, x)) {
         put_share(w, MF_PART_ROUTER, m->experts, 1, 1, 1.0, true, w->hub.correction);
+    }
+    if (x->hashed) {
+        put_share(w, MF_PART_ROUTER, m->vocab, m->top_k, 1, 1.0, true, "mlp.gate.tid2eid");
     }
     if (m->moe_latent > 0) {
         put_linear(w, MF_PART_SHARED_EXPERT, m->moe_latent, m->hidden, false,
@@ -268,7 +271,7 @@ static void put_layer(walk *w, int class_index) {
         put_norm(w, m->hidden, x->mixer == MF_MIXER_NONE ? w->hub.input_norm : w->hub.ffn_norm);
     }
     if (x->ffn == MF_FFN_MOE) {
-        put_experts(w);
+        put_experts(w, x);
     } else if (x->ffn == MF_FFN_DENSE) {
         put_swiglu(w, MF_PART_DENSE_FFN, m->ffn, m->ffn_bias, w->hub.dense);
     }

@@ -65,6 +65,8 @@ int mf_model_positions(const mf_model *m);
 mf_position_kind mf_position_kind_of(const mf_model *m, int position);
 /* Decoder layer of a LAYER position, depth of an MTP position. */
 int mf_position_index(const mf_model *m, int position);
+/* What its layer is of; NULL: embedding and head. */
+const mf_layer_class *mf_position_class(const mf_model *m, int position);
 /* Whether the FFN of a position is a Mixture of Experts. */
 bool mf_position_is_moe(const mf_model *m, int position);
 

@@ -1,6 +1,6 @@
 /* lower_block.c - one block from its key: sets the builder up, calls the forward author, derives
  * the backward, adds what ZeRO-2 and ZeRO-3 do inside a block, and merges pairs. */
-#include "core/program/dispatch_room.h"
+#include "core/program/dispatch_memory.h"
 #include "core/program/lower_build.h"
 
 #include <stdio.h>
@@ -175,10 +175,11 @@ static int64_t dispatcher_buffers(const mf_build *bd) {
     for (int i = 0; i < bd->b->nforward; i++) {
         const mf_op *op = &bd->b->ops[i];
         if (op->kind == MF_OP_DISPATCH || op->kind == MF_OP_COMBINE) {
-            const mf_dispatch_room room = mf_dispatch_room_of(bd->l, bd->c, bd->b, op);
+            const mf_dispatch_memory memory = mf_dispatch_memory_of(bd->l, bd->c, bd->b, op);
             bytes += op->dim[MF_OP_DIM_ORDERED] > 0 ? copies_B(bd, op)
                                                     : mf_align_B(bd->b->tensors[op->out[0]].bytes);
-            window_B = mf_dispatch_room_B(&room) > window_B ? mf_dispatch_room_B(&room) : window_B;
+            window_B =
+                mf_dispatch_memory_B(&memory) > window_B ? mf_dispatch_memory_B(&memory) : window_B;
         }
     }
     return bytes > window_B ? bytes : window_B;

@@ -1,5 +1,5 @@
 /* lower_dispatch.c - rows to their experts and back: into the order of experts, between ranks. */
-#include "core/program/dispatch_room.h"
+#include "core/program/dispatch_memory.h"
 #include "core/program/lower_moe.h"
 #include "core/program/row_map.h"
 

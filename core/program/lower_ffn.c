@@ -183,7 +183,9 @@ static void drop_choices(mf_build *bd, mf_routed_rows *own) {
 }
 
 /* Scores, top-k, counts. The chosen experts are kept even under full recomputation: routing the
- * second time as the first is what makes recomputation right. */
+ * second time as the first is what makes recomputation right. Where a table has the experts of each
+ * token (DeepSeek-V4, transformers' DeepseekV4HashRouter), scores say only what each of them counts
+ * for: their product and their gradient stay, and choices are read by token. */
 static mf_routed_rows router(mf_build *bd, const mf_moe_sizes *s, int16_t xn) {
     const mf_model *m = bd->m;
     bd->module = MF_MODULE_ROUTER;
@@ -198,8 +200,11 @@ static mf_routed_rows router(mf_build *bd, const mf_moe_sizes *s, int16_t xn) {
     mf_build_t(bd, map)->drop = 0;
     mf_build_t(bd, map)->indices = true;
     double n = (double)s->tokens * (double)m->experts;
-    mf_op *op = mf_build_memory_op(bd, MF_OP_ROUTER_FWD, "router_topk", s->tokens, m->experts,
-                                   n * 4.0 + (double)(s->tokens * m->top_k) * 8.0);
+    const bool hashed = m->layer_classes[bd->key.layer_class].hashed;
+    double looked_up_B = hashed ? (double)s->tokens * 4.0 * (double)(1 + m->top_k) : 0;
+    mf_op *op = mf_build_memory_op(bd, MF_OP_ROUTER_FWD, hashed ? "router_table" : "router_topk",
+                                   s->tokens, m->experts,
+                                   n * 4.0 + (double)(s->tokens * m->top_k) * 8.0 + looked_up_B);
     op->dim[MF_OP_DIM_SCORE] = m->router_score;
     /* What the layer adds is multiplied where its rows are weighted. */
     op->alpha = (float)(m->routed_scaling * mf_factor(m->residual_multiplier));

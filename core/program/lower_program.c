@@ -26,13 +26,18 @@ int mf_position_index(const mf_model *m, int position) {
     return position <= m->layers ? position - 1 : position - 1 - (int)m->layers;
 }
 
-bool mf_position_is_moe(const mf_model *m, int position) {
+const mf_layer_class *mf_position_class(const mf_model *m, int position) {
     mf_position_kind kind = mf_position_kind_of(m, position);
     if (kind != MF_POS_LAYER && kind != MF_POS_MTP) {
-        return false;
+        return NULL;
     }
     int class = kind == MF_POS_MTP ? m->mtp_class : m->layer_class[mf_position_index(m, position)];
-    return m->layer_classes[class].ffn == MF_FFN_MOE;
+    return &m->layer_classes[class];
+}
+
+bool mf_position_is_moe(const mf_model *m, int position) {
+    const mf_layer_class *x = mf_position_class(m, position);
+    return x != NULL && x->ffn == MF_FFN_MOE;
 }
 
 /* --- assignment ------------------------------------------------------------------------------- */

@@ -1,6 +1,6 @@
-/* lower_scratch.c - room that a GPU's kernels need beside the operands of a block's ops: what the
- * header of each kernel says of its workspace (executor/cuda/scratch.c asks the kernels). */
-#include "core/program/dispatch_room.h"
+/* lower_scratch.c - scratch that a GPU's kernels need beside the operands of a block's ops: what
+ * the header of each kernel says of its workspace (executor/cuda/scratch.c asks the kernels). */
+#include "core/program/dispatch_memory.h"
 #include "core/program/lower_build.h"
 #include "core/program/row_map.h"
 #include "core/program/scratch.h"
@@ -162,18 +162,18 @@ int64_t mf_op_attention_B(const mf_layout *l, const mf_block *b, const mf_op *op
     const int64_t heads = op->dim[MF_OP_DIM_HEADS];
     const int64_t rows = op->dim[MF_OP_DIM_BATCH] * op->dim[MF_OP_DIM_SEQ_Q];
     const bool gradient = op->kind == MF_OP_ATTENTION_BWD;
-    int64_t room_B = mf_align_B(4 * heads);
+    int64_t scratch_B = mf_align_B(4 * heads);
     if (!gradient && op->pass == MF_PASS_R && (op->makes & 1) == 0) { /* an output of no use */
-        room_B += mf_align_B(rows * heads * op->dim[MF_OP_DIM_D_V] *
-                             (int64_t)b->tensors[op->in[0]].element_B);
+        scratch_B += mf_align_B(rows * heads * op->dim[MF_OP_DIM_D_V] *
+                                (int64_t)b->tensors[op->in[0]].element_B);
     }
     if (l->cp == 1) {
-        return room_B;
+        return scratch_B;
     }
     for (int i = 0; i < 3 && gradient; i++) {
-        room_B += mf_align_B(b->tensors[op->in[i]].bytes);
+        scratch_B += mf_align_B(b->tensors[op->in[i]].bytes);
     }
-    return room_B + mf_align_B(4 * rows * heads);
+    return scratch_B + mf_align_B(4 * rows * heads);
 }
 
 int64_t mf_permute_places_B(int64_t slots, int64_t runs) {
@@ -185,7 +185,7 @@ void mf_build_find_scratch(mf_build *bd) {
     memset(b->scratch_B, 0, sizeof b->scratch_B);
     for (int k = 0; k < b->nops; k++) {
         const mf_op *op = &b->ops[k];
-        int64_t *room_B = &b->scratch_B[op->stream];
-        *room_B = most(*room_B, most(op_B(bd, op), mf_op_exchange_B(bd->l, bd->m, b, op)));
+        int64_t *scratch_B = &b->scratch_B[op->stream];
+        *scratch_B = most(*scratch_B, most(op_B(bd, op), mf_op_exchange_B(bd->l, bd->m, b, op)));
     }
 }

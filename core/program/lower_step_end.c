@@ -120,12 +120,15 @@ static mf_replica_count stage_replicas(const mf_program *p, int64_t stage) {
     return sum;
 }
 
-static double stage_moe_layers(const mf_program *p, int64_t stage) {
+/* Layers whose choice of experts a bias balances. */
+static double stage_balanced_layers(const mf_program *p, int64_t stage) {
+    const mf_model *m = &p->model;
     double n = 0;
     for (int64_t chunk = 0; chunk < p->layout.vpp; chunk++) {
         int64_t v = mf_layout_vstage(&p->layout, stage, chunk);
         for (int i = p->assignment.first[v]; i < p->assignment.first[v + 1]; i++) {
-            n += p->blocks[p->block_of[i]]->params.expert > 0 ? 1.0 : 0.0;
+            const mf_layer_class *x = mf_position_class(m, i);
+            n += x != NULL && mf_model_has_correction(m, x) ? 1.0 : 0.0;
         }
     }
     return n;
@@ -320,7 +323,7 @@ void mf_program_step_end(const mf_program *p, int64_t stage, mf_step_end *out) {
         w.table_elements[t] =
             here ? ceil((double)m->vocab / (double)l->tp) * (double)m->hidden : 0.0;
     }
-    w.expert_counts = m->correction_bias ? stage_moe_layers(p, stage) * (double)m->experts : 0.0;
+    w.expert_counts = stage_balanced_layers(p, stage) * (double)m->experts;
     *out = w;
 }
 

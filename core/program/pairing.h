@@ -22,7 +22,7 @@ typedef struct mf_pairing {
     int count;
     mf_pairing_step *step;
     int longest;
-    int *worth; /* room to work in */
+    int *worth; /* scratch */
 } mf_pairing;
 
 /* Room for chunks of at most `longest` blocks. Errors: MF_NOMEM. */

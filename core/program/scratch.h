@@ -1,4 +1,4 @@
-/* scratch.h - room that ops work in beside their operands whatever the device's kernels: what is
+/* scratch.h - memory that ops work in beside their operands whatever the device's kernels: what is
  * packed for other ranks, what arrives from them, parts of results. The memory plan counts it
  * (mf_block.scratch_B), and a device that has kernels of its own adds theirs.
  */

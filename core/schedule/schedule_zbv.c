@@ -65,10 +65,10 @@ static bool v_backward(v_play *v, int64_t p) {
 
 static bool v_forward(v_play *v, int64_t p) {
     v_stage *s = &v->stage[p];
-    int64_t room = 2 * v->l->pp - (s->f[0] - s->w[0]) - (s->f[1] - s->w[1]);
+    int64_t left = 2 * v->l->pp - (s->f[0] - s->w[0]) - (s->f[1] - s->w[1]);
     for (int c = 1; c >= 0; c--) {
         int64_t mb = s->f[c], at = mf_layout_vstage(v->l, p, c);
-        if (mb < v->l->micro_batches && room >= (c == 1 ? 1 : 2) &&
+        if (mb < v->l->micro_batches && left >= (c == 1 ? 1 : 2) &&
             (at == 0 || v_ready(v, v->f_end, at - 1, mb))) {
             v_emit(v, p, MF_EVENT_F, c, mb, TIME_F);
             *v_end(v, v->f_end, at, mb) = s->free_at;

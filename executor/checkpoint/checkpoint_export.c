@@ -20,7 +20,7 @@ typedef struct export_run {
     mf_checkpoint *c;
     const char *folder;
     listed *list;
-    size_t count, room;
+    size_t count, allocated;
     int shards;
     int64_t shard_B, in_shard_B, total_B, experts;
     bool failed;
@@ -41,15 +41,15 @@ static int list_tensor(const mf_model_tensor *t, void *user) {
         own.slices = r->experts;
     }
     int64_t size_B = 4 * elements_of(&own);
-    if (r->count == r->room) {
-        size_t room = r->room > 0 ? 2 * r->room : 256;
-        listed *more = realloc(r->list, room * sizeof *more);
+    if (r->count == r->allocated) {
+        size_t allocated = r->allocated > 0 ? 2 * r->allocated : 256;
+        listed *more = realloc(r->list, allocated * sizeof *more);
         if (more == NULL) {
             r->failed = true;
             return 1;
         }
         r->list = more;
-        r->room = room;
+        r->allocated = allocated;
     }
     if (r->in_shard_B > 0 && r->in_shard_B + size_B > r->shard_B) {
         r->shards++;

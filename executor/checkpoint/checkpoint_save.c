@@ -21,7 +21,7 @@ struct mf_checkpoint_saving {
     int keep;
     char folder[PATH_B], temporary[PATH_B], name[40];
     mf_checkpoint_piece *piece; /* of this rank */
-    size_t count, room;
+    size_t count, allocated;
     mf_checkpoint_file own;
     mf_checkpoint_manifest manifest;
 
@@ -38,14 +38,14 @@ struct mf_checkpoint_saving {
 
 static mf_status collect(const mf_checkpoint_piece *p, void *user, mf_err *e) {
     mf_checkpoint_saving *w = user;
-    if (w->count == w->room) {
-        size_t room = w->room > 0 ? 2 * w->room : 256;
-        mf_checkpoint_piece *piece = realloc(w->piece, room * sizeof *piece);
+    if (w->count == w->allocated) {
+        size_t allocated = w->allocated > 0 ? 2 * w->allocated : 256;
+        mf_checkpoint_piece *piece = realloc(w->piece, allocated * sizeof *piece);
         if (piece == NULL) {
             return mf_err_set(e, MF_NOMEM, "checkpoint: out of memory");
         }
         w->piece = piece;
-        w->room = room;
+        w->allocated = allocated;
     }
     w->piece[w->count++] = *p;
     return MF_OK;
@@ -108,9 +108,9 @@ static mf_status gather(mf_checkpoint_saving *w, mf_err *e) {
     m->files = mf_comm_group_size(c, MF_GROUP_WORLD);
     double *all = calloc((size_t)m->files * 3, sizeof *all);
     m->file = calloc((size_t)m->files, sizeof *m->file);
-    bool room = all != NULL && m->file != NULL;
+    bool allocated = all != NULL && m->file != NULL;
     mf_status status =
-        agree(w, room ? MF_OK : mf_err_set(e, MF_NOMEM, "checkpoint: out of memory"), e);
+        agree(w, allocated ? MF_OK : mf_err_set(e, MF_NOMEM, "checkpoint: out of memory"), e);
     if (all == NULL || m->file == NULL || status != MF_OK) {
         free(all);
         return status;

@@ -105,7 +105,19 @@ bool mf_board_first(mf_board *b) {
 
 void mf_board_speak(mf_board *b) {
     if (b != NULL) {
-        atomic_store(&b->all->told, 1);
+        atomic_store(&b->all->reported, 1);
+    }
+}
+
+void mf_board_suspect(mf_board *b) {
+    if (b == NULL || b->whole) {
+        return;
+    }
+    const double since_s = mf_board_now_s();
+    const struct timespec look = {.tv_nsec = (long)(1e9 * MF_BOARD_PERIOD_S)};
+    atomic_store(&b->all->suspects, 1);
+    while (mf_board_now_s() - since_s < MF_BOARD_SUSPECT_S) {
+        nanosleep(&look, NULL);
     }
 }
 

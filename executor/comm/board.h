@@ -61,6 +61,11 @@ void mf_board_speak(mf_board *b);
 /* Before that, after it waited in vain: does the process of another rank not run? Then that is
  * told, and this process ends. Takes a second; not from the main thread. */
 void mf_board_blame(mf_board *b);
+/* A call that other hosts take part in has failed: it may be because one of them is gone, which the
+ * call does not say. Waits for MF_BOARD_SUSPECT_S, in which the watch of this host's first rank
+ * tells of a host that is silent, and the run ends; it returns where all hosts are there, and at
+ * once where there is no other. */
+void mf_board_suspect(mf_board *b);
 /* This rank ends on purpose: nobody shall miss it. */
 void mf_board_leave(mf_board *b);
 /* Stops the watch and frees. together: all ranks call it, so that the shared memory goes, too. */
@@ -68,5 +73,6 @@ void mf_board_close(mf_board *b, bool together);
 
 /* The process is looked after every so often. */
 #define MF_BOARD_PERIOD_S 0.05
+#define MF_BOARD_SUSPECT_S 3.0
 
 #endif

@@ -37,7 +37,7 @@ typedef struct board_hosts_word {
 } board_hosts_word;
 
 typedef struct board_shared {
-    atomic_int told, failed;
+    atomic_int reported, failed, suspects; /* suspects: a rank waits in mf_board_suspect */
     board_hosts_word others;
     board_slot of[];
 } board_shared;

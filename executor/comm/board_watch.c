@@ -17,8 +17,10 @@
 #define LONGER 4.0
 /* Who waits looks again and again: in so much time on a core it has seen what there is to see. */
 enum { LOOKS_us = 10000 };
-/* A host that is there has been heard in so much time, unless its cores are busy. */
+/* A host that is there has been heard in so much time, unless its cores are busy; and in so much
+ * even then. */
 #define MOMENT_S 0.6
+#define SILENCE_S 2.0
 
 static void nap(double s) {
     const struct timespec t = {(time_t)s, (long)((s - floor(s)) * 1e9)};
@@ -62,7 +64,7 @@ static char state_of(int process) {
 /* One rank of the host says why the run ends, and kills the one that would not end by itself; the
  * others leave it the time to. */
 static void end_all(const mf_board *b, const char *line, int process) {
-    if (atomic_exchange(&b->all->told, 1) != 0) {
+    if (atomic_exchange(&b->all->reported, 1) != 0) {
         nap(0.5);
         _exit(1);
     }
@@ -236,6 +238,10 @@ static void look_at_hosts(mf_board *b, double now_s, bool anew, bool knot) {
     atomic_store(&b->all->others.knot, board_hosts_knot(b->hosts));
     if (wait && b->hang_s > 0.0 &&
         board_hosts_lost(b->hosts, now_s, b->hang_s, line, sizeof line)) {
+        end_all(b, line, 0);
+    }
+    if (atomic_load(&b->all->suspects) != 0 &&
+        board_hosts_lost(b->hosts, now_s, SILENCE_S, line, sizeof line)) {
         end_all(b, line, 0);
     }
     const volatile int *asked = atomic_load(&b->asked);

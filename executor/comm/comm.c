@@ -162,8 +162,8 @@ int64_t mf_comm_group_rank(const mf_comm *c, mf_group_kind g) {
     return c->member[g];
 }
 
-void mf_comm_lend(mf_comm *c, void *room, int64_t elements) {
-    c->lent = room;
+void mf_comm_lend(mf_comm *c, void *memory, int64_t elements) {
+    c->lent = memory;
     c->lent_elements = elements;
 }
 

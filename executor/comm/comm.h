@@ -110,6 +110,6 @@ mf_status mf_comm_barrier(mf_comm *c, mf_err *e);
 
 /* Room for `elements` BF16 values that sums of BF16 use from now on; it stays the caller's. Sums
  * that need more take memory of their own, once. */
-void mf_comm_lend(mf_comm *c, void *room, int64_t elements);
+void mf_comm_lend(mf_comm *c, void *memory, int64_t elements);
 
 #endif

@@ -121,7 +121,7 @@ static void destroy(mf_comm *c) {
         return;
     }
     for (int i = 0; s->seen != NULL && i < mf_local_world.ranks * MF_COMM_SLOTS; i++) {
-        mf_local_drop(s->seen[i].data, s->seen[i].room_B);
+        mf_local_drop(s->seen[i].data, s->seen[i].allocated_B);
     }
     for (int g = 0; g < MF_COMM_GROUPS; g++) {
         free(s->group[g].who);

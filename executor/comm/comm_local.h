@@ -13,7 +13,7 @@ typedef struct mf_local_group {
 /* Where this process sees a part of the file. */
 typedef struct mf_local_seen {
     void *data;
-    uint64_t offset, room_B;
+    uint64_t offset, allocated_B;
 } mf_local_seen;
 
 /* Of one communicator. */

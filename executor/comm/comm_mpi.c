@@ -215,13 +215,13 @@ static mf_status open_mpi(mf_comm *c, mf_err *e) {
         s->group[g] = MPI_COMM_NULL;
     }
     s->exchange = malloc(2 * (size_t)c->layout.gpus * sizeof(MPI_Request));
-    bool room = s->exchange != NULL;
+    bool allocated = s->exchange != NULL;
     for (int i = 0; i < MF_COMM_SLOTS; i++) { /* of one piece: a step takes no memory */
         s->send[i].request = malloc(sizeof(MPI_Request));
-        s->send[i].room = 1;
-        room = room && s->send[i].request != NULL;
+        s->send[i].allocated = 1;
+        allocated = allocated && s->send[i].request != NULL;
     }
-    if (!room) {
+    if (!allocated) {
         return mf_err_set(e, MF_NOMEM, "communicators: out of memory");
     }
     return connect_groups(c, e);

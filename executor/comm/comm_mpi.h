@@ -11,7 +11,7 @@
 /* A message on its way: a request for each piece. */
 typedef struct mf_mpi_message {
     MPI_Request *request;
-    int pieces, room;
+    int pieces, allocated;
 } mf_mpi_message;
 
 typedef struct mf_mpi_state {
@@ -21,7 +21,7 @@ typedef struct mf_mpi_state {
     MPI_Request *exchange; /* [2 * ranks] */
     int64_t piece;
     uint16_t *own; /* pieces of a sum of BF16, where what was lent is too small */
-    int64_t own_room;
+    int64_t own_elements;
 } mf_mpi_state;
 
 /* The one way MPI's results travel: its own words and the call's text. */

@@ -28,7 +28,7 @@ typedef struct mf_local_turn {
 typedef struct mf_local_slot {
     atomic_ullong number; /* of its communicator's messages, from 1 */
     atomic_int to, tag;
-    uint64_t size_B, offset, room_B;
+    uint64_t size_B, offset, allocated_B;
 } mf_local_slot;
 
 typedef struct mf_local_rank {

@@ -16,9 +16,9 @@ static mf_status look_at(mf_comm *c, int rank, int slot, void **out, mf_err *e) 
     mf_local_seen *v = &s->seen[rank * MF_COMM_SLOTS + slot];
     mf_status status = MF_OK;
     if (v->offset != m->offset) {
-        mf_local_drop(v->data, v->room_B);
-        *v = (mf_local_seen){.offset = m->offset, .room_B = m->room_B};
-        status = mf_local_view(&mf_local_world, m->offset, m->room_B, &v->data, e);
+        mf_local_drop(v->data, v->allocated_B);
+        *v = (mf_local_seen){.offset = m->offset, .allocated_B = m->allocated_B};
+        status = mf_local_view(&mf_local_world, m->offset, m->allocated_B, &v->data, e);
     }
     *out = v->data;
     return status;
@@ -37,20 +37,20 @@ mf_status mf_local_send(mf_comm *c, int slot, int64_t to, int tag, const void *d
                         mf_err *e) {
     mf_local_state *s = c->state;
     mf_local_slot *m = slot_of(c, mf_local_world.me, slot);
-    void *room = NULL;
+    void *memory = NULL;
     mf_status status = mf_local_wait_send(c, slot, e);
-    if (status == MF_OK && size_B > m->room_B) {
+    if (status == MF_OK && size_B > m->allocated_B) {
         status = mf_local_take(&mf_local_world, size_B, &m->offset, e);
-        m->room_B = status == MF_OK ? size_B : 0;
+        m->allocated_B = status == MF_OK ? size_B : 0;
     }
     if (status == MF_OK && size_B > 0) {
-        status = look_at(c, mf_local_world.me, slot, &room, e);
+        status = look_at(c, mf_local_world.me, slot, &memory, e);
     }
     if (status != MF_OK) {
         return status;
     }
     if (size_B > 0) {
-        memcpy(room, data, size_B);
+        memcpy(memory, data, size_B);
     }
     m->size_B = size_B;
     atomic_store(&m->to, (int)to);
@@ -92,7 +92,7 @@ mf_status mf_local_receive(mf_comm *c, int slot, int64_t from, int tag, void *da
                            mf_err *e) {
     int rank = (int)from, found = first_with(c, rank, tag);
     mf_status status = MF_OK;
-    void *room;
+    void *memory;
     (void)slot; /* the tag says enough */
     for (int turns = 0; found < 0; found = first_with(c, rank, tag)) {
         status = mf_local_pause(&mf_local_world, rank, &turns, e);
@@ -106,9 +106,9 @@ mf_status mf_local_receive(mf_comm *c, int slot, int64_t from, int tag, void *da
                           (unsigned long long)m->size_B, (unsigned long long)size_B);
     }
     if (size_B > 0) {
-        status = look_at(c, rank, found, &room, e);
+        status = look_at(c, rank, found, &memory, e);
         if (status == MF_OK) {
-            memcpy(data, room, size_B);
+            memcpy(data, memory, size_B);
         }
     }
     atomic_store(&m->number, 0);

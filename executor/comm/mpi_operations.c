@@ -158,19 +158,19 @@ static mf_status exchange(mf_comm *c, int g, size_t width, const void *in, const
 }
 
 /* Room for `elements`: lent, or taken in the first step and kept. */
-static uint16_t *room_for(mf_comm *c, int64_t elements, mf_err *e) {
+static uint16_t *elements_for(mf_comm *c, int64_t elements, mf_err *e) {
     mf_mpi_state *s = c->state;
     if (elements <= c->lent_elements) {
         return c->lent;
     }
-    if (elements > s->own_room) {
+    if (elements > s->own_elements) {
         uint16_t *own = realloc(s->own, (size_t)elements * sizeof *own);
         if (own == NULL) {
             mf_err_set(e, MF_NOMEM, "ranks: out of memory");
             return NULL;
         }
         s->own = own;
-        s->own_room = elements;
+        s->own_elements = elements;
     }
     return s->own;
 }
@@ -179,7 +179,7 @@ static uint16_t *room_for(mf_comm *c, int64_t elements, mf_err *e) {
 static mf_status sum_bf16(mf_comm *c, int g, const void *in, void *out, const int64_t *counts,
                           mf_err *e) {
     int64_t members = c->size[g], own = counts[c->member[g]], same[MF_COMM_MAX_GROUP];
-    uint16_t *parts = room_for(c, members * own, e);
+    uint16_t *parts = elements_for(c, members * own, e);
     if (parts == NULL && own > 0) {
         return MF_NOMEM;
     }
@@ -244,13 +244,13 @@ static mf_status send_message(mf_comm *c, int slot, int64_t to, int tag, const v
     mf_mpi_state *s = c->state;
     mf_mpi_message *m = &s->send[slot];
     int64_t size = (int64_t)size_B, pieces = size > s->piece ? (size - 1) / s->piece + 1 : 1;
-    if (pieces > m->room) {
+    if (pieces > m->allocated) {
         MPI_Request *more = realloc(m->request, (size_t)pieces * sizeof(MPI_Request));
         if (more == NULL) {
             return mf_err_set(e, MF_NOMEM, "ranks: out of memory");
         }
         m->request = more;
-        m->room = (int)pieces;
+        m->allocated = (int)pieces;
     }
     for (m->pieces = 0; m->pieces < pieces; m->pieces++) {
         int64_t at = m->pieces * s->piece;

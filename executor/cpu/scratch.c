@@ -1,4 +1,4 @@
-/* scratch.c - the room that reference kernels work in, as core/memory/memory_inputs.c plans it. */
+/* scratch.c - the scratch of reference kernels, as core/memory/memory_inputs.c plans it. */
 #include "executor/cpu/scratch.h"
 
 size_t mf_cpu_scratch_B(const mf_block *b, const mf_op *op, const mf_layout *l, const mf_model *m) {

@@ -17,7 +17,7 @@ struct mf_cuda_attentions {
     void *workspace; /* of forward passes */
     size_t workspace_B;
     plan *list;
-    int count, room;
+    int count, allocated;
 };
 
 mf_status mf_cuda_attentions_open(mf_cuda_attentions **out, mf_err *e) {
@@ -94,14 +94,14 @@ static mf_status grow(mf_cuda_attentions *p, size_t need_B, mf_err *e) {
 }
 
 static mf_status make(mf_cuda_attentions *p, const mf_attention_cuda_shape *s, mf_err *e) {
-    if (p->count == p->room) {
-        int room = 2 * p->room + 8;
-        plan *list = realloc(p->list, (size_t)room * sizeof *list);
+    if (p->count == p->allocated) {
+        int allocated = 2 * p->allocated + 8;
+        plan *list = realloc(p->list, (size_t)allocated * sizeof *list);
         if (list == NULL) {
             return mf_err_set(e, MF_NOMEM, "attention: out of memory");
         }
         p->list = list;
-        p->room = room;
+        p->allocated = allocated;
     }
     plan *made = &p->list[p->count];
     made->shape = *s;

@@ -26,21 +26,21 @@ static void describe(const mf_device *d, char *text, size_t size) {
 }
 
 static mf_status allocate(mf_device *d, int64_t size_B, void **out, mf_err *e) {
-    size_t room_B = (size_t)mf_align_B(size_B > 0 ? size_B : 1), free_B = 0, all_B = 0;
+    size_t aligned_B = (size_t)mf_align_B(size_B > 0 ? size_B : 1), free_B = 0, all_B = 0;
     (void)d;
     *out = NULL;
     MF_CUDA_TRY(cudaMemGetInfo(&free_B, &all_B), e);
-    cudaError_t result = cudaMalloc(out, room_B);
+    cudaError_t result = cudaMalloc(out, aligned_B);
     if (result == cudaErrorMemoryAllocation) {
         (void)cudaGetLastError();
         return mf_err_set(
             e, MF_NOMEM,
             "%.2f GB are needed at once, the GPU has %.2f of %.2f GB free, %.2f in use",
-            1e-9 * (double)room_B, 1e-9 * (double)free_B, 1e-9 * (double)all_B,
+            1e-9 * (double)aligned_B, 1e-9 * (double)free_B, 1e-9 * (double)all_B,
             1e-9 * (double)(all_B - free_B));
     }
     MF_CUDA_TRY(result, e);
-    MF_CUDA_TRY(cudaMemset(*out, 0, room_B), e);
+    MF_CUDA_TRY(cudaMemset(*out, 0, aligned_B), e);
     MF_CUDA_TRY(cudaDeviceSynchronize(), e); /* our stream does not wait for the default one */
     return MF_OK;
 }

@@ -20,7 +20,7 @@ typedef struct plan {
 struct mf_cuda_products {
     void *library, *workspace;
     plan *list;
-    int count, room;
+    int count, allocated;
 };
 
 mf_status mf_cuda_products_open(mf_cuda_products **out, mf_err *e) {
@@ -121,14 +121,14 @@ static mf_status fill_operands(const mf_queue *q, const mf_device_gemm *a, mf_er
 static mf_status make(const mf_queue *q, const mf_device_gemm *a, const mf_gemm_cuda_shape *s,
                       mf_err *e) {
     mf_cuda_products *p = mf_cuda_of(q->device)->products;
-    if (p->count == p->room) {
-        int room = 2 * p->room + 32;
-        plan *list = realloc(p->list, (size_t)room * sizeof *list);
+    if (p->count == p->allocated) {
+        int allocated = 2 * p->allocated + 32;
+        plan *list = realloc(p->list, (size_t)allocated * sizeof *list);
         if (list == NULL) {
             return mf_err_set(e, MF_NOMEM, "products: out of memory");
         }
         p->list = list;
-        p->room = room;
+        p->allocated = allocated;
     }
     plan *made = &p->list[p->count];
     made->shape = *s;

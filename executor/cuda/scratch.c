@@ -1,4 +1,4 @@
-/* scratch.c - the room that the kernels of an op work in; core/memory/memory_scratch.c plans it. */
+/* scratch.c - the scratch of an op's kernels; core/memory/memory_scratch.c plans it. */
 #include "executor/cuda/scratch.h"
 
 #include "executor/device/device.h"

@@ -128,12 +128,12 @@ mf_status mf_data_index_parse(const char *name, const void *bytes, size_t size, 
     out->is_signed = types[b[17]].is_signed;
     out->sequences = little(b + 18, 8);
     out->documents = little(b + 26, 8);
-    int64_t room = (int64_t)size - INDEX_HEADER_B;
-    if (out->sequences < 0 || out->documents < 0 || out->sequences > room / 12 ||
-        out->documents > room / 8 || 12 * out->sequences + 8 * out->documents != room) {
+    int64_t payload_B = (int64_t)size - INDEX_HEADER_B;
+    if (out->sequences < 0 || out->documents < 0 || out->sequences > payload_B / 12 ||
+        out->documents > payload_B / 8 || 12 * out->sequences + 8 * out->documents != payload_B) {
         return mf_err_set(e, MF_INPUT,
                           "%s: offset 18: %lld sequences and %lld documents in %lld bytes", name,
-                          LL(out->sequences), LL(out->documents), LL(room));
+                          LL(out->sequences), LL(out->documents), LL(payload_B));
     }
     mf_status status = index_sequences(name, b, bin_B, out, e);
     int64_t last = 0;

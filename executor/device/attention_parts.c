@@ -48,12 +48,12 @@ static mf_attention_part piece_of(const mf_kernel_attention_shape *a, const mf_a
  */
 
 /* Parts of a workspace, one behind the other. */
-typedef struct room {
+typedef struct workspace_parts {
     char *at;
     size_t left_B;
-} room;
+} workspace_parts;
 
-static mf_status take(room *r, int64_t size_B, void **out, mf_err *e) {
+static mf_status take(workspace_parts *r, int64_t size_B, void **out, mf_err *e) {
     const size_t need_B = (size_t)mf_align_B(size_B);
     *out = r->at;
     if (need_B > r->left_B) {
@@ -166,7 +166,7 @@ static mf_status clear_unseen(mf_queue *q, const mf_device_attention *a, const m
 static mf_status forward_part(mf_queue *q, const mf_device_attention *a, const mf_attention_part *p,
                               mf_attention_fn library, mf_err *e) {
     const mf_kernel_attention_shape *shape = &a->a.shape;
-    room r = {a->workspace, a->workspace_B};
+    workspace_parts r = {a->workspace, a->workspace_B};
     bool turns = turns_lse(shape, &a->s, p) && a->a.lse != NULL;
     mf_attention_call c = call_of(shape, &a->s, p, a->a.q, a->a.k, a->a.v, a->a.o);
     void *block = a->a.lse != NULL ? lse_of(shape, p, a->a.lse) : NULL;
@@ -224,7 +224,7 @@ static mf_status add_rows(mf_queue *q, const mf_kernel_attention_shape *a, int64
     return status;
 }
 
-/* Gradients of a block go to rooms of their own, and are added from there. */
+/* Gradients of a block go to workspace of their own, and are added from there. */
 static mf_status add_block(mf_queue *q, const mf_kernel_attention_shape *s,
                            const mf_attention_call *c, void *dq, void *dk, void *dv, mf_err *e) {
     mf_status status =
@@ -243,7 +243,7 @@ static mf_status backward_part(mf_queue *q, const mf_device_attention_grad *a,
     const mf_kernel_attention_shape *s = &a->a.shape;
     const int64_t element_B = (int64_t)mf_kernel_dtype_B(s->dtype);
     const int64_t rows_q = s->sequences * a->s.seq_q, rows_k = s->sequences * a->s.seq_k;
-    room r = {a->a.workspace, a->workspace_B};
+    workspace_parts r = {a->a.workspace, a->workspace_B};
     mf_attention_call c = call_of(s, &a->s, p, a->a.q, a->a.k, a->a.v, a->a.o);
     void *dq = row_of(s, a->a.dq, p->first_q, s->q_row);
     void *dk = row_of(s, a->a.dk, p->first_k, s->k_row);

@@ -63,19 +63,19 @@ void mf_block_checksums_take(mf_block_checksums *s, const void *bytes, int64_t f
  */
 
 mf_status mf_block_checksums_write(const char *path, const mf_block_checksums *s, mf_err *e) {
-    size_t room = 128 + (size_t)s->blocks * LINE_B;
-    char *text = malloc(room);
+    size_t size = 128 + (size_t)s->blocks * LINE_B;
+    char *text = malloc(size);
     if (text == NULL) {
         return mf_err_set(e, MF_NOMEM, "%s: out of memory", path);
     }
-    int n = snprintf(text, room, "moefold-seal 1\nsize %lld\nblock %lld\n", LL(s->size_B),
+    int n = snprintf(text, size, "moefold-seal 1\nsize %lld\nblock %lld\n", LL(s->size_B),
                      LL(s->block_B));
     size_t at = (size_t)n;
     for (int64_t i = 0; i < s->blocks; i++) {
-        at += (size_t)snprintf(text + at, room - at, "%08x\n", s->crc[i]);
+        at += (size_t)snprintf(text + at, size - at, "%08x\n", s->crc[i]);
     }
     uint32_t all = mf_crc32c(0, text, at);
-    at += (size_t)snprintf(text + at, room - at, "seal %08x\n", all);
+    at += (size_t)snprintf(text + at, size - at, "seal %08x\n", all);
     mf_status status = mf_file_write(path, text, at, e);
     free(text);
     return status;

@@ -114,7 +114,7 @@ static mf_status parse_entry(const st_file *f, const char *name, const mf_json_v
         return status;
     }
     const mf_json_value *at = mf_json_find(v, "data_offsets");
-    int64_t begin = 0, end = 0, room = (int64_t)f->size - data_at;
+    int64_t begin = 0, end = 0, data_B = (int64_t)f->size - data_at;
     if (at == NULL || mf_json_value_type(at) != MF_JSON_ARRAY || mf_json_size(at) != 2) {
         return mf_json_fail(at != NULL ? at : v, e, "\"data_offsets\": expected [begin, end]");
     }
@@ -125,9 +125,9 @@ static mf_status parse_entry(const st_file *f, const char *name, const mf_json_v
     if (status != MF_OK) {
         return status;
     }
-    if (end > room || begin > end) {
+    if (end > data_B || begin > end) {
         return mf_json_fail(at, e, "\"data_offsets\": [%lld, %lld] outside the %lld bytes of data",
-                            (long long)begin, (long long)end, (long long)room);
+                            (long long)begin, (long long)end, (long long)data_B);
     }
     if (end - begin != t->count * mf_st_dtype_B(t->dtype)) {
         return mf_json_fail(at, e, "\"data_offsets\": %lld bytes, %s of this shape takes %lld",

@@ -36,7 +36,7 @@ typedef struct mf_measure_choice {
 
 typedef struct mf_measure_list {
     mf_point *point; /* [n] canonical; gpu and times empty; source says where it was drawn */
-    int64_t n, room;
+    int64_t n, allocated;
 } mf_measure_list;
 
 void mf_measure_list_clear(mf_measure_list *l);

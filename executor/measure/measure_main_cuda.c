@@ -29,9 +29,9 @@ static void refused(int64_t index, const char *why, void *user) {
     fflush(stdout);
 }
 
-/* Grown to `room` elements of `size` bytes; NULL without memory, the old ones left alone. */
-static void *grown(void *old, int64_t room, size_t size) {
-    return realloc(old, (size_t)room * size);
+/* Grown to `allocated` elements of `size` bytes; NULL without memory, the old ones left alone. */
+static void *grown(void *old, int64_t allocated, size_t size) {
+    return realloc(old, (size_t)allocated * size);
 }
 
 /* Lines "NUMBER <tab> KEY <tab> CHOICE", the last part of which may be missing; *number and *choice
@@ -39,7 +39,7 @@ static void *grown(void *old, int64_t room, size_t size) {
 static mf_status read_list(mf_measure_list *l, int64_t **number, mf_measure_choice **choice,
                            mf_err *e) {
     char line[LINE];
-    int64_t room = 0;
+    int64_t allocated = 0;
     while (fgets(line, sizeof line, stdin) != NULL) {
         char *key = NULL;
         int64_t n = strtoll(line, &key, 10), before = l->n;
@@ -56,11 +56,11 @@ static mf_status read_list(mf_measure_list *l, int64_t **number, mf_measure_choi
         if (l->n == before) {
             continue; /* said twice */
         }
-        if (l->n > room) {
-            room = room > 0 ? 2 * room : 1024;
-            int64_t *numbers = grown(*number, room, sizeof *numbers);
+        if (l->n > allocated) {
+            allocated = allocated > 0 ? 2 * allocated : 1024;
+            int64_t *numbers = grown(*number, allocated, sizeof *numbers);
             *number = numbers != NULL ? numbers : *number;
-            mf_measure_choice *choices = grown(*choice, room, sizeof *choices);
+            mf_measure_choice *choices = grown(*choice, allocated, sizeof *choices);
             *choice = choices != NULL ? choices : *choice;
             if (numbers == NULL || choices == NULL) {
                 return mf_err_set(e, MF_NOMEM, "measuring: out of memory");

@@ -20,18 +20,18 @@ void *mf_measure_make_bf16(mf_measure_maker *m, int64_t n) {
 float *mf_measure_make_f32(mf_measure_maker *m, int64_t n) {
     return mf_measure_make(m, (size_t)n * 4, MF_DATA_F32);
 }
-void *mf_measure_make_room(mf_measure_maker *m, size_t size_B) {
+void *mf_measure_make_raw(mf_measure_maker *m, size_t size_B) {
     return mf_measure_make(m, size_B + 16, MF_DATA_NONE);
 }
 int32_t *mf_measure_make_ints(mf_measure_maker *m, int64_t n, int64_t below) {
-    int32_t *p = mf_measure_make_room(m, (size_t)n * 4);
+    int32_t *p = mf_measure_make_raw(m, (size_t)n * 4);
     if (p != NULL) {
         (void)mf_measure_fill_int(p, n, (int32_t)below, m->s->seed++, m->s->stream, NULL);
     }
     return p;
 }
 void *mf_measure_make_copy(mf_measure_maker *m, const void *host, size_t size_B) {
-    void *p = mf_measure_make_room(m, size_B);
+    void *p = mf_measure_make_raw(m, size_B);
     if (p != NULL &&
         cudaMemcpyAsync(p, host, size_B, cudaMemcpyHostToDevice, m->s->stream) != cudaSuccess) {
         m->full = true;

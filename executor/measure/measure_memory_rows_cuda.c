@@ -41,7 +41,7 @@ static void make_norm_grad(mf_measure_maker *m, mf_measure_args *a) {
         .dy = mf_measure_make_bf16(m, n),
         .dx = mf_measure_make_bf16(m, n),
         .dweight = mf_measure_make_f32(m, HIDDEN),
-        .workspace = mf_measure_make_room(m, mf_kernel_rmsnorm_workspace_B(HIDDEN))};
+        .workspace = mf_measure_make_raw(m, mf_kernel_rmsnorm_workspace_B(HIDDEN))};
 }
 static mf_status run_norm_grad(const mf_measure_args *a, void *stream, mf_err *e) {
     return mf_kernel_rmsnorm_backward_cuda(&a->norm_grad, stream, e);
@@ -70,7 +70,7 @@ static mf_kernel_swiglu_shape swiglu_shape(mf_measure_maker *m) {
 static void make_swiglu(mf_measure_maker *m, mf_measure_args *a) {
     int64_t n = m->rows * HIDDEN;
     a->swiglu = (mf_kernel_swiglu){swiglu_shape(m), mf_measure_make_bf16(m, 2 * n),
-                                   mf_measure_make_room(m, (size_t)n * 2)};
+                                   mf_measure_make_raw(m, (size_t)n * 2)};
 }
 static mf_status run_swiglu(const mf_measure_args *a, void *stream, mf_err *e) {
     return mf_kernel_swiglu_forward_cuda(&a->swiglu, stream, e);
@@ -79,7 +79,7 @@ static void make_swiglu_grad(mf_measure_maker *m, mf_measure_args *a) {
     int64_t n = m->rows * HIDDEN;
     void *x = mf_measure_make_bf16(m, 2 * n);
     a->swiglu_grad = (mf_kernel_swiglu_grad){swiglu_shape(m), x, mf_measure_make_bf16(m, n),
-                                             mf_measure_make_room(m, (size_t)n * 4), NULL};
+                                             mf_measure_make_raw(m, (size_t)n * 4), NULL};
 }
 static mf_status run_swiglu_grad(const mf_measure_args *a, void *stream, mf_err *e) {
     return mf_kernel_swiglu_backward_cuda(&a->swiglu_grad, stream, e);
@@ -88,7 +88,7 @@ static mf_status run_swiglu_grad(const mf_measure_args *a, void *stream, mf_err 
 static void make_add(mf_measure_maker *m, mf_measure_args *a) {
     int64_t n = m->rows * HIDDEN;
     a->add = (mf_kernel_add){BF16, n, mf_measure_make_bf16(m, n), mf_measure_make_bf16(m, n),
-                             mf_measure_make_room(m, (size_t)n * 2)};
+                             mf_measure_make_raw(m, (size_t)n * 2)};
 }
 static mf_status run_add(const mf_measure_args *a, void *stream, mf_err *e) {
     return mf_kernel_add_values_cuda(&a->add, stream, e);
@@ -102,7 +102,7 @@ static void make_gate(mf_measure_maker *m, mf_measure_args *a) {
                                mf_measure_make_f32(m, m->rows),
                                mf_measure_make_bf16(m, n),
                                mf_measure_make_bf16(m, n),
-                               mf_measure_make_room(m, (size_t)n * 2)};
+                               mf_measure_make_raw(m, (size_t)n * 2)};
 }
 static mf_status run_gate(const mf_measure_args *a, void *stream, mf_err *e) {
     return mf_kernel_gate_forward_cuda(&a->gate, stream, e);
@@ -115,7 +115,7 @@ static void make_gate_grad(mf_measure_maker *m, mf_measure_args *a) {
                                          mf_measure_make_f32(m, m->rows),
                                          mf_measure_make_bf16(m, n),
                                          mf_measure_make_bf16(m, n),
-                                         mf_measure_make_room(m, (size_t)n * 2),
+                                         mf_measure_make_raw(m, (size_t)n * 2),
                                          mf_measure_make_f32(m, m->rows)};
 }
 static mf_status run_gate_grad(const mf_measure_args *a, void *stream, mf_err *e) {
@@ -130,7 +130,7 @@ static void make_split(mf_measure_maker *m, mf_measure_args *a) {
                                      HIDDEN,
                                      false,
                                      mf_measure_make_bf16(m, m->rows * (HIDDEN + 1024)),
-                                     mf_measure_make_room(m, (size_t)(m->rows * HIDDEN) * 2)};
+                                     mf_measure_make_raw(m, (size_t)(m->rows * HIDDEN) * 2)};
 }
 static mf_status run_split(const mf_measure_args *a, void *stream, mf_err *e) {
     return mf_kernel_copy_rows_strided_cuda(&a->split, stream, e);
@@ -145,12 +145,12 @@ static void make_quantise(mf_measure_maker *m, mf_measure_args *a) {
         .rows = m->rows,
         .cols = HIDDEN,
         .x = mf_measure_make_bf16(m, (int64_t)n),
-        .q = mf_measure_make_room(m, n),
-        .qt = mf_measure_make_room(m, n),
-        .scale = mf_measure_make_room(m, (size_t)rows4 * (HIDDEN / 128) * 4),
+        .q = mf_measure_make_raw(m, n),
+        .qt = mf_measure_make_raw(m, n),
+        .scale = mf_measure_make_raw(m, (size_t)rows4 * (HIDDEN / 128) * 4),
         .scale_i = 1,
         .scale_j = rows4,
-        .scale_t = mf_measure_make_room(m, ((size_t)m->rows / 128 + 1) * HIDDEN * 4),
+        .scale_t = mf_measure_make_raw(m, ((size_t)m->rows / 128 + 1) * HIDDEN * 4),
         .scale_t_i = 1,
         .scale_t_j = HIDDEN};
 }
@@ -167,7 +167,7 @@ static void make_bias_grad(mf_measure_maker *m, mf_measure_args *a) {
         .groups = 1,
         .dy = mf_measure_make_bf16(m, m->rows * HIDDEN),
         .dbias = mf_measure_make_f32(m, HIDDEN),
-        .workspace = mf_measure_make_room(m, mf_kernel_bias_workspace_B(1, HIDDEN))};
+        .workspace = mf_measure_make_raw(m, mf_kernel_bias_workspace_B(1, HIDDEN))};
 }
 static mf_status run_bias_grad(const mf_measure_args *a, void *stream, mf_err *e) {
     return mf_kernel_bias_backward_cuda(&a->bias_grad, stream, e);
@@ -181,7 +181,7 @@ static void make_cast(mf_measure_maker *m, mf_measure_args *a) {
                                1.0f,
                                false,
                                mf_measure_make_f32(m, n),
-                               mf_measure_make_room(m, (size_t)n * 2)};
+                               mf_measure_make_raw(m, (size_t)n * 2)};
 }
 static mf_status run_cast(const mf_measure_args *a, void *stream, mf_err *e) {
     return mf_kernel_cast_values_cuda(&a->cast, stream, e);

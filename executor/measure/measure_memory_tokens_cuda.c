@@ -17,7 +17,7 @@ static const mf_kernel_dtype BF16 = MF_KERNEL_BF16;
 static void make_router(mf_measure_maker *m, mf_measure_args *a) {
     int64_t n = m->rows * EXPERTS, k = m->rows * TOP_K;
     float *scores = mf_measure_make_f32(m, n);
-    int32_t *index = mf_measure_make_room(m, (size_t)k * 4);
+    int32_t *index = mf_measure_make_raw(m, (size_t)k * 4);
     a->router.choose = (mf_kernel_router){.rows = m->rows,
                                           .experts = EXPERTS,
                                           .top_k = TOP_K,
@@ -42,7 +42,7 @@ static void make_router(mf_measure_maker *m, mf_measure_args *a) {
         .index = index,
         .count = mf_measure_make_f32(m, EXPERTS),
         .prob_sum = mf_measure_make_f32(m, EXPERTS),
-        .workspace = mf_measure_make_room(m, mf_kernel_router_workspace_B(1, EXPERTS))};
+        .workspace = mf_measure_make_raw(m, mf_kernel_router_workspace_B(1, EXPERTS))};
 }
 static mf_status run_router(const mf_measure_args *a, void *stream, mf_err *e) {
     mf_status status = mf_kernel_router_forward_cuda(&a->router.choose, stream, e);
@@ -61,7 +61,7 @@ static void make_router_grad(mf_measure_maker *m, mf_measure_args *a) {
                                 .index = mf_measure_make_ints(m, k, EXPERTS),
                                 .dprob = mf_measure_make_f32(m, k),
                                 .aux_weight = mf_measure_make_f32(m, EXPERTS),
-                                .dlogits = mf_measure_make_room(m, (size_t)n * 4)};
+                                .dlogits = mf_measure_make_raw(m, (size_t)n * 4)};
 }
 static mf_status run_router_grad(const mf_measure_args *a, void *stream, mf_err *e) {
     return mf_kernel_router_backward_cuda(&a->router_grad, stream, e);
@@ -78,12 +78,12 @@ static mf_kernel_permute_map make_map(mf_measure_maker *m, int64_t tokens) {
         .align = 1,
         .rows_max = slots,
         .index = mf_measure_make_ints(m, slots, EXPERTS),
-        .counts = mf_measure_make_room(m, EXPERTS * 4),
-        .offsets = mf_measure_make_room(m, (EXPERTS + 1) * 4),
-        .row_of_slot = mf_measure_make_room(m, (size_t)slots * 4),
-        .slot_of_row = mf_measure_make_room(m, (size_t)slots * 4),
-        .overflow = mf_measure_make_room(m, 4),
-        .workspace = mf_measure_make_room(m, mf_kernel_permute_workspace_B(slots, EXPERTS))};
+        .counts = mf_measure_make_raw(m, EXPERTS * 4),
+        .offsets = mf_measure_make_raw(m, (EXPERTS + 1) * 4),
+        .row_of_slot = mf_measure_make_raw(m, (size_t)slots * 4),
+        .slot_of_row = mf_measure_make_raw(m, (size_t)slots * 4),
+        .overflow = mf_measure_make_raw(m, 4),
+        .workspace = mf_measure_make_raw(m, mf_kernel_permute_workspace_B(slots, EXPERTS))};
     if (!m->full) {
         m->full = mf_kernel_permute_map_build_cuda(&map, m->s->stream, NULL) != MF_OK;
     }
@@ -104,7 +104,7 @@ static void make_permute(mf_measure_maker *m, mf_measure_args *a) {
                             .row_of_slot = a->permute.map.row_of_slot,
                             .tokens = tokens,
                             .x = mf_measure_make_bf16(m, tokens * HIDDEN),
-                            .out = mf_measure_make_room(m, (size_t)(tokens * TOP_K * HIDDEN) * 2)};
+                            .out = mf_measure_make_raw(m, (size_t)(tokens * TOP_K * HIDDEN) * 2)};
 }
 static mf_status run_permute(const mf_measure_args *a, void *stream, mf_err *e) {
     return mf_kernel_permute_forward_cuda(&a->permute.rows, stream, e);
@@ -119,7 +119,7 @@ static void make_unpermute(mf_measure_maker *m, mf_measure_args *a) {
                               .top_k = TOP_K,
                               .row_of_slot = map.row_of_slot,
                               .in = mf_measure_make_bf16(m, tokens * TOP_K * HIDDEN),
-                              .y = mf_measure_make_room(m, (size_t)(tokens * HIDDEN) * 2)};
+                              .y = mf_measure_make_raw(m, (size_t)(tokens * HIDDEN) * 2)};
 }
 static mf_status run_unpermute(const mf_measure_args *a, void *stream, mf_err *e) {
     return mf_kernel_unpermute_forward_cuda(&a->unpermute, stream, e);
@@ -133,7 +133,7 @@ static void make_embedding(mf_measure_maker *m, mf_measure_args *a) {
                               .vocab = VOCAB,
                               .token = mf_measure_make_ints(m, m->rows, VOCAB),
                               .table = mf_measure_make_bf16(m, (int64_t)VOCAB * HIDDEN),
-                              .y = mf_measure_make_room(m, (size_t)(m->rows * HIDDEN) * 2)};
+                              .y = mf_measure_make_raw(m, (size_t)(m->rows * HIDDEN) * 2)};
 }
 static mf_status run_embedding(const mf_measure_args *a, void *stream, mf_err *e) {
     return mf_kernel_embedding_forward_cuda(&a->embedding, stream, e);
@@ -147,7 +147,7 @@ static void make_embedding_grad(mf_measure_maker *m, mf_measure_args *a) {
                                    .token = mf_measure_make_ints(m, m->rows, VOCAB),
                                    .dy = mf_measure_make_bf16(m, m->rows * HIDDEN),
                                    .dtable = mf_measure_make_f32(m, (int64_t)VOCAB * HIDDEN),
-                                   .workspace = mf_measure_make_room(
+                                   .workspace = mf_measure_make_raw(
                                        m, mf_kernel_embedding_workspace_B(m->rows, VOCAB, HIDDEN))};
 }
 static mf_status run_embedding_grad(const mf_measure_args *a, void *stream, mf_err *e) {
@@ -198,10 +198,10 @@ static mf_kernel_chunk *make_chunks(mf_measure_maker *m, int64_t count, int64_t 
 static void make_grad_norm(mf_measure_maker *m, mf_measure_args *a) {
     int64_t n = m->rows * HIDDEN;
     mf_kernel_grad_tensor tensor = {mf_measure_make_f32(m, n), n};
-    a->grad_norm = (mf_kernel_grad_norm){.tensors = 1, .sum_sq = mf_measure_make_room(m, 8)};
+    a->grad_norm = (mf_kernel_grad_norm){.tensors = 1, .sum_sq = mf_measure_make_raw(m, 8)};
     a->grad_norm.chunk = make_chunks(m, n, &a->grad_norm.chunks);
     a->grad_norm.tensor = mf_measure_make_copy(m, &tensor, sizeof tensor);
-    a->grad_norm.workspace = mf_measure_make_room(m, (size_t)a->grad_norm.chunks * 8);
+    a->grad_norm.workspace = mf_measure_make_raw(m, (size_t)a->grad_norm.chunks * 8);
 }
 static mf_status run_grad_norm(const mf_measure_args *a, void *stream, mf_err *e) {
     return mf_kernel_grad_norm_add_cuda(&a->grad_norm, stream, e);
@@ -209,7 +209,7 @@ static mf_status run_grad_norm(const mf_measure_args *a, void *stream, mf_err *e
 static void make_adamw(mf_measure_maker *m, mf_measure_args *a) {
     int64_t n = m->rows * HIDDEN;
     mf_kernel_adamw_tensor tensor = {.master = mf_measure_make_f32(m, n),
-                                     .param = mf_measure_make_room(m, (size_t)n * 2),
+                                     .param = mf_measure_make_raw(m, (size_t)n * 2),
                                      .grad = mf_measure_make_f32(m, n),
                                      .m = mf_measure_make_f32(m, n),
                                      .v = mf_measure_make(m, (size_t)n * 4, MF_DATA_SCALE),
@@ -242,8 +242,8 @@ static void make_drop(mf_measure_maker *m, mf_measure_args *a) {
         .prob = mf_measure_make(m, (size_t)k * 4, MF_DATA_SCALE),
         .index = mf_measure_make_ints(m, k, EXPERTS),
         .prob_kept = mf_measure_make_f32(m, k),
-        .index_kept = mf_measure_make_room(m, (size_t)k * 4),
-        .workspace = mf_measure_make_room(m, mf_kernel_router_drop_workspace_B(k, EXPERTS))};
+        .index_kept = mf_measure_make_raw(m, (size_t)k * 4),
+        .workspace = mf_measure_make_raw(m, mf_kernel_router_drop_workspace_B(k, EXPERTS))};
 }
 static mf_status run_drop(const mf_measure_args *a, void *stream, mf_err *e) {
     return mf_kernel_router_capacity_cuda(&a->drop, stream, e);

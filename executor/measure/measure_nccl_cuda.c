@@ -186,8 +186,8 @@ void mf_measure_nccl_version(char *text, size_t size) {
 
 static message message_of(const rank *r, int64_t i) {
     const job *j = &r->world->job;
-    size_t room = buffer_B - j->size_B, step = (j->size_B + 4095) / 4096 * 4096;
-    size_t places = room / step + 1, at = (size_t)i % places * step;
+    size_t spare_B = buffer_B - j->size_B, step = (j->size_B + 4095) / 4096 * 4096;
+    size_t places = spare_B / step + 1, at = (size_t)i % places * step;
     return (message){r->send + at,
                      r->recv + at,
                      j->size_B,

@@ -46,14 +46,14 @@ mf_status mf_measure_list_add(mf_measure_list *l, const char *key, bool holdout,
             return MF_OK;
         }
     }
-    if (l->n == l->room) {
-        int64_t room = l->room > 0 ? 2 * l->room : 1024;
-        mf_point *more = realloc(l->point, (size_t)room * sizeof *more);
+    if (l->n == l->allocated) {
+        int64_t allocated = l->allocated > 0 ? 2 * l->allocated : 1024;
+        mf_point *more = realloc(l->point, (size_t)allocated * sizeof *more);
         if (more == NULL) {
             return mf_err_set(e, MF_NOMEM, "measuring: out of memory");
         }
         l->point = more;
-        l->room = room;
+        l->allocated = allocated;
     }
     l->point[l->n++] = p;
     return MF_OK;
@@ -71,7 +71,7 @@ typedef struct known_keys {
     const mf_measure_machine *machine;
     bool energy;
     char **key; /* [n] */
-    size_t n, room;
+    size_t n, allocated;
     bool full;
 } known_keys;
 
@@ -83,15 +83,15 @@ static int take_key(const mf_point *p, void *user) {
         (k->energy && p->energy_J == 0)) {
         return 0;
     }
-    if (k->n == k->room) {
-        size_t room = k->room > 0 ? 2 * k->room : 1024;
-        char **more = realloc(k->key, room * sizeof *more);
+    if (k->n == k->allocated) {
+        size_t allocated = k->allocated > 0 ? 2 * k->allocated : 1024;
+        char **more = realloc(k->key, allocated * sizeof *more);
         if (more == NULL) {
             k->full = true;
             return 1;
         }
         k->key = more;
-        k->room = room;
+        k->allocated = allocated;
     }
     mf_point_format(p, text, sizeof text - sizeof held_mark);
     if (p->holdout) {

@@ -223,12 +223,12 @@ mf_status mf_measure_run(mf_measure_session *s, mf_measure_launch launch, void *
 /* --- device memory ---------------------------------------------------------------------------- */
 
 void *mf_measure_take(mf_measure_session *s, size_t size_B, mf_measure_data data) {
-    size_t room = (size_B + 511) / 256 * 256;
-    if (room > s->arena_B - s->used_B) {
+    size_t aligned_B = (size_B + 511) / 256 * 256;
+    if (aligned_B > s->arena_B - s->used_B) {
         return NULL;
     }
     char *p = s->arena + s->used_B;
-    s->used_B += room;
+    s->used_B += aligned_B;
     if (data != MF_DATA_NONE &&
         mf_measure_fill(p, (size_B + 15) / 16 * 16, data, s->seed++, s->stream, NULL) != MF_OK) {
         return NULL;
@@ -237,8 +237,9 @@ void *mf_measure_take(mf_measure_session *s, size_t size_B, mf_measure_data data
 }
 
 int mf_measure_sets(const mf_measure_session *s, size_t set_B) {
-    size_t enough = 3 * s->l2_B / (set_B + 1) + 1, room = (s->arena_B - s->used_B) / (set_B + 4096);
-    enough = enough < room ? enough : room;
+    size_t enough = 3 * s->l2_B / (set_B + 1) + 1,
+           aligned_B = (s->arena_B - s->used_B) / (set_B + 4096);
+    enough = enough < aligned_B ? enough : aligned_B;
     enough = enough < MF_MEASURE_SETS ? enough : MF_MEASURE_SETS;
     return enough < 1 ? 1 : (int)enough;
 }

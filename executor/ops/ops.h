@@ -5,7 +5,7 @@
 #ifndef MF_EXECUTOR_OPS_H
 #define MF_EXECUTOR_OPS_H
 
-#include "core/program/dispatch_room.h"
+#include "core/program/dispatch_memory.h"
 #include "core/program/row_map.h"
 #include "executor/comm/comm.h"
 #include "executor/device/device.h"
@@ -21,7 +21,7 @@ typedef struct mf_exec_tensor {
 typedef struct mf_ops_window {
     mf_dispatch_group *group; /* NULL: none */
     mf_dispatch_view view;
-    mf_dispatch_room room;
+    mf_dispatch_memory memory;
     char *kept; /* mf_dispatch_kept_B: the sides, then gradients on their way back */
 } mf_ops_window;
 

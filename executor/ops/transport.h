@@ -19,7 +19,7 @@ typedef struct mf_ops_order {
     int64_t least, ranks, rank_rows; /* of mf_kernel_permute_map */
     bool sparse;                     /* of mf_kernel_permute */
 } mf_ops_order;
-/* Makes the map, by the expert of each slot; room: mf_permute_places_B. */
+/* Makes the map, by the expert of each slot; workspace: mf_permute_places_B. */
 mf_status mf_ops_order_find(const mf_exec_op *x, const mf_ops_order *o, const int32_t *index,
                             void *workspace, mf_err *e);
 /* Rows of tokens, values of slots, to where the map puts them; rows past its last are left. */

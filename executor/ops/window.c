@@ -36,7 +36,7 @@ static arrivals arrivals_of(const mf_exec_op *x, const mf_exec_tensor *there,
                             const mf_exec_tensor *map) {
     const mf_ops_window *w = x->env->window;
     const mf_layout *l = x->env->layout;
-    char *at = w->kept + x->side * w->room.side_B;
+    char *at = w->kept + x->side * w->memory.side_B;
     arrivals a = {.ordered = x->op->dim[MF_OP_DIM_ORDERED] > 0,
                   .tokens = l->ep * x->op->dim[MF_OP_DIM_TOKENS]};
     if (a.ordered) {
@@ -47,8 +47,8 @@ static arrivals arrivals_of(const mf_exec_op *x, const mf_exec_tensor *there,
         a.order = (mf_ops_order){
             .map = mf_row_map_of(at, 1, a.rows, a.tokens), .tokens = a.tokens, .choices = 1};
     }
-    a.local = (int32_t *)(void *)(at + w->room.map_B);
-    a.back = (float *)(void *)(w->kept + w->room.sides * w->room.side_B);
+    a.local = (int32_t *)(void *)(at + w->memory.map_B);
+    a.back = (float *)(void *)(w->kept + w->memory.sides * w->memory.side_B);
     return a;
 }
 

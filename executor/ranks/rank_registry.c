@@ -25,7 +25,7 @@ typedef struct slot {
 
 typedef struct page {
     int64_t ranks;
-    atomic_int told, failed;
+    atomic_int reported, failed;
     slot of[];
 } page;
 
@@ -121,9 +121,9 @@ void mf_rank_registry_leave(mf_rank_registry *r) {
     }
 }
 
-void mf_rank_registry_told(mf_rank_registry *r) {
+void mf_rank_registry_reported(mf_rank_registry *r) {
     if (r != NULL) {
-        atomic_store(&r->all->told, 1);
+        atomic_store(&r->all->reported, 1);
     }
 }
 
@@ -134,7 +134,7 @@ void mf_rank_registry_failed(mf_rank_registry *r) {
 }
 
 bool mf_rank_registry_has_lost(const mf_rank_registry *r) {
-    return r != NULL && (atomic_load(&r->all->told) != 0 || atomic_load(&r->all->failed) != 0);
+    return r != NULL && (atomic_load(&r->all->reported) != 0 || atomic_load(&r->all->failed) != 0);
 }
 
 void mf_rank_registry_destroy(mf_rank_registry *r) {
@@ -164,7 +164,7 @@ bool mf_rank_registry_look(mf_rank_registry *r) {
 }
 
 bool mf_rank_registry_line(mf_rank_registry *r, char *out, size_t size) {
-    if (r == NULL || atomic_load(&r->all->told) != 0) {
+    if (r == NULL || atomic_load(&r->all->reported) != 0) {
         return false;
     }
     for (int64_t i = 0; i < r->all->ranks; i++) {

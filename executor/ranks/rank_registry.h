@@ -29,7 +29,7 @@ void mf_rank_registry_phase(mf_rank_registry *r, const char *phase);
 /* This rank ends as it should. */
 void mf_rank_registry_leave(mf_rank_registry *r);
 /* That a rank is gone has been said: the launcher need not. */
-void mf_rank_registry_told(mf_rank_registry *r);
+void mf_rank_registry_reported(mf_rank_registry *r);
 /* This rank ends for what its machine or a library did, not for what it was asked to do: another
  * try may do better. */
 void mf_rank_registry_failed(mf_rank_registry *r);

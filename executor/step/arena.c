@@ -50,7 +50,7 @@ static void find_buffers(mf_exec *x, int64_t *exchange_B) {
             x->gathered_B = b->gather_B > x->gathered_B ? b->gather_B : x->gathered_B;
         }
     }
-    *exchange_B -= x->window.group != NULL ? mf_align_B(x->window.room.window_B) : 0;
+    *exchange_B -= x->window.group != NULL ? mf_align_B(x->window.memory.window_B) : 0;
     x->sending = mf_schedule_sending(l);
     x->waiting = mf_schedule_messages(l) - 2 * x->sending;
 }
@@ -99,7 +99,7 @@ static void lay_inputs(mf_exec *x, char **at) {
     x->update = (mf_kernel_update_state *)(void *)(base + in->update);
     x->loads = (float *)(void *)(base + in->loads);
     x->corrections = (float *)(void *)(base + in->corrections);
-    x->scratch = take(at, x->rooms.size_B);
+    x->scratch = take(at, x->scratch_plan.size_B);
 }
 
 mf_status mf_exec_lay_out(mf_exec *x, mf_err *e) {
@@ -114,7 +114,7 @@ mf_status mf_exec_lay_out(mf_exec *x, mf_err *e) {
     find_owned(x, shard);
     find_buffers(x, &exchange_B);
     mf_memory_inputs(&x->p->model, &x->p->layout, &x->in);
-    mf_memory_scratch(x->p, x->stage, &x->rooms);
+    mf_memory_scratch(x->p, x->stage, &x->scratch_plan);
     mf_status status = mf_memory_place(x->p, x->s, x->stage, &x->places, e);
     if (status != MF_OK) {
         return status;
@@ -130,7 +130,7 @@ mf_status mf_exec_lay_out(mf_exec *x, mf_err *e) {
     int64_t buffers = 2 * sides + 2 * x->sending + x->waiting;
     x->host_B = x->places->host.size_B + states_B * on_host;
     status = allocate(x,
-                      state + x->places->device.size_B + x->in.size_B + x->rooms.size_B +
+                      state + x->places->device.size_B + x->in.size_B + x->scratch_plan.size_B +
                           buffers * x->boundary_B + 2 * sides * x->gathered_B + exchange_B +
                           states_B * (owned - on_host),
                       padding, e);
@@ -411,10 +411,10 @@ float *mf_exec_param(const mf_exec *x, int i) {
 
 /* A float that layers read goes through scratch to be rounded. */
 static mf_status set_rounded(mf_exec *x, void *to, const float *values, int64_t count, mf_err *e) {
-    int64_t room = (int64_t)(x->env.scratch_B / sizeof(float));
+    int64_t most = (int64_t)(x->env.scratch_B / sizeof(float));
     mf_status status = MF_OK;
-    for (int64_t at = 0; at < count && status == MF_OK; at += room) {
-        int64_t some = count - at < room ? count - at : room;
+    for (int64_t at = 0; at < count && status == MF_OK; at += most) {
+        int64_t some = count - at < most ? count - at : most;
         const mf_kernel_cast round = {.src_dtype = MF_KERNEL_F32,
                                       .dst_dtype = x->weight_type,
                                       .count = some,

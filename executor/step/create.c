@@ -141,11 +141,11 @@ static size_t position_needs(const mf_exec *x) {
 static size_t sums_need(const mf_exec *x, mf_stream stream) {
     bool on_host = mf_exec_device(x)->on_host, alone = x->p->layout.gpus == 1 && !on_host;
     bool parts = mf_exec_zero(x, 0) >= 2 || mf_exec_zero(x, 1) >= 2;
-    size_t once = stream == MF_STREAM_COMPUTE && !alone
-                      ? (size_t)mf_exec_reduce_scratch(x) * sizeof(float)
-                      : 0;
+    size_t workspace_B = stream == MF_STREAM_COMPUTE && !alone
+                             ? (size_t)mf_exec_reduce_scratch(x) * sizeof(float)
+                             : 0;
     size_t each = on_host || (stream == MF_STREAM_DP && parts && !alone) ? position_needs(x) : 0;
-    return once > each ? once : each;
+    return workspace_B > each ? workspace_B : each;
 }
 
 /* Largest that an op of the stream or sums over ranks need. */
@@ -171,7 +171,7 @@ static int longest_block(const mf_exec *x) {
 
 /* Scratch stands in the arena as planned; what its end is lent for needs none of the rest. */
 static mf_status share_scratch(mf_exec *x, mf_err *e) {
-    const mf_scratch *s = &x->rooms;
+    const mf_scratch *s = &x->scratch_plan;
     mf_comm_lend(x->comm, (char *)x->scratch + s->size_B - s->lent_B, s->lent_B / 2);
     for (int i = 0; i < MF_STREAM_COUNT; i++) {
         size_t need = scratch_needed(x, (mf_stream)i), has = (size_t)s->part_B[i];

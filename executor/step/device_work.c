@@ -23,8 +23,8 @@ mf_status mf_exec_put(mf_exec *x, void *device, const void *host, size_t size_B,
 }
 
 void mf_exec_use_scratch(mf_exec *x, mf_stream stream) {
-    x->env.scratch = (char *)x->scratch + x->rooms.at_B[stream];
-    x->env.scratch_B = (size_t)x->rooms.part_B[stream];
+    x->env.scratch = (char *)x->scratch + x->scratch_plan.at_B[stream];
+    x->env.scratch_B = (size_t)x->scratch_plan.part_B[stream];
 }
 
 mf_status mf_exec_add_group(mf_exec *x, int64_t color, mf_group_kind *out, mf_err *e) {

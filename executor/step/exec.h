@@ -134,9 +134,9 @@ typedef struct progress_place {
 
 typedef struct step_progress {
     int32_t *word;         /* in the host's memory; NULL where work is done when a call returns */
-    int32_t *count;        /* [room + 1] device memory: 0, 1, 2, ... */
-    progress_place *place; /* [room + 1] from 1 on */
-    int64_t room, at;      /* at: of the step that is entered */
+    int32_t *count;        /* [places + 1] device memory: 0, 1, 2, ... */
+    progress_place *place; /* [places + 1] from 1 on */
+    int64_t places, at;    /* at: of the step that is entered */
 } step_progress;
 
 /* Reductions of gradients beside compute. */
@@ -202,10 +202,10 @@ struct mf_exec {
     int32_t *zigzag;  /* host memory: positions of this rank's rows of a sample [S/CP] */
     char *inputs;     /* all that follows, as mf_inputs says */
     mf_inputs in;
-    mf_scratch rooms;     /* of each stream */
-    void *scratch;        /* the first: of compute, and of what is done outside blocks */
-    mf_merged_op *merged; /* order of a pair of blocks */
-    mf_pairing pairing;   /* blocks of the event that runs */
+    mf_scratch scratch_plan; /* of each stream */
+    void *scratch;           /* the first: of compute, and of what is done outside blocks */
+    mf_merged_op *merged;    /* order of a pair of blocks */
+    mf_pairing pairing;      /* blocks of the event that runs */
     float *loads, *corrections;
     double *sums; /* of the step over all ranks: MF_STEP_SUMS, auxiliary losses */
     mf_kernel_update_state *update;
@@ -229,7 +229,7 @@ struct mf_exec {
     int64_t graph_ops;
 
     mf_op step_end[MF_STEP_END_MAX]; /* pass O */
-    int nonce, once_at;              /* ops, the next one */
+    int step_end_ops, step_end_at;   /* ops, the next one */
     mf_group_kind kv_copies;         /* TP ranks that hold the same K and V heads */
     table_copies table[MF_TABLES];
     char *staging; /* host memory of what checkpoints look at, where the device's is another */
@@ -354,8 +354,8 @@ mf_status mf_exec_beside_join(mf_exec *x, mf_err *e);
 /* optimizer.c: its tables; pass O of the rank's stage, up to the norm and after it. */
 mf_status mf_exec_update_init(mf_exec *x, mf_err *e);
 void mf_exec_update_clear(mf_exec *x);
-mf_status mf_exec_once_gradients(mf_exec *x, mf_err *e);
-mf_status mf_exec_once_update(mf_exec *x, mf_err *e);
+mf_status mf_exec_step_end_gradients(mf_exec *x, mf_err *e);
+mf_status mf_exec_step_end_update(mf_exec *x, mf_err *e);
 
 /* flight.c: what steps read and what is read of them. Ready for steps; its memory. */
 mf_status mf_exec_flight_init(mf_exec *x, mf_err *e);

@@ -273,7 +273,7 @@ static mf_status gather_position(mf_exec *x, int position, int side, mf_err *e) 
 /* --- the ops of pass O
  * ------------------------------------------------------------------------------- */
 
-static mf_status run_once(mf_exec *x, bool update, mf_err *e) {
+static mf_status run_step_end(mf_exec *x, bool update, mf_err *e) {
     static const struct {
         bool update;
         mf_status (*run)(mf_exec *x, const mf_op *op, mf_err *e);
@@ -291,8 +291,8 @@ static mf_status run_once(mf_exec *x, bool update, mf_err *e) {
         [MF_STEP_END_STATES_OUT] = {true, goes_with_update},
     };
     mf_status status = MF_OK;
-    for (; x->once_at < x->nonce && status == MF_OK; x->once_at++) {
-        const mf_op *op = &x->step_end[x->once_at];
+    for (; x->step_end_at < x->step_end_ops && status == MF_OK; x->step_end_at++) {
+        const mf_op *op = &x->step_end[x->step_end_at];
         const int k = op->step_end;
         if (row[k].run == NULL) {
             return mf_err_set(e, MF_INTERNAL, "no way to run \"%s\" once a step", op->name);
@@ -309,10 +309,10 @@ static mf_status run_once(mf_exec *x, bool update, mf_err *e) {
     return status;
 }
 
-mf_status mf_exec_once_gradients(mf_exec *x, mf_err *e) {
+mf_status mf_exec_step_end_gradients(mf_exec *x, mf_err *e) {
     mf_status status = mf_exec_reduce_positions(x, e);
-    x->once_at = 0;
-    return status == MF_OK ? run_once(x, false, e) : status;
+    x->step_end_at = 0;
+    return status == MF_OK ? run_step_end(x, false, e) : status;
 }
 
 /* Ranks get what others updated. */
@@ -359,7 +359,7 @@ mf_status mf_exec_share_weights(mf_exec *x, mf_err *e) {
     return status == MF_OK ? mf_exec_device(x)->wait(x->device, e) : status;
 }
 
-mf_status mf_exec_once_update(mf_exec *x, mf_err *e) {
-    mf_status status = run_once(x, true, e);
+mf_status mf_exec_step_end_update(mf_exec *x, mf_err *e) {
+    mf_status status = run_step_end(x, true, e);
     return status == MF_OK ? gather_weights(x, e) : status;
 }

@@ -29,20 +29,20 @@ static int64_t before_host_B(const mf_exec *x, const char *state, int64_t size_B
 }
 
 /* Bytes of a state, all in one memory, to the device or back. */
-static mf_status move_part(const mf_exec *x, mf_queue *q, char *state, char *room, int64_t size_B,
+static mf_status move_part(const mf_exec *x, mf_queue *q, char *state, char *buffer, int64_t size_B,
                            bool back, mf_err *e) {
     char *there = memory_of(x, state);
-    return size_B > 0 ? mf_exec_device(x)->copy(q, back ? there : room, back ? room : there,
+    return size_B > 0 ? mf_exec_device(x)->copy(q, back ? there : buffer, back ? buffer : there,
                                                 (size_t)size_B, e)
                       : MF_OK;
 }
 
-static mf_status move(const mf_exec *x, mf_queue *q, char *state, char *room, int64_t size_B,
+static mf_status move(const mf_exec *x, mf_queue *q, char *state, char *buffer, int64_t size_B,
                       bool back, mf_err *e) {
     int64_t first_B = before_host_B(x, state, size_B);
-    mf_status status = move_part(x, q, state, room, first_B, back, e);
+    mf_status status = move_part(x, q, state, buffer, first_B, back, e);
     return status == MF_OK
-               ? move_part(x, q, state + first_B, room + first_B, size_B - first_B, back, e)
+               ? move_part(x, q, state + first_B, buffer + first_B, size_B - first_B, back, e)
                : status;
 }
 
@@ -61,8 +61,9 @@ mf_status mf_exec_write_state(const mf_exec *x, void *state, const void *from, i
 
 /* Elements of which all states fit into the scratch, side by side. */
 static int64_t piece_of(const mf_exec *x) {
-    int64_t room = (int64_t)(x->env.scratch_B / (HALVES * 3 * sizeof(float))) / MULTIPLE * MULTIPLE;
-    return room < MOST ? room : MOST;
+    int64_t buffer =
+        (int64_t)(x->env.scratch_B / (HALVES * 3 * sizeof(float))) / MULTIPLE * MULTIPLE;
+    return buffer < MOST ? buffer : MOST;
 }
 
 /* Where piece number i has its three states on the device, a piece apart. */
@@ -75,7 +76,7 @@ static float *half_of(const mf_exec *x, int64_t i) {
 static mf_kernel_adamw_tensor piece_at(const mf_exec *x, const mf_kernel_adamw_tensor *t, int64_t i,
                                        int64_t from, int64_t count, bool staged) {
     int64_t moment_B = (int64_t)mf_kernel_dtype_B(x->moment_type), piece = piece_of(x);
-    float *room = half_of(x, i);
+    float *buffer = half_of(x, i);
     mf_kernel_adamw_tensor p = {.master = t->master + from,
                                 .param = t->param != NULL ? t->param + from : NULL,
                                 .grad = t->grad + from,
@@ -84,9 +85,9 @@ static mf_kernel_adamw_tensor piece_at(const mf_exec *x, const mf_kernel_adamw_t
                                 .count = count,
                                 .decay = t->decay};
     if (staged) {
-        p.master = on_device(x, p.master, 4 * count) ? p.master : room;
-        p.m = on_device(x, p.m, moment_B * count) ? p.m : room + piece;
-        p.v = on_device(x, p.v, moment_B * count) ? p.v : room + 2 * piece;
+        p.master = on_device(x, p.master, 4 * count) ? p.master : buffer;
+        p.m = on_device(x, p.m, moment_B * count) ? p.m : buffer + piece;
+        p.v = on_device(x, p.v, moment_B * count) ? p.v : buffer + 2 * piece;
     }
     return p;
 }
@@ -192,11 +193,11 @@ static mf_status move_states(const mf_exec *x, int64_t i, bool back, mf_err *e) 
     int64_t moment_B = (int64_t)mf_kernel_dtype_B(x->moment_type), piece = piece_of(x);
     void *const state[] = {t->master, t->m, t->v};
     const int64_t size_B[] = {4 * t->count, moment_B * t->count, moment_B * t->count};
-    float *room = half_of(x, i);
+    float *buffer = half_of(x, i);
     mf_status status = MF_OK;
     for (int k = 0; k < 3 && status == MF_OK; k++) {
         if (!on_device(x, state[k], size_B[k])) {
-            status = move(x, q, state[k], (char *)(room + k * piece), size_B[k], back, e);
+            status = move(x, q, state[k], (char *)(buffer + k * piece), size_B[k], back, e);
         }
     }
     return status;

@@ -484,7 +484,8 @@ bool mf_param_piece_at(const mf_program *p, const mf_rank_coords *c, const mf_pa
 
 bool mf_param_correction_bias(const mf_program *p, int position, char *out, size_t size) {
     mf_position_kind kind = mf_position_kind_of(&p->model, position);
-    if (!p->model.correction_bias || p->blocks[p->block_of[position]]->params.expert == 0) {
+    const mf_layer_class *x = mf_position_class(&p->model, position);
+    if (x == NULL || !mf_model_has_correction(&p->model, x)) {
         return false;
     }
     int64_t layer = mf_position_index(&p->model, position);

@@ -393,7 +393,7 @@ static mf_status play_gradients(mf_exec *x, mf_err *e) {
     mf_status status = clear_gradients(x, e);
     status = status == MF_OK ? clear_sums(x, e) : status;
     status = status == MF_OK ? run_schedule(x, e) : status;
-    return status == MF_OK ? mf_exec_once_gradients(x, e) : status;
+    return status == MF_OK ? mf_exec_step_end_gradients(x, e) : status;
 }
 
 mf_status mf_exec_gradients(mf_exec *x, const mf_exec_batch *batch, mf_exec_result *out,
@@ -411,7 +411,7 @@ void mf_exec_use_graph(mf_exec *x, bool on) {
 
 static mf_status play_step(mf_exec *x, mf_err *e) {
     mf_status status = play_gradients(x, e);
-    status = status == MF_OK ? mf_exec_once_update(x, e) : status;
+    status = status == MF_OK ? mf_exec_step_end_update(x, e) : status;
     return status == MF_OK ? mf_exec_progress_mark(x, -1, MF_PASS_O, 0, e) : status;
 }
 

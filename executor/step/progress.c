@@ -22,11 +22,11 @@ mf_status mf_exec_progress_init(mf_exec *x, mf_err *e) {
     if (device->on_host) {
         return MF_OK;
     }
-    p->room = places_of(x);
-    const int64_t size_B = (p->room + 1) * (int64_t)sizeof(int32_t);
+    p->places = places_of(x);
+    const int64_t size_B = (p->places + 1) * (int64_t)sizeof(int32_t);
     void *memory = NULL;
     int32_t *counts = malloc((size_t)size_B);
-    p->place = calloc((size_t)p->room + 1, sizeof *p->place);
+    p->place = calloc((size_t)p->places + 1, sizeof *p->place);
     mf_status status = counts != NULL && p->place != NULL
                            ? device->allocate(x->device, size_B, &memory, e)
                            : mf_err_set(e, MF_NOMEM, "executor: out of memory");
@@ -36,7 +36,7 @@ mf_status mf_exec_progress_init(mf_exec *x, mf_err *e) {
         p->word = status == MF_OK ? memory : NULL;
     }
     if (status == MF_OK && counts != NULL) {
-        for (int64_t i = 0; i <= p->room; i++) {
+        for (int64_t i = 0; i <= p->places; i++) {
             counts[i] = (int32_t)i;
         }
         *p->word = 0;
@@ -55,7 +55,7 @@ void mf_exec_progress_clear(mf_exec *x) {
 mf_status mf_exec_progress_mark(mf_exec *x, int position, unsigned passes, int micro_batch,
                                 mf_err *e) {
     step_progress *p = &x->progress;
-    if (p->word == NULL || x->preparing || p->at == p->room) {
+    if (p->word == NULL || x->preparing || p->at == p->places) {
         return MF_OK;
     }
     p->at++;
@@ -68,7 +68,7 @@ int64_t mf_exec_progress(const mf_exec *x) {
 }
 
 void mf_exec_progress_text(const mf_exec *x, int64_t at, char *text, size_t size) {
-    if (at <= 0 || at > x->progress.room) {
+    if (at <= 0 || at > x->progress.places) {
         snprintf(text, size, "nothing yet");
         return;
     }

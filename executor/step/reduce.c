@@ -178,7 +178,7 @@ mf_status mf_exec_reduce_init(mf_exec *x, mf_err *e) {
     const mf_layout *l = &x->p->layout;
     int64_t place = mf_comm_rank(x->comm) % (l->gpus / l->pp);
     mf_status status = MF_OK;
-    x->nonce = mf_program_optimizer(x->p, x->stage, x->step_end, MF_STEP_END_MAX);
+    x->step_end_ops = mf_program_optimizer(x->p, x->stage, x->step_end, MF_STEP_END_MAX);
     for (int64_t s = 0, made = 0; s < l->pp && made == 0; s++) { /* the same on all stages */
         mf_op ops[MF_STEP_END_MAX];
         int n = mf_program_optimizer(x->p, s, ops, MF_STEP_END_MAX);

@@ -11,15 +11,15 @@ _Static_assert((int)MF_WINDOW_RANKS_MAX == (int)MF_DISPATCH_RANKS_MAX &&
                "what the plan gives a window, the kernels take");
 
 /* Of this rank's stage; all of its layers with experts have the same. */
-static bool find_shape(const mf_exec *x, mf_dispatch_shape *s, mf_dispatch_room *room) {
+static bool find_shape(const mf_exec *x, mf_dispatch_shape *s, mf_dispatch_memory *memory) {
     const mf_layout *l = &x->p->layout;
-    room->window_B = 0;
-    for (int i = 0; i < x->p->assignment.positions && room->window_B == 0; i++) {
+    memory->window_B = 0;
+    for (int i = 0; i < x->p->assignment.positions && memory->window_B == 0; i++) {
         const mf_block *b = x->positions[i].block;
-        for (int k = 0; b != NULL && k < b->nforward && room->window_B == 0; k++) {
+        for (int k = 0; b != NULL && k < b->nforward && memory->window_B == 0; k++) {
             const mf_op *op = &b->ops[k];
             if (op->kind == MF_OP_DISPATCH) {
-                *room = mf_dispatch_room_of(l, &x->p->cluster, b, op);
+                *memory = mf_dispatch_memory_of(l, &x->p->cluster, b, op);
                 *s = (mf_dispatch_shape){.ranks = (int)l->ep,
                                          .tokens = op->dim[MF_OP_DIM_TOKENS],
                                          .cols = b->tensors[op->out[0]].cols,
@@ -29,15 +29,15 @@ static bool find_shape(const mf_exec *x, mf_dispatch_shape *s, mf_dispatch_room 
             }
         }
     }
-    return room->window_B > 0;
+    return memory->window_B > 0;
 }
 
 static mf_status open_own(mf_exec *x, const mf_dispatch_shape *s, mf_err *e) {
     const mf_layout *l = &x->p->layout;
     const bool beside = (l->overlap & MF_OVERLAP_EP) != 0 || l->schedule == MF_SCHED_MERGED;
-    if ((int64_t)mf_dispatch_window_B(s) != x->window.room.window_B) {
+    if ((int64_t)mf_dispatch_window_B(s) != x->window.memory.window_B) {
         return mf_err_set(e, MF_INTERNAL, "a window of %zu bytes, %lld are planned",
-                          mf_dispatch_window_B(s), (long long)x->window.room.window_B);
+                          mf_dispatch_window_B(s), (long long)x->window.memory.window_B);
     }
     return mf_exec_device(x)->window_open(x->device, x->wire, s, beside, &x->window.group,
                                           &x->window.view, e);
@@ -66,7 +66,7 @@ mf_status mf_exec_window_open(mf_exec *x, mf_err *e) {
     }
     mf_status status = MF_OK;
     if (mf_exec_device(x)->window_open != NULL) {
-        status = find_shape(x, &s, &x->window.room) ? open_own(x, &s, &why) : MF_OK;
+        status = find_shape(x, &s, &x->window.memory) ? open_own(x, &s, &why) : MF_OK;
         status = mf_comm_agree(x->comm, status, &why);
     }
     if (status != MF_OK) {
@@ -94,5 +94,5 @@ const char *mf_exec_dispatch_text(const mf_exec *x) {
 }
 
 int64_t mf_exec_window_B(const mf_exec *x) {
-    return x->window.group != NULL ? x->window.room.window_B : 0;
+    return x->window.group != NULL ? x->window.memory.window_B : 0;
 }

@@ -36,7 +36,7 @@ static bool is_kept(const char *line, ssize_t length, int64_t last_step) {
 /* Lines up to last_step into the file that takes the old one's place. */
 static mf_status keep_lines(const mf_metrics *w, int64_t last_step, mf_err *e) {
     char temporary[4112], *line = NULL;
-    size_t room = 0;
+    size_t allocated = 0;
     FILE *old = fopen(w->path, "r");
     if (old == NULL) {
         return errno == ENOENT ? MF_OK : failed(w, e);
@@ -45,7 +45,7 @@ static mf_status keep_lines(const mf_metrics *w, int64_t last_step, mf_err *e) {
     FILE *new = fopen(temporary, "w");
     bool written = new != NULL;
     ssize_t length;
-    while (written && (length = getline(&line, &room, old)) > 0 &&
+    while (written && (length = getline(&line, &allocated, old)) > 0 &&
            is_kept(line, length, last_step)) {
         written = fwrite(line, 1, (size_t)length, new) == (size_t)length;
     }

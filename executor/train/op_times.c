@@ -34,11 +34,11 @@ struct mf_op_timer {
     mf_queue *queue;
     bool off;
     marked *marks; /* of the step at hand */
-    int64_t nmarks, room;
+    int64_t nmarks, allocated;
     int *first; /* [nblocks + 1] */
     tally *done, *step;
-    named step_end[MF_OP_TIMES_ONCE];
-    int nonce;
+    named step_end[MF_OP_TIMES_STEP_END];
+    int step_end_ops;
     double started_s, step_time_s;
     int64_t steps;
 };
@@ -115,14 +115,14 @@ static void add(tally *to, const tally *one) {
     }
 }
 
-static void add_once(mf_op_timer *t, const char *name, const tally *one) {
+static void add_step_end(mf_op_timer *t, const char *name, const tally *one) {
     int i = 0;
-    while (i < t->nonce && strcmp(t->step_end[i].name, name) != 0) {
+    while (i < t->step_end_ops && strcmp(t->step_end[i].name, name) != 0) {
         i++;
     }
-    if (i < MF_OP_TIMES_ONCE) {
+    if (i < MF_OP_TIMES_STEP_END) {
         t->step_end[i].name = name;
-        t->nonce = i < t->nonce ? t->nonce : i + 1;
+        t->step_end_ops = i < t->step_end_ops ? t->step_end_ops : i + 1;
         add(&t->step_end[i].step, one);
     }
 }
@@ -130,7 +130,7 @@ static void add_once(mf_op_timer *t, const char *name, const tally *one) {
 static void tell(mf_op_timer *t, const mf_block *b, const mf_op *op, double took) {
     const tally one = {took, took, took, 1.0};
     if (b == NULL) {
-        add_once(t, op->name, &one);
+        add_step_end(t, op->name, &one);
         return;
     }
     for (int i = 0; i < t->p->nblocks; i++) {
@@ -143,15 +143,15 @@ static void tell(mf_op_timer *t, const mf_block *b, const mf_op *op, double took
 
 /* What the host knows last of an op is where its work ends. */
 static void end_marked(mf_op_timer *t, const mf_block *b, const mf_op *op) {
-    if (t->nmarks == t->room) {
-        int64_t room = 2 * t->room + 4096;
-        marked *more = realloc(t->marks, (size_t)room * sizeof *more);
+    if (t->nmarks == t->allocated) {
+        int64_t allocated = 2 * t->allocated + 4096;
+        marked *more = realloc(t->marks, (size_t)allocated * sizeof *more);
         if (more == NULL) {
             t->off = true;
             return;
         }
         t->marks = more;
-        t->room = room;
+        t->allocated = allocated;
     }
     if (!t->off) {
         t->marks[t->nmarks] = (marked){b, op};
@@ -187,7 +187,7 @@ void mf_op_timer_step(mf_op_timer *t, double step_time_s, bool keep) {
     for (int i = 0; keep && i < ops_of(t); i++) {
         add(&t->done[i], &t->step[i]);
     }
-    for (int i = 0; i < t->nonce; i++) {
+    for (int i = 0; i < t->step_end_ops; i++) {
         if (keep) {
             add(&t->step_end[i].done, &t->step_end[i].step);
         }
@@ -204,9 +204,9 @@ void mf_op_timer_step(mf_op_timer *t, double step_time_s, bool keep) {
 static mf_status sum_ranks(mf_op_timer *t, mf_comm *c, mf_err *e) {
     int n = ops_of(t);
     double *sums = calloc((size_t)n * 4 + 1, sizeof *sums);
-    bool room = sums != NULL;
+    bool allocated = sums != NULL;
     mf_status status =
-        mf_comm_agree(c, room ? MF_OK : mf_err_set(e, MF_NOMEM, "op times: out of memory"), e);
+        mf_comm_agree(c, allocated ? MF_OK : mf_err_set(e, MF_NOMEM, "op times: out of memory"), e);
     if (sums == NULL || status != MF_OK) {
         free(sums);
         return status;
@@ -282,7 +282,7 @@ static mf_status write_file(const mf_op_timer *t, int64_t ranks, const char *pat
     }
     mf_json_write_end(&w);
     mf_json_write_array(&w, "once", false);
-    for (int i = 0; i < t->nonce; i++) {
+    for (int i = 0; i < t->step_end_ops; i++) {
         if (t->step_end[i].done.count > 0) {
             mf_json_write_object(&w, NULL, true);
             mf_json_write_string(&w, "name", t->step_end[i].name);
@@ -338,18 +338,18 @@ static mf_status read_row(const mf_json_value *v, mf_op_time_row *r, mf_err *e) 
     return s;
 }
 
-static mf_status read_once(const mf_json_value *root, mf_op_times *out, mf_err *e) {
+static mf_status read_step_end(const mf_json_value *root, mf_op_times *out, mf_err *e) {
     const mf_json_value *list = mf_json_find(root, "once");
     if (list == NULL || mf_json_value_type(list) != MF_JSON_ARRAY ||
-        mf_json_size(list) > MF_OP_TIMES_ONCE) {
+        mf_json_size(list) > MF_OP_TIMES_STEP_END) {
         return mf_json_fail(root, e, "\"once\": expected a short list");
     }
     mf_status s = MF_OK;
-    out->once_count = (int)mf_json_size(list);
-    for (int i = 0; i < out->once_count && s == MF_OK; i++) {
+    out->step_end_count = (int)mf_json_size(list);
+    for (int i = 0; i < out->step_end_count && s == MF_OK; i++) {
         const mf_json_value *v = mf_json_at(list, (size_t)i);
         const char *name = "";
-        mf_op_times_once *o = &out->step_end[i];
+        mf_op_times_step_end *o = &out->step_end[i];
         s = mf_json_want(v, MF_JSON_OBJECT, e);
         s = s == MF_OK ? mf_json_get_string(v, "name", &name, e) : s;
         s = s == MF_OK ? mf_json_get_i64(v, "count", 1, INT64_C(1) << 52, &o->count, e) : s;
@@ -396,7 +396,7 @@ static mf_status read_body(const mf_json_value *root, mf_op_times *out, mf_err *
     for (int64_t i = 0; i < out->count && s == MF_OK; i++) {
         s = read_row(mf_json_at(ops, (size_t)i), &out->row[i], e);
     }
-    return s == MF_OK ? read_once(root, out, e) : s;
+    return s == MF_OK ? read_step_end(root, out, e) : s;
 }
 
 mf_status mf_op_times_load(const char *path, mf_op_times *out, mf_err *e) {

@@ -20,12 +20,12 @@ typedef struct mf_op_time_row {
 } mf_op_time_row;
 
 /* Ops outside blocks (sums of gradients, optimizer, sends) by name, of rank 0. */
-typedef struct mf_op_times_once {
+typedef struct mf_op_times_step_end {
     char name[48];
     int64_t count;
     double sum_s;
-} mf_op_times_once;
-#define MF_OP_TIMES_ONCE 64
+} mf_op_times_step_end;
+#define MF_OP_TIMES_STEP_END 64
 
 typedef struct mf_op_times {
     int64_t ranks, steps; /* steps that were timed */
@@ -35,8 +35,8 @@ typedef struct mf_op_times {
     mf_aux_scope aux_scope;
     int64_t count;
     mf_op_time_row *row;
-    int once_count;
-    mf_op_times_once step_end[MF_OP_TIMES_ONCE];
+    int step_end_count;
+    mf_op_times_step_end step_end[MF_OP_TIMES_STEP_END];
 } mf_op_times;
 
 void mf_op_times_clear(mf_op_times *t);

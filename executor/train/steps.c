@@ -222,18 +222,18 @@ static void describe_bad(const run *r, const mf_train_metrics *m, const mf_run_b
                      isnan(value) ? "not a number" : "infinite");
     }
     char *more = out + n;
-    const size_t room = size - (size_t)n;
+    const size_t left = size - (size_t)n;
     if (bad->where[0] != '\0') {
-        snprintf(more, room, " (first bad value: %s)", bad->where);
+        snprintf(more, left, " (first bad value: %s)", bad->where);
     } else if (bad->again == MF_AGAIN_GOOD) {
-        snprintf(more, room,
+        snprintf(more, left,
                  " (run again, its loss is %.4f and its norm %.3f: a fault that passed)", bad->loss,
                  bad->norm);
     } else if (bad->again == MF_AGAIN_OTHER) {
-        snprintf(more, room, " (run again, its loss is %.4g and its norm %.4g)", bad->loss,
+        snprintf(more, left, " (run again, its loss is %.4g and its norm %.4g)", bad->loss,
                  bad->norm);
     } else if (bad->again == MF_AGAIN_SAME) {
-        snprintf(more, room, " (the same again, of finite values)");
+        snprintf(more, left, " (the same again, of finite values)");
     }
 }
 

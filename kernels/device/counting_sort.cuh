@@ -336,7 +336,7 @@ __device__ static inline void sort_first_places(const sort_bins &b, int32_t *nex
 template <typename Digits>
 __global__ void __cluster_dims__(SORT_CLUSTER, 1, 1) __launch_bounds__(SORT_CLUSTER_THREADS, 1)
     sort_cluster(Digits digits, sort_bins b, int64_t items) {
-    extern __shared__ int4 room[]; /* [warps, bins] */
+    extern __shared__ int4 smem[]; /* [warps, bins] */
     __shared__ int32_t first[SORT_BINS_MAX];
     mf_await(); /* the rest of the GPU is free for what comes next */
     const cooperative_groups::cluster_group cluster = cooperative_groups::this_cluster();
@@ -344,12 +344,12 @@ __global__ void __cluster_dims__(SORT_CLUSTER, 1, 1) __launch_bounds__(SORT_CLUS
     const sort_share share =
         sort_share_of(items, cluster.block_rank() * SORT_CLUSTER_WARPS + (unsigned)warp);
     const bool once = share.end - share.begin <= 32 * SORT_HELD; /* items stay in registers */
-    int32_t *const next = (int32_t *)room, *const counts = next + warp * b.bins;
+    int32_t *const next = (int32_t *)smem, *const counts = next + warp * b.bins;
     sort_item item[SORT_HELD];
     for (int d = 0; d < digits.count; d++) {
         sort_fetch(digits, d, share.begin, share.end, item);
         for (int i = thread; i < SORT_CLUSTER_WARPS * b.bins / 4; i += SORT_CLUSTER_THREADS) {
-            room[i] = make_int4(0, 0, 0, 0);
+            smem[i] = make_int4(0, 0, 0, 0);
         }
         __syncthreads();
         for (int64_t base = share.begin; base < share.end; base += 32 * SORT_HELD) {

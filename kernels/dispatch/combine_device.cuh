@@ -46,7 +46,7 @@ __device__ static void exchange_flags(const ncclDevComm &comm, CombineSmem *smem
 }
 
 __global__ void __launch_bounds__(COMBINE_THREADS_MOST, 1)
-    combine_kernel(const __grid_constant__ ncclDevComm comm, const __grid_constant__ Room r,
+    combine_kernel(const __grid_constant__ ncclDevComm comm, const __grid_constant__ Group r,
                    const __grid_constant__ mf_kernel_combine k,
                    const __grid_constant__ mf_combine_plan p) {
     extern __shared__ __align__(128) char share[]; /* [teams, team_B] */

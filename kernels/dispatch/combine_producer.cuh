@@ -28,7 +28,7 @@ struct Choices {
     float weight;
 };
 
-__device__ static Choices ask(const Room &r, const mf_kernel_combine &k, const mf_combine_plan &p,
+__device__ static Choices ask(const Group &r, const mf_kernel_combine &k, const mf_combine_plan &p,
                               const Unit &u, int to) {
     const unsigned lane = threadIdx.x % 32, top_k = (unsigned)r.top_k;
     Choices c = {-1, -1, -1, 1.0f};
@@ -68,12 +68,12 @@ struct Sink {
     uint32_t cols;
 };
 
-__device__ static int64_t first_of(const mf_combine_plan &p, const Room &r, const Unit &u) {
+__device__ static int64_t first_of(const mf_combine_plan &p, const Group &r, const Unit &u) {
     return u.token * r.cols + u.piece * p.piece_cols;
 }
 
 /* `rows`: of a token of another array of rows, where the piece lies. */
-__device__ static Sink sink_of(const mf_combine_plan &p, const Room &r, const Unit &u,
+__device__ static Sink sink_of(const mf_combine_plan &p, const Group &r, const Unit &u,
                                unsigned what, mf_bf16 *rows) {
     const uint32_t left = (uint32_t)r.cols - u.piece * p.piece_cols;
     return {what, rows + first_of(p, r, u), left < p.piece_cols ? left : p.piece_cols};
@@ -124,7 +124,7 @@ __device__ static unsigned lanes_before(void) {
 
 /* The rows of this rank's experts for a token of rank `to`, in the order of choices; sends the
  * gradients that go with them. Returns their number. */
-__device__ static int own_rows(const Producer &f, const mf_combine_plan &p, const Room &r,
+__device__ static int own_rows(const Producer &f, const mf_combine_plan &p, const Group &r,
                                const mf_kernel_combine &k, const Choices &c, const Unit &u, int to,
                                Row &mine) {
     unsigned with = __ballot_sync(0xffffffffu, c.row >= 0 && (!k.by_token || c.local >= 0));
@@ -141,13 +141,13 @@ __device__ static int own_rows(const Producer &f, const mf_combine_plan &p, cons
     return __popc(with);
 }
 
-__device__ static int rank_after(const Room &r, int rank) {
+__device__ static int rank_after(const Group &r, int rank) {
     return rank + 1 < r.ranks ? rank + 1 : 0;
 }
 
 /* One unit's sums for all other ranks. `ahead`: the choices of the first of them; becomes those of
  * the first for `next`. */
-__device__ static void feed_sends(Producer &f, const mf_combine_plan &p, const Room &r,
+__device__ static void feed_sends(Producer &f, const mf_combine_plan &p, const Group &r,
                                   const mf_kernel_combine &k, const Unit &u, const Unit &next,
                                   Choices &ahead) {
     int to = rank_after(r, r.rank); /* each rank begins with another */
@@ -166,7 +166,7 @@ __device__ static void feed_sends(Producer &f, const mf_combine_plan &p, const R
 }
 
 /* This rank's own experts' rows for one of its tokens, stored as its result so far. */
-__device__ static void feed_early(Producer &f, const mf_combine_plan &p, const Room &r,
+__device__ static void feed_early(Producer &f, const mf_combine_plan &p, const Group &r,
                                   const mf_kernel_combine &k, const Unit &u, const Choices &c) {
     Row mine;
     const int rows = own_rows(f, p, r, k, c, u, r.rank, mine);
@@ -177,7 +177,7 @@ __device__ static void feed_early(Producer &f, const mf_combine_plan &p, const R
 
 /* One unit of this rank's own tokens, of chunk `chunk`: its experts' rows (or their early sum),
  * then the other owners' sums in the order of ranks, as soon as the chunk has come. */
-__device__ static void feed_finish(Producer &f, const mf_combine_plan &p, const Room &r,
+__device__ static void feed_finish(Producer &f, const mf_combine_plan &p, const Group &r,
                                    const mf_kernel_combine &k, const Unit &u, const Choices &c,
                                    unsigned chunk) {
     const int lane = (int)threadIdx.x % 32;
@@ -208,7 +208,7 @@ __device__ static void feed_finish(Producer &f, const mf_combine_plan &p, const 
     put(f, p, mine, before + __popc(others), sink_of(p, r, u, THEN_STORE, (mf_bf16 *)k.out));
 }
 
-__device__ static void feed(Producer &f, const mf_combine_plan &p, const Room &r,
+__device__ static void feed(Producer &f, const mf_combine_plan &p, const Group &r,
                             const mf_kernel_combine &k) {
     const unsigned team = team_of_all(p);
     Unit send = {team, team / p.pieces, team % p.pieces}, early = send, finish = send;

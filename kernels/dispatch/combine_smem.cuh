@@ -3,7 +3,7 @@
 #ifndef MF_KERNELS_COMBINE_DESK_CUH
 #define MF_KERNELS_COMBINE_DESK_CUH
 
-#include "kernels/dispatch/dispatch_room.cuh"
+#include "kernels/dispatch/dispatch_group.cuh"
 
 #define SLOTS_MOST MF_COMBINE_SLOTS_MOST
 #define TELLINGS (2 * MF_COMBINE_CHUNKS_MOST)

@@ -241,8 +241,8 @@ void mf_combine_plan_choose(const mf_dispatch_shape *s, int blocks, int share_mo
     p.chunks = p.each > 0 ? (turns + p.each - 1) / p.each : 0;
     p.lag = few ? 2 : 3;
     const uint32_t slot_B = p.piece_cols * 2, rest_B = beside_ring_B(p.adders),
-                   room = ((uint32_t)share_most_B / p.teams - rest_B) / slot_B;
-    p.slots = room < MF_COMBINE_SLOTS_MOST ? room : MF_COMBINE_SLOTS_MOST;
+                   slots = ((uint32_t)share_most_B / p.teams - rest_B) / slot_B;
+    p.slots = slots < MF_COMBINE_SLOTS_MOST ? slots : MF_COMBINE_SLOTS_MOST;
     p.team_B = p.slots * slot_B + rest_B;
     p.share_B = p.teams * p.team_B;
     *out = p;

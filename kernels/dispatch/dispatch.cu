@@ -7,7 +7,7 @@
  * (the peers have read what lay there) and after the last.
  */
 #include "kernels/dispatch/combine_device.cuh"
-#include "kernels/dispatch/dispatch_room.cuh"
+#include "kernels/dispatch/dispatch_group.cuh"
 
 #include <stdlib.h>
 
@@ -45,7 +45,7 @@ __device__ static void meet(ncclLsaBarrierSession<ncclCoopCta> &barrier, bool af
 }
 
 /* Tells every rank what the token's choices are to it. A warp; lane j holds choice j. */
-__device__ static void send_choices(const Room &r, const mf_kernel_dispatch &d, int64_t t,
+__device__ static void send_choices(const Group &r, const mf_kernel_dispatch &d, int64_t t,
                                     int choice) {
     const int lane = (int)threadIdx.x % 32, owner = choice >= 0 ? choice / (int)r.each : -1;
     const int64_t slot = (r.rank * r.tokens + t) * r.top_k + lane;
@@ -90,7 +90,7 @@ struct Pieces {
 };
 
 __global__ void __launch_bounds__(DISPATCH_WARPS_MOST * 32, 1)
-    dispatch_kernel(const __grid_constant__ ncclDevComm comm, const __grid_constant__ Room r,
+    dispatch_kernel(const __grid_constant__ ncclDevComm comm, const __grid_constant__ Group r,
                     mf_kernel_dispatch d, int pieces, uint32_t piece_B) {
     extern __shared__ __align__(128) char share[]; /* [warps, STAGES, piece_B] */
     __shared__ uint64_t bars[DISPATCH_WARPS_MOST][STAGES];
@@ -228,21 +228,21 @@ extern "C" const mf_dispatch_view *mf_dispatch_group_view(const mf_dispatch_grou
     return &g->view;
 }
 
-static Room room_of(const mf_dispatch_group *g) {
+static Group group_of(const mf_dispatch_group *g) {
     const mf_dispatch_shape *s = &g->shape;
     const char *base = (const char *)g->base;
-    Room r = {g->window,
-              s->ranks,
-              g->rank,
-              s->tokens,
-              s->cols,
-              s->top_k,
-              s->experts / s->ranks,
-              (size_t)((const char *)g->view.rows - base),
-              (size_t)((const char *)g->view.partial - base),
-              (size_t)((const char *)g->view.index - base),
-              (size_t)((const char *)g->view.prob - base),
-              (size_t)((const char *)g->view.prob_grad - base)};
+    Group r = {g->window,
+               s->ranks,
+               g->rank,
+               s->tokens,
+               s->cols,
+               s->top_k,
+               s->experts / s->ranks,
+               (size_t)((const char *)g->view.rows - base),
+               (size_t)((const char *)g->view.partial - base),
+               (size_t)((const char *)g->view.index - base),
+               (size_t)((const char *)g->view.prob - base),
+               (size_t)((const char *)g->view.prob_grad - base)};
     return r;
 }
 
@@ -261,7 +261,7 @@ extern "C" mf_status mf_kernel_dispatch_run_cuda(mf_dispatch_group *g, const mf_
                                      (int)share_B),
                 e);
     dispatch_kernel<<<(unsigned)g->blocks, warps * 32, share_B, (cudaStream_t)stream>>>(
-        g->device, room_of(g), *d, (int)pieces, piece_B);
+        g->device, group_of(g), *d, (int)pieces, piece_B);
     MF_KERNEL_LAUNCHED(e);
     return MF_OK;
 }
@@ -278,7 +278,7 @@ extern "C" mf_status mf_kernel_combine_run_cuda(mf_dispatch_group *g, const mf_k
                 e);
     const unsigned threads = p.teams * (p.adders + MF_COMBINE_OTHERS) * 32;
     combine_kernel<<<(unsigned)g->blocks, threads, p.share_B, (cudaStream_t)stream>>>(
-        g->device, room_of(g), *c, p);
+        g->device, group_of(g), *c, p);
     MF_KERNEL_LAUNCHED(e);
     return MF_OK;
 }

@@ -73,7 +73,7 @@ __device__ static inline int digit_of(const int *bin, int left, int *before) {
 
 /* Bits of the last probability that stays, and how many choices of just that stay; all threads. */
 __device__ static inline uint32_t last_that_stays(const segment &s, int capacity, int *equal_stay,
-                                                  int *bin, int *told) {
+                                                  int *bin, int *found) {
     uint32_t prefix = 0;
     int left = capacity;
     for (int shift = 24; shift > 0; shift -= 8) { /* the last eight are 0 */
@@ -93,13 +93,13 @@ __device__ static inline uint32_t last_that_stays(const segment &s, int capacity
         if (threadIdx.x < 32) {
             int before, value = digit_of(bin, left, &before);
             if (threadIdx.x == 0) {
-                told[0] = value;
-                told[1] = before;
+                found[0] = value;
+                found[1] = before;
             }
         }
         __syncthreads();
-        prefix |= (uint32_t)told[0] << shift;
-        left -= told[1];
+        prefix |= (uint32_t)found[0] << shift;
+        left -= found[1];
     }
     *equal_stay = left;
     return prefix;
@@ -107,7 +107,7 @@ __device__ static inline uint32_t last_that_stays(const segment &s, int capacity
 
 static __global__ void router_drop(mf_kernel_router_drop a, const int32_t *order,
                                    const int32_t *offsets) {
-    __shared__ int bin[DIGIT], told[2], warp_equal[WARPS], count;
+    __shared__ int bin[DIGIT], found[2], warp_equal[WARPS], count;
     const int expert = (int)blockIdx.x, lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32;
     const segment s = {&a, order, offsets[expert], offsets[expert + 1], (int)blockIdx.y};
     if (threadIdx.x == 0) {
@@ -123,7 +123,7 @@ static __global__ void router_drop(mf_kernel_router_drop a, const int32_t *order
     uint32_t last = 0; /* of a float that is no number: below all */
     int equal_stay = 0, equal = 0;
     if (count > a.capacity && a.capacity > 0) {
-        last = last_that_stays(s, (int)a.capacity, &equal_stay, bin, told);
+        last = last_that_stays(s, (int)a.capacity, &equal_stay, bin, found);
     } else if (a.capacity <= 0) {
         last = UINT32_MAX;
     }

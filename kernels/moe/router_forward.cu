@@ -17,7 +17,7 @@ __device__ static float order_float(unsigned b) {
 }
 
 /* Of one warp. */
-struct choice_room {
+struct choice_buffer {
     uint2 key[32]; /* order among candidates: ~expert, value's bits */
     float score[32];
     float run[MF_ROUTE_MAX_GROUPS];
@@ -65,7 +65,7 @@ __device__ static choice take_in_turn(unsigned (&bits)[V], const float (&score)[
 /* bits: of the values, 0 = out of play; at least top_k are in play. */
 template <int V, int VEC>
 __device__ static choice choose(unsigned (&bits)[V], const float (&score)[V], int top_k,
-                                choice_room &room) {
+                                choice_buffer &buffer) {
     if constexpr (V == 1) {
         return take_in_turn<V, VEC>(bits, score, top_k);
     }
@@ -99,21 +99,21 @@ __device__ static choice choose(unsigned (&bits)[V], const float (&score)[V], in
 #pragma unroll
     for (int i = 0; i < V; i++) {
         if (bits[i] >= least) {
-            room.key[place] = make_uint2(~(unsigned)expert_of<VEC>(i), bits[i]);
-            room.score[place] = score[i];
+            buffer.key[place] = make_uint2(~(unsigned)expert_of<VEC>(i), bits[i]);
+            buffer.score[place] = score[i];
             place++;
         }
     }
     __syncwarp();
     choice mine = {MF_ROUTE_MAX_TOPK, 0, 0.0f};
     if (lane < all) {
-        const uint2 key = room.key[lane];
+        const uint2 key = buffer.key[lane];
         int rank = 0;
         for (int j = 0; j < all; j++) {
-            const uint2 other = room.key[j];
+            const uint2 other = buffer.key[j];
             rank += other.y > key.y || (other.y == key.y && other.x > key.x);
         }
-        mine = {rank, (int)~key.x, room.score[lane]};
+        mine = {rank, (int)~key.x, buffer.score[lane]};
     }
     return mine;
 }
@@ -210,7 +210,7 @@ __device__ static float prob_factor(const mf_kernel_router &a, float score, int 
 template <int V, int VEC>
 __global__ void __launch_bounds__(WARPS * 32, V <= 8 ? 5 : 3) router_forward(mf_kernel_router a) {
     mf_await();
-    __shared__ choice_room rooms[WARPS];
+    __shared__ choice_buffer buffers[WARPS];
     __shared__ __align__(16) float rows[WARPS][32 * V];
     const int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32, n = (int)a.experts;
     const int64_t r = (int64_t)blockIdx.x * WARPS + warp;
@@ -260,7 +260,7 @@ __global__ void __launch_bounds__(WARPS * 32, V <= 8 ? 5 : 3) router_forward(mf_
             x[i] = expert_of<VEC>(i) < n ? score[i] + (a.bias ? x[i] : 0.0f) : -INFINITY;
         }
         if (a.groups > 1) {
-            limit_groups<V, VEC>(a, x, rows[warp], rooms[warp].run);
+            limit_groups<V, VEC>(a, x, rows[warp], buffers[warp].run);
         }
     }
     unsigned bits[V];
@@ -269,9 +269,9 @@ __global__ void __launch_bounds__(WARPS * 32, V <= 8 ? 5 : 3) router_forward(mf_
         bits[i] = expert_of<VEC>(i) < n ? order_bits(x[i]) : 0;
     }
     const int top_k = (int)a.top_k;
-    const choice mine = choose<V, VEC>(bits, score, top_k, rooms[warp]);
+    const choice mine = choose<V, VEC>(bits, score, top_k, buffers[warp]);
     const bool chosen = mine.rank < top_k;
-    float *const by_rank = rooms[warp].score;
+    float *const by_rank = buffers[warp].score;
     __syncwarp(); /* candidates' scores were read */
     if (chosen) {
         by_rank[mine.rank] = mine.score;

@@ -46,7 +46,7 @@ template <int N> __device__ inline void store_sums(float *p, const float (&x)[N]
 }
 
 /* Rows that a block adds: [first, end) of them, in shared memory. */
-struct row_room {
+struct row_buffer {
     int32_t key[PIECE + LONG], position[PIECE + LONG];
     int first, end;
 };
@@ -54,7 +54,7 @@ struct row_room {
 /* Adds the rows of the positions [begin, end), at most a warp's lanes, whose tokens occur once. */
 template <typename T, int N>
 __device__ static void add_single(const mf_kernel_embedding_grad &a, const uint32_t *again,
-                                  int64_t begin, int64_t end, int across, row_room &room) {
+                                  int64_t begin, int64_t end, int across, row_buffer &buffer) {
     if (threadIdx.x < 32) {
         const int64_t t = begin + threadIdx.x;
         const int64_t v = t < end ? a.token[t] - a.begin : -1;
@@ -62,15 +62,15 @@ __device__ static void add_single(const mf_kernel_embedding_grad &a, const uint3
         const unsigned all = __ballot_sync(0xffffffffu, once);
         const int place = __popc(all & ((1u << threadIdx.x) - 1));
         if (once) {
-            room.key[place] = (int32_t)v;
-            room.position[place] = (int32_t)t;
+            buffer.key[place] = (int32_t)v;
+            buffer.position[place] = (int32_t)t;
         }
         if (threadIdx.x == 0) {
-            room.end = __popc(all);
+            buffer.end = __popc(all);
         }
     }
     __syncthreads();
-    const int found = room.end;
+    const int found = buffer.end;
     /* Item i: row i / across, and of it the vectors i % across * blockDim.x and on. */
     const int items = found * across;
     for (int i0 = 0; i0 < items; i0 += FLIGHT) {
@@ -83,8 +83,9 @@ __device__ static void add_single(const mf_kernel_embedding_grad &a, const uint3
             const int64_t c = ((int64_t)piece * blockDim.x + threadIdx.x) * N;
             to[i] = nullptr;
             if (i0 + i < items && c < a.cols) {
-                raw[i] = mf_fetch<T, N>((const T *)a.dy + (int64_t)room.position[row] * a.cols + c);
-                to[i] = a.dtable + (int64_t)room.key[row] * a.cols + c;
+                raw[i] =
+                    mf_fetch<T, N>((const T *)a.dy + (int64_t)buffer.position[row] * a.cols + c);
+                to[i] = a.dtable + (int64_t)buffer.key[row] * a.cols + c;
                 old[i] = load_sums<N>(to[i]);
             }
         }
@@ -106,36 +107,36 @@ __device__ static void add_single(const mf_kernel_embedding_grad &a, const uint3
 /* What a warp finds out about a piece: the rows of its runs, without long ones. A run that
  * begins in the piece and is not long ends within LONG positions behind it. */
 __device__ static void find_piece(const mf_kernel_embedding_grad &a, const sorted_tokens &s,
-                                  int64_t begin, row_room &room) {
+                                  int64_t begin, row_buffer &buffer) {
     const int lane = (int)threadIdx.x % 32;
     const int32_t before = begin > 0 ? s.keys[begin - 1] : -1;
 #pragma unroll
     for (int i = lane; i < PIECE + LONG; i += 32) {
-        room.key[i] = begin + i < a.tokens ? s.keys[begin + i] : (int32_t)a.vocab;
-        room.position[i] = begin + i < a.tokens ? s.positions[begin + i] : 0;
+        buffer.key[i] = begin + i < a.tokens ? s.keys[begin + i] : (int32_t)a.vocab;
+        buffer.position[i] = begin + i < a.tokens ? s.positions[begin + i] : 0;
     }
     __syncwarp();
-    const int32_t key = lane < PIECE ? room.key[lane] : (int32_t)a.vocab;
-    const bool starts = key < a.vocab && key != (lane > 0 ? room.key[lane - 1] : before);
-    const bool is_long = starts && room.key[lane + LONG] == key;
+    const int32_t key = lane < PIECE ? buffer.key[lane] : (int32_t)a.vocab;
+    const bool starts = key < a.vocab && key != (lane > 0 ? buffer.key[lane - 1] : before);
+    const bool is_long = starts && buffer.key[lane + LONG] == key;
     const unsigned first = __ballot_sync(0xffffffffu, starts);
     const unsigned longs = __ballot_sync(0xffffffffu, is_long);
     if (lane == 0) {
         int end = first ? 31 - __clz((int)first) : 0; /* where the last run begins: its end */
-        const int32_t last = room.key[end];
-        while (first && !longs && end < PIECE + LONG && room.key[end] == last) {
+        const int32_t last = buffer.key[end];
+        while (first && !longs && end < PIECE + LONG && buffer.key[end] == last) {
             end++;
         }
-        room.first = first ? __ffs((int)first) - 1 : 0;
-        room.end = first ? end : 0;
+        buffer.first = first ? __ffs((int)first) - 1 : 0;
+        buffer.end = first ? end : 0;
     }
 }
 
-/* Sums the runs of [room.first, room.end). */
+/* Sums the runs of [buffer.first, buffer.end). */
 template <typename T, int N>
-__device__ static void add_piece(const mf_kernel_embedding_grad &a, const row_room &room,
+__device__ static void add_piece(const mf_kernel_embedding_grad &a, const row_buffer &buffer,
                                  int64_t c) {
-    const int first = room.first, end = room.end;
+    const int first = buffer.first, end = buffer.end;
     float sum[N];
     for (int i0 = first; i0 < end; i0 += FLIGHT) {
         mf_raw<T, N> raw[FLIGHT];
@@ -144,9 +145,10 @@ __device__ static void add_piece(const mf_kernel_embedding_grad &a, const row_ro
         for (int i = 0; i < FLIGHT; i++) {
             const int at = i0 + i;
             if (at < end) {
-                raw[i] = mf_fetch<T, N>((const T *)a.dy + (int64_t)room.position[at] * a.cols + c);
-                if (at + 1 == end || room.key[at + 1] != room.key[at]) {
-                    old[i] = load_sums<N>(a.dtable + (int64_t)room.key[at] * a.cols + c);
+                raw[i] =
+                    mf_fetch<T, N>((const T *)a.dy + (int64_t)buffer.position[at] * a.cols + c);
+                if (at + 1 == end || buffer.key[at + 1] != buffer.key[at]) {
+                    old[i] = load_sums<N>(a.dtable + (int64_t)buffer.key[at] * a.cols + c);
                 }
             }
         }
@@ -156,19 +158,19 @@ __device__ static void add_piece(const mf_kernel_embedding_grad &a, const row_ro
             if (at >= end) {
                 break;
             }
-            const bool fresh = at == first || room.key[at] != room.key[at - 1];
+            const bool fresh = at == first || buffer.key[at] != buffer.key[at - 1];
             float x[N];
             mf_widen(x, raw[i]);
 #pragma unroll
             for (int k = 0; k < N; k++) {
                 sum[k] = fresh ? x[k] : sum[k] + x[k];
             }
-            if (at + 1 == end || room.key[at + 1] != room.key[at]) {
+            if (at + 1 == end || buffer.key[at + 1] != buffer.key[at]) {
 #pragma unroll
                 for (int k = 0; k < N; k++) {
                     old[i].v[k] += a.scale * sum[k];
                 }
-                store_sums(a.dtable + (int64_t)room.key[at] * a.cols + c, old[i].v);
+                store_sums(a.dtable + (int64_t)buffer.key[at] * a.cols + c, old[i].v);
             }
         }
     }
@@ -252,14 +254,14 @@ typedef struct rows_plan {
 template <typename T, int N>
 __global__ void __launch_bounds__(ROW_THREADS, N == 8 ? 3 : 4)
     add_rows(mf_kernel_embedding_grad a, sorted_tokens s, const uint32_t *again, rows_plan p) {
-    __shared__ row_room room;
+    __shared__ row_buffer buffer;
     __shared__ __align__(16) float share[ROW_THREADS * N];
     const int64_t block = blockIdx.x;
     cudaTriggerProgrammaticLaunchCompletion();
     if (block < p.before || block >= p.before + p.sorted) {
         const int64_t begin = (block < p.before ? block : block - p.sorted) * p.each;
         const int64_t end = begin + p.each < a.tokens ? begin + p.each : a.tokens;
-        add_single<T, N>(a, again, begin, end, p.across, room);
+        add_single<T, N>(a, again, begin, end, p.across, buffer);
         return;
     }
     cudaGridDependencySynchronize();
@@ -270,13 +272,13 @@ __global__ void __launch_bounds__(ROW_THREADS, N == 8 ? 3 : 4)
     }
     for (int64_t i = block - p.before; i < pieces; i += p.sorted) {
         const int64_t c = (i % p.across * blockDim.x + threadIdx.x) * N;
-        __syncthreads(); /* the room was read */
+        __syncthreads(); /* the buffer was read */
         if (threadIdx.x < 32) {
-            find_piece(a, s, i / p.across * PIECE, room);
+            find_piece(a, s, i / p.across * PIECE, buffer);
         }
         __syncthreads();
         if (c < a.cols) {
-            add_piece<T, N>(a, room, c);
+            add_piece<T, N>(a, buffer, c);
         }
     }
 }
@@ -304,11 +306,11 @@ extern "C" mf_status mf_kernel_embedding_backward_cuda(const mf_kernel_embedding
         return MF_OK;
     }
     cudaStream_t s = (cudaStream_t)stream;
-    int64_t room = (a->tokens + 3) / 4 * 4;
+    int64_t padded = (a->tokens + 3) / 4 * 4;
     int32_t *buffer = (int32_t *)a->workspace;
-    int32_t *keys[2] = {buffer, buffer + room},
-            *positions[2] = {buffer + 2 * room, buffer + 3 * room};
-    int32_t *counts = buffer + 4 * room;
+    int32_t *keys[2] = {buffer, buffer + padded},
+            *positions[2] = {buffer + 2 * padded, buffer + 3 * padded};
+    int32_t *counts = buffer + 4 * padded;
     const int64_t blocks = mf_ceil_div(a->tokens, SORT_STRETCH);
     const int64_t words = (a->vocab + 31) / 32;
     int32_t *found = counts + blocks * (1 << DIGIT_BITS);

@@ -43,18 +43,18 @@ static int hanging(const line *l, int columns) {
     return at <= columns / 2 ? at : 4;
 }
 
-/* How much of the text goes into `room` columns: up to the last gap between columns of a table in
+/* How much of the text goes into so many columns: up to the last gap between columns of a table in
  * the second half of it, else to the last blank. */
-static int piece(const char *text, int length, int room) {
+static int piece(const char *text, int length, int columns) {
     int blank = 0, gap = 0;
-    if (length <= room) {
+    if (length <= columns) {
         return length;
     }
-    for (int i = 1; i <= room; i++) {
+    for (int i = 1; i <= columns; i++) {
         blank = text[i] == ' ' ? i : blank;
         gap = text[i] == ' ' && i + 1 < length && text[i + 1] == ' ' ? i : gap;
     }
-    return gap > room / 2 ? gap : blank > 0 ? blank : room;
+    return gap > columns / 2 ? gap : blank > 0 ? blank : columns;
 }
 
 /* Returns how many lines it takes; out NULL: counts them alone. */

@@ -26,7 +26,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         require(status == MF_INPUT && strncmp(e.text, path, strlen(path)) == 0);
     } else {
         require(t.ranks >= 1 && t.steps >= 0 && t.step_time_s >= 0 && isfinite(t.step_time_s));
-        require(t.count >= 0 && t.once_count >= 0 && t.once_count <= MF_OP_TIMES_ONCE);
+        require(t.count >= 0 && t.step_end_count >= 0 && t.step_end_count <= MF_OP_TIMES_STEP_END);
         for (int64_t i = 0; i < t.count; i++) {
             const mf_op_time_row *r = &t.row[i];
             require(r->block >= 0 && r->op >= 0 && r->count >= 1 && r->mean_s >= 0 &&

@@ -3,7 +3,7 @@
 #include "tests/fuzz/driver.h"
 
 #include "costmodel/price_text.h"
-#include "tests/unit/test_cost_world.h"
+#include "tests/support/cost_fixture.h"
 
 static void require(int truth) {
     if (!truth) {
@@ -18,8 +18,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     mf_price p;
     mf_err e;
     if (cost == NULL) {
-        const mf_cluster c = world_h200();
-        const mf_software software = world_software();
+        const mf_cluster c = fixture_h200();
+        const mf_software software = fixture_software();
         mf_cost_device device;
         mf_device_init(&device, &c);
         require(mf_cost_build(&c, &software, &device, 1, NULL, 0, &cost, NULL) == MF_OK);

@@ -271,7 +271,7 @@ static inline void exec_copy(mf_device *d, void *to, const void *from, size_t si
     }
 }
 
-static inline void *exec_room(size_t size_B) {
+static inline void *exec_allocate(size_t size_B) {
     void *p = calloc(size_B + 16, 1);
     if (p == NULL) {
         printf("FATAL out of memory\n");

@@ -17,7 +17,7 @@ typedef struct exec_entry {
 typedef struct exec_record {
     exec_case *of;
     exec_entry *list;
-    int count, room;
+    int count, allocated;
     char **gradient; /* [parameters] as the norm and the update read them */
 } exec_record;
 
@@ -38,7 +38,7 @@ static inline const char *exec_op_name(const exec_entry *t, char text[160]) {
 }
 
 static inline char *exec_kept(const void *data, size_t size_B) {
-    char *p = exec_room(size_B);
+    char *p = exec_allocate(size_B);
     if (size_B > 0) {
         memcpy(p, data, size_B);
     }
@@ -52,7 +52,7 @@ static inline bool exec_gradients_stand(const mf_op *op) {
 
 static inline void exec_keep_gradients(exec_record *r) {
     const mf_params *list = mf_exec_params(r->of->exec);
-    r->gradient = exec_room((size_t)list->count * sizeof *r->gradient);
+    r->gradient = exec_allocate((size_t)list->count * sizeof *r->gradient);
     for (int i = 0; i < list->count; i++) {
         int64_t first, count;
         const float *g = mf_exec_own_gradient(r->of->exec, i, &first, &count);
@@ -65,9 +65,9 @@ static inline void exec_keep_gradients(exec_record *r) {
 
 static inline void exec_record_before(void *user, const mf_exec_op *op) {
     exec_record *r = user;
-    if (r->count == r->room) {
-        r->room = 2 * r->room + 64;
-        r->list = realloc(r->list, (size_t)r->room * sizeof *r->list);
+    if (r->count == r->allocated) {
+        r->allocated = 2 * r->allocated + 64;
+        r->list = realloc(r->list, (size_t)r->allocated * sizeof *r->list);
         if (r->list == NULL) {
             printf("FATAL out of memory\n");
             exit(1);
@@ -177,7 +177,7 @@ static inline char *exec_download(const mf_exec_op *x, const mf_exec_tensor *t, 
                                   int k) {
     mf_device *d = x->queue->device;
     size_t size_B = exec_tensor_B(t);
-    char *bytes = exec_room(size_B);
+    char *bytes = exec_allocate(size_B);
     exec_copy(d, bytes, t->data, size_B);
     if (!d->ops->on_host && exec_is_lse(x, output, k)) {
         exec_turn_lse(x, (float *)(void *)bytes, size_B, false);

@@ -158,6 +158,7 @@ family minimax_text_01 minimax-text-01
 family bailing_hybrid ling-2.6-flash
 family granitemoehybrid granite-4.0-h-small
 family kimi_linear kimi-linear-48b-a3b
+family kimi_k3 kimi-k3
 family nemotron_h nemotron-3-nano
 family qwen3_next qwen3-next-80b-a3b
 family qwen3_5 qwen3.5-27b

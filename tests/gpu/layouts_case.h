@@ -189,7 +189,7 @@ static inline void layouts_close(layouts_case *c) {
 /* Reduced gradients of this rank's elements of parameter i, in host memory; to be freed. */
 static inline float *layouts_gradient(layouts_case *c, int i, int64_t *first, int64_t *count) {
     const float *there = mf_exec_own_gradient(c->g.exec, i, first, count);
-    float *values = exec_room((size_t)*count * sizeof *values);
+    float *values = exec_allocate((size_t)*count * sizeof *values);
     exec_copy(c->device, values, there, (size_t)*count * sizeof *values);
     return values;
 }
@@ -210,8 +210,8 @@ static inline void layouts_keep(layouts_case *c, grid_reference *ref) {
             grid_tensor *t = &ref->tensor[ref->count++];
             *t = (grid_tensor){.rows = p.rows, .cols = p.cols};
             snprintf(t->name, sizeof t->name, "%s", p.name);
-            t->gradient = exec_room((size_t)(p.rows * p.cols) * sizeof(float));
-            t->weight = exec_room((size_t)(p.rows * p.cols) * sizeof(float));
+            t->gradient = exec_allocate((size_t)(p.rows * p.cols) * sizeof(float));
+            t->weight = exec_allocate((size_t)(p.rows * p.cols) * sizeof(float));
             for (int64_t r = 0; r < p.rows; r++) {
                 memcpy(t->gradient + r * p.cols, from + (p.at_row + r) * q->cols + p.at_col,
                        (size_t)p.cols * sizeof(float));

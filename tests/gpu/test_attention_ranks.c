@@ -25,15 +25,15 @@ typedef struct both {
     mf_kernel_dtype type;
 } both;
 
-enum { BUFFERS = 128, ROOM_B = 64 << 20 };
+enum { BUFFERS = 128, WORKSPACE_B = 64 << 20 };
 static const mf_kernel_dtype BF16 = MF_KERNEL_BF16, F32 = MF_KERNEL_F32;
 static uint64_t state;
 static int passed, failed, buffers;
 static both kept[BUFFERS];
 static mf_device *device;
 static mf_queue *queue;
-static bool stand_in; /* the CPU */
-static void *room;    /* of the device's kernels */
+static bool stand_in;          /* the CPU */
+static void *kernel_workspace; /* of the device's kernels */
 
 static void must(mf_status s, const mf_err *e) {
     if (s != MF_OK) {
@@ -236,8 +236,8 @@ static void check_forward(const rank_case *c, const both *k, const both *v) {
     const mf_kernel_attention want = forward_args(c, k, v, &o, &lse, true);
     const mf_device_attention got = {.a = forward_args(c, k, v, &o, &lse, false),
                                      .s = c->s,
-                                     .workspace = room,
-                                     .workspace_B = ROOM_B};
+                                     .workspace = kernel_workspace,
+                                     .workspace_B = WORKSPACE_B};
     mf_err e;
     must(mf_kernel_attention_forward(&want, &e), &e);
     to_library(c->t, &lse);
@@ -276,7 +276,9 @@ static void check_backward(const rank_case *c, const both *k, const both *v) {
     }
     const mf_kernel_attention_grad want = backward_args(c, k, v, grad, &dsink, work, true);
     const mf_device_attention_grad got = {
-        .a = backward_args(c, k, v, grad, &dsink, room, false), .s = c->s, .workspace_B = ROOM_B};
+        .a = backward_args(c, k, v, grad, &dsink, kernel_workspace, false),
+        .s = c->s,
+        .workspace_B = WORKSPACE_B};
     must(mf_kernel_attention_backward(&want, &e), &e);
     to_library(c->t, &c->lse);
     upload(&c->lse);
@@ -389,13 +391,13 @@ int main(int argc, char **argv) {
         must(mf_device_cuda_open(0, &device, &e), &e);
     }
     queue = device->ops->queue(device, MF_STREAM_COMPUTE);
-    must(device->ops->allocate(device, ROOM_B, &room, &e), &e);
+    must(device->ops->allocate(device, WORKSPACE_B, &kernel_workspace, &e), &e);
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         for (int64_t me = 0; me < cases[i].cp; me++) {
             run_rank(&cases[i], me);
         }
     }
-    device->ops->release(device, room);
+    device->ops->release(device, kernel_workspace);
     device->ops->close(device);
     printf("%d passed, %d failed, 0 skipped\n", passed, failed);
     return failed > 0;

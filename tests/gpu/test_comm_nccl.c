@@ -6,25 +6,25 @@
 #include "tests/gpu/gpu.h"
 #include "tests/support/comm_case.h"
 
-enum { TESTS = 3, ROOMS = 4, ROOM_B = 16 << 20, REPLAYS = 3, COUNT = 1000 };
+enum { TESTS = 3, BUFFERS = 4, BUFFER_B = 16 << 20, REPLAYS = 3, COUNT = 1000 };
 
 /* --- operands in device memory ------------------------------------------------------------------
  */
 
 static char *arena;
-static int next_room;
+static int next_buffer;
 static cudaStream_t stream;
 
 /* An operation has at most three operands at a time. */
 static void *place(const void *data, size_t size_B) {
-    char *room = arena + (size_t)(next_room++ % ROOMS) * ROOM_B;
-    if (size_B > ROOM_B) {
+    char *result = arena + (size_t)(next_buffer++ % BUFFERS) * BUFFER_B;
+    if (size_B > BUFFER_B) {
         printf("FAIL  an operand of %zu bytes\n", size_B);
         exit(1);
     }
-    GPU_MUST(cudaMemcpyAsync(room, data, size_B, cudaMemcpyHostToDevice, stream));
+    GPU_MUST(cudaMemcpyAsync(result, data, size_B, cudaMemcpyHostToDevice, stream));
     GPU_MUST(cudaStreamSynchronize(stream));
-    return room;
+    return result;
 }
 
 static void fetch(void *data, void *from, size_t size_B) {
@@ -52,8 +52,8 @@ typedef struct graph_case {
     cudaEvent_t forked, joined;
 } graph_case;
 
-static float *room(int i) {
-    return (float *)(void *)(arena + (size_t)ROOMS * ROOM_B) + (size_t)i * COUNT * CASE_RANKS;
+static float *result(int i) {
+    return (float *)(void *)(arena + (size_t)BUFFERS * BUFFER_B) + (size_t)i * COUNT * CASE_RANKS;
 }
 
 /* Stages of even number send before they receive. */
@@ -132,13 +132,13 @@ static void prepare(graph_case *x) {
         sum += x->part[i];
     }
     x->own = x->part[x->rank];
-    x->sum = room(0);
-    x->gathered = room(1);
-    x->scattered = room(2);
-    x->sent = room(3);
-    x->received = room(4);
-    x->passed[0] = room(5);
-    x->passed[1] = room(6);
+    x->sum = result(0);
+    x->gathered = result(1);
+    x->scattered = result(2);
+    x->sent = result(3);
+    x->received = result(4);
+    x->passed[0] = result(5);
+    x->passed[1] = result(6);
     fill(x->sum, COUNT + CASE_RANKS, 1.0f);
     fill(x->gathered, COUNT + CASE_RANKS, -1.0f);
     fill(x->gathered + x->at, x->own, (float)x->rank);
@@ -228,7 +228,7 @@ static int child(int gpus, bool refused) {
     l.schedule = MF_SCHED_ZB_V; /* uses every slot */
     l.vpp = 2;
     GPU_MUST(cudaSetDevice((int)(rank % gpus)));
-    GPU_MUST(cudaMalloc((void **)&arena, (size_t)(ROOMS + 2) * ROOM_B));
+    GPU_MUST(cudaMalloc((void **)&arena, (size_t)(BUFFERS + 2) * BUFFER_B));
     GPU_MUST(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
     mf_status s = mf_comm_create(&l, &host, &e);
     s = s == MF_OK ? mf_comm_nccl_create(host, &l, &c, &e) : s;

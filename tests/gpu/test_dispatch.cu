@@ -54,11 +54,11 @@ void route(const mf_dispatch_shape &s, Routing how, int rank, std::vector<int32_
     for (int64_t t = 0; t < s.tokens; t++) {
         int32_t *choice = &index[(size_t)(t * s.top_k)];
         const int32_t first = how == NEIGHBOURS ? (rank + 1) % s.ranks * each : 0;
-        const uint64_t room = how == UNIFORM ? (uint64_t)s.experts : (uint64_t)each;
+        const uint64_t range = how == UNIFORM ? (uint64_t)s.experts : (uint64_t)each;
         for (int64_t j = 0; j < s.top_k; j++) {
             bool fresh = false;
             for (int tries = 0; tries < 50 && !fresh; tries++) {
-                choice[j] = first + (int32_t)dice(room);
+                choice[j] = first + (int32_t)dice(range);
                 fresh = true;
                 for (int64_t i = 0; i < j; i++) {
                     fresh = fresh && choice[i] != choice[j];

@@ -22,7 +22,7 @@ typedef struct both {
 
 static void copy_weights(both *b) {
     const mf_params *list = mf_exec_params(b->cpu.exec);
-    b->weight = exec_room((size_t)list->count * sizeof *b->weight);
+    b->weight = exec_allocate((size_t)list->count * sizeof *b->weight);
     for (int i = 0; i < list->count; i++) {
         int64_t first, count;
         const float *w = mf_exec_own_weight(b->cpu.exec, i, &first, &count);
@@ -289,7 +289,7 @@ static double gradients_off(const both *b, char worst[160]) {
     for (int i = 0; i < list->count; i++) {
         int64_t first, count;
         const float *there = mf_exec_own_gradient(b->device.exec, i, &first, &count);
-        float *got = exec_room((size_t)count * sizeof *got);
+        float *got = exec_allocate((size_t)count * sizeof *got);
         exec_copy(b->device.device, got, there, (size_t)count * sizeof *got);
         double error = exec_error(got, b->record.gradient[i], MF_KERNEL_F32, count);
         free(got);

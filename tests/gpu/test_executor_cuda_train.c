@@ -26,7 +26,7 @@ static void open_on(exec_case *c, const exec_under *u, const exec_setup *s, mf_e
 static float *gradient_of(exec_case *c, int i, int64_t *count) {
     int64_t first;
     const float *there = mf_exec_own_gradient(c->exec, i, &first, count);
-    float *g = exec_room((size_t)*count * sizeof *g);
+    float *g = exec_allocate((size_t)*count * sizeof *g);
     exec_copy(c->device, g, there, (size_t)*count * sizeof *g);
     return g;
 }

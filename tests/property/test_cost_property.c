@@ -1,8 +1,8 @@
 /* test_cost_property.c - what every price must keep, over thousands of random ops: never below the
  * limit, inside its band, more work never cheaper, left-out measurements inside their bands, quick,
  * and the same from any thread. */
+#include "tests/support/cost_fixture.h"
 #include "tests/support/random_op.h"
-#include "tests/unit/test_cost_world.h"
 
 #include <pthread.h>
 #include <time.h>
@@ -13,14 +13,14 @@ static void every_price_is_finite_above_its_limit_and_inside_its_band(void **sta
     (void)state;
     uint64_t seed = 71;
     print_message("seed %llu\n", (unsigned long long)seed);
-    const mf_cluster clusters[] = {world_h200(), world_gb200()};
-    mf_software boast = world_software(); /* claims twice of everything: the limit must hold */
+    const mf_cluster clusters[] = {fixture_h200(), fixture_gb200()};
+    mf_software boast = fixture_software(); /* claims twice of everything: the limit must hold */
     boast.gemm_eff[MF_MATH_BF16] = boast.gemm_eff[MF_MATH_FP8] = 2;
     boast.attention_eff = boast.memory_eff = boast.collective_eff = 2;
     boast.comm_eff[MF_DISPATCH_ALLTOALL] = boast.comm_eff[MF_DISPATCH_FUSED] = 2;
     for (int c = 0; c < 4; c++) {
-        mf_software software = c < 2 ? world_software() : boast;
-        mf_cost *cost = world_cost_with(&clusters[c % 2], -1, &software);
+        mf_software software = c < 2 ? fixture_software() : boast;
+        mf_cost *cost = fixture_cost_with(&clusters[c % 2], -1, &software);
         for (int i = 0; i < 20000; i++) {
             mf_op op = random_op(&seed);
             op.flags |= (uint8_t)(next(&seed) & MF_OPF_ROUTED);
@@ -48,9 +48,9 @@ static void more_bytes_never_take_less_time(void **state) {
     (void)state;
     uint64_t seed = 72;
     print_message("seed %llu\n", (unsigned long long)seed);
-    const mf_cluster clusters[] = {world_h200(), world_gb200()};
+    const mf_cluster clusters[] = {fixture_h200(), fixture_gb200()};
     for (int c = 0; c < 2; c++) {
-        mf_cost *cost = world_cost(&clusters[c], -1);
+        mf_cost *cost = fixture_cost(&clusters[c], -1);
         for (int kind = MF_OP_ALL_REDUCE; kind <= MF_OP_COPY_H2D; kind++) {
             if (kind == MF_OP_DISPATCH || kind == MF_OP_COMBINE) {
                 continue;
@@ -83,10 +83,10 @@ static void larger_products_take_longer_up_to_wave_quantisation(void **state) {
     (void)state;
     uint64_t seed = 73;
     print_message("seed %llu\n", (unsigned long long)seed);
-    const mf_cluster clusters[] = {world_h200(), world_gb200()};
+    const mf_cluster clusters[] = {fixture_h200(), fixture_gb200()};
     double worst = 0;
     for (int c = 0; c < 2; c++) {
-        mf_cost *cost = world_cost(&clusters[c], -1);
+        mf_cost *cost = fixture_cost(&clusters[c], -1);
         for (int i = 0; i < 20000; i++) {
             mf_op op = {.kind = (uint8_t)(i % 2 ? MF_OP_GEMM : MF_OP_GROUPED_GEMM),
                         .math = (uint8_t)(i % 3 ? MF_MATH_BF16 : MF_MATH_FP8)};
@@ -124,13 +124,13 @@ static int order(const void *a, const void *b) {
 
 static void left_out_measurements_fall_into_their_bands(void **state) {
     (void)state;
-    const mf_cluster c = world_h200();
+    const mf_cluster c = fixture_h200();
     double compute[WORLD_POINTS], comm[WORLD_POINTS];
     size_t ncompute = 0, ncomm = 0, inside = 0;
     for (int i = 0; i < WORLD_POINTS; i++) {
-        mf_cost *cost = world_cost(&c, i);
-        mf_op op = world_op(&c, world_points[i].text);
-        double t = world_time_s(&world_points[i], &op);
+        mf_cost *cost = fixture_cost(&c, i);
+        mf_op op = fixture_op(&c, fixture_points[i].text);
+        double t = fixture_time_s(&fixture_points[i], &op);
         mf_price p;
         mf_cost_op(cost, &op, 1, &p);
         assert_int_not_equal(p.basis, MF_BASIS_MEASURED);
@@ -184,8 +184,8 @@ static void a_million_simple_ops_are_priced_per_second(void **state) {
                  {"grouped gemm", MF_OP_GROUPED_GEMM, 5e5},
                  {"attention", MF_OP_ATTENTION_FWD, 5e5},
                  {"dispatch", MF_OP_DISPATCH, 5e5}};
-    const mf_cluster c = world_h200();
-    mf_cost *cost = world_cost(&c, -1);
+    const mf_cluster c = fixture_h200();
+    mf_cost *cost = fixture_cost(&c, -1);
     uint64_t seed = 74;
     for (size_t k = 0; k < sizeof sorts / sizeof sorts[0]; k++) {
         mf_op ops[N];
@@ -222,8 +222,8 @@ static void *price_many(void *user) {
 static void threads_read_the_same_prices(void **state) {
     (void)state;
     enum { THREADS = 4 };
-    const mf_cluster c = world_h200();
-    mf_cost *cost = world_cost(&c, -1), *again = world_cost(&c, -1);
+    const mf_cluster c = fixture_h200();
+    mf_cost *cost = fixture_cost(&c, -1), *again = fixture_cost(&c, -1);
     worker w[THREADS], alone = {again, 0};
     pthread_t id[THREADS];
     price_many(&alone);

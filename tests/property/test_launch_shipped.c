@@ -8,13 +8,13 @@
 
 static const char *const clusters[] = {"h100", "gb200"};
 
-typedef struct world {
+typedef struct fixture {
     mf_cluster cluster[2];
     mf_cost *cost[2];
     int said, refused;
-} world;
+} fixture;
 
-static void open_world(world *w) {
+static void open_fixture(fixture *w) {
     mf_err e;
     mf_err_clear(&e);
     for (int i = 0; i < 2; i++) {
@@ -25,7 +25,7 @@ static void open_world(world *w) {
     }
 }
 
-static void close_world(world *w) {
+static void close_fixture(fixture *w) {
     mf_cost_destroy(w->cost[0]);
     mf_cost_destroy(w->cost[1]);
 }
@@ -57,7 +57,7 @@ static void check_named(mf_target t, const mf_model *m, const mf_cluster *c, con
     free(script);
 }
 
-static void check_model(world *w, rng *r, const mf_model *m, int draws) {
+static void check_model(fixture *w, rng *r, const mf_model *m, int draws) {
     for (int i = 0; i < draws; i++) {
         mf_plan p;
         const int at = i % 2;
@@ -82,8 +82,8 @@ static void test_shipped_models_are_read_back_or_refused(void **state) {
     const char *draws = getenv("MF_LAUNCH_DRAWS");
     size_t count = 0;
     const char *const *names = mf_model_shipped(&count);
-    world w = {0};
-    open_world(&w);
+    fixture w = {0};
+    open_fixture(&w);
     rng r = rng_init(64);
     for (size_t i = 0; i < count; i++) {
         mf_model m;
@@ -94,7 +94,7 @@ static void test_shipped_models_are_read_back_or_refused(void **state) {
             check_model(&w, &r, &m, draws != NULL ? 2 * atoi(draws) : 2);
         }
     }
-    close_world(&w);
+    close_fixture(&w);
     printf("%d jobs read back as they were, %d refused\n", w.said, w.refused);
     assert_at_least(w.said, 120);
     assert_at_least(w.refused, 60);
@@ -105,19 +105,23 @@ static void test_what_cannot_be_said_is_named(void **state) {
     (void)state;
     static const struct {
         const char *model, *part;
-        bool bridge; /* a recipe of Megatron-Bridge builds it all the same */
+        bool bridge;        /* a recipe of Megatron-Bridge builds it all the same */
+        const char *recipe; /* that builds something else, and is refused by name */
     } rows[] = {
-        {"kimi-linear-48b-a3b", "linear attention", false},
-        {"minimax-text-01", "linear attention", false},
-        {"granite-4.0-h-small", "layers of a mixer with a state and a feed-forward part", false},
-        {"llama4-maverick", "attention inside chunks", false},
-        {"mimo-v2-flash", "values of another width", false},
-        {"gemma-4-26b-a4b", "GELU", false},
-        {"minimax-m3", "sparse attention by blocks of keys", true},
-        {"deepseek-v4-flash", "attention over compressed keys", false},
-        {"step-3.5-flash", "gates of whole heads", false},
-        {"kimi-k3", "a norm behind experts in a latent space", false},
-        {"olmoe-1b-7b", "norms over whole queries and keys", true},
+        {"kimi-linear-48b-a3b", "linear attention", false, NULL},
+        {"minimax-text-01", "linear attention", false, NULL},
+        {"granite-4.0-h-small", "layers of a mixer with a state and a feed-forward part", false,
+         NULL},
+        {"llama4-maverick", "attention inside chunks", false, NULL},
+        {"mimo-v2-flash", "values of another width", false, NULL},
+        {"gemma-4-26b-a4b", "GELU", false, NULL},
+        {"minimax-m3", "sparse attention by blocks of keys", true, NULL},
+        {"deepseek-v4-flash", "attention over compressed keys", false,
+         "its recipe deepseek_v4_flash_pretrain_config needs"},
+        {"step-3.5-flash", "gates of whole heads", false,
+         "its recipe step35_196b_a11b_pretrain_config makes"},
+        {"kimi-k3", "a norm behind experts in a latent space", false, NULL},
+        {"olmoe-1b-7b", "norms over whole queries and keys", true, NULL},
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         mf_model m;
@@ -128,8 +132,11 @@ static void test_what_cannot_be_said_is_named(void **state) {
         if (strstr(e.text, rows[i].part) == NULL) {
             fail_msg("%s", e.text);
         }
-        assert_int_equal(mf_target_check_model(MF_TARGET_BRIDGE, &m, m.name, NULL),
+        assert_int_equal(mf_target_check_model(MF_TARGET_BRIDGE, &m, m.name, &e),
                          rows[i].bridge ? MF_OK : MF_INFEASIBLE);
+        if (rows[i].recipe != NULL && strstr(e.text, rows[i].recipe) == NULL) {
+            fail_msg("%s", e.text);
+        }
     }
 }
 

@@ -7,16 +7,16 @@
 
 #include <string.h>
 
-typedef struct world {
+typedef struct fixture {
     mf_model model;
     mf_cluster cluster;
     mf_cost *cost;
     mf_problem problem;
     mf_layout layout;
     mf_assignment assignment;
-} world;
+} fixture;
 
-static void world_init(world *w, double memory_B) {
+static void fixture_init(fixture *w, double memory_B) {
     mf_software software;
     mf_err e;
     mf_err_clear(&e);
@@ -38,7 +38,7 @@ static void world_init(world *w, double memory_B) {
     w->problem = (mf_problem){.model = &w->model, .cost = w->cost, .base = w->layout};
 }
 
-static void play(const world *w, const mf_layout *l, double *time_s, bool *fits) {
+static void play(const fixture *w, const mf_layout *l, double *time_s, bool *fits) {
     mf_plan plan;
     mf_err e;
     assert_int_equal(mf_planner_predict(&w->problem, l, NULL, &plan, NULL, &e), MF_OK);
@@ -48,7 +48,7 @@ static void play(const world *w, const mf_layout *l, double *time_s, bool *fits)
 }
 
 /* By loops over every number there is, without the steps' tables. */
-static double brute_force(const world *w, int64_t mf_layout_offset, int64_t most) {
+static double brute_force(const fixture *w, int64_t mf_layout_offset, int64_t most) {
     double best_s = HUGE_VAL;
     for (int64_t value = 1; value <= most; value++) {
         mf_layout l = w->layout;
@@ -89,11 +89,11 @@ static void test_the_best_single_step_is_that_of_brute_force(void **state) {
         {"--pp ", offsetof(mf_layout, pp), 32},         {"--vpp ", offsetof(mf_layout, vpp), 16},
         {"--ep ", offsetof(mf_layout, ep), 32},         {"--etp ", offsetof(mf_layout, etp), 32},
         {"--micro-batch ", offsetof(mf_layout, mbs), 8}};
-    world w;
+    fixture w;
     mf_steps steps;
     mf_err e;
     (void)state;
-    world_init(&w, 80e9);
+    fixture_init(&w, 80e9);
     assert_int_equal(mf_steps_single(&w.problem, &w.layout, &w.assignment, NULL, NULL, &steps, &e),
                      MF_OK);
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
@@ -108,13 +108,13 @@ static void test_the_best_single_step_is_that_of_brute_force(void **state) {
 }
 
 static void test_what_makes_a_layout_fit_does(void **state) {
-    world w;
+    fixture w;
     mf_steps steps;
     mf_err e;
     double time_s, before_s = 0;
     bool fits;
     (void)state;
-    world_init(&w, 4.2e9);
+    fixture_init(&w, 4.2e9);
     play(&w, &w.layout, &time_s, &fits);
     assert_false(fits);
     assert_int_equal(
@@ -131,12 +131,12 @@ static void test_what_makes_a_layout_fit_does(void **state) {
 }
 
 static void test_a_targets_steps_are_those_it_can_express(void **state) {
-    world w;
+    fixture w;
     mf_steps all, some;
     mf_err e;
     const mf_target target = MF_TARGET_MEGATRON;
     (void)state;
-    world_init(&w, 80e9);
+    fixture_init(&w, 80e9);
     assert_int_equal(mf_steps_single(&w.problem, &w.layout, &w.assignment, NULL, NULL, &all, &e),
                      MF_OK);
     assert_int_equal(

@@ -1,6 +1,6 @@
 /* The fused dispatcher's program: where exchanges put rows into the order of experts and take them
  * out of it, no permute and unpermute stand beside them, and prices say what that takes. */
-#include "core/program/dispatch_room.h"
+#include "core/program/dispatch_memory.h"
 #include "core/program/lower.h"
 #include "costmodel/cost.h"
 #include "tests/support/models.h"

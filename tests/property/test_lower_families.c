@@ -33,14 +33,14 @@ static const char *const mixed[] = {
 #define MIXED (sizeof mixed / sizeof mixed[0])
 #define MODELS (sizeof models / sizeof models[0])
 
-typedef struct world {
+typedef struct fixture {
     mf_model m;
     mf_layout l;
     mf_program *p;
-} world;
+} fixture;
 
-static world lowered(const char *name, int64_t tp, int64_t ep, int64_t seq) {
-    world w;
+static fixture lowered(const char *name, int64_t tp, int64_t ep, int64_t seq) {
+    fixture w;
     mf_cluster c;
     mf_assignment a;
     mf_err e;
@@ -67,7 +67,7 @@ static void parameters_are_those_of_the_model(void **state) {
         mf_model m;
         assert_ok(mf_model_load(name, &m, NULL));
         int64_t ep = m.experts > 0 ? 8 : 1;
-        world w = lowered(name, 1, ep, 4096);
+        fixture w = lowered(name, 1, ep, 4096);
         mf_param_count n = mf_program_stage_params(w.p, 0);
         mf_model_counts c;
         mf_model_count(&w.m, &c);
@@ -85,7 +85,7 @@ static void forward_flops_are_those_of_the_model(void **state) {
     (void)state;
     for (size_t i = 0; i < MODELS; i++) {
         for (int64_t seq = 4096; seq <= 32768; seq *= 8) {
-            world w = lowered(models[i], 2, 4, seq);
+            fixture w = lowered(models[i], 2, 4, seq);
             double sum = 0.0, router = 0.0;
             for (int k = 0; k < w.p->assignment.positions; k++) {
                 const mf_block *b = w.p->blocks[w.p->block_of[k]];
@@ -103,7 +103,7 @@ static void forward_flops_are_those_of_the_model(void **state) {
     }
 }
 
-static const mf_op *attention_of(const world *w, int layer, mf_op_kind kind) {
+static const mf_op *attention_of(const fixture *w, int layer, mf_op_kind kind) {
     const mf_block *b = w->p->blocks[w->p->block_of[1 + layer]];
     for (int i = 0; i < b->nforward; i++) {
         if (b->ops[i].kind == kind) {
@@ -115,7 +115,7 @@ static const mf_op *attention_of(const world *w, int layer, mf_op_kind kind) {
 
 static void layers_attend_with_their_own_heads_and_windows(void **state) {
     (void)state;
-    world w = lowered("mimo-v2-flash", 4, 2, 32768);
+    fixture w = lowered("mimo-v2-flash", 4, 2, 32768);
     const mf_op *full = attention_of(&w, 0, MF_OP_ATTENTION_FWD);
     const mf_op *window = attention_of(&w, 1, MF_OP_ATTENTION_FWD);
     assert_int_equal(full->dim[MF_OP_DIM_KV_HEADS], 1);
@@ -135,7 +135,7 @@ static void layers_attend_with_their_own_heads_and_windows(void **state) {
 
 static void a_chunk_costs_its_own_causal_square(void **state) {
     (void)state;
-    world w = lowered("llama4-maverick", 8, 1, 32768);
+    fixture w = lowered("llama4-maverick", 8, 1, 32768);
     double chunk = attention_of(&w, 0, MF_OP_ATTENTION_FWD)->flops;
     double all = attention_of(&w, 3, MF_OP_ATTENTION_FWD)->flops;
     assert_below(fabs(chunk / all - 4 * 8192.0 * 8193.0 / (32768.0 * 32769.0)), 1e-9);

@@ -1,5 +1,6 @@
 /* Lowered layers that keep a state or choose their keys: FLOPs, states and traffic are those of the
  * published formulas, in figures that were worked out apart from this code. */
+#include "core/memory/memory_inputs.h"
 #include "core/program/lower.h"
 #include "costmodel/cost_internal.h"
 #include "tests/support/test.h"
@@ -7,14 +8,14 @@
 #include <math.h>
 #include <string.h>
 
-typedef struct world {
+typedef struct fixture {
     mf_model m;
     mf_layout l;
     mf_program *p;
-} world;
+} fixture;
 
-static mf_status open_world(world *w, const char *name, int64_t tp, int64_t cp, int64_t seq,
-                            mf_err *e) {
+static mf_status open_fixture(fixture *w, const char *name, int64_t tp, int64_t cp, int64_t seq,
+                              mf_err *e) {
     mf_cluster c;
     mf_assignment a;
     memset(w, 0, sizeof *w);
@@ -32,17 +33,17 @@ static mf_status open_world(world *w, const char *name, int64_t tp, int64_t cp, 
     return s == MF_OK ? mf_program_lower(&w->m, &w->l, &c, &a, &w->p, e) : s;
 }
 
-static world lowered(const char *name, int64_t tp, int64_t cp, int64_t seq) {
-    world w;
+static fixture lowered(const char *name, int64_t tp, int64_t cp, int64_t seq) {
+    fixture w;
     mf_err e;
-    if (open_world(&w, name, tp, cp, seq, &e) != MF_OK) {
+    if (open_fixture(&w, name, tp, cp, seq, &e) != MF_OK) {
         fail_msg("%s: %s", name, e.text);
     }
     return w;
 }
 
 /* The block of the first layer with that mixer. */
-static const mf_block *layer_of(const world *w, mf_mixer_kind kind) {
+static const mf_block *layer_of(const fixture *w, mf_mixer_kind kind) {
     for (int64_t i = 0; i < w->m.layers; i++) {
         if (w->m.layer_classes[w->m.layer_class[i]].mixer == kind) {
             return w->p->blocks[w->p->block_of[1 + i]];
@@ -97,7 +98,7 @@ static void mixers_take_the_flops_of_their_formulas(void **state) {
         {"minimax-text-01", MF_MIXER_LIGHTNING, 503.3, 12.58, 0.0},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        world w = lowered(cases[i].name, 1, 1, 4096);
+        fixture w = lowered(cases[i].name, 1, 1, 4096);
         const mf_block *b = layer_of(&w, cases[i].kind);
         const mf_op *conv = find(b, MF_OP_CONV_FWD, MF_PASS_F);
         double per = 1e-6 / 4096.0;
@@ -112,7 +113,7 @@ static void mixers_take_the_flops_of_their_formulas(void **state) {
  * them stand beside; saved is what the kernels keep. */
 static void states_stand_for_a_pass(void **state) {
     (void)state;
-    world w = lowered("qwen3.5-397b-a17b", 1, 1, 4096);
+    fixture w = lowered("qwen3.5-397b-a17b", 1, 1, 4096);
     const mf_block *b = layer_of(&w, MF_MIXER_GDN);
     const mf_op *back = find(b, MF_OP_SCAN_BWD, MF_PASS_B);
     assert_int_equal(tensor(b, "chunk_states")->bytes, 4096 * 32 * 1024);
@@ -131,8 +132,8 @@ static void states_stand_for_a_pass(void **state) {
 
 static void ranks_share_a_scan_by_heads(void **state) {
     (void)state;
-    world one = lowered("qwen3-next-80b-a3b", 1, 1, 8192),
-          four = lowered("qwen3-next-80b-a3b", 2, 2, 8192);
+    fixture one = lowered("qwen3-next-80b-a3b", 1, 1, 8192),
+            four = lowered("qwen3-next-80b-a3b", 2, 2, 8192);
     const mf_block *whole = layer_of(&one, MF_MIXER_GDN), *part = layer_of(&four, MF_MIXER_GDN);
     const mf_op *all = find(whole, MF_OP_SCAN_FWD, MF_PASS_F);
     const mf_op *own = find(part, MF_OP_SCAN_FWD, MF_PASS_F);
@@ -161,9 +162,9 @@ static void layouts_that_mixers_cannot_take_are_refused(void **state) {
         {"deepseek-v4-flash", 16, 1, "does not divide the 64 query heads in 8 output groups"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        world w;
+        fixture w;
         mf_err e;
-        assert_int_equal(open_world(&w, cases[i].name, cases[i].tp, cases[i].cp, 8192, &e),
+        assert_int_equal(open_fixture(&w, cases[i].name, cases[i].tp, cases[i].cp, 8192, &e),
                          MF_LAYOUT);
         assert_non_null(strstr(e.text, cases[i].text));
     }
@@ -183,7 +184,7 @@ static void layouts_that_mixers_cannot_take_are_refused(void **state) {
 static void chosen_keys_cost_what_is_chosen_and_the_indexer_everything(void **state) {
     (void)state;
     for (int64_t s = 2048; s <= 131072; s *= 8) {
-        world w = lowered("glm-5", 1, 1, s);
+        fixture w = lowered("glm-5", 1, 1, s);
         const mf_block *b = layer_of(&w, MF_MIXER_ATTENTION);
         const mf_op *core = find(b, MF_OP_ATTENTION_FWD, MF_PASS_F);
         const mf_op *index = find(b, MF_OP_INDEX_FWD, MF_PASS_F);
@@ -197,7 +198,7 @@ static void chosen_keys_cost_what_is_chosen_and_the_indexer_everything(void **st
         assert_close(learns->flops / own, 1.0, 1e-9);
         mf_program_destroy(w.p);
     }
-    world w = lowered("glm-5.2", 1, 1, 8192); /* 21 of 78 layers hold an indexer */
+    fixture w = lowered("glm-5.2", 1, 1, 8192); /* 21 of 78 layers hold an indexer */
     int holds = 0, attends = 0;
     for (int64_t i = 0; i < w.m.layers; i++) {
         const mf_block *b = w.p->blocks[w.p->block_of[1 + i]];
@@ -213,7 +214,7 @@ static void chosen_keys_cost_what_is_chosen_and_the_indexer_everything(void **st
 /* Nothing flows from the indexer into the layer: its products have no gradient of their input. */
 static void an_indexer_is_detached(void **state) {
     (void)state;
-    world w = lowered("deepseek-v3.2", 1, 1, 8192);
+    fixture w = lowered("deepseek-v3.2", 1, 1, 8192);
     const mf_block *b = layer_of(&w, MF_MIXER_ATTENTION);
     int products = 0;
     for (int i = 0; i < b->nops; i++) {
@@ -229,7 +230,7 @@ static void an_indexer_is_detached(void **state) {
 /* Nemotron 3 Ultra: rows of 2048 travel to its experts in place of 8192. */
 static void experts_in_a_latent_space_get_narrow_rows(void **state) {
     (void)state;
-    world w = lowered("nemotron-3-ultra", 1, 1, 4096);
+    fixture w = lowered("nemotron-3-ultra", 1, 1, 4096);
     const mf_block *b = layer_of(&w, MF_MIXER_NONE);
     assert_int_equal(find(b, MF_OP_PERMUTE, MF_PASS_F)->dim[MF_OP_DIM_COLS], 2048);
     assert_int_equal(find(b, MF_OP_GROUPED_GEMM, MF_PASS_F)->dim[MF_OP_DIM_K], 2048);
@@ -239,7 +240,7 @@ static void experts_in_a_latent_space_get_narrow_rows(void **state) {
 }
 
 /* The block of the first layer whose keys are compressed so. */
-static const mf_block *compressed_by(const world *w, int64_t ratio) {
+static const mf_block *compressed_by(const fixture *w, int64_t ratio) {
     for (int64_t i = 0; i < w->m.layers; i++) {
         if (w->m.layer_classes[w->m.layer_class[i]].compress == ratio) {
             return w->p->blocks[w->p->block_of[1 + i]];
@@ -263,7 +264,7 @@ static void compressed_keys_cost_what_is_seen(void **state) {
         {128, 222.298112, 1040448.0 + 258112.0},
         {4, 252.182528, 1040448.0 + 3669504.0},
     };
-    world w = lowered("deepseek-v4-flash", 1, 1, 8192);
+    fixture w = lowered("deepseek-v4-flash", 1, 1, 8192);
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         const mf_block *b = compressed_by(&w, cases[i].ratio);
         const mf_op *core = find(b, MF_OP_ATTENTION_FWD, MF_PASS_F);
@@ -290,11 +291,47 @@ static void compressed_keys_cost_what_is_seen(void **state) {
     mf_program_destroy(w.p);
 }
 
+/* A table of 129,280 tokens and 6 experts, in three of 43 layers and none of the MTP block: the
+ * router's products and their gradients are those of other layers, each token reads its own number
+ * and its row of the table, no bias is balanced, and the tables stand in memory. */
+static void a_table_chooses_experts_by_token(void **state) {
+    (void)state;
+    world w = lowered("deepseek-v4-flash", 1, 1, 4096);
+    const mf_block *by_table = w.p->blocks[w.p->block_of[1]];
+    const mf_block *by_score = w.p->blocks[w.p->block_of[4]];
+    const mf_block *both[] = {by_table, by_score};
+    double flops[2] = {0, 0};
+    for (int k = 0; k < 2; k++) {
+        for (int i = 0; i < both[k]->nops; i++) {
+            const mf_op *op = &both[k]->ops[i];
+            flops[k] += op->kind == MF_OP_GEMM && strcmp(op->name, "router") == 0 ? op->flops : 0;
+        }
+        assert_non_null(find(both[k], MF_OP_ROUTER_BWD, MF_PASS_B));
+    }
+    assert_close(flops[0] / (3.0 * 2.0 * 4096.0 * 4096.0 * 256.0), 1.0, 1e-9);
+    assert_close(flops[0] / flops[1], 1.0, 1e-9);
+    const mf_op *table = find(by_table, MF_OP_ROUTER_FWD, MF_PASS_F);
+    const mf_op *score = find(by_score, MF_OP_ROUTER_FWD, MF_PASS_F);
+    assert_string_equal(table->name, "router_table");
+    assert_close(table->bytes - score->bytes, 4096.0 * 4.0 * (1.0 + 6.0), 0.5);
+    mf_step_end end;
+    mf_program_step_end(w.p, 0, &end);
+    assert_close(end.expert_counts, (43.0 - 3.0 + 1.0) * 256.0, 0.5);
+    mf_inputs with, without;
+    mf_memory_inputs(&w.m, &w.l, &with);
+    for (int i = 0; i < w.m.classes; i++) {
+        w.m.layer_classes[i].hashed = false;
+    }
+    mf_memory_inputs(&w.m, &w.l, &without);
+    assert_int_equal(with.size_B - without.size_B, 3 * 129280 * 6 * 4);
+    mf_program_destroy(w.p);
+}
+
 /* Four copies of a row of 4,096: what is read is one, what is written all, twice a layer; they all
  * travel between stages. */
 static void copies_of_the_residual_travel(void **state) {
     (void)state;
-    world w = lowered("deepseek-v4-flash", 1, 1, 4096);
+    fixture w = lowered("deepseek-v4-flash", 1, 1, 4096);
     const mf_block *b = compressed_by(&w, 0);
     int reads = 0, writes = 0;
     for (int i = 0; i < b->nforward; i++) {
@@ -358,7 +395,7 @@ static void shapes_by_hand_are_those_of_models(void **state) {
          "index pass=bwd s=4096 h=64 d=128 topk=2048 teacher=73728"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        world w = lowered(cases[i].name, 1, 1, 4096);
+        fixture w = lowered(cases[i].name, 1, 1, 4096);
         const mf_op *op =
             find(layer_of(&w, cases[i].mixer), cases[i].kind, MF_PASS_F | MF_PASS_BACKWARD);
         const mf_op hand = by_hand(cases[i].point);
@@ -382,6 +419,7 @@ int main(void) {
         cmocka_unit_test(chosen_keys_cost_what_is_chosen_and_the_indexer_everything),
         cmocka_unit_test(an_indexer_is_detached),
         cmocka_unit_test(compressed_keys_cost_what_is_seen),
+        cmocka_unit_test(a_table_chooses_experts_by_token),
         cmocka_unit_test(copies_of_the_residual_travel),
         cmocka_unit_test(experts_in_a_latent_space_get_narrow_rows),
         cmocka_unit_test(shapes_by_hand_are_those_of_models),

@@ -27,7 +27,7 @@ typedef struct world {
     mf_evaluator_real real;
     mf_evaluator evaluator;
     tried *plan;
-    int64_t plans, room, layouts;
+    int64_t plans, allocated, layouts;
 } world;
 
 static void world_clear(world *w) {
@@ -99,7 +99,7 @@ static void count_plans(void *user, const mf_layout *l) {
     for (int i = 0; i < o.a.positions && count <= MAX_PLANS; i++) {
         count *= o.choices[i];
     }
-    w->room += count;
+    w->allocated += count;
     w->layouts++;
 }
 
@@ -124,7 +124,7 @@ static double peak_of(const world *w, const mf_layout *l, const mf_assignment *a
 static void try_plan(world *w, const mf_layout *l, const mf_assignment *a) {
     mf_step step;
     mf_err e;
-    assert_below(w->plans, w->room);
+    assert_below(w->plans, w->allocated);
     if (w->evaluator.ops->step(w->evaluator.self, l, a, true, &step, &e) != MF_OK) {
         fail_msg("%s", e.text);
     }
@@ -185,17 +185,17 @@ static void world_init(world *w, rng *r) {
             pin_some(r, &w->space);
             planner_each_layout(&w->space, count_plans, w);
         }
-        if (w->room > 1 && w->room <= MAX_PLANS) {
+        if (w->allocated > 1 && w->allocated <= MAX_PLANS) {
             break;
         }
     }
-    w->plan = calloc((size_t)w->room, sizeof *w->plan);
+    w->plan = calloc((size_t)w->allocated, sizeof *w->plan);
     assert_non_null(w->plan);
     w->cost = planner_cost(&w->cluster, &w->software);
     w->real = (mf_evaluator_real){.model = &w->model, .cost = w->cost};
     w->evaluator = mf_evaluator_init(&w->real);
     planner_each_layout(&w->space, try_plans, w);
-    assert_true(w->plans == w->room);
+    assert_true(w->plans == w->allocated);
 }
 
 static int by_peak(const void *a, const void *b) {

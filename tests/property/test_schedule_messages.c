@@ -20,7 +20,7 @@ typedef struct message {
     int direction;
 } message;
 
-typedef struct world {
+typedef struct fixture {
     const mf_layout *l;
     const mf_schedule *s;
     bool at_once; /* a send is over when its receive is: as if it held its rank up */
@@ -29,7 +29,7 @@ typedef struct world {
     int step[MAX_STAGES]; /* in the event: its receives, then its posts */
     bool sent[MAX_STAGES];
     char wrong[160];
-} world;
+} fixture;
 
 /* One end of an event: a message between `vstage` and its neighbour before (forward) or behind. */
 typedef struct pass_end {
@@ -39,7 +39,7 @@ typedef struct pass_end {
 } pass_end;
 
 /* Ends of an event in the order of the executor: what comes in, of both passes; what goes out. */
-static int ends_of(const world *w, int64_t stage, const mf_event *ev, pass_end end[4]) {
+static int ends_of(const fixture *w, int64_t stage, const mf_event *ev, pass_end end[4]) {
     int64_t last = w->l->pp * w->l->vpp - 1;
     int passes = ev->pass == MF_EVENT_W ? 0 : ev->pass == MF_EVENT_FB ? 2 : 1;
     for (int k = 0; k < 2 * passes; k++) {
@@ -60,7 +60,7 @@ static bool is_of(const message *m, int64_t vstage, const pass_end *x) {
            m->direction == x->direction;
 }
 
-static bool receive(world *w, int64_t stage, const pass_end *x) {
+static bool receive(fixture *w, int64_t stage, const pass_end *x) {
     int64_t from = mf_layout_stage_of(w->l, x->other);
     message *m = from == stage ? w->waiting[stage]
                                : &w->slot[from][mf_schedule_slot(w->l, x->other, x->direction)];
@@ -78,7 +78,7 @@ static bool receive(world *w, int64_t stage, const pass_end *x) {
     return true;
 }
 
-static bool post(world *w, int64_t stage, const pass_end *x) {
+static bool post(fixture *w, int64_t stage, const pass_end *x) {
     int64_t to = mf_layout_stage_of(w->l, x->other);
     message *m = to == stage ? w->waiting[stage]
                              : &w->slot[stage][mf_schedule_slot(w->l, x->vstage, x->direction)];
@@ -97,7 +97,7 @@ static bool post(world *w, int64_t stage, const pass_end *x) {
 }
 
 /* One more thing that a stage does; false: it waits. */
-static bool advance(world *w, int64_t stage) {
+static bool advance(fixture *w, int64_t stage) {
     const mf_event *ev = &w->s->events[stage][w->event[stage]];
     pass_end end[4];
     int ends = ends_of(w, stage, ev, end), k = w->step[stage];
@@ -122,7 +122,7 @@ static bool advance(world *w, int64_t stage) {
 }
 
 /* Do all stages come to their end? */
-static bool plays(world *w) {
+static bool plays(fixture *w) {
     bool moved = true, ended = true;
     while (moved && w->wrong[0] == '\0') {
         moved = false;
@@ -143,7 +143,7 @@ static bool plays(world *w) {
 }
 
 static bool play(const mf_layout *l, bool at_once, char wrong[160]) {
-    static world w;
+    static fixture w;
     mf_schedule *s = NULL;
     mf_err e;
     if (mf_schedule_create(l, &s, &e) != MF_OK) {

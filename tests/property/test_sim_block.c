@@ -1,6 +1,6 @@
 /* Blocks of random layouts, simulated: bounds, sums, order, and how they follow the machine. */
 #include "simulator/play.h"
-#include "tests/support/sim_world.h"
+#include "tests/support/sim_fixture.h"
 
 typedef struct one_block {
     const mf_cost *cost;

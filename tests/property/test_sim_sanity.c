@@ -2,7 +2,7 @@
  * that ship: nothing gets slower, and nobody computes more than the peak. */
 #include "costmodel/price_text.h"
 #include "tests/support/sampled.h"
-#include "tests/support/sim_world.h"
+#include "tests/support/sim_fixture.h"
 
 static mf_err e;
 

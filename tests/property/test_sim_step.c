@@ -2,7 +2,7 @@
  * follows machine, overlap and load. */
 #include "core/program/pairing.h"
 #include "core/schedule/schedule.h"
-#include "tests/support/sim_world.h"
+#include "tests/support/sim_fixture.h"
 
 #include <string.h>
 

@@ -64,7 +64,7 @@ static inline double case_value(int64_t rank, int64_t k) {
 }
 
 /* `count` elements and the ones behind, all -1. */
-static inline void *case_room(mf_comm_type type, int64_t count) {
+static inline void *case_allocate(mf_comm_type type, int64_t count) {
     void *data = malloc((size_t)(count + CASE_MORE) * mf_comm_type_B(type));
     for (int64_t k = 0; data != NULL && k < count + CASE_MORE; k++) {
         case_set(data, type, k, -1.0);
@@ -73,7 +73,7 @@ static inline void *case_room(mf_comm_type type, int64_t count) {
 }
 
 static inline void *case_own(int64_t rank, mf_comm_type type, int64_t count) {
-    void *data = case_room(type, count);
+    void *data = case_allocate(type, count);
     for (int64_t k = 0; data != NULL && k < count; k++) {
         case_set(data, type, k, case_value(rank, k));
     }
@@ -94,7 +94,7 @@ static inline void *case_fetch(const comm_case *t, void *placed, mf_comm_type ty
     if (t->memory->fetch == NULL) {
         return placed;
     }
-    void *data = case_room(type, count);
+    void *data = case_allocate(type, count);
     t->memory->fetch(data, placed, (size_t)(count + CASE_MORE) * mf_comm_type_B(type));
     t->memory->drop(placed);
     return data;
@@ -176,7 +176,7 @@ static inline void case_all_reduce(comm_case *t, mf_comm_type type, mf_comm_redu
 static inline void case_all_gather(comm_case *t, mf_comm_type type) {
     int64_t n = t->count, all = n * t->n;
     void *in = case_place(t, case_own(mf_comm_rank(t->comm), type, n), type, n);
-    void *out = case_place(t, case_room(type, all), type, all);
+    void *out = case_place(t, case_allocate(type, all), type, all);
     case_ok(t, mf_comm_all_gather(t->comm, t->group, type, in, out, n, &t->e), "all-gather");
     out = case_fetch(t, out, type, all);
     for (int64_t i = 0; i < t->n; i++) {
@@ -202,7 +202,7 @@ static inline int64_t case_counts(const comm_case *t, bool equal, int64_t *count
 
 static inline void case_all_gather_v(comm_case *t, mf_comm_type type, bool equal) {
     int64_t counts[CASE_RANKS], at = 0, all = case_counts(t, equal, counts, &at), from = 0;
-    void *data = case_room(type, all);
+    void *data = case_allocate(type, all);
     for (int64_t k = 0; k < counts[t->me]; k++) {
         case_set(data, type, at + k, case_value(t->who[t->me], k));
     }
@@ -220,7 +220,7 @@ static inline void case_reduce_scatter(comm_case *t, mf_comm_type type, bool equ
     int64_t counts[CASE_RANKS], at = 0, all = case_counts(t, equal, counts, &at);
     int64_t own = counts[t->me];
     void *in = case_place(t, case_own(mf_comm_rank(t->comm), type, all), type, all);
-    void *out = case_place(t, case_room(type, own), type, own);
+    void *out = case_place(t, case_allocate(type, own), type, own);
     bool ok = case_ok(t, mf_comm_reduce_scatter(t->comm, t->group, type, in, out, counts, &t->e),
                       "scatter");
     out = case_fetch(t, out, type, own);
@@ -250,14 +250,14 @@ static inline void case_all_to_all(comm_case *t) {
         sent += 3 * (send[i] = case_sent(t, me, t->who[i]));
         received += 3 * (receive[i] = case_sent(t, t->who[i], me));
     }
-    void *in = case_room(type, sent);
+    void *in = case_allocate(type, sent);
     for (int64_t i = 0; i < t->n; i++) {
         for (int64_t k = 0; k < 3 * send[i]; k++) {
             case_set(in, type, at++, case_value(me, t->who[i] + k));
         }
     }
     in = case_place(t, in, type, sent);
-    void *out = case_place(t, case_room(type, received), type, received);
+    void *out = case_place(t, case_allocate(type, received), type, received);
     case_ok(t,
             mf_comm_all_to_all(t->comm, t->group, 3 * sizeof(float), in, send, out, receive, &t->e),
             "all-to-all");
@@ -275,7 +275,7 @@ static inline void case_ring(comm_case *t, int64_t steps) {
     const mf_comm_type type = MF_COMM_I32;
     int64_t n = t->count, from = t->who[((t->me - steps) % t->n + t->n) % t->n];
     void *in = case_place(t, case_own(mf_comm_rank(t->comm), type, n), type, n);
-    void *out = case_place(t, case_room(type, n), type, n);
+    void *out = case_place(t, case_allocate(type, n), type, n);
     case_ok(t, mf_comm_ring(t->comm, t->group, steps, in, out, (size_t)n * 4, &t->e), "ring");
     out = case_fetch(t, out, type, n);
     case_same(t, "ring", out, type, 0, n, from, 0);
@@ -289,7 +289,7 @@ static inline void case_ring(comm_case *t, int64_t steps) {
 
 static inline void case_receive(comm_case *t, int slot, int64_t from, int tag, int64_t first) {
     const mf_comm_type type = MF_COMM_F32;
-    void *out = case_place(t, case_room(type, t->count), type, t->count);
+    void *out = case_place(t, case_allocate(type, t->count), type, t->count);
     case_ok(t,
             mf_comm_receive(t->comm, slot, from, tag, out, (size_t)t->count * sizeof(float), &t->e),
             "receive");

@@ -183,7 +183,7 @@ static inline void ref_route(ref_model *r, const num *x, int64_t token, ref_rout
 static inline void ref_drop(ref_model *r, ref_routing *d) {
     const mf_model *m = &r->m;
     int64_t k = m->top_k, seq = r->o.seq;
-    double room = ceil(r->o.capacity * (double)(k * seq) / (double)m->experts);
+    double capacity = ceil(r->o.capacity * (double)(k * seq) / (double)m->experts);
     for (int64_t s = 0; s < r->o.samples; s++) {
         for (int64_t i = s * seq * k; i < (s + 1) * seq * k; i++) {
             int64_t before = 0;
@@ -194,7 +194,7 @@ static inline void ref_drop(ref_model *r, ref_routing *d) {
                     before += other > mine || (other >= mine && j < i);
                 }
             }
-            d->kept[i] = (double)before < room;
+            d->kept[i] = (double)before < capacity;
             r->r.dropped += !d->kept[i];
         }
         for (int64_t i = s * seq * k; i < (s + 1) * seq * k; i++) {

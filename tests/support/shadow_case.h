@@ -168,16 +168,16 @@ static inline void shadow_case_close(shadow_case *c) {
 enum { SHADOW_STEPS = 16 };
 
 typedef struct shadow_bytes {
-    size_t size_B, room_B;
+    size_t size_B, allocated_B;
     char *data;
     size_t ops_at[SHADOW_STEPS]; /* where each step says how many ops it ran */
     int steps;
 } shadow_bytes;
 
 static inline void shadow_bytes_add(shadow_bytes *b, const void *data, size_t size_B) {
-    if (b->size_B + size_B > b->room_B) {
-        b->room_B = 2 * (b->size_B + size_B);
-        b->data = realloc(b->data, b->room_B);
+    if (b->size_B + size_B > b->allocated_B) {
+        b->allocated_B = 2 * (b->size_B + size_B);
+        b->data = realloc(b->data, b->allocated_B);
         if (b->data == NULL) {
             abort();
         }

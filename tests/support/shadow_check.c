@@ -6,21 +6,22 @@
 
 enum { READ = 1, WRITTEN = 2 };
 
-/* What device memory held at a time, room behind room; or which of its bytes a kernel may touch. */
+/* What device memory held at a time, allocation behind allocation; or which of its bytes a kernel
+ * may touch. */
 typedef struct image {
     char *data;
     size_t size_B;
 } image;
 
-static bool is_device(const shadow_room *r) {
+static bool is_device(const shadow_allocation *r) {
     return r->base != NULL && r->device;
 }
 
 /* All of them in one piece of memory, which the device keeps. */
 static mf_status make_images(shadow *x, image *m, int count, mf_err *e) {
     size_t size_B = 0;
-    for (int k = 0; k < x->rooms; k++) {
-        size_B += is_device(&x->room[k]) ? (size_t)x->room[k].size_B : 0;
+    for (int k = 0; k < x->allocations; k++) {
+        size_B += is_device(&x->allocation[k]) ? (size_t)x->allocation[k].size_B : 0;
     }
     if ((size_t)count * size_B > x->images_B) {
         x->images_B = (size_t)count * size_B;
@@ -35,8 +36,8 @@ static mf_status make_images(shadow *x, image *m, int count, mf_err *e) {
 
 static void move(const shadow *x, const image *m, bool back) {
     char *at = m->data;
-    for (int k = 0; k < x->rooms; k++) {
-        const shadow_room *r = &x->room[k];
+    for (int k = 0; k < x->allocations; k++) {
+        const shadow_allocation *r = &x->allocation[k];
         if (is_device(r)) {
             memcpy(back ? r->base : at, back ? at : r->base, (size_t)r->size_B);
             at += r->size_B;
@@ -47,8 +48,8 @@ static void move(const shadow *x, const image *m, bool back) {
 /* Place of a byte in an image. */
 static size_t place_of(const shadow *x, const char *p) {
     size_t at = 0;
-    for (int k = 0; k < x->rooms; k++) {
-        const shadow_room *r = &x->room[k];
+    for (int k = 0; k < x->allocations; k++) {
+        const shadow_allocation *r = &x->allocation[k];
         if (is_device(r) && p >= r->base && p < r->base + r->size_B) {
             return at + (size_t)(p - r->base);
         }

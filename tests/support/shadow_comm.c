@@ -33,7 +33,7 @@ static exchange *exchange_new(const mf_comm *c, exchange_kind kind, int at, mf_c
 
 static mf_status check_memory(const shadow *d, const exchange *x, const char *p, int64_t size_B,
                               mf_err *e) {
-    const shadow_room *r = size_B > 0 ? shadow_room_of(d, p, size_B) : NULL;
+    const shadow_allocation *r = size_B > 0 ? shadow_allocation_of(d, p, size_B) : NULL;
     return size_B <= 0 || (r != NULL && r->device)
                ? MF_OK
                : mf_err_set(e, MF_LIBRARY,

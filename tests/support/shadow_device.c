@@ -44,8 +44,8 @@ static void release(mf_device *d, void *memory) {
 static int64_t used_B(mf_device *d) {
     const shadow *x = shadow_of(d);
     int64_t all_B = 0;
-    for (int i = 0; i < x->rooms; i++) {
-        all_B += x->room[i].device ? x->room[i].size_B : 0;
+    for (int i = 0; i < x->allocations; i++) {
+        all_B += x->allocation[i].device ? x->allocation[i].size_B : 0;
     }
     return all_B;
 }
@@ -79,8 +79,8 @@ static mf_status enter(mf_queue *q, shadow_kind kind, const void *args, size_t a
 static mf_status copy(mf_queue *q, void *to, const void *from, size_t size_B, mf_err *e) {
     shadow *x = shadow_of(q->device);
     const int64_t size = (int64_t)size_B;
-    bool to_ours = shadow_room_of(x, to, size) != NULL;
-    bool from_ours = shadow_room_of(x, from, size) != NULL;
+    bool to_ours = shadow_allocation_of(x, to, size) != NULL;
+    bool from_ours = shadow_allocation_of(x, from, size) != NULL;
     if (x->preparing || size_B == 0) {
         return MF_OK;
     }
@@ -110,7 +110,7 @@ static mf_status copy(mf_queue *q, void *to, const void *from, size_t size_B, mf
 static mf_status fill(mf_queue *q, void *to, int byte, size_t size_B, mf_err *e) {
     shadow *x = shadow_of(q->device);
     const shadow_fill a = {.to = to, .byte = byte, .size_B = size_B};
-    const shadow_room *r = shadow_room_of(x, to, (int64_t)size_B);
+    const shadow_allocation *r = shadow_allocation_of(x, to, (int64_t)size_B);
     if (size_B > 0 && (r == NULL || !r->device)) {
         return mf_err_set(e, MF_LIBRARY, "shadow: fill (%s) of memory that is not the device's",
                           x->label);
@@ -229,9 +229,9 @@ static mf_status find_plan(shadow *x, shadow_kind kind, const void *args, mf_err
                                : mf_err_set(e, MF_INTERNAL, "shadow: %s (%s) was not prepared",
                                             shadow_kind_name(kind), x->label);
     }
-    if (x->plans == x->plans_room) {
-        x->plans_room = 2 * x->plans_room + 32;
-        shadow_plan *more = realloc(x->plan, (size_t)x->plans_room * sizeof *more);
+    if (x->plans == x->plans_allocated) {
+        x->plans_allocated = 2 * x->plans_allocated + 32;
+        shadow_plan *more = realloc(x->plan, (size_t)x->plans_allocated * sizeof *more);
         if (more == NULL) {
             return mf_err_set(e, MF_NOMEM, "shadow: out of memory");
         }
@@ -252,7 +252,7 @@ static mf_status check_operands(const shadow *x, shadow_kind kind, const void *a
     shadow_kernel_spans(kind, args, false, &s);
     for (int k = 0; k < s.count && status == MF_OK; k++) {
         const int64_t size_B = shadow_span_end(&s.span[k]) - s.span[k].begin;
-        const shadow_room *r = shadow_room_of(x, s.span[k].begin, size_B);
+        const shadow_allocation *r = shadow_allocation_of(x, s.span[k].begin, size_B);
         if (r == NULL || !r->device) {
             status = mf_err_set(e, MF_LIBRARY,
                                 "shadow: %s (%s) is to %s %lld bytes that are no device memory",

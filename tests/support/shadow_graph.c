@@ -47,14 +47,14 @@ mf_status shadow_order(mf_queue *before, mf_queue *behind, mf_err *e) {
 
 static shadow_signal *signal_of(shadow *x, int slot) {
     while (slot >= x->signals) {
-        int64_t room = 2 * x->signals + 64;
-        x->signal = realloc(x->signal, (size_t)room * sizeof *x->signal);
+        int64_t allocated = 2 * x->signals + 64;
+        x->signal = realloc(x->signal, (size_t)allocated * sizeof *x->signal);
         if (x->signal == NULL) {
             fprintf(stderr, "shadow: out of memory\n");
             abort();
         }
-        memset(x->signal + x->signals, 0, (size_t)(room - x->signals) * sizeof *x->signal);
-        x->signals = room;
+        memset(x->signal + x->signals, 0, (size_t)(allocated - x->signals) * sizeof *x->signal);
+        x->signals = allocated;
     }
     return &x->signal[slot];
 }

@@ -17,9 +17,9 @@ void shadow_span_add(shadow_spans *s, const void *begin, int64_t rows, int64_t r
     if (begin == NULL || rows <= 0 || row_B <= 0) {
         return;
     }
-    if (s->count == s->room) {
-        s->room = 2 * s->room + 8;
-        s->span = realloc(s->span, (size_t)s->room * sizeof *s->span);
+    if (s->count == s->allocated) {
+        s->allocated = 2 * s->allocated + 8;
+        s->span = realloc(s->span, (size_t)s->allocated * sizeof *s->span);
         if (s->span == NULL) {
             fprintf(stderr, "shadow: out of memory\n");
             abort();
@@ -502,7 +502,7 @@ size_t shadow_kernel_args_B(shadow_kind kind) {
     return kernels[kind].args_B;
 }
 
-/* The reference of attention's gradient works in room of its own: what is planned for a GPU's may
+/* The reference of attention's gradient works in memory of its own: what is planned for a GPU's may
  * be less. */
 static mf_status run_beside(const mf_device_attention_grad *x, mf_err *e) {
     const mf_kernel_attention_shape *s = &x->a.shape;

@@ -40,7 +40,7 @@ typedef struct shadow_span {
 } shadow_span;
 
 typedef struct shadow_spans {
-    int count, room;
+    int count, allocated;
     shadow_span *span;
 } shadow_spans;
 

@@ -19,7 +19,7 @@ typedef struct shadow shadow;
 typedef struct shadow_item shadow_item;
 
 typedef struct shadow_items {
-    int64_t count, room;
+    int64_t count, allocated;
     shadow_item **item;
 } shadow_items;
 
@@ -73,11 +73,11 @@ typedef struct shadow_lane {
     shadow_item *last[2];
 } shadow_lane;
 
-typedef struct shadow_room {
+typedef struct shadow_allocation {
     char *base;
     int64_t size_B, mapped_B;
     bool device; /* else pinned memory of the host */
-} shadow_room;
+} shadow_allocation;
 
 typedef struct shadow_plan {
     int64_t word[SHADOW_PLAN_WORDS];
@@ -107,8 +107,8 @@ struct shadow {
     shadow_queue queue[SHADOW_QUEUES];
     shadow_lane *lane;
     int lanes;
-    shadow_room *room;
-    int rooms, rooms_room;
+    shadow_allocation *allocation;
+    int allocations, allocations_max;
     int unlocked;
     bool preparing;
     mf_device_graph *capture;                     /* under way */
@@ -127,9 +127,9 @@ struct shadow {
     char *images;                     /* shadow_check.c */
     size_t images_B;
     shadow_plan *plan;
-    int64_t plans, plans_room;
+    int64_t plans, plans_allocated;
     shadow_work *recorded;
-    int64_t recorded_count, recorded_room, epoch;
+    int64_t recorded_count, recorded_allocated, epoch;
     shadow_items kept; /* what the recording points into */
 };
 
@@ -141,8 +141,8 @@ static inline shadow *shadow_of(const mf_device *d) {
 mf_status shadow_allocate(shadow *x, int64_t size_B, bool device, void **out, mf_err *e);
 void shadow_release(shadow *x, void *memory);
 void shadow_release_all(shadow *x);
-/* The room that holds all of [p, p + size_B), of the device or pinned; NULL: none. */
-const shadow_room *shadow_room_of(const shadow *x, const void *p, int64_t size_B);
+/* The allocation that holds all of [p, p + size_B), of the device or pinned; NULL: none. */
+const shadow_allocation *shadow_allocation_of(const shadow *x, const void *p, int64_t size_B);
 /* Device memory is open to the host in between. */
 void shadow_unlock(shadow *x);
 void shadow_lock(shadow *x);

@@ -122,17 +122,17 @@ static bool known(const shadow_race *out, int64_t count, int64_t first, int64_t 
 }
 
 static void compare(const past *p, const shadow_work *w, const touch *a, const touch *b,
-                    shadow_race *out, int64_t room, int64_t *count) {
+                    shadow_race *out, int64_t most, int64_t *count) {
     const touch *first = a->work < b->work ? a : b, *second = a->work < b->work ? b : a;
     const char *at;
     int64_t bytes;
     if (a->work == b->work || !(a->span->writes || b->span->writes) ||
         (a->span->raises && b->span->raises) || ordered(p, w, first->work, second->work) ||
         !shadow_spans_meet(first->span, second->span, &at, &bytes) ||
-        known(out, *count < room ? *count : room, first->work, second->work)) {
+        known(out, *count < most ? *count : most, first->work, second->work)) {
         return;
     }
-    if (*count < room) {
+    if (*count < most) {
         out[*count] = (shadow_race){.first = first->work,
                                     .second = second->work,
                                     .at = at,
@@ -143,7 +143,7 @@ static void compare(const past *p, const shadow_work *w, const touch *a, const t
     (*count)++;
 }
 
-int64_t shadow_find_races(const mf_device *d, shadow_race *out, int64_t room) {
+int64_t shadow_find_races(const mf_device *d, shadow_race *out, int64_t most) {
     const shadow_work *w;
     const int64_t n = shadow_recorded(d, &w);
     int64_t touches, open = 0, count = 0;
@@ -155,7 +155,7 @@ int64_t shadow_find_races(const mf_device *d, shadow_race *out, int64_t room) {
         int64_t kept = 0;
         for (int64_t k = 0; k < open; k++) {
             if (active[k]->end > t[i].begin) {
-                compare(&p, w, active[k], &t[i], out, room, &count);
+                compare(&p, w, active[k], &t[i], out, most, &count);
                 active[kept++] = active[k];
             }
         }
@@ -182,12 +182,12 @@ void shadow_race_text(const mf_device *d, const shadow_race *r, char *text, size
     const shadow_work *w;
     int64_t offset;
     (void)shadow_recorded(d, &w);
-    int64_t room = shadow_place(d, r->at, &offset);
+    int64_t most = shadow_place(d, r->at, &offset);
     const shadow_work *a = &w[r->first], *b = &w[r->second];
     snprintf(text, size,
              "%s (%s) on queue %d %s and %s (%s) on queue %d %s %lld bytes from byte %lld of "
              "allocation %lld on, and neither waits for the other",
              a->name, a->label, a->queue, r->first_writes ? "writes" : "reads", b->name, b->label,
              b->queue, r->second_writes ? "writes" : "reads", (long long)r->bytes,
-             (long long)offset, (long long)room);
+             (long long)offset, (long long)most);
 }

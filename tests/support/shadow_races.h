@@ -14,7 +14,7 @@ typedef struct shadow_race {
 
 /* Every pair once, by its first shared byte: as many as there is room for; returns how many there
  * are. After a wait, of a device that records. */
-int64_t shadow_find_races(const mf_device *d, shadow_race *out, int64_t room);
+int64_t shadow_find_races(const mf_device *d, shadow_race *out, int64_t most);
 /* Is recorded work `second` begun once `first`, entered before, has ended? */
 bool shadow_ordered(const mf_device *d, int64_t first, int64_t second);
 /* "gemm (position 2 fc1 F) on queue 0 writes and copy (...) on queue 5 reads 256 bytes from ..." */

@@ -14,12 +14,12 @@ double shadow_now_s(void) {
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-static void *more(void *list, int64_t count, int64_t *room, size_t each_B) {
-    if (count < *room) {
+static void *more(void *list, int64_t count, int64_t *allocated, size_t each_B) {
+    if (count < *allocated) {
         return list;
     }
-    *room = 2 * *room + 8;
-    list = realloc(list, (size_t)*room * each_B);
+    *allocated = 2 * *allocated + 8;
+    list = realloc(list, (size_t)*allocated * each_B);
     if (list == NULL) {
         fprintf(stderr, "shadow: out of memory\n");
         abort();
@@ -28,7 +28,7 @@ static void *more(void *list, int64_t count, int64_t *room, size_t each_B) {
 }
 
 void shadow_push(shadow_items *list, shadow_item *i) {
-    list->item = more(list->item, list->count, &list->room, sizeof *list->item);
+    list->item = more(list->item, list->count, &list->allocated, sizeof *list->item);
     list->item[list->count++] = i;
 }
 
@@ -191,7 +191,8 @@ static void find_spans(shadow_item *i) {
 static mf_status check_spans(const shadow *x, const shadow_item *i, mf_err *e) {
     for (int k = 0; k < i->spans.count && i->kind < SHADOW_KERNEL_COUNT; k++) {
         const shadow_span *s = &i->spans.span[k];
-        const shadow_room *r = shadow_room_of(x, s->begin, shadow_span_end(s) - s->begin);
+        const shadow_allocation *r =
+            shadow_allocation_of(x, s->begin, shadow_span_end(s) - s->begin);
         if (r == NULL || !r->device) {
             return mf_err_set(e, MF_LIBRARY,
                               "shadow: %s (%s) %s %lld bytes that are no device memory", i->name,
@@ -343,7 +344,7 @@ mf_status shadow_run(shadow *x, shadow_item *until, mf_err *e) {
 
 /* Places are those of the recording; work of an earlier epoch is ordered before by the host. */
 static void record(shadow *x, shadow_item *i) {
-    x->recorded = more(x->recorded, x->recorded_count, &x->recorded_room, sizeof *x->recorded);
+    x->recorded = more(x->recorded, x->recorded_count, &x->recorded_allocated, sizeof *x->recorded);
     i->wait = malloc(((size_t)i->deps.count + 1) * sizeof *i->wait);
     assert(i->wait != NULL);
     for (int64_t k = 0; k < i->deps.count; k++) {

@@ -20,13 +20,13 @@ typedef struct tape_node {
 
 typedef struct tape {
     tape_node *node;
-    int64_t count, room;
+    int64_t count, allocated;
 } tape;
 
 static inline num tape_put(tape *t, double value) {
-    if (t->count == t->room) {
-        t->room = t->room > 0 ? 2 * t->room : 1 << 16;
-        t->node = realloc(t->node, (size_t)t->room * sizeof *t->node);
+    if (t->count == t->allocated) {
+        t->allocated = t->allocated > 0 ? 2 * t->allocated : 1 << 16;
+        t->node = realloc(t->node, (size_t)t->allocated * sizeof *t->node);
         if (t->node == NULL) {
             fprintf(stderr, "tape: out of memory\n");
             abort();

@@ -19,7 +19,7 @@ static char calm[OUTPUT_B], tried[OUTPUT_B], said[OUTPUT_B];
 
 typedef struct outcome {
     int code;
-    bool told; /* the shim has */
+    bool reported; /* the shim has */
     long calls, failed, kept;
     unsigned long by;
 } outcome;
@@ -35,28 +35,43 @@ static void slurp(const char *name, char *out) {
     out[n] = '\0';
 }
 
+static bool read_outcome(const char *line, outcome *o) {
+    return sscanf(line, "calls %ld failed %ld kept %ld by %lx", &o->calls, &o->failed, &o->kept,
+                  &o->by) == 4;
+}
+
+static int code_of(int result) {
+    return WIFEXITED(result) ? WEXITSTATUS(result) : 128 + WTERMSIG(result);
+}
+
+/* The command, with more variables for the shim. */
+static int start(const char *command, const char *variables) {
+    static char text[4096];
+    snprintf(text, sizeof text,
+             "cd %s && rm -rf run log* && cd - >/dev/null && LD_PRELOAD=%s MF_ALLOC_LOG=%s/log %s "
+             "PATH=/nowhere %s %s %s >%s/out 2>%s/err </dev/null",
+             scratch, library, scratch, variables, rank, binary, command, scratch, scratch);
+    return code_of(system(text));
+}
+
 /* Allocation `call` of the command fails; 0: none. */
 static outcome run_once(const char *command, long call) {
-    static char text[4096], log[OUTPUT_B];
-    outcome o = {.told = false};
-    snprintf(text, sizeof text,
-             "cd %s && rm -rf run log && cd - >/dev/null && LD_PRELOAD=%s MF_ALLOC_LOG=%s/log "
-             "MF_ALLOC_CALL=%ld PATH=/nowhere %s %s %s >%s/out 2>%s/err </dev/null",
-             scratch, library, scratch, call, rank, binary, command, scratch, scratch);
-    int result = system(text);
-    o.code = WIFEXITED(result) ? WEXITSTATUS(result) : 128 + WTERMSIG(result);
+    static char log[OUTPUT_B];
+    char variable[64];
+    outcome o = {.reported = false};
+    snprintf(variable, sizeof variable, "MF_ALLOC_CALL=%ld", call);
+    o.code = start(command, variable);
     slurp("log", log);
-    o.told = sscanf(log, "calls %ld failed %ld kept %ld by %lx", &o.calls, &o.failed, &o.kept,
-                    &o.by) == 4;
+    o.reported = read_outcome(log, &o);
     return o;
 }
 
 /* One line of the program, which speaks of memory. A rank that waits for the one that ended may see
  * it go before the launcher does, and says so. */
-static bool is_told(void) {
+static bool is_told(const char *errors) {
     int lines = 0;
     bool memory = false;
-    slurp("err", said);
+    slurp(errors, said);
     for (const char *at = said; *at != '\0'; at += strcspn(at, "\n") + (strchr(at, '\n') != NULL)) {
         const size_t length = strcspn(at, "\n");
         char line[4096];
@@ -68,14 +83,14 @@ static bool is_told(void) {
     return lines == 1 && memory;
 }
 
-static bool is_right(const outcome *o, bool compares) {
-    if (!o->told || o->kept != 0 || o->code > 3) {
+static bool is_right(const outcome *o, bool compares, const char *output, const char *errors) {
+    if (!o->reported || o->kept != 0 || o->code > 3) {
         return false;
     }
     if (o->code != 0) {
-        return is_told();
+        return is_told(errors);
     }
-    slurp("out", tried);
+    slurp(output, tried);
     return !compares || strcmp(calm, tried) == 0;
 }
 
@@ -96,49 +111,115 @@ static choice choose(long calls, int sample) {
     return c;
 }
 
-/* compares: what the command prints is the same whenever it runs. */
-static void fail_in_turn(const char *command, bool compares, int sample) {
-    if (getenv("MF_SANITIZED") != NULL) {
-        printf("MF_SKIPPED 1 sanitizers allocate themselves\n");
-        return;
+typedef struct tally {
+    long done, did_without, wrong;
+} tally;
+
+static void count(tally *n, long call, const outcome *o, bool compares, const char *output,
+                  const char *errors) {
+    n->done += o->failed;
+    n->did_without += o->failed != 0 && o->code == 0;
+    if (!is_right(o, compares, output, errors)) {
+        slurp(errors, said);
+        printf("allocation %ld: exit code %d, %ld kept (0x%lx): %.300s\n", call, o->code, o->kept,
+               o->by, said);
+        n->wrong++;
     }
+}
+
+/* None fails: how many there are. */
+static long run_calmly(const char *command) {
     const outcome base = run_once(command, 0);
-    rng r = rng_init((uint64_t)getpid());
-    long done = 0, did_without = 0, wrong = 0;
     slurp("out", calm);
-    if (!base.told || base.code != 0 || base.kept != 0) {
+    if (!base.reported || base.code != 0 || base.kept != 0) {
         slurp("err", said);
         fail_msg("exit code %d, %ld blocks kept: %s", base.code, base.kept, said);
     }
-    const choice c = choose(base.calls, sample);
-    for (long i = c.first; i <= (c.drawn > 0 ? c.drawn : base.calls); i += c.step) {
-        const long call = c.drawn > 0 ? rng_range(&r, 1, base.calls) : i;
-        const outcome o = run_once(command, call);
-        done += o.failed;
-        did_without += o.failed != 0 && o.code == 0;
-        if (!is_right(&o, compares)) {
-            slurp("err", said);
-            printf("allocation %ld: exit code %d, %ld kept (0x%lx): %.300s\n", call, o.code, o.kept,
-                   o.by, said);
-            wrong++;
-        }
-    }
+    return base.calls;
+}
+
+static void hold(const tally *n, long calls) {
     printf("%ld of %ld allocations failed, %ld of them were done without, %ld not as promised\n",
-           done, base.calls, did_without, wrong);
-    assert_true(done > 0);
-    assert_int_equal(wrong, 0);
+           n->done, calls, n->did_without, n->wrong);
+    assert_true(n->done > 0);
+    assert_int_equal(n->wrong, 0);
+}
+
+static bool is_skipped(void) {
+    if (getenv("MF_SANITIZED") != NULL) {
+        printf("MF_SKIPPED 1 sanitizers allocate themselves\n");
+        return true;
+    }
+    return false;
+}
+
+/* A run each. compares: what the command prints is the same whenever it runs. */
+static void fail_in_turn(const char *command, bool compares, int sample) {
+    if (is_skipped()) {
+        return;
+    }
+    const long calls = run_calmly(command);
+    const choice c = choose(calls, sample);
+    rng r = rng_init((uint64_t)getpid());
+    tally n = {0};
+    for (long i = c.first; i <= (c.drawn > 0 ? c.drawn : calls); i += c.step) {
+        const long call = c.drawn > 0 ? rng_range(&r, 1, calls) : i;
+        const outcome o = run_once(command, call);
+        count(&n, call, &o, compares, "out", "err");
+    }
+    hold(&n, calls);
+}
+
+/* One run, which forks a child for each: for commands of one thread. What comes before a failure
+ * runs once, and most end right behind it: an eighth of the time. */
+static void fail_in_children(const char *command, bool compares, int sample) {
+    if (is_skipped()) {
+        return;
+    }
+    const long calls = run_calmly(command);
+    choice c = choose(calls, sample);
+    rng r = rng_init((uint64_t)getpid());
+    tally n = {0};
+    outcome o = {.reported = false};
+    long call;
+    int result;
+    char text[256], path[128], output[64], errors[64];
+    if (c.drawn > 0) {
+        c.step = calls / c.drawn;
+        c.first = rng_range(&r, 1, c.step);
+    }
+    snprintf(text, sizeof text, "MF_ALLOC_FORK=%ld/%ld", c.first, c.step);
+    assert_int_equal(start(command, text), 0);
+    snprintf(path, sizeof path, "%s/log", scratch);
+    FILE *log = fopen(path, "r");
+    assert_non_null(log);
+    while (fgets(text, sizeof text, log) != NULL) {
+        if (sscanf(text, "call %ld status %d", &call, &result) != 2) {
+            o.reported = read_outcome(text, &o);
+            continue;
+        }
+        o.code = code_of(result);
+        snprintf(output, sizeof output, "log.out.%ld", call);
+        snprintf(errors, sizeof errors, "log.err.%ld", call);
+        count(&n, call, &o, compares, output, errors);
+        o = (outcome){.reported = false};
+    }
+    fclose(log);
+    /* Nothing failed in the parent, which saw every call. */
+    assert_true(o.reported && o.failed == 0 && o.kept == 0 && o.calls == calls);
+    hold(&n, calls);
 }
 
 static void of_a_plan(void **state) {
     (void)state;
-    fail_in_turn("plan --model tests/data/hf/mixtral/config.json --cluster h100 --gpus 2 "
-                 "--global-batch 8 --seq 128 --threads 1 --effort 1 --json",
-                 false, 15);
+    fail_in_children("plan --model tests/data/hf/mixtral/config.json --cluster h100 --gpus 2 "
+                     "--global-batch 8 --seq 128 --threads 1 --effort 1 --json",
+                     false, 40);
 }
 
 static void of_a_simulation(void **state) {
     (void)state;
-    fail_in_turn(
+    fail_in_children(
         "simulate --model mixtral-8x7b --cluster h100 --gpus 16 --global-batch 64 --seq 2048 "
         "--ep 8 --pp 2",
         true, 30);

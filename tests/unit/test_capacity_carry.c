@@ -6,16 +6,16 @@
 
 #include <math.h>
 
-typedef struct world {
+typedef struct fixture {
     mf_model model;
     mf_cluster cluster;
     mf_software software;
     mf_cost *cost;
     mf_problem problem;
-} world;
+} fixture;
 
-static void world_init(world *w) {
-    *w = (world){.model = test_model_moe(false), .cluster = test_cluster()};
+static void fixture_init(fixture *w) {
+    *w = (fixture){.model = test_model_moe(false), .cluster = test_cluster()};
     w->model.layers = 6;
     w->model.layer_classes[0] = (mf_layer_class){.ffn = MF_FFN_MOE};
     w->model.classes = 1;
@@ -33,7 +33,7 @@ static void world_init(world *w) {
                               .pinned = MF_PIN(CP) | MF_PIN(OFFLOAD) | MF_PIN(CP_TYPE)};
 }
 
-static mf_search_result search(const world *w, int64_t gpus, const mf_search_options *o) {
+static mf_search_result search(const fixture *w, int64_t gpus, const mf_search_options *o) {
     mf_problem p = w->problem;
     mf_search_result r;
     mf_err e = {.text = ""};
@@ -57,8 +57,8 @@ static mf_search_options options_of(double gap) {
 /* Bit by bit: plan, proof, and the work that was counted. */
 static void results_do_not_depend_on_a_shared_book(void **state) {
     (void)state;
-    world w;
-    world_init(&w);
+    fixture w;
+    fixture_init(&w);
     mf_search_options o = options_of(0.02), shared = o;
     assert_ok(mf_price_book_create(&w.problem, &o, &shared.book, NULL));
     static const int64_t sizes[] = {8, 32, 16, 24, 8};
@@ -82,8 +82,8 @@ static void results_do_not_depend_on_a_shared_book(void **state) {
  * gap of that plan, and claims no bound above the best step there is. */
 static void a_known_plan_is_kept_and_its_gap_is_proven(void **state) {
     (void)state;
-    world w;
-    world_init(&w);
+    fixture w;
+    fixture_init(&w);
     mf_search_options fine = options_of(1e-6), wide = options_of(0.4);
     int better = 0;
     for (int64_t gpus = 8; gpus <= 32; gpus *= 2) {
@@ -111,8 +111,8 @@ static void a_known_plan_is_kept_and_its_gap_is_proven(void **state) {
 /* One that does not fit, and one that is no layout of so many GPUs. */
 static void known_plans_that_are_none_are_left_out(void **state) {
     (void)state;
-    world w;
-    world_init(&w);
+    fixture w;
+    fixture_init(&w);
     mf_search_options o = options_of(0.02);
     mf_search_result alone = search(&w, 16, &o);
     mf_known_plan known[2];
@@ -136,8 +136,8 @@ static void known_plans_that_are_none_are_left_out(void **state) {
 /* On any number of threads the same. */
 static void threads_do_not_change_what_comes_of_known_plans(void **state) {
     (void)state;
-    world w;
-    world_init(&w);
+    fixture w;
+    fixture_init(&w);
     w.problem.pinned |= MF_PIN(MICRO_BATCH); /* at 1, so that four times as many ranks divide */
     mf_search_options o = options_of(0.1);
     mf_search_result small = search(&w, 8, &o);
@@ -166,8 +166,8 @@ static void threads_do_not_change_what_comes_of_known_plans(void **state) {
  * copies where they are pinned. */
 static void the_nearest_plans_are_carried(void **state) {
     (void)state;
-    world w;
-    world_init(&w);
+    fixture w;
+    fixture_init(&w);
     enum { KNOWN = 8 };
     static const int64_t gpus[KNOWN] = {8, 16, 32, 64, 128, 96, 64, 64};
     static const int cluster[KNOWN] = {0, 0, 0, 0, 0, 0, 1, 1};
@@ -203,7 +203,7 @@ static void the_nearest_plans_are_carried(void **state) {
 
 /* --- when something is not as planned --------------------------------------------------------- */
 
-static double step_under(const world *w, const mf_plan *plan, const mf_routing *r) {
+static double step_under(const fixture *w, const mf_plan *plan, const mf_routing *r) {
     mf_problem p = w->problem;
     mf_plan out;
     p.routing = r;
@@ -222,8 +222,8 @@ static int by_value(const void *a, const void *b) {
 /* Against 20 simulations of the planner's own, one for each draw; counts are not drawn. */
 static void skew_is_the_second_worst_of_twenty_draws(void **state) {
     (void)state;
-    world w;
-    world_init(&w);
+    fixture w;
+    fixture_init(&w);
     w.problem.pinned |= MF_PIN(EP);
     w.problem.base.ep = 4;
     mf_search_options o = options_of(0.1);
@@ -265,8 +265,8 @@ static void skew_is_the_second_worst_of_twenty_draws(void **state) {
 /* More rows than the plan has room for are room that the run has to find. */
 static void a_skew_that_does_not_fit_says_so(void **state) {
     (void)state;
-    world w;
-    world_init(&w);
+    fixture w;
+    fixture_init(&w);
     w.problem.pinned |= MF_PIN(EP);
     w.problem.base.ep = 4;
     mf_search_options o = options_of(0.1);
@@ -293,8 +293,8 @@ static void a_skew_that_does_not_fit_says_so(void **state) {
 /* Against every smaller size on which the plan's degrees divide: the largest of them. */
 static void a_node_less_leaves_the_same_degrees_on_fewer_gpus(void **state) {
     (void)state;
-    world w;
-    world_init(&w);
+    fixture w;
+    fixture_init(&w);
     w.problem.pinned |= MF_PIN(MICRO_BATCH);
     mf_search_options o = options_of(0.1);
     mf_search_result r = search(&w, 32, &o);

@@ -81,7 +81,7 @@ static int shared_memory(mf_comm *c, int ranks, mf_err *e) {
 
 /* However often the outcome of one rank's failure is agreed on, that rank keeps the only words of
  * it; one that has none gets some; of two with words the lower speaks. */
-static int agreed_and_told_once(mf_comm *c, int64_t ranks) {
+static int agreed_and_reported_once(mf_comm *c, int64_t ranks) {
     int failed = 0;
     for (int64_t k = 0; k < 3 * ranks; k++) {
         const int64_t who = k / 3, also = k % 3 == 2 ? ranks - 1 : who;
@@ -130,7 +130,7 @@ static int child(int ranks) {
         failed += case_run(c, &l, added, &host, 140001, &checks);
     }
     failed += shared_memory(c, ranks, &e);
-    failed += agreed_and_told_once(c, ranks);
+    failed += agreed_and_reported_once(c, ranks);
     if (rank == 0) {
         printf("%d ranks: %d operations, %d wrong\n", ranks, checks, failed);
     }
@@ -193,10 +193,10 @@ static int end_badly(const char *how) {
     } else if (rank == 1 && strcmp(how, "abort") == 0) {
         mf_comm_abort(3);
     }
-    bool told = rank == 1 || (mf_comm_barrier(c, &e) == MF_LIBRARY && strstr(e.text, "rank 1"));
+    bool reported = rank == 1 || (mf_comm_barrier(c, &e) == MF_LIBRARY && strstr(e.text, "rank 1"));
     mf_comm_destroy(c);
     mf_comm_stop();
-    return told ? 0 : 1;
+    return reported ? 0 : 1;
 }
 
 static void a_rank_of_this_host_that_ends_is_missed(void **state) {

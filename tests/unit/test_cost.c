@@ -1,10 +1,10 @@
 /* test_cost.c - prices of ops: what was measured comes back, the rest is sensible. */
-#include "tests/unit/test_cost_world.h"
+#include "tests/support/cost_fixture.h"
 
 #include "costmodel/price_text.h"
 
 static mf_price price_of(const mf_cost *cost, const char *text) {
-    mf_op op = world_op(mf_cost_cluster(cost), text);
+    mf_op op = fixture_op(mf_cost_cluster(cost), text);
     mf_price p;
     mf_cost_op(cost, &op, 1, &p);
     return p;
@@ -18,15 +18,15 @@ static double time_of(const mf_cost *cost, const char *text) {
 
 static void measured_shapes_come_back_exactly(void **state) {
     (void)state;
-    const mf_cluster c = world_h200();
-    mf_cost *cost = world_cost(&c, -1);
+    const mf_cluster c = fixture_h200();
+    mf_cost *cost = fixture_cost(&c, -1);
     for (int i = 0; i < WORLD_POINTS; i++) {
-        mf_op op = world_op(&c, world_points[i].text);
-        double want = world_time_s(&world_points[i], &op);
+        mf_op op = fixture_op(&c, fixture_points[i].text);
+        double want = fixture_time_s(&fixture_points[i], &op);
         mf_price p;
         mf_cost_op(cost, &op, 1, &p);
         if (fabs(p.time_s / want - 1) > 1e-9 || p.basis != MF_BASIS_MEASURED) {
-            fail_msg("%s: %g s, measured %g s, %s", world_points[i].text, p.time_s, want,
+            fail_msg("%s: %g s, measured %g s, %s", fixture_points[i].text, p.time_s, want,
                      mf_basis_text((mf_basis)p.basis));
         }
     }
@@ -35,8 +35,8 @@ static void measured_shapes_come_back_exactly(void **state) {
 
 static void a_collective_between_two_measured_sizes_lies_between_their_times(void **state) {
     (void)state;
-    const mf_cluster c = world_h200();
-    mf_cost *cost = world_cost(&c, -1);
+    const mf_cluster c = fixture_h200();
+    mf_cost *cost = fixture_cost(&c, -1);
     double lo = time_of(cost, "all_gather bytes=16MiB ranks=4");
     double hi = time_of(cost, "all_gather bytes=64MiB ranks=4");
     mf_price p = price_of(cost, "all_gather bytes=32MiB ranks=4");
@@ -50,8 +50,8 @@ static void a_collective_between_two_measured_sizes_lies_between_their_times(voi
 
 static void a_shape_beside_a_measured_one_is_interpolated_and_far_ones_are_fitted(void **state) {
     (void)state;
-    const mf_cluster c = world_h200();
-    mf_cost *cost = world_cost(&c, -1);
+    const mf_cluster c = fixture_h200();
+    mf_cost *cost = fixture_cost(&c, -1);
     mf_price near = price_of(cost, "gemm dtype=bf16 m=8192 n=8192 k=7168");
     mf_price far = price_of(cost, "gemm dtype=bf16 m=256 n=512 k=1024");
     assert_int_equal(near.basis, MF_BASIS_INTERPOLATED);
@@ -141,7 +141,7 @@ static void geometry_counts_members_per_domain(void **state) {
         int64_t size, stride, inside, domains;
     } want[] = {{8, 1, 8, 1}, {4, 2, 4, 1},  {16, 1, 8, 2}, {8, 2, 4, 2}, {8, 4, 2, 4},
                 {8, 8, 1, 8}, {4, 64, 1, 4}, {2, 4, 2, 1},  {2, 8, 1, 2}, {1, 1, 1, 1}};
-    const mf_cluster c = world_h200();
+    const mf_cluster c = fixture_h200();
     for (size_t i = 0; i < sizeof want / sizeof want[0]; i++) {
         mf_geometry g;
         mf_geometry_of(&c, (mf_group_shape){want[i].size, want[i].stride}, &g);
@@ -154,7 +154,7 @@ static void geometry_counts_members_per_domain(void **state) {
 
 static void a_ring_over_hosts_uses_the_nic_of_every_member(void **state) {
     (void)state;
-    const mf_cluster c = world_h200();
+    const mf_cluster c = fixture_h200();
     mf_geometry one, eight;
     double latency;
     mf_geometry_of(&c, (mf_group_shape){8, 8}, &one);
@@ -172,8 +172,8 @@ static void a_ring_over_hosts_uses_the_nic_of_every_member(void **state) {
 
 static void fused_dispatch_sends_one_copy_per_destination(void **state) {
     (void)state;
-    const mf_cluster c = world_h200();
-    mf_cost *cost = world_cost(&c, -1);
+    const mf_cluster c = fixture_h200();
+    mf_cost *cost = fixture_cost(&c, -1);
     double fused = time_of(cost, "dispatch " EXCHANGE "ranks=32 nodes=4 impl=fused");
     double nccl = time_of(cost, "dispatch " EXCHANGE "ranks=32 nodes=4 impl=alltoall");
     double gather = time_of(cost, "dispatch " EXCHANGE "ranks=32 nodes=4 impl=allgather");
@@ -185,8 +185,8 @@ static void fused_dispatch_sends_one_copy_per_destination(void **state) {
 
 static void a_wide_domain_keeps_expert_traffic_off_the_network(void **state) {
     (void)state;
-    const mf_cluster c = world_gb200();
-    mf_cost *cost = world_cost(&c, -1);
+    const mf_cluster c = fixture_gb200();
+    mf_cost *cost = fixture_cost(&c, -1);
     mf_price inside = price_of(cost, "dispatch " EXCHANGE "ranks=64 nodes=16 impl=fused");
     mf_price across = price_of(cost, "dispatch " EXCHANGE "ranks=128 nodes=32 impl=fused");
     assert_int_equal(inside.link, MF_LINK_SCALEUP);
@@ -202,9 +202,9 @@ static void a_wide_domain_keeps_expert_traffic_off_the_network(void **state) {
 
 static void load_prices_the_routed_rows_and_nothing_else(void **state) {
     (void)state;
-    const mf_cluster c = world_h200();
-    mf_cost *cost = world_cost(&c, -1);
-    mf_op op = world_op(&c, "grouped_gemm dtype=bf16 experts=8 m=4096 n=4096 k=7168");
+    const mf_cluster c = fixture_h200();
+    mf_cost *cost = fixture_cost(&c, -1);
+    mf_op op = fixture_op(&c, "grouped_gemm dtype=bf16 experts=8 m=4096 n=4096 k=7168");
     mf_price even, heavy, still;
     mf_cost_op(cost, &op, 1, &even);
     mf_cost_op(cost, &op, 1.5, &still);
@@ -219,8 +219,8 @@ static void load_prices_the_routed_rows_and_nothing_else(void **state) {
 
 static void a_gpu_without_points_takes_efficiencies_from_another(void **state) {
     (void)state;
-    const mf_cluster h200 = world_h200(), gb200 = world_gb200();
-    mf_cost *own = world_cost(&h200, -1), *other = world_cost(&gb200, -1);
+    const mf_cluster h200 = fixture_h200(), gb200 = fixture_gb200();
+    mf_cost *own = fixture_cost(&h200, -1), *other = fixture_cost(&gb200, -1);
     const char *text = "gemm dtype=bf16 m=8192 n=8192 k=8192";
     mf_price a = price_of(own, text), b = price_of(other, text);
     assert_int_equal(b.basis, MF_BASIS_TRANSFERRED);
@@ -235,10 +235,10 @@ static void a_gpu_without_points_takes_efficiencies_from_another(void **state) {
 
 static void software_efficiencies_divide_the_rate(void **state) {
     (void)state;
-    const mf_cluster c = world_h200();
+    const mf_cluster c = fixture_h200();
     mf_cost_device device;
     mf_device_init(&device, &c);
-    mf_software plain = world_software(), slow = plain;
+    mf_software plain = fixture_software(), slow = plain;
     slow.gemm_eff[MF_MATH_BF16] = 0.8;
     slow.gpu_power_eff = 0.9;
     slow.host_op_s = 10e-6;
@@ -252,7 +252,7 @@ static void software_efficiencies_divide_the_rate(void **state) {
     mf_price q = price_of(b, "gemm dtype=bf16 m=8192 n=8192 k=8192");
     assert_below(fabs(q.time_s * 0.8 * 0.9 / p.time_s - 1), 1e-9);
     assert_above(q.high_s / q.time_s, p.high_s / p.time_s + 0.19);
-    mf_op op = world_op(&c, "gemm dtype=bf16 m=64 n=64 k=64");
+    mf_op op = fixture_op(&c, "gemm dtype=bf16 m=64 n=64 k=64");
     assert_below(fabs(mf_cost_host_s(b, &op, MF_GRAPH_NONE) - 10e-6), 1e-12);
     assert_below(fabs(mf_cost_host_s(b, &op, MF_GRAPH_STEP) - 1e-6), 1e-12);
     assert_below(fabs(mf_cost_host_block_s(b, MF_GRAPH_STEP) - 1e-4), 1e-12);
@@ -262,10 +262,10 @@ static void software_efficiencies_divide_the_rate(void **state) {
 
 static void software_tells_kinds_of_gpu_and_scales_apart(void **state) {
     (void)state;
-    const mf_cluster c = world_h200();
+    const mf_cluster c = fixture_h200();
     mf_cost_device device;
     mf_device_init(&device, &c);
-    mf_software plain = world_software(), slow = plain;
+    mf_software plain = fixture_software(), slow = plain;
     slow.gpu_eff[MF_RATE_GEMM][MF_GPU_HOPPER] = 0.5;
     slow.gpu_eff[MF_RATE_GEMM][MF_GPU_B200] = 0.1; /* another GPU's */
     slow.gpu_eff[MF_RATE_HOST][MF_GPU_HOPPER] = 0.5;
@@ -275,7 +275,7 @@ static void software_tells_kinds_of_gpu_and_scales_apart(void **state) {
     mf_cost *a, *b;
     assert_ok(mf_cost_build(&c, &plain, &device, 1, NULL, 0, &a, NULL));
     assert_ok(mf_cost_build(&c, &slow, &device, 1, NULL, 0, &b, NULL));
-    mf_op gemm = world_op(&c, "gemm dtype=fp8-tensor m=8192 n=8192 k=8192");
+    mf_op gemm = fixture_op(&c, "gemm dtype=fp8-tensor m=8192 n=8192 k=8192");
     mf_price p, q;
     mf_cost_op(a, &gemm, 1, &p);
     mf_cost_op(b, &gemm, 1, &q);
@@ -284,7 +284,7 @@ static void software_tells_kinds_of_gpu_and_scales_apart(void **state) {
     mf_cost_op(a, &gemm, 1, &p);
     mf_cost_op(b, &gemm, 1, &q);
     assert_below(fabs(q.time_s * 0.5 * 0.8 / p.time_s - 1), 1e-9);
-    mf_op norm = world_op(&c, "memory op=rmsnorm_fwd bytes=268435456");
+    mf_op norm = fixture_op(&c, "memory op=rmsnorm_fwd bytes=268435456");
     mf_cost_op(a, &norm, 1, &p);
     mf_cost_op(b, &norm, 1, &q);
     assert_below(fabs(q.time_s * 0.9 / p.time_s - 1), 1e-9);
@@ -302,9 +302,9 @@ static void software_tells_kinds_of_gpu_and_scales_apart(void **state) {
 
 static void one_expert_is_a_plain_product(void **state) {
     (void)state;
-    const mf_cluster c = world_h200();
-    mf_cost *cost = world_cost(&c, -1);
-    mf_op op = world_op(&c, "gemm dtype=bf16 m=4096 n=6144 k=16384");
+    const mf_cluster c = fixture_h200();
+    mf_cost *cost = fixture_cost(&c, -1);
+    mf_op op = fixture_op(&c, "gemm dtype=bf16 m=4096 n=6144 k=16384");
     mf_price plain, one;
     mf_cost_op(cost, &op, 1, &plain);
     op.kind = MF_OP_GROUPED_GEMM;
@@ -322,8 +322,8 @@ static void a_slowed_profile_takes_so_much_longer_for_every_op(void **state) {
                                       "attention pass=fwd b=1 h=64 s=8192 dqk=128",
                                       "memory op=rmsnorm_fwd bytes=1GiB",
                                       "all_gather bytes=1GiB ranks=8"};
-    const mf_cluster c = world_h200();
-    mf_cost *cost = world_cost(&c, -1);
+    const mf_cluster c = fixture_h200();
+    mf_cost *cost = fixture_cost(&c, -1);
     mf_software slow = *mf_cost_software(cost);
     double before_s[sizeof ops / sizeof ops[0]];
     for (size_t i = 0; i < sizeof ops / sizeof ops[0]; i++) {
@@ -342,10 +342,10 @@ static void a_slowed_profile_takes_so_much_longer_for_every_op(void **state) {
 
 static void communication_beside_compute_slows_it(void **state) {
     (void)state;
-    const mf_cluster c = world_h200();
-    mf_cost *cost = world_cost(&c, -1);
-    mf_op gemm = world_op(&c, "gemm dtype=bf16 m=8192 n=8192 k=8192");
-    mf_op norm = world_op(&c, "memory op=rmsnorm_fwd bytes=256MiB");
+    const mf_cluster c = fixture_h200();
+    mf_cost *cost = fixture_cost(&c, -1);
+    mf_op gemm = fixture_op(&c, "gemm dtype=bf16 m=8192 n=8192 k=8192");
+    mf_op norm = fixture_op(&c, "memory op=rmsnorm_fwd bytes=256MiB");
     assert_at_most(mf_cost_compute_slowdown(cost, &gemm, 0, 0), 1);
     double share = price_of(cost, "all_gather bytes=64MiB ranks=8").sm_share;
     assert_above(share, 0.05);
@@ -360,8 +360,8 @@ static void communication_beside_compute_slows_it(void **state) {
 
 static void nothing_costs_nothing(void **state) {
     (void)state;
-    const mf_cluster c = world_h200();
-    mf_cost *cost = world_cost(&c, -1);
+    const mf_cluster c = fixture_h200();
+    mf_cost *cost = fixture_cost(&c, -1);
     for (int k = 0; k < MF_OP_COUNT; k++) {
         mf_op op = {.kind = (uint8_t)k, .shape = {8, 1}};
         mf_price p;
@@ -389,8 +389,8 @@ static void a_price_is_asked_for_by_text(void **state) {
         {"dispatch tokens=8 hidden=64 topk=9 experts=8 ranks=2 impl=fused", "topk"},
         {"launch mode=stream", "no price"},
     };
-    const mf_cluster c = world_h200();
-    mf_cost *cost = world_cost(&c, -1);
+    const mf_cluster c = fixture_h200();
+    mf_cost *cost = fixture_cost(&c, -1);
     mf_op op;
     mf_price p;
     mf_err e;

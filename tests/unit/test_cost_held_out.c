@@ -13,7 +13,7 @@
 
 /* --- the held-out shapes that ship ------------------------------------------------------------ */
 
-enum { KEY = 256, ROOM = 8192 };
+enum { KEY = 256, MOST = 8192 };
 
 typedef struct keys {
     char (*key)[KEY];
@@ -26,7 +26,7 @@ static int by_key(const void *a, const void *b) {
 
 static int keep_fitted(const mf_point *p, void *user) {
     keys *k = user;
-    if (!p->holdout && k->n < ROOM) {
+    if (!p->holdout && k->n < MOST) {
         mf_point_format(p, k->key[k->n++], KEY);
     }
     return 0;
@@ -57,10 +57,10 @@ static int expect_unknown(const mf_point *p, void *user) {
 /* Of whatever GPU: one of the same architecture lends its residuals. */
 static void no_held_out_shape_is_shown_to_the_fit(void **state) {
     (void)state;
-    keys fitted = {calloc(ROOM, KEY), 0};
+    keys fitted = {calloc(MOST, KEY), 0};
     assert_non_null(fitted.key);
     assert_ok(mf_store_each_shipped(keep_fitted, &fitted, NULL));
-    assert_in_range(fitted.n, 3000, ROOM - 1);
+    assert_in_range(fitted.n, 3000, MOST - 1);
     qsort(fitted.key, fitted.n, KEY, by_key);
     for (int i = 0; i < GPUS; i++) {
         mf_store *store = held_out_of(gpus[i]);
@@ -73,7 +73,7 @@ static void no_held_out_shape_is_shown_to_the_fit(void **state) {
 typedef struct judged {
     const mf_cluster *cluster;
     const mf_cost *cost;
-    double kernel[ROOM], collective[ROOM]; /* price / measured - 1 */
+    double kernel[MOST], collective[MOST]; /* price / measured - 1 */
     size_t kernels, collectives;
 } judged;
 
@@ -81,8 +81,8 @@ static int judge(const mf_point *p, void *user) {
     judged *j = user;
     mf_op op;
     mf_price price;
-    if (mf_cost_point_op(p, j->cluster, &op, NULL) != MF_OK || j->kernels == ROOM ||
-        j->collectives == ROOM) {
+    if (mf_cost_point_op(p, j->cluster, &op, NULL) != MF_OK || j->kernels == MOST ||
+        j->collectives == MOST) {
         return 0;
     }
     mf_cost_op(j->cost, &op, 1, &price);

@@ -10,14 +10,14 @@
 
 typedef struct points {
     mf_point *p;
-    int n, room;
+    int n, allocated;
 } points;
 
 static int collect(const mf_point *p, void *user) {
     points *all = user;
-    if (all->n == all->room) {
-        all->room = all->room > 0 ? 2 * all->room : 256;
-        all->p = realloc(all->p, (size_t)all->room * sizeof *all->p);
+    if (all->n == all->allocated) {
+        all->allocated = all->allocated > 0 ? 2 * all->allocated : 256;
+        all->p = realloc(all->p, (size_t)all->allocated * sizeof *all->p);
         if (all->p == NULL) {
             return 1;
         }

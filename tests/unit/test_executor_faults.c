@@ -238,13 +238,13 @@ static void keep_the_first(grid_case *g, const mf_exec_op *op) {
     int32_t *kept = op->out[0].data;
     for (int64_t from = 0; from < n; from += seq * k) {
         for (int32_t x = 0; x < g->model.experts; x++) {
-            int64_t room = 0;
+            int64_t left = 0;
             for (int64_t i = from; i < from + seq * k; i++) {
-                room += kept[i] == x;
+                left += kept[i] == x;
             }
             for (int64_t i = from; i < from + seq * k; i++) {
                 if (map[i] == x) {
-                    kept[i] = room-- > 0 ? x : -1;
+                    kept[i] = left-- > 0 ? x : -1;
                 }
             }
         }

@@ -15,7 +15,7 @@
 /* --- one case -----------------------------------------------------------------------------------
  */
 
-typedef struct world {
+typedef struct fixture {
     mf_model model;
     mf_layout layout;
     mf_cluster cluster;
@@ -26,16 +26,16 @@ typedef struct world {
     mf_exec *exec;
     account account;
     int32_t tokens[SAMPLES * (SEQ + 1)];
-} world;
+} fixture;
 
 static mf_cost *cost;
 
 static void look_on(void *user, const mf_exec_op *op) {
-    world *w = user;
+    fixture *w = user;
     account_look(&w->account, op);
 }
 
-static mf_status open_world(world *w, const model_case *c, const spec *s, mf_err *e) {
+static mf_status open_fixture(fixture *w, const model_case *c, const spec *s, mf_err *e) {
     mf_exec_options o;
     memset(w, 0, sizeof *w);
     w->layout = layout_of(s);
@@ -69,7 +69,7 @@ static mf_status open_world(world *w, const model_case *c, const spec *s, mf_err
     return st;
 }
 
-static void close_world(world *w) {
+static void close_fixture(fixture *w) {
     mf_exec_destroy(w->exec);
     mf_comm_destroy(w->comm);
     mf_schedule_destroy(w->schedule);
@@ -77,7 +77,7 @@ static void close_world(world *w) {
 }
 
 static mf_status sample(void *user, int64_t index, int32_t *tokens, mf_err *e) {
-    const world *w = user;
+    const fixture *w = user;
     (void)e;
     memcpy(tokens, w->tokens + index * (SEQ + 1), (SEQ + 1) * sizeof *tokens);
     return MF_OK;
@@ -100,7 +100,7 @@ static const ref_tensor *hub_tensor(ref_model *r, const mf_param *q, const mf_pa
 }
 
 /* This rank's parameters from the reference's, by name. */
-static void copy_weights(world *w, ref_model *r) {
+static void copy_weights(fixture *w, ref_model *r) {
     const mf_params *list = mf_exec_params(w->exec);
     mf_rank_coords at = mf_layout_coords(&w->layout, mf_comm_rank(w->comm));
     for (int i = 0; i < list->count; i++) {
@@ -131,7 +131,7 @@ static void copy_weights(world *w, ref_model *r) {
 }
 
 /* Largest relative error of this rank's gradients, tensor by tensor; of the correction biases. */
-static double gradient_error(world *w, ref_model *r, char worst[160]) {
+static double gradient_error(fixture *w, ref_model *r, char worst[160]) {
     const mf_params *list = mf_exec_params(w->exec);
     mf_rank_coords at = mf_layout_coords(&w->layout, mf_comm_rank(w->comm));
     double most = 0.0;
@@ -169,7 +169,7 @@ static double gradient_error(world *w, ref_model *r, char worst[160]) {
     return most;
 }
 
-static double bias_error(world *w, ref_model *r) {
+static double bias_error(fixture *w, ref_model *r) {
     double most = 0.0;
     for (int i = 0; i < w->assignment.positions; i++) {
         char name[128];
@@ -188,7 +188,7 @@ static double off(double got, double want) {
     return isnan(error) ? (double)INFINITY : error;
 }
 
-static double compare_step(world *w, ref_model *r, const mf_exec_result *got, char worst[160]) {
+static double compare_step(fixture *w, ref_model *r, const mf_exec_result *got, char worst[160]) {
     const ref_result *want = &r->r;
     const struct {
         const char *name;
@@ -212,7 +212,7 @@ static double compare_step(world *w, ref_model *r, const mf_exec_result *got, ch
 }
 
 /* The steps of a case beside the reference's. */
-static mf_status run_steps(const model_case *c, world *w, ref_model *r, FILE *f, double *error,
+static mf_status run_steps(const model_case *c, fixture *w, ref_model *r, FILE *f, double *error,
                            char worst[160], mf_err *e) {
     const mf_exec_batch batch = {sample, w};
     double bound = c->bf16 > 0 ? c->bf16 : BOUND;
@@ -249,10 +249,10 @@ static mf_status run_steps(const model_case *c, world *w, ref_model *r, FILE *f,
 /* Largest error over ranks and steps; NAN when it cannot run. */
 static double run_case(const model_case *c, const spec *s, FILE *f, long at, char worst[160],
                        mf_err *e) {
-    world w;
+    fixture w;
     ref_model r = {0};
     double error = 0.0;
-    mf_status st = open_world(&w, c, s, e);
+    mf_status st = open_fixture(&w, c, s, e);
     if (st == MF_OK) {
         const ref_options o = reference_options(c, &w.layout);
         ref_init(&r, &w.model, &o);
@@ -264,7 +264,7 @@ static double run_case(const model_case *c, const spec *s, FILE *f, long at, cha
                          : st;
         ref_clear(&r);
     }
-    close_world(&w);
+    close_fixture(&w);
     return st == MF_OK ? error : (double)NAN;
 }
 
@@ -373,7 +373,7 @@ static void to_hub(const ref_model *r, hub_file *f) {
 }
 
 /* A checkpoint of what was read, exported, is what was read. */
-static void leaves_as_it_came(world *w, const mf_safetensors *from) {
+static void leaves_as_it_came(fixture *w, const mf_safetensors *from) {
     char folder[] = "/tmp/mf-model-XXXXXX", path[256], hf[64], command[64];
     const mf_checkpoint_stand stand = {.step = 1, .seq = SEQ};
     mf_checkpoint *c = NULL;
@@ -415,11 +415,11 @@ static void tensors_over_all_experts_go_in_and_out_as_the_hub_keeps_them(void **
     }
     static hub_file f;
     char path[] = "/tmp/mf-hub-XXXXXX";
-    world w;
+    fixture w;
     ref_model r;
     mf_safetensors *from = NULL;
     mf_err e = {.text = ""};
-    if (open_world(&w, c, &specs[0], &e) != MF_OK) {
+    if (open_fixture(&w, c, &specs[0], &e) != MF_OK) {
         fail_msg("%s", e.text);
     }
     const ref_options o = reference_options(c, &w.layout);
@@ -455,7 +455,7 @@ static void tensors_over_all_experts_go_in_and_out_as_the_hub_keeps_them(void **
         free(f.data[i]);
     }
     ref_clear(&r);
-    close_world(&w);
+    close_fixture(&w);
 }
 
 /* For the test that runs here. */

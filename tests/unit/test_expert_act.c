@@ -11,14 +11,14 @@ static mf_err e;
 /* --- lowering ----------------------------------------------------------------------------------
  */
 
-typedef struct world {
+typedef struct fixture {
     mf_model m;
     mf_layout l;
     mf_cluster c;
     mf_block *b; /* of a MoE layer */
-} world;
+} fixture;
 
-static void lower(world *w, const char *name, const char *change, uint16_t traits,
+static void lower(fixture *w, const char *name, const char *change, uint16_t traits,
                   mf_precision precision, uint16_t recompute) {
     memset(w, 0, sizeof *w);
     assert_ok(mf_model_load_with(name, &change, change != NULL, &w->m, &e));
@@ -63,7 +63,7 @@ static const char *tensor(const mf_block *b, int16_t t) {
 /* Qwen3-30B-A3B: 4,096 tokens to 8 experts of width 768 each. */
 static void the_product_writes_three_columns_for_two(void **state) {
     (void)state;
-    world fused, apart;
+    fixture fused, apart;
     lower(&fused, "qwen3-30b-a3b", NULL, 0, MF_PREC_BF16, 0);
     lower(&apart, "qwen3-30b-a3b", NULL, MF_TRAIT_ACT_PASS, MF_PREC_BF16, 0);
     const mf_op *f = find(fused.b, MF_OP_GROUPED_GEMM, MF_PASS_F, "expert_fc1");
@@ -120,7 +120,7 @@ static void gradients_are_those_of_a_pass_of_its_own(void **state) {
     (void)state;
     static const uint16_t recompute[] = {0, MF_RECOMPUTE_ACT, MF_RECOMPUTE_CORE_ATTN};
     for (size_t i = 0; i < sizeof recompute / sizeof recompute[0]; i++) {
-        world fused, apart;
+        fixture fused, apart;
         lower(&fused, "deepseek-v3", "n_routed_experts=32", 0, MF_PREC_BF16, recompute[i]);
         lower(&apart, "deepseek-v3", "n_routed_experts=32", MF_TRAIT_ACT_PASS, MF_PREC_BF16,
               recompute[i]);
@@ -136,7 +136,7 @@ static void gradients_are_those_of_a_pass_of_its_own(void **state) {
 
 static void an_activation_that_was_not_kept_is_made_again_from_gate_and_up(void **state) {
     (void)state;
-    world w;
+    fixture w;
     lower(&w, "mixtral-8x7b", NULL, 0, MF_PREC_BF16, MF_RECOMPUTE_ACT);
     const mf_op *op = find(w.b, MF_OP_SWIGLU_FWD, MF_PASS_R, NULL);
     assert_non_null(op);
@@ -180,7 +180,7 @@ static void what_the_kernel_does_not_know_stays_apart(void **state) {
         {"llama4-maverick", NULL, 0, MF_PREC_BF16, false}, /* probabilities on what experts read */
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        world w;
+        fixture w;
         lower(&w, cases[i].model, cases[i].change, cases[i].traits, cases[i].precision, 0);
         const mf_op *fc1 = find(w.b, MF_OP_GROUPED_GEMM, MF_PASS_F, "expert_fc1");
         if (cases[i].fused != ((fc1->flags & MF_OPF_ACT) != 0)) {
@@ -219,7 +219,7 @@ static void the_fused_product_costs_less_than_two_passes(void **state) {
     (void)state;
     static const char *const models[] = {"mixtral-8x7b", "qwen3-30b-a3b", "olmoe-1b-7b"};
     for (size_t i = 0; i < sizeof models / sizeof models[0]; i++) {
-        world w, apart;
+        fixture w, apart;
         mf_software s;
         mf_cost *cost;
         mf_price product, both, pass;

@@ -18,16 +18,16 @@ static const int32_t choices[RANKS][TOKENS][TOP_K] = {
     {{0, 2, 4}, {1, 3, 5}, {4, 4, 4}, {-1, 3, -1}},
 };
 
-typedef struct world {
+typedef struct fixture {
     uint16_t x[RANKS][TOKENS][COLS];
     float prob[RANKS][TOKENS][TOP_K];
     void *window[RANKS];
     mf_dispatch_view view[RANKS];
     mf_kernel_dispatch d[RANKS];
-} world;
+} fixture;
 
 static int setup(void **state) {
-    world *w = calloc(1, sizeof *w);
+    fixture *w = calloc(1, sizeof *w);
     assert_non_null(w);
     for (int r = 0; r < RANKS; r++) {
         for (int t = 0; t < TOKENS; t++) {
@@ -49,7 +49,7 @@ static int setup(void **state) {
 }
 
 static int teardown(void **state) {
-    world *w = *state;
+    fixture *w = *state;
     for (int r = 0; r < RANKS; r++) {
         free(w->window[r]);
     }
@@ -67,7 +67,7 @@ static bool owns(int rank, const int32_t *choice) {
 }
 
 static void rows_go_once_to_every_owner_and_nowhere_else(void **state) {
-    world *w = *state;
+    fixture *w = *state;
     assert_int_equal(mf_kernel_dispatch_run(&shape, w->d, w->view, NULL), MF_OK);
     for (int to = 0; to < RANKS; to++) {
         for (int from = 0; from < RANKS; from++) {
@@ -83,7 +83,7 @@ static void rows_go_once_to_every_owner_and_nowhere_else(void **state) {
 }
 
 static void choices_are_seen_as_the_owners_own_experts(void **state) {
-    world *w = *state;
+    fixture *w = *state;
     assert_int_equal(mf_kernel_dispatch_run(&shape, w->d, w->view, NULL), MF_OK);
     const int32_t *seen = w->view[1].index; /* rank 1 owns experts 2 and 3 */
     const int32_t want[TOKENS][TOP_K] = {{-1, -1, -1}, {-1, -1, 0}, {-1, -1, -1}, {1, 0, -1}};
@@ -99,7 +99,7 @@ static void copies_count_tokens_and_foreign_owners(void **state) {
 
 /* Expert x multiplies by x + 1: combine must return sum over choices of weight * (x + 1) * row. */
 static void combine_adds_what_all_experts_made(void **state) {
-    world *w = *state;
+    fixture *w = *state;
     enum { SLOTS = RANKS * TOKENS * TOP_K };
     static uint16_t y[RANKS][SLOTS][COLS], out[RANKS][TOKENS][COLS];
     static int32_t row_of[RANKS][SLOTS];
@@ -154,7 +154,7 @@ static void combine_adds_what_all_experts_made(void **state) {
 /* A row for each token that came, made of all its experts here: it is sent once, however many those
  * are, with the gradients of all of them. Rows and sums share the window. */
 static void rows_that_were_added_up_before_are_sent_once(void **state) {
-    world *w = *state;
+    fixture *w = *state;
     enum { ROWS = RANKS * TOKENS };
     static uint16_t y[RANKS][ROWS][COLS], out[RANKS][TOKENS][COLS];
     static int32_t row_of[RANKS][ROWS];

@@ -161,10 +161,10 @@ static void text_beside_a_tower_reads_the_same(void **state) {
     for (size_t i = 0; i < CONFIGS; i++) {
         mf_err e;
         char *text = write_config(i, &e);
-        size_t room = strlen(text) + 256;
-        char *whole = malloc(room);
+        size_t size = strlen(text) + 256;
+        char *whole = malloc(size);
         assert_non_null(whole);
-        snprintf(whole, room,
+        snprintf(whole, size,
                  "{\"architectures\": [\"SomeForConditionalGeneration\"], \"image_token_id\": 7, "
                  "\"vision_config\": {\"depth\": 27, \"model_type\": \"some\"}, "
                  "\"text_config\": %s}",

@@ -120,12 +120,12 @@ static void every_op_has_measured_rows_that_ship(void **state) {
 
 static void every_op_stands_in_the_table_of_kernels(void **state) {
     (void)state;
-    const size_t room = 1 << 18;
-    char *text = calloc(room, 1);
+    const size_t size = 1 << 18;
+    char *text = calloc(size, 1);
     FILE *f = fopen(MF_DATA_DIR "/../kernels/README.md", "r");
     assert_non_null(text);
     assert_non_null(f);
-    assert_above(fread(text, 1, room - 1, f), 0);
+    assert_above(fread(text, 1, size - 1, f), 0);
     fclose(f);
     for (int k = 0; k < MF_OP_COUNT; k++) {
         char row[64];

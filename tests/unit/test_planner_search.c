@@ -66,14 +66,14 @@ static mf_status search(const world *w, const mf_search_options *o, mf_search_re
 
 /* All plans of a result and what it proves, as text. */
 static char *bytes_of(const mf_search_result *x) {
-    size_t used = 0, room = 1;
+    size_t used = 0, allocated = 1;
     char *all = calloc(1, 1);
     for (int i = 0; i < x->count; i++) {
         char *one = NULL;
         size_t length = 0;
         assert_ok(mf_plan_to_json(&x->plan[i], &one, &length, NULL));
-        room += length;
-        all = realloc(all, room);
+        allocated += length;
+        all = realloc(all, allocated);
         assert_non_null(all);
         memcpy(all + used, one, length);
         used += length;

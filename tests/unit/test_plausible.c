@@ -104,7 +104,7 @@ static int warned(const char *line, const char *says) {
 
 #define OLMOE "simulate --model olmoe-1b-7b --cluster h100 --pp 1 "
 
-static void slips_are_told(void **state) {
+static void slips_are_named(void **state) {
     (void)state;
     assert_int_equal(warned(OLMOE "--gpus 8 --global-batch 64 --seq 4095", "4096?"), 1);
     assert_int_equal(warned(OLMOE "--gpus 8 --global-batch 64 --seq 8192 --recompute layer",
@@ -180,7 +180,7 @@ static void json_holds_what_standard_error_says(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_table_holds_the_best_published_rows),
-        cmocka_unit_test(slips_are_told),
+        cmocka_unit_test(slips_are_named),
         cmocka_unit_test(capacity_holds_to_megatron_under_its_profile),
         cmocka_unit_test(sound_jobs_are_not_warned_of),
         cmocka_unit_test(json_holds_what_standard_error_says),

@@ -23,10 +23,10 @@ static void must(mf_status s, const mf_err *e) {
 
 static void *place(const void *data, size_t size_B) {
     mf_err e;
-    void *room;
-    must(device->ops->allocate(device, (int64_t)size_B, &room, &e), &e);
-    must(device->ops->copy(queue(), room, data, size_B, &e), &e);
-    return room;
+    void *memory;
+    must(device->ops->allocate(device, (int64_t)size_B, &memory, &e), &e);
+    must(device->ops->copy(queue(), memory, data, size_B, &e), &e);
+    return memory;
 }
 
 static void fetch(void *data, void *from, size_t size_B) {
@@ -89,11 +89,11 @@ static int deadlock(void) {
     char *in = place(values, sizeof values), *out = place(values, sizeof values);
     must(mf_comm_send(r.wire, 1, 1 - r.rank, 0, in, sizeof values, &e), &e);
     must(mf_comm_receive(r.wire, 1, 1 - r.rank, 0, out, sizeof values, &e), &e);
-    bool told = device->ops->wait(device, &e) == MF_LIBRARY && strstr(e.text, "deadlock") &&
-                strstr(e.text, "to receive, slot 1");
+    bool reported = device->ops->wait(device, &e) == MF_LIBRARY && strstr(e.text, "deadlock") &&
+                    strstr(e.text, "to receive, slot 1");
     printf("rank %d: %s\n", (int)r.rank, e.text);
     leave(&r);
-    return told ? 0 : 1;
+    return reported ? 0 : 1;
 }
 
 /* One rank sums, the other gathers. */
@@ -107,11 +107,11 @@ static int mismatch(void) {
              ? mf_comm_all_reduce(r.wire, MF_GROUP_WORLD, MF_COMM_F32, MF_COMM_SUM, in, 4, &e)
              : mf_comm_all_gather(r.wire, MF_GROUP_WORLD, MF_COMM_F32, in, out, 4, &e),
          &e);
-    bool told = device->ops->wait(device, &e) == MF_LIBRARY && strstr(e.text, "all_reduce") &&
-                strstr(e.text, "all_gather");
+    bool reported = device->ops->wait(device, &e) == MF_LIBRARY && strstr(e.text, "all_reduce") &&
+                    strstr(e.text, "all_gather");
     printf("rank %d: %s\n", (int)r.rank, e.text);
     leave(&r);
-    return told ? 0 : 1;
+    return reported ? 0 : 1;
 }
 
 /* On a stream that nothing else is ordered with, what is sent is not there yet. */

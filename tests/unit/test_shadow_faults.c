@@ -159,7 +159,7 @@ typedef enum refused { WAITS, ALLOCATES, COPIES, HOST_OPERAND, OTHER_QUEUE } ref
 
 static refused now;
 static mf_status what_came;
-static mf_err told;
+static mf_err report;
 
 /* Does once what is refused in a capture, behind the first norm. */
 static void misbehave(void *user, const mf_exec_op *x) {
@@ -172,19 +172,19 @@ static void misbehave(void *user, const mf_exec_op *x) {
     }
     switch (now) {
     case WAITS:
-        what_came = d->ops->wait(d, &told);
+        what_came = d->ops->wait(d, &report);
         break;
     case ALLOCATES:
-        what_came = d->ops->allocate(d, 64, &p, &told);
+        what_came = d->ops->allocate(d, 64, &p, &report);
         break;
     case COPIES:
-        what_came = d->ops->copy(x->queue, &word, x->out[0].data, sizeof word, &told);
+        what_came = d->ops->copy(x->queue, &word, x->out[0].data, sizeof word, &report);
         break;
     case HOST_OPERAND:
-        what_came = d->ops->add(x->queue, &a, &told);
+        what_came = d->ops->add(x->queue, &a, &report);
         break;
     case OTHER_QUEUE:
-        what_came = d->ops->zero(d->ops->queue(d, MF_STREAM_D2H), x->out[0].data, 4, &told);
+        what_came = d->ops->zero(d->ops->queue(d, MF_STREAM_D2H), x->out[0].data, 4, &report);
         break;
     }
 }
@@ -214,8 +214,8 @@ static void calls_that_a_capture_refuses_are_named(void **state) {
         assert_ok(shadow_case_start(&c, device, &x, &e));
         (void)shadow_steps(&c, 1, &left, &e);
         assert_int_equal(what_came, MF_LIBRARY);
-        if (strstr(told.text, words[k]) == NULL) {
-            fail_msg("\"%s\" is not in \"%s\"", words[k], told.text);
+        if (strstr(report.text, words[k]) == NULL) {
+            fail_msg("\"%s\" is not in \"%s\"", words[k], report.text);
         }
         shadow_bytes_clear(&left);
         shadow_case_close(&c);

@@ -16,14 +16,14 @@
 
 typedef struct text {
     char *data;
-    size_t size, room;
+    size_t size, allocated;
 } text;
 
 static void say(text *t, const char *words) {
     size_t n = strlen(words);
-    if (t->size + n + 1 > t->room) {
-        t->room = 2 * (t->size + n + 1);
-        t->data = realloc(t->data, t->room);
+    if (t->size + n + 1 > t->allocated) {
+        t->allocated = 2 * (t->size + n + 1);
+        t->data = realloc(t->data, t->allocated);
         assert_non_null(t->data);
     }
     memcpy(t->data + t->size, words, n + 1);
@@ -41,7 +41,7 @@ typedef struct seen_op {
 typedef struct watch {
     mf_device *device;
     seen_op *list;
-    int64_t count, room, worked;
+    int64_t count, allocated, worked;
 } watch;
 
 static void count_work(void *user, int64_t number, shadow_kind kind, void *args) {
@@ -52,9 +52,9 @@ static void count_work(void *user, int64_t number, shadow_kind kind, void *args)
 
 static void begin_op(void *user, const mf_exec_op *x) {
     watch *w = user;
-    if (w->count == w->room) {
-        w->room = 2 * w->room + 64;
-        w->list = realloc(w->list, (size_t)w->room * sizeof *w->list);
+    if (w->count == w->allocated) {
+        w->allocated = 2 * w->allocated + 64;
+        w->list = realloc(w->list, (size_t)w->allocated * sizeof *w->list);
         assert_non_null(w->list);
     }
     w->list[w->count++] = (seen_op){.op = *x, .from = w->worked + 1};

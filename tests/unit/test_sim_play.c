@@ -8,13 +8,13 @@
 
 enum { MAX_OPS = 64 };
 
-typedef struct world {
+typedef struct fixture {
     mf_play play;
     mf_play_op ops[MAX_OPS];
     int deps[MAX_OPS * 4], ndeps, next_of[MAX_OPS];
-} world;
+} fixture;
 
-static void world_init(world *w) {
+static void fixture_init(fixture *w) {
     memset(w, 0, sizeof *w);
     w->play.ops = w->ops;
     w->play.deps = w->deps;
@@ -22,7 +22,7 @@ static void world_init(world *w) {
 }
 
 /* Adds an op that waits for dep (and dep2) when >= 0. */
-static mf_play_op *add(world *w, mf_stream s, double time_s, int dep, int dep2) {
+static mf_play_op *add(fixture *w, mf_stream s, double time_s, int dep, int dep2) {
     mf_play_op *q = &w->ops[w->play.n++];
     *q = (mf_play_op){.stream = (uint8_t)s,
                       .pass = MF_PASS_F,
@@ -50,8 +50,8 @@ static double sum_classes(const mf_play *p) {
 
 static void one_stream_is_a_serial_sum(void **state) {
     (void)state;
-    world w;
-    world_init(&w);
+    fixture w;
+    fixture_init(&w);
     for (int i = 0; i < 10; i++) {
         add(&w, MF_STREAM_COMPUTE, i + 1, i - 1, -1);
     }
@@ -66,8 +66,8 @@ static void one_stream_is_a_serial_sum(void **state) {
 
 static void waiting_belongs_to_what_the_next_compute_op_waits_for(void **state) {
     (void)state;
-    world w;
-    world_init(&w);
+    fixture w;
+    fixture_init(&w);
     add(&w, MF_STREAM_COMPUTE, 2, -1, -1);
     add(&w, MF_STREAM_TP, 3, 0, -1);
     add(&w, MF_STREAM_EP, 4, 1, -1);
@@ -86,8 +86,8 @@ static void waiting_belongs_to_what_the_next_compute_op_waits_for(void **state) 
 
 static void an_input_behind_another_op_of_its_stream_waits_for_that(void **state) {
     (void)state;
-    world w;
-    world_init(&w);
+    fixture w;
+    fixture_init(&w);
     add(&w, MF_STREAM_EP, 5, -1, -1); /* nobody needs it, but it holds the stream */
     add(&w, MF_STREAM_EP, 1, -1, -1);
     add(&w, MF_STREAM_COMPUTE, 1, 1, -1);
@@ -98,8 +98,8 @@ static void an_input_behind_another_op_of_its_stream_waits_for_that(void **state
 
 static void the_host_holds_ops_back(void **state) {
     (void)state;
-    world w;
-    world_init(&w);
+    fixture w;
+    fixture_init(&w);
     for (int i = 0; i < 5; i++) {
         add(&w, MF_STREAM_COMPUTE, 1, -1, -1)->issue_s = 3 * (i + 1);
     }
@@ -119,8 +119,8 @@ static void the_host_holds_ops_back(void **state) {
 /* Twice as long beside compute, and up to a second until there is room. */
 static void communication_loses_to_compute_beside_it(void **state) {
     (void)state;
-    world w;
-    world_init(&w);
+    fixture w;
+    fixture_init(&w);
     mf_play_op *compute = add(&w, MF_STREAM_COMPUTE, 10, -1, -1);
     mf_play_op *first = add(&w, MF_STREAM_EP, 2, -1, -1); /* placed together: no wait */
     mf_play_op *then = add(&w, MF_STREAM_EP, 1, 1, -1);   /* the compute was there first */
@@ -146,8 +146,8 @@ static void communication_loses_to_compute_beside_it(void **state) {
 
 static void streams_share_a_link_in_proportion(void **state) {
     (void)state;
-    world w;
-    world_init(&w);
+    fixture w;
+    fixture_init(&w);
     mf_play_op *a = add(&w, MF_STREAM_EP, 4, -1, -1);
     a->link = MF_LINK_SCALEUP;
     a->link_share = 0.75;
@@ -179,8 +179,8 @@ static double half_speed(void *user, int i, double sm_share, double memory_Bps) 
 
 static void compute_is_slower_while_communication_runs_beside_it(void **state) {
     (void)state;
-    world w;
-    world_init(&w);
+    fixture w;
+    fixture_init(&w);
     int calls = 0;
     add(&w, MF_STREAM_COMPUTE, 10, -1, -1);
     mf_play_op *a = add(&w, MF_STREAM_EP, 4, -1, -1);
@@ -203,8 +203,8 @@ static double some_slowdown(void *user, int i, double sm_share, double memory_Bp
     return 1.0 + sm_share + memory_Bps;
 }
 
-static void random_world(rng *r, world *w) {
-    world_init(w);
+static void random_fixture(rng *r, fixture *w) {
+    fixture_init(w);
     int n = (int)rng_range(r, 1, MAX_OPS);
     double issue = 0, host = (double)rng_range(r, 0, 3);
     for (int i = 0; i < n; i++) {
@@ -233,9 +233,9 @@ static void what_holds_of_every_play(void **state) {
     (void)state;
     rng r = rng_init(31);
     for (int k = 0; k < 4000; k++) {
-        static world w;
+        static fixture w;
         double end[MAX_OPS], stream[MF_STREAM_COUNT] = {0}, last = 0;
-        random_world(&r, &w);
+        random_fixture(&r, &w);
         mf_play_run(&w.play);
         double time = w.play.time_s, eps = 1e-9 * (1 + time);
         assert_close(sum_classes(&w.play), time, eps);
@@ -279,7 +279,7 @@ static double slowdown_of(const void *user, double memory_share, double sm_share
 }
 
 static double slowdown_at(void *user, int i, double sm_share, double memory_Bps) {
-    const world *w = user;
+    const fixture *w = user;
     return slowdown_of(NULL, w->ops[i].memory_share, sm_share, memory_Bps);
 }
 
@@ -287,11 +287,11 @@ static void time_alone_is_that_of_the_play_to_the_last_bit(void **state) {
     (void)state;
     rng r = rng_init(37);
     for (int k = 0; k < 4000; k++) {
-        static world w;
+        static fixture w;
         mf_timed_op ops[MAX_OPS];
         mf_timed_work work[MAX_OPS];
         bool done[MAX_OPS] = {false};
-        random_world(&r, &w);
+        random_fixture(&r, &w);
         for (int i = 0; i < w.play.n; i++) {
             mf_play_op *q = &w.ops[i];
             q->issue_s = 0;

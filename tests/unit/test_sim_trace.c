@@ -1,6 +1,6 @@
 /* The Chrome trace of a step: valid JSON, one process a rank, slices that nest, a memory track. */
 #include "core/base/json.h"
-#include "tests/support/sim_world.h"
+#include "tests/support/sim_fixture.h"
 
 #include <string.h>
 

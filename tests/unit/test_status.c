@@ -20,7 +20,7 @@ static void exit_codes_are_those_of_the_command_line(void **state) {
     assert_int_equal(mf_status_exit_code(MF_INTERRUPTED), 130);
 }
 
-static void overlong_texts_are_cut_not_overrun(void **state) {
+static void overlong_texts_are_truncated_not_overrun(void **state) {
     (void)state;
     mf_err e;
     mf_err_set(&e, MF_IO, "%4000s", "x");
@@ -42,7 +42,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(prefixes_read_from_the_outside_in),
         cmocka_unit_test(exit_codes_are_those_of_the_command_line),
-        cmocka_unit_test(overlong_texts_are_cut_not_overrun),
+        cmocka_unit_test(overlong_texts_are_truncated_not_overrun),
         cmocka_unit_test(texts_stay_on_one_line),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -54,8 +54,8 @@ static void make_truth(void) {
     }
 }
 
-static void choice_of(int i, char *text, size_t room) {
-    snprintf(text, room, "algorithm %d of a test, so and so", 17 * i);
+static void choice_of(int i, char *text, size_t limit) {
+    snprintf(text, limit, "algorithm %d of a test, so and so", 17 * i);
 }
 
 static int set_up(void **state) {
@@ -207,7 +207,7 @@ static void flipped_bits_in_the_header_never_become_wrong_rows(void **state) {
     }
 }
 
-static void cut_files_are_reported(void **state) {
+static void truncated_files_are_reported(void **state) {
     (void)state;
     memcpy(broken, sound, size);
     assert_false(use(size));
@@ -297,7 +297,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(flipped_bits_never_become_wrong_rows),
         cmocka_unit_test(flipped_bits_in_the_header_never_become_wrong_rows),
-        cmocka_unit_test(cut_files_are_reported),
+        cmocka_unit_test(truncated_files_are_reported),
         cmocka_unit_test(pages_exchanged_or_blanked_never_become_wrong_rows),
         cmocka_unit_test(any_file_at_all_is_refused_in_one_line),
         cmocka_unit_test(changed_rows_are_skipped_and_counted),

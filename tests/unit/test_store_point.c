@@ -197,7 +197,7 @@ static void bus_bandwidth_follows_nccl_tests(void **state) {
     assert_true(mf_op_busbw_factor("gemm", 2) == 0.0);
 }
 
-static void formatting_into_a_small_buffer_cuts(void **state) {
+static void formatting_into_a_small_buffer_truncates(void **state) {
     (void)state;
     mf_point p = sound();
     char text[8];
@@ -221,7 +221,7 @@ int main(void) {
         cmocka_unit_test(dates_are_iso_dates),
         cmocka_unit_test(every_row_of_the_table_can_be_spelled),
         cmocka_unit_test(bus_bandwidth_follows_nccl_tests),
-        cmocka_unit_test(formatting_into_a_small_buffer_cuts),
+        cmocka_unit_test(formatting_into_a_small_buffer_truncates),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -21,7 +21,7 @@ enum { STEPS = 9, LINE_B = 4096, LINES = 64 };
 
 typedef struct seen {
     mf_device *device;     /* NULL: not looked at */
-    int64_t told, ahead;   /* steps, and those of them behind which work was entered already */
+    int64_t steps, ahead;  /* steps, and those of them behind which work was entered already */
     int64_t stop_at, last; /* 0: never */
     int64_t bad[2];        /* steps, from the first to the last, whose loss is spoilt; 0: none */
     bool behind;           /* the host */
@@ -33,7 +33,7 @@ typedef struct seen {
 
 static int stepped(void *user, const mf_train_metrics *m) {
     seen *s = user;
-    s->told++;
+    s->steps++;
     s->ahead += s->device != NULL && shadow_left(s->device) > 0;
     s->last = m->step;
     if (s->losses != NULL) {
@@ -69,16 +69,16 @@ static void spoil(void *user, const mf_exec_op *x) {
     }
 }
 
-typedef struct world {
+typedef struct fixture {
     mf_model model;
     mf_cluster cluster;
     mf_layout layout;
     mf_train_options o;
     seen seen;
     char out[64];
-} world;
+} fixture;
 
-static void open_world(world *w, const char *family, mf_device *device, bool graph) {
+static void open_fixture(fixture *w, const char *family, mf_device *device, bool graph) {
     char path[128];
     mf_err e;
     memset(w, 0, sizeof *w);
@@ -118,13 +118,13 @@ static void open_world(world *w, const char *family, mf_device *device, bool gra
     w->seen.device = device;
 }
 
-static void close_world(const world *w) {
+static void close_fixture(const fixture *w) {
     char command[128];
     snprintf(command, sizeof command, "rm -rf %s", w->out);
     assert_int_equal(system(command), 0);
 }
 
-static mf_status train(world *w, mf_err *e) {
+static mf_status train(fixture *w, mf_err *e) {
     bool alone = false;
     e->text[0] = '\0';
     return mf_train(&w->o, &alone, e);
@@ -143,7 +143,7 @@ static void member(const char *line, const char *key, char *out, size_t size) {
 }
 
 /* Lines of metrics.jsonl without what follows the clock. */
-static int read_lines(const world *w, char lines[LINES][512]) {
+static int read_lines(const fixture *w, char lines[LINES][512]) {
     static const char *const keys[] = {
         "step",      "samples", "lm_loss", "aux_loss",
         "grad_norm", "skipped", "lr",      "expert_load_max_over_mean"};
@@ -166,7 +166,7 @@ static int read_lines(const world *w, char lines[LINES][512]) {
     return n;
 }
 
-static void same_lines(const world *a, const world *b) {
+static void same_lines(const fixture *a, const fixture *b) {
     static char x[LINES][512], y[LINES][512];
     int n = read_lines(a, x);
     assert_int_equal(read_lines(b, y), n);
@@ -175,7 +175,7 @@ static void same_lines(const world *a, const world *b) {
     }
 }
 
-static void same_file(const world *a, const world *b, const char *name) {
+static void same_file(const fixture *a, const fixture *b, const char *name) {
     char command[256];
     snprintf(command, sizeof command, "cmp %s/%s %s/%s", a->out, name, b->out, name);
     assert_int_equal(system(command), 0);
@@ -198,11 +198,11 @@ static void runs_are_those_of_the_cpu(void **state) {
         const shadow_options so = {.seed = i, .eager = kinds[i].eager};
         shadow_twin twin;
         mf_device *shadow;
-        world cpu, gpu;
+        fixture cpu, gpu;
         mf_err e;
         assert_ok(shadow_open(&so, &shadow, &e));
-        open_world(&cpu, kinds[i].family, shadow_twin_open(&so, &twin), false);
-        open_world(&gpu, kinds[i].family, shadow, kinds[i].graph);
+        open_fixture(&cpu, kinds[i].family, shadow_twin_open(&so, &twin), false);
+        open_fixture(&gpu, kinds[i].family, shadow, kinds[i].graph);
         cpu.seen.device = NULL;
         cpu.o.save_every = gpu.o.save_every = kinds[i].save_every;
         cpu.o.keep = gpu.o.keep = 0;
@@ -214,15 +214,15 @@ static void runs_are_those_of_the_cpu(void **state) {
         if (kinds[i].save_every > 0) {
             same_file(&cpu, &gpu, "checkpoints/step-00000006/rank-00000.safetensors");
         }
-        assert_int_equal(gpu.seen.told, STEPS);
+        assert_int_equal(gpu.seen.steps, STEPS);
         /* Not behind the four that are timed op by op, nor behind the last one, nor across saves.
          */
         int64_t most = STEPS - 5;
         int64_t saves = kinds[i].save_every == 2 ? 2 : kinds[i].save_every == 3 ? 1 : 0;
         int64_t ahead = kinds[i].save_every == 1 ? 0 : most - saves;
         assert_int_equal(gpu.seen.ahead, kinds[i].eager ? 0 : ahead);
-        close_world(&cpu);
-        close_world(&gpu);
+        close_fixture(&cpu);
+        close_fixture(&gpu);
         shadow->ops->close(shadow);
     }
 }
@@ -231,11 +231,11 @@ static void runs_are_those_of_the_cpu(void **state) {
 static void an_end_that_is_asked_for_comes_behind_the_step_on_its_way(void **state) {
     const shadow_options so = {.seed = 0};
     mf_device *shadow;
-    world w;
+    fixture w;
     mf_err e;
     (void)state;
     assert_ok(shadow_open(&so, &shadow, &e));
-    open_world(&w, "llama", shadow, true);
+    open_fixture(&w, "llama", shadow, true);
     w.seen.stop_at = 6;
     assert_int_equal(train(&w, &e), MF_INTERRUPTED);
     assert_int_equal(w.seen.last, 7);
@@ -244,7 +244,7 @@ static void an_end_that_is_asked_for_comes_behind_the_step_on_its_way(void **sta
     w.o.resume = true;
     assert_int_equal(train(&w, &e), MF_OK);
     assert_int_equal(w.seen.last, STEPS);
-    close_world(&w);
+    close_fixture(&w);
     shadow->ops->close(shadow);
 }
 
@@ -256,8 +256,9 @@ static void an_end_that_is_asked_for_comes_behind_the_step_on_its_way(void **sta
 
 /* Spoils steps 6 and 7, of which `in_row` may follow each other; ends behind `end`, 0: at the end.
  */
-static mf_status train_spoilt(world *w, mf_device *device, int64_t in_row, int64_t end, mf_err *e) {
-    open_world(w, "mixtral", device, false);
+static mf_status train_spoilt(fixture *w, mf_device *device, int64_t in_row, int64_t end,
+                              mf_err *e) {
+    open_fixture(w, "mixtral", device, false);
     w->seen.bad[0] = 6;
     w->seen.bad[1] = 7;
     w->seen.behind = !device->ops->on_host;
@@ -275,7 +276,7 @@ static void what_is_not_finite_is_left_out_named_and_counted(void **state) {
         static char lines[LINES][512];
         shadow_twin twin;
         mf_device *device = shadow_twin_open(&so, &twin);
-        world whole, cut, ended;
+        fixture whole, cut, ended;
         mf_err e;
         if (behind) {
             assert_ok(shadow_open(&so, &device, &e));
@@ -304,9 +305,9 @@ static void what_is_not_finite_is_left_out_named_and_counted(void **state) {
         assert_string_equal(e.text, "step 7: the loss is not a number (first bad value: " FIRST
                                     "), the update of 2 steps in a row left out: training has "
                                     "diverged");
-        close_world(&whole);
-        close_world(&cut);
-        close_world(&ended);
+        close_fixture(&whole);
+        close_fixture(&cut);
+        close_fixture(&ended);
         if (behind) {
             device->ops->close(device);
         }
@@ -321,7 +322,7 @@ static void what_is_not_finite_is_left_out_named_and_counted(void **state) {
 typedef enum kind { ROOMY, TIGHT, RECOMPUTED, NOWHERE } kind;
 
 /* The most that a rank needs. */
-static double peak_of(const world *w) {
+static double peak_of(const fixture *w) {
     mf_assignment a;
     mf_program *p = NULL;
     mf_schedule *s = NULL;
@@ -338,7 +339,7 @@ static double peak_of(const world *w) {
     return peak_B;
 }
 
-static void lay_out(world *w, const char *dispatcher, kind k) {
+static void lay_out(fixture *w, const char *dispatcher, kind k) {
     mf_err e;
     w->layout.gpus = w->layout.ep = 2;
     w->layout.mbs = 1;
@@ -354,7 +355,7 @@ static void lay_out(world *w, const char *dispatcher, kind k) {
     }
 }
 
-static bool as_expected(kind k, int64_t rank, mf_status status, const world *w, const mf_err *e) {
+static bool as_expected(kind k, int64_t rank, mf_status status, const fixture *w, const mf_err *e) {
     bool again = strstr(w->seen.warned, "routing asked for ") != NULL;
     bool recomputed = strstr(w->seen.warned, "all layers recomputed") != NULL;
     bool ok = k == NOWHERE
@@ -372,13 +373,13 @@ static int child(const char *out, const char *dispatcher, kind k) {
     const shadow_options so = {.unprepared = true};
     mf_device *shadow = NULL;
     int64_t rank, size;
-    world w;
+    fixture w;
     mf_err e;
     if (mf_comm_start(&rank, &size, &e) != MF_OK || shadow_open(&so, &shadow, &e) != MF_OK) {
         return 1;
     }
-    open_world(&w, "mixtral", shadow, true);
-    close_world(&w); /* its folder: ranks share another */
+    open_fixture(&w, "mixtral", shadow, true);
+    close_fixture(&w); /* its folder: ranks share another */
     lay_out(&w, dispatcher, k);
     /* Without a folder no step is timed op by op: one is on its way from the first on. */
     char losses[80];
@@ -395,7 +396,7 @@ static int child(const char *out, const char *dispatcher, kind k) {
     return ok ? 0 : 1;
 }
 
-static void launch(world *w, const char *dispatcher, kind k) {
+static void launch(fixture *w, const char *dispatcher, kind k) {
     char self[4096], flag[] = "--child", number[8], by[16];
     ssize_t length = readlink("/proc/self/exe", self, sizeof self - 1);
     assert_above(length, 0);
@@ -418,7 +419,7 @@ static void rows_without_a_place_let_the_step_run_again_with_room(void **state) 
     } runs[] = {{"allgather", TIGHT}, {"alltoall", TIGHT}, {"fused", TIGHT}, {"fused", RECOMPUTED}};
     (void)state;
     for (size_t i = 0; i < sizeof runs / sizeof runs[0]; i++) {
-        world tight = {0}, roomy = {0};
+        fixture tight = {0}, roomy = {0};
         launch(&tight, runs[i].by, runs[i].k);
         launch(&roomy, runs[i].by, ROOMY);
         same_file(&tight, &roomy, "losses");
@@ -426,16 +427,16 @@ static void rows_without_a_place_let_the_step_run_again_with_room(void **state) 
             same_lines(&tight, &roomy);
             same_file(&tight, &roomy, "hf/model.safetensors");
         }
-        close_world(&tight);
-        close_world(&roomy);
+        close_fixture(&tight);
+        close_fixture(&roomy);
     }
 }
 
 static void room_that_is_nowhere_ends_the_run(void **state) {
-    world w = {0};
+    fixture w = {0};
     (void)state;
     launch(&w, "fused", NOWHERE);
-    close_world(&w);
+    close_fixture(&w);
 }
 
 /* --- a device that is full -----------------------------------------------------------------------
@@ -452,7 +453,7 @@ static mf_status no_room(mf_device *d, int64_t size_B, void **out, mf_err *e) {
 static void what_does_not_fit_is_said_beside_the_plan(void **state) {
     const shadow_options so = {.seed = 0};
     mf_device *shadow;
-    world w;
+    fixture w;
     mf_err e;
     (void)state;
     assert_ok(shadow_open(&so, &shadow, &e));
@@ -460,14 +461,14 @@ static void what_does_not_fit_is_said_beside_the_plan(void **state) {
     full = *as_it_was;
     full.allocate = no_room;
     shadow->ops = &full;
-    open_world(&w, "llama", shadow, true);
+    open_fixture(&w, "llama", shadow, true);
     assert_int_equal(train(&w, &e), MF_NOMEM);
     assert_int_equal(mf_status_exit_code(MF_NOMEM), 1);
     const char *start = "out of memory: the plan predicts ";
     if (strncmp(e.text, start, strlen(start)) != 0 || strstr(e.text, " bytes are needed") == NULL) {
         fail_msg("%s", e.text);
     }
-    close_world(&w);
+    close_fixture(&w);
     shadow->ops = as_it_was;
     shadow->ops->close(shadow);
 }
@@ -495,7 +496,7 @@ static void say(void *user, const char *line) {
 static int hang(const char *log) {
     const shadow_options so = {.seed = 0};
     mf_device *shadow;
-    world w;
+    fixture w;
     mf_err e;
     if (freopen(log, "w", stdout) == NULL || shadow_open(&so, &shadow, &e) != MF_OK) {
         return 90;
@@ -504,8 +505,8 @@ static int hang(const char *log) {
     reach = hanging.reach;
     hanging.reach = reach_twice;
     shadow->ops = &hanging;
-    open_world(&w, "llama", shadow, true);
-    close_world(&w);
+    open_fixture(&w, "llama", shadow, true);
+    close_fixture(&w);
     w.o.out = NULL;
     w.o.hang_s = 0.3;
     w.o.lost = say;

@@ -95,20 +95,20 @@ static bool is_whole(const char *out, const char *whole) {
 /* The line of a failure: ours, with a file of the run and the reason. */
 static bool is_told(const char *out, const char *rank, int number) {
     char path[160], line[4096], speaker[32];
-    bool told = false;
+    bool reported = false;
     snprintf(path, sizeof path, "%s/%s.log", scratch, out);
     snprintf(speaker, sizeof speaker, "rank %s", rank);
     FILE *f = fopen(path, "r");
     while (f != NULL && fgets(line, sizeof line, f) != NULL) {
-        told =
-            told || (strncmp(line, "moefold train: ", 15) == 0 && strstr(line, scratch) != NULL &&
-                     (strstr(line, strerror(number)) != NULL || strstr(line, "offset ") != NULL) &&
-                     (rank[0] == '-' || strstr(line, speaker) != NULL));
+        reported = reported ||
+                   (strncmp(line, "moefold train: ", 15) == 0 && strstr(line, scratch) != NULL &&
+                    (strstr(line, strerror(number)) != NULL || strstr(line, "offset ") != NULL) &&
+                    (rank[0] == '-' || strstr(line, speaker) != NULL));
     }
     if (f != NULL) {
         fclose(f);
     }
-    return told;
+    return reported;
 }
 
 static int wrong(const char *when, const io_call *c, int turn, int kind, int code) {

@@ -15,7 +15,7 @@ static mf_json *loaded(const char *name) {
 }
 
 /* Runs the program; the JSON that it prints. */
-static mf_json *told(const char *format, ...) {
+static mf_json *answer_of(const char *format, ...) {
     char command[2300], words[1500];
     va_list list;
     va_start(list, format);
@@ -70,7 +70,7 @@ static const char text[] = "--data /usr/share/common-licenses/GPL-3";
 /* The search's plan, by every reader of its file. */
 static void planned(const memory_case *c) {
     mf_json *doc =
-        told("plan --model %s --cluster cpu %s --out %s/plan.json", c->model, c->job, scratch);
+        answer_of("plan --model %s --cluster cpu %s --out %s/plan.json", c->model, c->job, scratch);
     const mf_json_value *best = mf_json_find(mf_json_root(doc), "best");
     const mf_json_value *layout = mf_json_find(best, "layout");
     double peak_B = member(best, "peak_memory_B"), ep = member(layout, "ep");
@@ -80,29 +80,30 @@ static void planned(const memory_case *c) {
     doc = loaded("plan.json"); /* holds the number that was resolved */
     assert_true(member(mf_json_find(mf_json_root(doc), "layout"), "token_headroom") == ep);
     mf_json_destroy(doc);
-    doc = told("simulate --plan %s/plan.json --model %s", scratch, c->model);
+    doc = answer_of("simulate --plan %s/plan.json --model %s", scratch, c->model);
     assert_true(number(doc, "peak_memory_B") == peak_B);
-    doc = told("explain --plan %s/plan.json --model %s", scratch, c->model);
+    doc = answer_of("explain --plan %s/plan.json --model %s", scratch, c->model);
     assert_true(number(doc, "peak_memory_B") == peak_B);
-    doc = told("train --plan %s/plan.json --model %s %s --steps 1", scratch, c->model, text);
+    doc = answer_of("train --plan %s/plan.json --model %s %s --steps 1", scratch, c->model, text);
     assert_true(member(mf_json_root(doc), "predicted_memory_B") == peak_B);
     assert_true(number(doc, "memory_B") == peak_B);
 }
 
 /* A layout by flags. */
 static void stated(const memory_case *c) {
-    mf_json *doc = told("simulate --model %s --cluster cpu %s %s", c->model, c->job, c->layout);
+    mf_json *doc =
+        answer_of("simulate --model %s --cluster cpu %s %s", c->model, c->job, c->layout);
     double peak_B = number(doc, "peak_memory_B");
-    doc = told("explain --model %s --cluster cpu %s %s", c->model, c->job, c->layout);
+    doc = answer_of("explain --model %s --cluster cpu %s %s", c->model, c->job, c->layout);
     assert_true(number(doc, "peak_memory_B") == peak_B);
-    doc = told("train --model %s %s %s %s --steps 1", c->model, c->job, c->layout, text);
+    doc = answer_of("train --model %s %s %s %s --steps 1", c->model, c->job, c->layout, text);
     assert_true(member(mf_json_root(doc), "predicted_memory_B") == peak_B);
     assert_true(number(doc, "memory_B") == peak_B);
 }
 
 /* What fit finds to need the least, as simulated. */
 static void fitted(const memory_case *c) {
-    mf_json *doc = told("fit --model %s --cluster cpu %s", c->model, c->job);
+    mf_json *doc = answer_of("fit --model %s --cluster cpu %s", c->model, c->job);
     const mf_json_value *entry = mf_json_at(mf_json_find(mf_json_root(doc), "entries"), 0);
     const mf_json_value *l = mf_json_find(entry, "layout");
     static const char *const keys[] = {"schedule", "dispatcher", "cp_type", "recompute", "offload"};
@@ -118,9 +119,9 @@ static void fitted(const memory_case *c) {
              member(l, "micro_batch"), member(l, "vpp"), member(l, "zero"),
              member(l, "expert_zero"), word[0], word[1], word[2], word[3], word[4]);
     mf_json_destroy(doc);
-    doc = told("simulate --model %s --cluster cpu %s %s", c->model, c->job, flags);
+    doc = answer_of("simulate --model %s --cluster cpu %s %s", c->model, c->job, flags);
     assert_true(number(doc, "peak_memory_B") == peak_B);
-    doc = told("train --model %s %s %s %s --steps 1", c->model, c->job, flags, text);
+    doc = answer_of("train --model %s %s %s %s --steps 1", c->model, c->job, flags, text);
     assert_true(number(doc, "memory_B") == peak_B);
 }
 
@@ -160,16 +161,16 @@ static void a_step_that_needs_more_room_than_is_given_is_run_again_with_it(void 
         snprintf(job, sizeof job,
                  "--gpus 2 --ep 2 --global-batch 4 --seq 16 --precision fp32 --dispatcher %s",
                  by[i]);
-        mf_json *doc = told("simulate --model tests/data/hf/mixtral --cluster cpu %s", job);
+        mf_json *doc = answer_of("simulate --model tests/data/hf/mixtral --cluster cpu %s", job);
         double worst_B = number(doc, "peak_memory_B");
-        mf_json_destroy(told("simulate --model tests/data/hf/mixtral --cluster cpu %s "
-                             "--token-headroom 1 --out %s/%s.json",
-                             job, scratch, tight));
+        mf_json_destroy(answer_of("simulate --model tests/data/hf/mixtral --cluster cpu %s "
+                                  "--token-headroom 1 --out %s/%s.json",
+                                  job, scratch, tight));
         snprintf(options, sizeof options, "%s.json", tight);
         doc = loaded(options);
         assert_true(member(mf_json_find(mf_json_root(doc), "layout"), "token_headroom") == 1.0);
         mf_json_destroy(doc);
-        doc = told("simulate --plan %s/%s.json --model tests/data/hf/mixtral", scratch, tight);
+        doc = answer_of("simulate --plan %s/%s.json --model tests/data/hf/mixtral", scratch, tight);
         assert_below(number(doc, "peak_memory_B"), worst_B);
         snprintf(options, sizeof options, "--plan %s/%s.json", scratch, tight);
         trained(tight, options);

@@ -23,7 +23,7 @@ enum { STEPS = 14, BAD = 11 };
 
 typedef enum fault { CALM, FLIPS, ERRS, WEIGHT, LEAPS } fault;
 
-typedef struct world {
+typedef struct fixture {
     mf_model model;
     mf_cluster cluster;
     mf_layout layout;
@@ -32,10 +32,10 @@ typedef struct world {
     bool faulty;        /* this rank is at fault */
     const mf_op *first; /* of this rank's forward pass; a step has one micro-batch */
     int first_position;
-    int64_t passes, times, warnings, skipped, told;
+    int64_t passes, times, warnings, skipped, last_step;
     double loss;
     char warned[1024];
-} world;
+} fixture;
 
 /* An op in the second layer of its kind, behind which more follows. */
 static bool is_the_one(const mf_exec_op *x) {
@@ -61,7 +61,7 @@ static void spoil_weight(const mf_exec_op *x) {
 }
 
 static void plant(void *user, const mf_exec_op *x) {
-    world *w = user;
+    fixture *w = user;
     if (w->first == NULL && x->block != NULL && x->op->pass == MF_PASS_F) {
         w->first = x->op;
         w->first_position = x->position;
@@ -82,7 +82,7 @@ static void plant(void *user, const mf_exec_op *x) {
 }
 
 static void plant_in_weight(void *user, const mf_exec_op *x) {
-    world *w = user;
+    fixture *w = user;
     if (w->fault == WEIGHT && w->faulty && w->passes >= BAD && is_the_one(x) && w->times++ == 0) {
         spoil_weight(x);
     }
@@ -92,21 +92,21 @@ static void plant_in_weight(void *user, const mf_exec_op *x) {
  */
 
 static int stepped(void *user, const mf_train_metrics *m) {
-    world *w = user;
-    w->told = m->step;
+    fixture *w = user;
+    w->last_step = m->step;
     w->skipped = (int64_t)m->skipped;
     w->loss = m->lm_loss;
     return 0;
 }
 
 static void warned(void *user, const char *line) {
-    world *w = user;
+    fixture *w = user;
     if (w->warnings++ == 0) {
         snprintf(w->warned, sizeof w->warned, "%s", line);
     }
 }
 
-static void lay_out(world *w, int ranks) {
+static void lay_out(fixture *w, int ranks) {
     mf_layout *l = &w->layout;
     mf_err e;
     mf_layout_init(l);
@@ -124,7 +124,7 @@ static void lay_out(world *w, int ranks) {
     assert_int_equal(l->micro_batches, 1);
 }
 
-static void open_world(world *w, int ranks, int64_t rank, fault f) {
+static void open_fixture(fixture *w, int ranks, int64_t rank, fault f) {
     mf_err e;
     memset(w, 0, sizeof *w);
     assert_ok(mf_model_load("tests/data/hf/qwen3_moe/config.json", &w->model, &e));
@@ -164,7 +164,7 @@ static const outcome outcomes[] = {
     [LEAPS] = {MF_OK, MF_OK, 1, "a spike (the same again, of finite values)", false},
 };
 
-static bool is_as_expected(const world *w, int ranks, mf_status status, const mf_err *e) {
+static bool is_as_expected(const fixture *w, int ranks, mf_status status, const mf_err *e) {
     const outcome *want = &outcomes[w->fault];
     const char *text = w->warned[0] != '\0' ? w->warned : e->text;
     char where[64], step[16];
@@ -177,21 +177,21 @@ static bool is_as_expected(const world *w, int ranks, mf_status status, const mf
                  (want->named ? strstr(text, where) != NULL : true) &&
                  (w->fault == CALM || strstr(text, step) != NULL);
     if (status == MF_OK) {
-        right = right && w->told == STEPS && w->skipped == want->skipped && isfinite(w->loss);
+        right = right && w->last_step == STEPS && w->skipped == want->skipped && isfinite(w->loss);
     }
     if (!right) {
         fprintf(stderr, "fault %d on %d ranks%s: status %d, step %d, %d left out: %s: %s\n",
-                (int)w->fault, ranks, w->o.rerun ? ", --rerun" : "", (int)status, (int)w->told,
+                (int)w->fault, ranks, w->o.rerun ? ", --rerun" : "", (int)status, (int)w->last_step,
                 (int)w->skipped, w->warned, e->text);
     }
     return right;
 }
 
 static bool run_fault(int ranks, int64_t rank, fault f, bool rerun) {
-    static world w;
+    static fixture w;
     bool alone = false;
     mf_err e = {.text = ""};
-    open_world(&w, ranks, rank, f);
+    open_fixture(&w, ranks, rank, f);
     w.o.rerun = rerun;
     w.o.max_skips = 2;
     mf_status status = mf_train(&w.o, &alone, &e);

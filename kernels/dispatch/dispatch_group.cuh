@@ -1,7 +1,7 @@
-/* dispatch_room.cuh - what the kernels of dispatch and combine know of their group: where things
+/* dispatch_group.cuh - what the kernels of dispatch and combine know of their group: where things
  * lie in every rank's window, and who owns a token's experts. */
-#ifndef MF_KERNELS_DISPATCH_ROOM_CUH
-#define MF_KERNELS_DISPATCH_ROOM_CUH
+#ifndef MF_KERNELS_DISPATCH_GROUP_CUH
+#define MF_KERNELS_DISPATCH_GROUP_CUH
 
 #include "kernels/device/cuda_bulk.cuh"
 #include "kernels/device/cuda_common.cuh"
@@ -10,24 +10,24 @@
 #include <nccl_device.h>
 
 /* Offsets into every rank's window. */
-struct Room {
+struct Group {
     ncclWindow_t window;
     int ranks, rank;
     int64_t tokens, cols, top_k, each; /* each: experts of a rank */
     size_t rows, partial, index, prob, prob_grad;
 };
 
-template <typename T> __device__ static T *at_peer(const Room &r, size_t offset, int peer) {
+template <typename T> __device__ static T *at_peer(const Group &r, size_t offset, int peer) {
     return (T *)ncclGetLsaPointer(r.window, offset, peer);
 }
 
 /* The ranks that own an expert of the token, as bits; lane j holds choice j (or -1). */
-__device__ static unsigned owners(const Room &r, int choice) {
+__device__ static unsigned owners(const Group &r, int choice) {
     const unsigned bit = choice >= 0 ? 1u << (choice / (int)r.each) : 0u;
     return __reduce_or_sync(0xffffffffu, bit);
 }
 
-__device__ static int choice_of(const Room &r, const int32_t *index, int64_t t) {
+__device__ static int choice_of(const Group &r, const int32_t *index, int64_t t) {
     const int lane = (int)threadIdx.x % 32;
     return lane < r.top_k ? index[t * r.top_k + lane] : -1;
 }

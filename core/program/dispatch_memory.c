@@ -1,5 +1,5 @@
-/* dispatch_room.c - bytes that a fused dispatcher keeps. */
-#include "core/program/dispatch_room.h"
+/* dispatch_memory.c - bytes that a fused dispatcher keeps. */
+#include "core/program/dispatch_memory.h"
 
 #include "core/program/row_map.h"
 
@@ -39,9 +39,9 @@ static int64_t aligned(int64_t size_B) {
     return (size_B + 255) / 256 * 256;
 }
 
-mf_dispatch_room mf_dispatch_room_of(const mf_layout *l, const mf_cluster *c, const mf_block *b,
-                                     const mf_op *op) {
-    mf_dispatch_room r;
+mf_dispatch_memory mf_dispatch_memory_of(const mf_layout *l, const mf_cluster *c, const mf_block *b,
+                                         const mf_op *op) {
+    mf_dispatch_memory r;
     const mf_tensor *there = &b->tensors[op->kind == MF_OP_DISPATCH ? op->out[0] : op->in[0]];
     const int64_t own = op->dim[MF_OP_DIM_TOKENS], top_k = op->dim[MF_OP_DIM_TOP_K];
     const mf_routed_shape shape = {own, top_k, there->cols, there->element_B};
@@ -61,10 +61,10 @@ mf_dispatch_room mf_dispatch_room_of(const mf_layout *l, const mf_cluster *c, co
     return r;
 }
 
-int64_t mf_dispatch_kept_B(const mf_dispatch_room *r) {
+int64_t mf_dispatch_kept_B(const mf_dispatch_memory *r) {
     return r->sides * r->side_B + r->back_B;
 }
 
-int64_t mf_dispatch_room_B(const mf_dispatch_room *r) {
+int64_t mf_dispatch_memory_B(const mf_dispatch_memory *r) {
     return mf_align_B(r->window_B) + mf_dispatch_kept_B(r);
 }

@@ -1,7 +1,7 @@
-/* test_cost_world.h - a hand-made H200 host, a B200 cluster and measured points, so that tests of
+/* cost_fixture.h - a hand-made H200 host, a B200 cluster and measured points, so that tests of
  * the cost model stand on figures of their own and not on what ships. */
-#ifndef MF_TESTS_COST_WORLD_H
-#define MF_TESTS_COST_WORLD_H
+#ifndef MF_TESTS_COST_FIXTURE_H
+#define MF_TESTS_COST_FIXTURE_H
 
 #include "costmodel/sample.h"
 #include "tests/support/test.h"
@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static inline mf_cluster world_h200(void) {
+static inline mf_cluster fixture_h200(void) {
     mf_cluster c = {.name = "h200",
                     .gpu = {.name = "h200",
                             .arch = "hopper",
@@ -40,8 +40,8 @@ static inline mf_cluster world_h200(void) {
     return c;
 }
 
-static inline mf_cluster world_gb200(void) {
-    mf_cluster c = world_h200();
+static inline mf_cluster fixture_gb200(void) {
+    mf_cluster c = fixture_h200();
     snprintf(c.name, sizeof c.name, "gb200");
     c.gpu = (mf_gpu){.name = "gb200",
                      .arch = "blackwell",
@@ -60,15 +60,15 @@ static inline mf_cluster world_gb200(void) {
     return c;
 }
 
-typedef struct world_point {
+typedef struct fixture_point {
     const char *text;
     double tflops; /* > 0: the time is the op's FLOPs over this */
     double busbw;  /* > 0: GB/s as nccl-tests counts it */
     double time_s;
-} world_point;
+} fixture_point;
 
 /* Measured on one host of 4 H200 (November 2026), and nccl-tests on 8. */
-static const world_point world_points[] = {
+static const fixture_point fixture_points[] = {
     {"gemm dtype=bf16 m=8192 n=8192 k=8192", 803, 0, 0},
     {"gemm dtype=bf16 m=4096 n=4096 k=4096", 696, 0, 0},
     {"gemm dtype=bf16 m=16384 n=8192 k=8192", 753, 0, 0},
@@ -135,15 +135,15 @@ static const world_point world_points[] = {
     {"dispatch tokens=4096 hidden=7168 topk=8 experts=256 ranks=64 nodes=8 impl=alltoall", 0, 0,
      9164e-6},
 };
-enum { WORLD_POINTS = sizeof world_points / sizeof world_points[0] };
+enum { WORLD_POINTS = sizeof fixture_points / sizeof fixture_points[0] };
 
-static inline double world_busbw_factor(const mf_op *op) {
+static inline double fixture_busbw_factor(const mf_op *op) {
     double n = (double)op->shape.size, f = (n - 1) / n;
     return op->kind == MF_OP_ALL_REDUCE ? 2 * f : f;
 }
 
 /* An op of a canonical text on a cluster. */
-static inline mf_op world_op(const mf_cluster *c, const char *text) {
+static inline mf_op fixture_op(const mf_cluster *c, const char *text) {
     mf_point p;
     mf_op op = {.kind = 0};
     mf_err e = {.text = ""};
@@ -153,23 +153,23 @@ static inline mf_op world_op(const mf_cluster *c, const char *text) {
     return op;
 }
 
-static inline double world_time_s(const world_point *w, const mf_op *op) {
+static inline double fixture_time_s(const fixture_point *w, const mf_op *op) {
     return w->tflops > 0  ? op->flops / (w->tflops * 1e12)
-           : w->busbw > 0 ? world_busbw_factor(op) * op->bytes / (w->busbw * 1e9)
+           : w->busbw > 0 ? fixture_busbw_factor(op) * op->bytes / (w->busbw * 1e9)
                           : w->time_s;
 }
 
 /* The points as samples of device 0; `without` is left out (-1 = none). Returns the count. */
-static inline size_t world_samples(const mf_cluster *c, int without, mf_sample *out) {
+static inline size_t fixture_samples(const mf_cluster *c, int without, mf_sample *out) {
     size_t n = 0;
     for (int i = 0; i < WORLD_POINTS; i++) {
         if (i == without) {
             continue;
         }
-        mf_sample s = {.op = world_op(c, world_points[i].text)};
-        s.time_s = world_time_s(&world_points[i], &s.op);
-        s.fixed = strstr(world_points[i].text, "algo=") != NULL;
-        if (!s.fixed || strstr(world_points[i].text, "algo=nvls") != NULL) {
+        mf_sample s = {.op = fixture_op(c, fixture_points[i].text)};
+        s.time_s = fixture_time_s(&fixture_points[i], &s.op);
+        s.fixed = strstr(fixture_points[i].text, "algo=") != NULL;
+        if (!s.fixed || strstr(fixture_points[i].text, "algo=nvls") != NULL) {
             s.op.flags |= MF_SAMPLE_NVLS;
         }
         out[n++] = s;
@@ -177,7 +177,7 @@ static inline size_t world_samples(const mf_cluster *c, int without, mf_sample *
     return n;
 }
 
-static inline mf_software world_software(void) {
+static inline mf_software fixture_software(void) {
     mf_software s = {.name = "plain",
                      .gemm_eff = {1, 1, 1, 1},
                      .grouped_eff = 1,
@@ -192,13 +192,13 @@ static inline mf_software world_software(void) {
 }
 
 /* Cost model of a cluster, with the H200 points as its own (same name) or as another GPU's. */
-static inline mf_cost *world_cost_with(const mf_cluster *c, int without, const mf_software *s) {
-    const mf_cluster h200 = world_h200();
+static inline mf_cost *fixture_cost_with(const mf_cluster *c, int without, const mf_software *s) {
+    const mf_cluster h200 = fixture_h200();
     mf_cost_device devices[2];
     mf_sample samples[WORLD_POINTS];
     mf_cost *cost = NULL;
     bool own = strcmp(c->gpu.name, h200.gpu.name) == 0;
-    size_t n = world_samples(&h200, without, samples);
+    size_t n = fixture_samples(&h200, without, samples);
     for (size_t i = 0; i < n; i++) {
         samples[i].device = own ? 0 : 1;
     }
@@ -208,9 +208,9 @@ static inline mf_cost *world_cost_with(const mf_cluster *c, int without, const m
     return cost;
 }
 
-static inline mf_cost *world_cost(const mf_cluster *c, int without) {
-    const mf_software s = world_software();
-    return world_cost_with(c, without, &s);
+static inline mf_cost *fixture_cost(const mf_cluster *c, int without) {
+    const mf_software s = fixture_software();
+    return fixture_cost_with(c, without, &s);
 }
 
 #endif

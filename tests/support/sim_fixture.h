@@ -1,6 +1,6 @@
-/* sim_world.h - cost models, programs and steps for tests of the simulator; no files needed. */
-#ifndef MF_TESTS_SIM_WORLD_H
-#define MF_TESTS_SIM_WORLD_H
+/* sim_fixture.h - cost models, programs and steps for tests of the simulator; no files needed. */
+#ifndef MF_TESTS_SIM_FIXTURE_H
+#define MF_TESTS_SIM_FIXTURE_H
 
 #include "costmodel/cost_internal.h"
 #include "simulator/sim.h"

@@ -1,9 +1,9 @@
-/* dispatch_room.h - what a fused dispatcher of this project's own keeps for the whole run: a window
- * that the GPUs of an NVLink domain write into (kernels/dispatch/dispatch.h), one for all layers
- * and passes, and what is known of the tokens that arrived in it.
+/* dispatch_memory.h - what a fused dispatcher of this project's own keeps for the whole run: a
+ * window that the GPUs of an NVLink domain write into (kernels/dispatch/dispatch.h), one for all
+ * layers and passes, and what is known of the tokens that arrived in it.
  */
-#ifndef MF_CORE_DISPATCH_ROOM_H
-#define MF_CORE_DISPATCH_ROOM_H
+#ifndef MF_CORE_DISPATCH_MEMORY_H
+#define MF_CORE_DISPATCH_MEMORY_H
 
 #include "core/program/program.h"
 
@@ -11,7 +11,7 @@
 enum { MF_WINDOW_RANKS_MAX = 32, MF_WINDOW_TOP_K_MAX = 32 };
 
 /* Bytes. A side is a block at work: one, or the two of a merged pair. */
-typedef struct mf_dispatch_room {
+typedef struct mf_dispatch_memory {
     int64_t window_B; /* mf_dispatch_window_B of the shape, whose partial sums lie where rows do */
     int64_t side_B;   /* of each side: map_B and local_B */
     int64_t map_B;    /* row map of all ranks' tokens into the rows that arrive; 0 where rows go
@@ -19,7 +19,7 @@ typedef struct mf_dispatch_room {
     int64_t local_B;  /* [ep * tokens, top_k] choices as this rank sees them */
     int64_t back_B;   /* [ep * tokens, top_k] gradients of probabilities on their way back */
     int sides;
-} mf_dispatch_room;
+} mf_dispatch_memory;
 
 /* What a rank routes. */
 typedef struct mf_routed_shape {
@@ -41,12 +41,12 @@ bool mf_dispatch_orders(const mf_layout *l, const mf_cluster *c, const mf_routed
 int64_t mf_dispatch_arriving(const mf_model *m, const mf_layout *l, int64_t tokens);
 
 /* Of a dispatch or combine of block b; all 0: it does not go through a window. */
-mf_dispatch_room mf_dispatch_room_of(const mf_layout *l, const mf_cluster *c, const mf_block *b,
-                                     const mf_op *op);
+mf_dispatch_memory mf_dispatch_memory_of(const mf_layout *l, const mf_cluster *c, const mf_block *b,
+                                         const mf_op *op);
 
 /* All of it. */
-int64_t mf_dispatch_room_B(const mf_dispatch_room *r);
+int64_t mf_dispatch_memory_B(const mf_dispatch_memory *r);
 /* Without the window. */
-int64_t mf_dispatch_kept_B(const mf_dispatch_room *r);
+int64_t mf_dispatch_kept_B(const mf_dispatch_memory *r);
 
 #endif
