@@ -49,6 +49,9 @@ static void put_quoted(mf_json_writer *w, const char *s) {
         if (*p == '"' || *p == '\\') {
             put_char(w, '\\');
             put_char(w, (char)*p);
+        } else if (p[0] == 0xc0 && p[1] == 0x80) { /* what the reader makes of a NUL */
+            put(w, "\\u0000", 6);
+            p++;
         } else if (*p == '\n') {
             put(w, "\\n", 2);
         } else if (*p == '\t') {

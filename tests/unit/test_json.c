@@ -2,6 +2,7 @@
 #include "tests/support/test.h"
 
 #include "core/base/json.h"
+#include "core/base/json_write.h"
 
 #include <float.h>
 #include <math.h>
@@ -74,6 +75,25 @@ static void keys_are_found_by_exact_case_only(void **state) {
     assert_null(mf_json_find(mf_json_root(doc), "Ke"));
     assert_null(mf_json_find(mf_json_root(doc), "a"));
     assert_null(mf_json_find(mf_json_find(mf_json_root(doc), "Key"), "x"));
+    mf_json_destroy(doc);
+}
+
+/* A key that holds a NUL, quotes and control characters is written as it was read. */
+static void keys_are_written_as_they_were_read(void **state) {
+    (void)state;
+    static const char text[] = "{\n  \"a\\u0000\\\"\\\\\\u0001\\n\xc3\xa9\": 2\n}\n";
+    mf_json *doc = parsed(text);
+    mf_json_writer w;
+    char *out = NULL;
+    size_t length = 0;
+    mf_err e;
+    mf_json_writer_init(&w);
+    mf_json_write_object(&w, NULL, false);
+    mf_json_write_i64(&w, mf_json_key_at(mf_json_root(doc), 0), 2);
+    mf_json_write_end(&w);
+    assert_ok(mf_json_writer_finish(&w, &out, &length, &e));
+    assert_string_equal(out, text);
+    free(out);
     mf_json_destroy(doc);
 }
 
@@ -327,6 +347,7 @@ int main(void) {
         cmocka_unit_test(values_come_back_as_written),
         cmocka_unit_test(members_keep_the_order_of_the_text),
         cmocka_unit_test(keys_are_found_by_exact_case_only),
+        cmocka_unit_test(keys_are_written_as_they_were_read),
         cmocka_unit_test(many_members_are_all_found),
         cmocka_unit_test(positions_count_lines_and_characters),
         cmocka_unit_test(long_numbers_keep_their_value),
