@@ -166,6 +166,10 @@ mf_status mf_job_check_cluster(const mf_layout *l, const mf_cluster *c, mf_err *
         return mf_err_set(e, MF_LAYOUT, "FP8 attention: the %s has no %s arithmetic", c->gpu.name,
                           math[MF_MATH_FP8]);
     }
+    if (l->fp8_attention && m == MF_MATH_FP32) { /* MFU has one peak: no product may be above it */
+        return mf_err_set(e, MF_LAYOUT, "FP8 attention: precision %s keeps attention in %s",
+                          mf_precision_text(l->precision), math[m]);
+    }
     if (scales != NULL) {
         return mf_err_set(e, MF_LAYOUT, "precision %s: the %s's matrix products take no %s",
                           mf_precision_text(l->precision), c->gpu.name, scales);

@@ -58,6 +58,7 @@ mf simulate $moe --cuda-graph full
 mf simulate $moe --moments fp16
 mf simulate $moe --grad-dtype fp16
 mf simulate $moe --grad-dtype bf16 --precision fp32
+mf simulate $moe --fp8-attention --precision fp32
 mf simulate $moe --reserve 5GB
 mf simulate $moe --reserve 120%
 mf simulate $moe --token-headroom 0.9

@@ -41,7 +41,7 @@ bad fit --model llama3-8b $on --ep 2
 bad fit $moe --cluster h100 --gpus 8 --global-batch 8 --seq 4095 --tp 2
 # ... and nothing fits: what is missing, and the smallest size that would do
 bad plan --model llama3-405b $on
-bad fit --model deepseek-v3 --cluster h100 --gpus 64 --global-batch 64 --seq 4096
+bad fit --model mixtral-8x22b --cluster h100 --gpus 8 --global-batch 64 --seq 4096
 bad plan --model llama3-8b --cluster h100 --gpus 10007 --global-batch 8 --seq 4096
 bad plan $moe --cluster h100 --gpus 1009 --global-batch 64 --seq 4096
 bad fit --model llama3-405b --cluster h100 --gpus 8 --global-batch 64 --seq 4096 --tp 1 --cp 1 --pp 1 --zero 0
