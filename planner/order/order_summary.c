@@ -21,8 +21,7 @@ void mf_order_summary_clear(mf_order_summary *s) {
 double mf_order_most_in_flight(const mf_order_summary *o, int64_t stage, int64_t chunk) {
     int32_t most = 0;
     for (int k = 0; k < o->rows[stage]; k++) {
-        int32_t n = o->in_flight[((size_t)stage * MF_ORDER_ROWS + (size_t)k) * (size_t)o->chunks +
-                                 (size_t)chunk];
+        int32_t n = mf_order_in_flight(o, (int)stage, k, (int)chunk);
         most = n > most ? n : most;
     }
     return most;

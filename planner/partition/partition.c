@@ -2,6 +2,7 @@
 #include "planner/partition/partition.h"
 
 #include "planner/bound/family_bound.h"
+#include "planner/bound/overlap_loss.h"
 #include "planner/price/least_cost.h"
 #include "planner/tuning/limits.h"
 
@@ -387,18 +388,11 @@ static void compare_choices(mf_partition *in) {
 }
 
 static mf_status make_losses(mf_partition *in, mf_err *e) {
-    size_t n = (size_t)in->vstages;
-    double *room = calloc(MF_ORDER_LOSS_ROOM(n), sizeof *room);
+    double *room = calloc(MF_ORDER_LOSS_ROOM(in->vstages), sizeof *room);
     if (!room) {
         return mf_err_set(e, MF_NOMEM, "out of memory");
     }
-    in->losses.left_s = room;
-    for (size_t k = 0; k < MF_LOSS_KINDS; k++) {
-        in->losses.kind_s[k] = room + (k + 1) * n;
-    }
-    for (size_t k = 0; k < MF_ORDER_BEHIND; k++) {
-        in->losses.after_s[k] = room + (k + 1 + MF_LOSS_KINDS) * n;
-    }
+    mf_order_losses_init(&in->losses, room, in->vstages);
     mf_partition_losses(in, NULL, INFINITY);
     return MF_OK;
 }
@@ -515,14 +509,4 @@ void mf_partition_shift(int *first, int from, int to) {
     for (int v = to + 1; v <= from; v++) {
         first[v]++;
     }
-}
-
-int32_t mf_partition_in_flight(const mf_partition *in, int stage, int row, int chunk) {
-    size_t at = ((size_t)stage * MF_ORDER_ROWS + (size_t)row) * (size_t)in->chunks;
-    return in->order.in_flight[at + (size_t)chunk];
-}
-
-int32_t mf_partition_held(const mf_partition *in, int stage, int row, int chunk) {
-    size_t at = ((size_t)stage * MF_ORDER_ROWS + (size_t)row) * (size_t)in->chunks;
-    return in->order.held[at + (size_t)chunk];
 }

@@ -7,7 +7,7 @@
  * the order of positions is kept by rows (integer_program.c) and by writing the counts out in
  * order.
  *
- * From quick to thorough: mean_bound.c (least step over all assignments by a mean of chains),
+ * From quick to thorough: partition_mean.c (least step over all assignments by a mean of chains),
  * fill.c (memory choices of a given split of layers, by what the memory plan will say),
  * split_tree.c (the least step over whole splits), integer_program.c (the integer program).
  */
@@ -93,7 +93,7 @@ typedef struct mf_partition {
     double lost;        /* share of gathers and reductions that blocks beside them lose at least */
     double reduced_s;   /* least reduction of a layer, or of the head */
     int64_t *effort_ns; /* [1] what was done with it so far, in counted nanoseconds of one core */
-    mf_order_losses losses; /* what passes lose to them (overlap_loss.c) */
+    mf_order_losses losses; /* what passes lose to them (loss_figures.c) */
 } mf_partition;
 
 /* Costs everything exactly. order: summary of the layout's order, borrowed; NULL = make one.
@@ -113,9 +113,6 @@ double mf_partition_chain_fixed_s(const mf_partition *in, const mf_order_chain *
 int mf_partition_variant(const mf_layout *l, int vstage);
 /* The class of a slot on a virtual stage. */
 const mf_partition_class *mf_partition_class_at(const mf_partition *in, int v, int slot);
-/* Micro-batches of a chunk in flight in row k of a stage (and held for weight gradients). */
-int32_t mf_partition_in_flight(const mf_partition *in, int stage, int row, int chunk);
-int32_t mf_partition_held(const mf_partition *in, int stage, int row, int chunk);
 
 /* Seconds that a layer of the class with choice m adds to a part of its virtual stage; floor: the
  * figure that makes lean choices stand for all. m < 0: the least over all choices. */
@@ -289,9 +286,9 @@ mf_status mf_partition_splits(mf_partition *in, const mf_partition_split_options
 void mf_partition_split_result_clear(mf_partition_split_result *r);
 
 /* The lean linear relaxation, and the chains that bind it with their weights: *chains is
- * initialised and owned by the caller; it has a mean when part[0] is set. enough_s: a bound at or
- * above is as good as any. first (may be NULL): the split of the positions nearest to its point,
- * [vstages + 1]; only when OPTIMAL. OPTIMAL, LIMIT (effort_ns were not enough: the bound is
+ * initialised and owned by the caller; it has a mean when mean.count[0] is set. enough_s: a bound
+ * at or above is as good as any. first (may be NULL): the split of the positions nearest to its
+ * point, [vstages + 1]; only when OPTIMAL. OPTIMAL, LIMIT (effort_ns were not enough: the bound is
  * one still, and there are weights), INFEASIBLE (nothing fits), FAILED. */
 mf_status mf_partition_relax(mf_partition *in, const struct mf_chains *known, double enough_s,
                              int64_t effort_ns, mf_milp_fault fault, struct mf_chains *chains,

@@ -224,7 +224,7 @@ mf_status mf_rows_add_chains(mf_rows *b, const mf_chains *known) {
         free(row.value);
         return mf_err_set(b->e, MF_NOMEM, "out of memory");
     }
-    if (known && b->in->lost > known->lost) {
+    if (known && b->in->lost > known->mean.lost) {
         known = NULL; /* they hold for layouts that lose no more */
     }
     if (!known || known->count == 0) {

@@ -1,7 +1,7 @@
 /* relaxation.c - the lean program's relaxation.
  *
  * It is solved once for an order; its multipliers say at which weights the chains bound together
- * (mean_bound.c).
+ * (mean_bound.h).
  */
 #include "planner/bound/family_bound.h"
 #include "planner/bound/stage_bound.h"

@@ -28,7 +28,7 @@ static int32_t most_layers(const mf_partition *in, int v, int slot, int m, doubl
     double by_time = floor(cutoff_s / each_s * (1.0 + 1e-9));
     most = by_time < most ? (int)by_time : most;
     for (int k = 0; k < in->order.rows[stage]; k++) {
-        double flight = mf_partition_in_flight(in, (int)stage, k, (int)chunk);
+        double flight = mf_order_in_flight(&in->order, (int)stage, k, (int)chunk);
         double each_B = class->persistent_B + flight * c->cost.saved_B;
         double by_memory = floor((in->usable_B - in->fixed_B) / each_B * (1.0 + 1e-9));
         most = by_memory < most ? (int)by_memory : most;
@@ -207,8 +207,8 @@ static void add_memory(mf_rows *b) {
             int row = mf_milp_add_row(&b->milp, -INFINITY, room_B / MF_ROWS_BYTES);
             for (int c = 0; c < in->chunks; c++) {
                 int v = (int)mf_layout_vstage(&in->layout, p, c);
-                double flight = mf_partition_in_flight(in, p, k, c);
-                double held = mf_partition_held(in, p, k, c);
+                double flight = mf_order_in_flight(&in->order, p, k, c);
+                double held = mf_order_held(&in->order, p, k, c);
                 for (int s = 0; s < in->slots; s++) {
                     const mf_partition_class *cl = mf_partition_class_at(in, v, s);
                     for (int m = 0; m < cl->choices; m++) {

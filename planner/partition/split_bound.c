@@ -2,7 +2,7 @@
  *
  * The tree over splits (split_tree.c) knows of each virtual stage that it holds one position at
  * least, so what passes lose to gathers and reductions beside them is told for that. A whole split
- * tells more: its program is made anew with what its own positions lose (overlap_loss.c).
+ * tells more: its program is made anew with what its own positions lose (loss_figures.c).
  */
 #include "planner/bound/stage_bound.h"
 #include "planner/partition/rows.h"

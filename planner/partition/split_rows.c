@@ -205,8 +205,8 @@ static void add_memory(mf_rows *b) {
         for (int k = 0; k < in->order.rows[p]; k++) {
             for (int c = 0; c < in->chunks; c++) {
                 int v = (int)mf_layout_vstage(&in->layout, p, c);
-                sum_figure(b, v, MF_FIGURE_SAVED, mf_partition_in_flight(in, p, k, c));
-                sum_figure(b, v, MF_FIGURE_HELD, mf_partition_held(in, p, k, c));
+                sum_figure(b, v, MF_FIGURE_SAVED, mf_order_in_flight(&in->order, p, k, c));
+                sum_figure(b, v, MF_FIGURE_HELD, mf_order_held(&in->order, p, k, c));
                 for (int s = 0; s < in->slots; s++) {
                     if (stands(in, v, s)) {
                         double own_B = mf_partition_class_at(in, v, s)->persistent_B;

@@ -188,7 +188,7 @@ static mf_search_chains *new_chains(closing *c) {
 
 /* Chains that have a mean are kept for their order. */
 static void hand_over(closing *c, mf_search_chains *found) {
-    if (found->chains.part[0]) {
+    if (found->chains.mean.count[0]) {
         c->out->chains = found;
     } else {
         mf_chains_clear(&found->chains);
@@ -209,7 +209,7 @@ static double relax(closing *c, mf_search_chains *found) {
     out->status =
         mf_partition_relax(c->in, c->known, c->best_s, effort_ns(c, MF_ROOT_US), c->w->fault,
                            &found->chains, first, &outcome, &bound_s, &out->err);
-    if (out->status == MF_OK && found->chains.part[0] && bound_s < c->best_s) {
+    if (out->status == MF_OK && found->chains.mean.count[0] && bound_s < c->best_s) {
         out->status = mf_partition_mean_s(c->in, &found->chains, &mean, &out->err);
     }
     bound_s = fmax(bound_s, mean);

@@ -69,22 +69,25 @@ static limits limits_of(const mf_search_aim *aim) {
 /* By the chains, from bound_s on; HUGE_VAL at or above best_s: how much is of no use. */
 static double chains_bound_s(const known *k, const mf_layer_times *r, const mf_layout *l,
                              const mf_order_summary *order, const mf_family_bound_fixed *fixed,
-                             double bound_s, limits to) {
-    for (int i = 0; i < k->sets && bound_s < to.enough_s; i++) {
-        bound_s =
-            mf_larger(bound_s, mf_family_bound_mean_s(r, l, order, fixed, k->set[i], to.best_s));
+                             double bound_s, limits to, mf_search_outcome *out) {
+    int64_t effort_ns = 0;
+    if (bound_s < to.enough_s) {
+        double mean_s = mf_family_bound_mean_s(r, l, order, fixed, k->set, k->sets, to.enough_s,
+                                               to.best_s, &effort_ns);
+        bound_s = mf_larger(bound_s, mean_s);
     }
+    out->work += effort_ns / 1000;
     return bound_s < to.best_s ? bound_s : HUGE_VAL;
 }
 
 /* By stages, and by chains. */
-static double order_bound_s(mf_search_world *w, int64_t seen, const mf_layer_times *r,
-                            const mf_layout *l, const mf_order_summary *order,
-                            const mf_family_bound_fixed *fixed, limits to) {
+static double order_bound_s(mf_search_world *w, const mf_layer_times *r, const mf_layout *l,
+                            const mf_order_summary *order, const mf_family_bound_fixed *fixed,
+                            limits to, mf_search_outcome *out) {
     double bound_s = mf_family_bound_layout_s(r, l, order, fixed, to.enough_s);
     if (bound_s < to.enough_s) {
-        const known k = known_of(w, l, 0, seen);
-        bound_s = chains_bound_s(&k, r, l, order, fixed, bound_s, to);
+        const known k = known_of(w, l, 0, out->seen);
+        bound_s = chains_bound_s(&k, r, l, order, fixed, bound_s, to, out);
     }
     return bound_s < to.best_s ? bound_s : HUGE_VAL;
 }
@@ -185,7 +188,7 @@ static double sweep_bound_s(sweep *s, int i, const mf_layer_times *r,
     if (s->out->status != MF_OK) {
         return HUGE_VAL;
     }
-    return mf_larger(bound_s, order_bound_s(s->w, s->out->seen, r, &s->l, order, fixed, s->to));
+    return mf_larger(bound_s, order_bound_s(s->w, r, &s->l, order, fixed, s->to, s->out));
 }
 
 /* Does any layout of the i-th order fit, as far as is known? */
@@ -342,7 +345,7 @@ static double layout_bound_s(ordered *o, const mf_search_node *n, int zero) {
         add_own(once, r);
         o->out->work += 1;
     }
-    return chains_bound_s(&o->known, r, &o->l, o->order, fixed, bound_s, o->to);
+    return chains_bound_s(&o->known, r, &o->l, o->order, fixed, bound_s, o->to, o->out);
 }
 
 void mf_search_split_order(mf_search_world *w, const mf_search_node *n, const mf_search_aim *aim,
@@ -431,10 +434,10 @@ static double own_bound_s(const bounding *b, mf_search_hulls hulls) {
     mf_family_bound_fixed fixed = *fixed_of(stages, l);
     if (!exact) {
         const known since = known_of(b->w, l, b->n->seen, out->seen);
-        return chains_bound_s(&since, &r, l, b->order, &fixed, 0.0, b->to);
+        return chains_bound_s(&since, &r, l, b->order, &fixed, 0.0, b->to, out);
     }
     fixed.tail = once->tail;
-    return order_bound_s(b->w, out->seen, &r, l, b->order, &fixed, b->to);
+    return order_bound_s(b->w, &r, l, b->order, &fixed, b->to, out);
 }
 
 double mf_search_rebound(mf_search_world *w, const mf_search_node *n, const mf_search_aim *aim,

@@ -230,7 +230,7 @@ static void pool_clear(pool *k) {
 
 static void check_mean(mf_partition *in, const mf_chains *chains, const sample *s, nearness *n) {
     double bound_s = 0.0;
-    if (chains && chains->part[0]) {
+    if (chains && chains->mean.count[0]) {
         assert_ok(mf_partition_mean_s(in, chains, &bound_s, NULL));
         check(n, MEAN, bound_s, s, s->best);
     }
@@ -261,7 +261,7 @@ static void check_relaxations(mf_partition *in, const sample *s, pool *k, nearne
         }
         check(n, RELAX, bound_s, s, s->best);
         check_mean(in, &chains, s, n);
-        if (chains.part[0]) {
+        if (chains.mean.count[0]) {
             pool_keep(k, &s->layout, &chains);
         } else {
             mf_chains_clear(&chains);
