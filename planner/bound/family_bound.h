@@ -84,7 +84,7 @@ typedef struct mf_layer_times {
     mf_family_bound_other other[MF_FAMILY_OTHERS]; /* ends and heads of MTP depths included */
 } mf_layer_times;
 
-/* What is there of them, alone: they are copied often, and most of their room is empty. */
+/* What is there of them, alone: they are copied often, and most of what they may hold is empty. */
 void mf_layer_times_copy(mf_layer_times *to, const mf_layer_times *from);
 
 /* The attention side alone (expert degrees of `l` are ignored): FFNs at the FLOP limit. */

@@ -185,7 +185,7 @@ double mf_family_bound_mean_s(const mf_layer_times *r, const mf_layout *l,
                               double cutoff_s, int64_t *effort_ns) {
     means m;
     mf_order_losses losses = {0};
-    double room_B[MF_MEAN_STAGES], lost_s[MF_ORDER_LOSS_ROOM(MF_MAX_VSTAGES)], most_s = 0.0;
+    double room_B[MF_MEAN_STAGES], lost_s[MF_ORDER_LOSS_DOUBLES(MF_MAX_VSTAGES)], most_s = 0.0;
     if (sets == 0 || l->pp > MF_MEAN_STAGES) {
         return 0.0;
     }

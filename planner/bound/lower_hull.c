@@ -120,7 +120,7 @@ double mf_place_layers(const double *curve_s, int stages, int layers, int *held)
             }
         }
         held[best] += isfinite(best_s);
-        sum_s += best_s; /* infinite: no stage has room for one more */
+        sum_s += best_s; /* infinite: no stage has memory for one more */
     }
     return left < 0 ? HUGE_VAL : sum_s;
 }

@@ -27,7 +27,7 @@ void mf_layers_curve(const mf_order_summary *o, int p, int layers, double room_B
 
 /* Layer by layer to the stage that bears it best. curve_s[stages][layers + 1]: what so many layers
  * add together, convex. held[stages]: what each holds in any case, grows by what it got. INFINITY
- * when there is no room. */
+ * when they do not fit. */
 double mf_place_layers(const double *curve_s, int stages, int layers, int *held);
 
 #endif

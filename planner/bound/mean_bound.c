@@ -44,7 +44,7 @@ static bool is_sure(const mf_mean_layers *x, int v) {
     return v >= x->first && last <= x->last;
 }
 
-/* False: there is no room for its ways. */
+/* False: it has too many ways. */
 static bool find_places(stage *s) {
     const mf_mean_layers *x = s->x;
     int points = 0;

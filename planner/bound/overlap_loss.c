@@ -6,14 +6,14 @@
 #include <math.h>
 #include <string.h>
 
-void mf_order_losses_init(mf_order_losses *x, double *room, int vstages) {
+void mf_order_losses_init(mf_order_losses *x, double *figures, int vstages) {
     const size_t n = (size_t)vstages;
-    x->left_s = room;
+    x->left_s = figures;
     for (size_t k = 0; k < MF_LOSS_KINDS; k++) {
-        x->kind_s[k] = room + (k + 1) * n;
+        x->kind_s[k] = figures + (k + 1) * n;
     }
     for (size_t k = 0; k < MF_ORDER_BEHIND; k++) {
-        x->after_s[k] = room + (k + 1 + MF_LOSS_KINDS) * n;
+        x->after_s[k] = figures + (k + 1 + MF_LOSS_KINDS) * n;
     }
 }
 
@@ -124,7 +124,7 @@ void mf_overlap_losses(const mf_loss_figures *x, mf_order_losses *out) {
     const int vstages = (int)(x->l->pp * x->l->vpp);
     out->start_s = 0.0;
     memset(out->share, 0, sizeof out->share);
-    memset(out->left_s, 0, MF_ORDER_LOSS_ROOM(vstages) * sizeof *out->left_s);
+    memset(out->left_s, 0, MF_ORDER_LOSS_DOUBLES(vstages) * sizeof *out->left_s);
     if (!(x->l->overlap & MF_OVERLAP_DP) || !(x->lost > 0.0) || x->lost > 0.95) {
         return;
     }

@@ -35,8 +35,8 @@ typedef struct mf_loss_figures {
     const mf_loss_stage *stage; /* [vstages] */
 } mf_loss_figures;
 
-/* Points losses into room[MF_ORDER_LOSS_ROOM(vstages)]. */
-void mf_order_losses_init(mf_order_losses *x, double *room, int vstages);
+/* Points losses into figures[MF_ORDER_LOSS_DOUBLES(vstages)]. */
+void mf_order_losses_init(mf_order_losses *x, double *figures, int vstages);
 /* out: initialised. Nothing is lost where once-a-step collectives have no passes beside them. */
 void mf_overlap_losses(const mf_loss_figures *x, mf_order_losses *out);
 

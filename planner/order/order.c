@@ -10,16 +10,16 @@
 
 mf_status mf_order_chain_init(mf_order_chain *c, int vstages, mf_err *e) {
     memset(c, 0, sizeof *c);
-    double *room = calloc(MF_ORDER_CHAIN_ROOM(vstages), sizeof *room);
-    if (!room) {
+    double *figures = calloc(MF_ORDER_CHAIN_DOUBLES(vstages), sizeof *figures);
+    if (!figures) {
         return mf_err_set(e, MF_NOMEM, "out of memory");
     }
     c->vstages = vstages;
     for (int p = 0; p < MF_ORDER_PARTS; p++) {
-        c->count[p] = room + (size_t)p * (size_t)vstages;
+        c->count[p] = figures + (size_t)p * (size_t)vstages;
     }
     for (int k = 0; k < MF_LOSS_KINDS; k++) {
-        c->loss[k] = room + (size_t)(MF_ORDER_PARTS + k) * (size_t)vstages;
+        c->loss[k] = figures + (size_t)(MF_ORDER_PARTS + k) * (size_t)vstages;
     }
     return MF_OK;
 }
@@ -56,7 +56,7 @@ mf_status mf_order_chain_copy(mf_order_chain *copy, const mf_order_chain *chain,
         return status;
     }
     memcpy(copy->count[0], chain->count[0],
-           MF_ORDER_CHAIN_ROOM(chain->vstages) * sizeof *copy->count[0]);
+           MF_ORDER_CHAIN_DOUBLES(chain->vstages) * sizeof *copy->count[0]);
     copy->time_s = chain->time_s;
     copy->sends = chain->sends;
     copy->holds = chain->holds;

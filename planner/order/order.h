@@ -76,7 +76,7 @@ typedef struct mf_order_losses {
     double *after_s[MF_ORDER_BEHIND]; /* [vstages] after that an event behind starts at least */
 } mf_order_losses;
 /* Doubles behind left_s, all of the above included. */
-#define MF_ORDER_LOSS_ROOM(vstages)                                                                \
+#define MF_ORDER_LOSS_DOUBLES(vstages)                                                             \
     ((size_t)(1 + MF_LOSS_KINDS + MF_ORDER_BEHIND) * (size_t)(vstages))
 
 /* Times by virtual stage (those of NORM and UPDATE add up over the virtual stages of a stage). */
@@ -107,7 +107,8 @@ typedef struct mf_order_chain {
 } mf_order_chain;
 
 /* Doubles behind count[0], losses included. */
-#define MF_ORDER_CHAIN_ROOM(vstages) ((size_t)(MF_ORDER_PARTS + MF_LOSS_KINDS) * (size_t)(vstages))
+#define MF_ORDER_CHAIN_DOUBLES(vstages)                                                            \
+    ((size_t)(MF_ORDER_PARTS + MF_LOSS_KINDS) * (size_t)(vstages))
 /* What of a chain's time no position adds, under any layout of its order: sends, holds, of which
  * `lost` is counted with gathers and reductions, losses, and tail_s, which comes once. */
 double mf_order_chain_fixed_s(const mf_order_chain *c, double tail_s, double send_s, double hold_s,

@@ -85,7 +85,7 @@ static bool is_under_mean(const int32_t *row, const int32_t *a, const int32_t *b
     return lo <= hi;
 }
 
-/* Leaves the rows of a stage that are under no mean of two others. both: room for the rows, in
+/* Leaves the rows of a stage that are under no mean of two others. both: space for the rows, in
  * flight and held side by side. */
 static void thin_out(mf_order_summary *s, int p, int32_t *both) {
     size_t chunks = (size_t)s->chunks, width = 2 * chunks;

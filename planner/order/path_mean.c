@@ -55,7 +55,7 @@ static void drop_weightless(mf_chains *c) {
 }
 
 static void mean_of(mf_chains *c, const int *stage_of, double *least) {
-    const size_t cells = MF_ORDER_CHAIN_ROOM(c->vstages);
+    const size_t cells = MF_ORDER_CHAIN_DOUBLES(c->vstages);
     mf_order_chain *mean = &c->mean;
     for (int i = 0; i < c->count; i++) {
         const mf_order_chain *x = &c->chain[i];

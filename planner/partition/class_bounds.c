@@ -66,7 +66,7 @@ void mf_floors_make(const mf_partition *in, mf_floors *out) {
             least_floor(&out->main, &f);
         }
         for (int m = 0; m < c->choices; m++) {
-            if (c->choice[m].lean) {
+            if (c->choice[m].hull) {
                 out->point[out->points++] =
                     (mf_time_memory_point){c->choice[m].cost.saved_B, passes_more_s(in, c, m)};
             }

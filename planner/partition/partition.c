@@ -168,12 +168,12 @@ static void lean_figures(const mf_partition_choice *c, bool merged, double out[L
 static bool mixture_beats(const double *x, const double *y, const double *z) {
     double lo = 0.0, hi = 1.0;
     for (int i = 0; i < LEAN_FIGURES && lo <= hi; i++) { /* share * x + (1 - share) * y <= z */
-        double slope = x[i] - y[i], room = z[i] - y[i];
+        double slope = x[i] - y[i], more = z[i] - y[i];
         if (slope > 0.0) {
-            hi = fmin(hi, room / slope);
+            hi = fmin(hi, more / slope);
         } else if (slope < 0.0) {
-            lo = fmax(lo, room / slope);
-        } else if (room < 0.0) {
+            lo = fmax(lo, more / slope);
+        } else if (more < 0.0) {
             return false;
         }
     }
@@ -181,18 +181,18 @@ static bool mixture_beats(const double *x, const double *y, const double *z) {
 }
 
 /* The choices of which every other is beaten by a mixture. */
-static void find_lean(mf_partition_class *c, bool merged) {
+static void find_hull(mf_partition_class *c, bool merged) {
     double figures[MF_CATALOGUE_MAX][LEAN_FIGURES];
     for (int i = 0; i < c->choices; i++) {
-        c->choice[i].lean = true;
+        c->choice[i].hull = true;
         lean_figures(&c->choice[i], merged, figures[i]);
     }
     for (int i = 0; i < c->choices; i++) {
-        for (int a = 0; a < c->choices && c->choice[i].lean; a++) {
-            for (int b = a; b < c->choices && a != i && c->choice[a].lean; b++) {
-                if (b != i && c->choice[b].lean &&
+        for (int a = 0; a < c->choices && c->choice[i].hull; a++) {
+            for (int b = a; b < c->choices && a != i && c->choice[a].hull; b++) {
+                if (b != i && c->choice[b].hull &&
                     mixture_beats(figures[a], figures[b], figures[i])) {
-                    c->choice[i].lean = false;
+                    c->choice[i].hull = false;
                     break;
                 }
             }
@@ -382,17 +382,17 @@ static void compare_choices(mf_partition *in) {
     for (int i = 0; i < in->classes; i++) {
         mf_partition_class *c = &in->class[i];
         set_floors(c);
-        find_lean(c, in->merged);
+        find_hull(c, in->merged);
         set_least(in, c);
     }
 }
 
 static mf_status make_losses(mf_partition *in, mf_err *e) {
-    double *room = calloc(MF_ORDER_LOSS_ROOM(in->vstages), sizeof *room);
-    if (!room) {
+    double *figures = calloc(MF_ORDER_LOSS_DOUBLES(in->vstages), sizeof *figures);
+    if (!figures) {
         return mf_err_set(e, MF_NOMEM, "out of memory");
     }
-    mf_order_losses_init(&in->losses, room, in->vstages);
+    mf_order_losses_init(&in->losses, figures, in->vstages);
     mf_partition_losses(in, NULL, INFINITY);
     return MF_OK;
 }

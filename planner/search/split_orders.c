@@ -15,7 +15,7 @@ typedef struct needs {
 } needs;
 
 /* l: with the ZeRO levels that shard most. */
-static mf_status needs_of(mf_search_world *w, const mf_layout *l, const mf_layer_times *r,
+static mf_status needs_of(mf_search_context *w, const mf_layout *l, const mf_layer_times *r,
                           const mf_family_bound_fixed *fixed, needs *x, mf_search_outcome *out) {
     x->tight = mf_uses(w->evaluator->without, MF_MECHANISM_MEMORY_BOUND) &&
                mf_room_is_tight(l, &r->layer_params, r->layers, fixed->fixed_B, fixed->usable_B);
@@ -48,7 +48,7 @@ typedef struct known {
     int sets;
 } known;
 
-static known known_of(mf_search_world *w, const mf_layout *l, int64_t from, int64_t seen) {
+static known known_of(mf_search_context *w, const mf_layout *l, int64_t from, int64_t seen) {
     known k;
     k.sets = mf_uses(w->evaluator->without, MF_MECHANISM_FAMILY_MEAN)
                  ? mf_search_chains_of(w, l, from, seen, k.set)
@@ -81,7 +81,7 @@ static double chains_bound_s(const known *k, const mf_layer_times *r, const mf_l
 }
 
 /* By stages, and by chains. */
-static double order_bound_s(mf_search_world *w, const mf_layer_times *r, const mf_layout *l,
+static double order_bound_s(mf_search_context *w, const mf_layer_times *r, const mf_layout *l,
                             const mf_order_summary *order, const mf_family_bound_fixed *fixed,
                             limits to, mf_search_outcome *out) {
     double bound_s = mf_family_bound_layout_s(r, l, order, fixed, to.enough_s);
@@ -94,7 +94,7 @@ static double order_bound_s(mf_search_world *w, const mf_layer_times *r, const m
 
 /* Rates of whole layers of the plain layout of the order (ZeRO 0), with hulls or without: levels
  * above 1 add communication to passes, and are priced only where that is needed. */
-static mf_status order_rates(mf_search_world *w, const mf_search_node *n, const mf_layout *l,
+static mf_status order_rates(mf_search_context *w, const mf_search_node *n, const mf_layout *l,
                              mf_search_hulls hulls, const mf_layer_times **r,
                              const mf_search_stages **stages, mf_err *e) {
     mf_layout plain = *l;
@@ -139,7 +139,7 @@ static void least_once(const mf_search_stages *s, mf_layer_times *r) {
 /* The orders of a pipeline degree with both sides. They are bounded with the ZeRO levels that shard
  * most, at no price. */
 typedef struct sweep {
-    mf_search_world *w;
+    mf_search_context *w;
     const mf_search_node *n;
     limits to;
     mf_search_outcome *out;
@@ -148,7 +148,7 @@ typedef struct sweep {
     int orders;
 } sweep;
 
-static void sweep_start(sweep *s, mf_search_world *w, const mf_search_node *n,
+static void sweep_start(sweep *s, mf_search_context *w, const mf_search_node *n,
                         const mf_search_aim *aim, mf_search_outcome *out) {
     mf_zero_point zeros[MF_SEARCH_ZEROS];
     s->w = w;
@@ -204,7 +204,7 @@ static bool sweep_fits(sweep *s, int i, const needs *memory, const mf_search_sta
 
 /* By halves of layers. Orders that play passes alike go on together: all of them are closed by
  * whole layers, or few are. Only the least of them counts. */
-void mf_search_split_stages(mf_search_world *w, const mf_search_node *n, const mf_search_aim *aim,
+void mf_search_split_stages(mf_search_context *w, const mf_search_node *n, const mf_search_aim *aim,
                             mf_search_outcome *out) {
     mf_layer_times halves;
     double least_s[MF_FLOOR_MODES];
@@ -236,7 +236,7 @@ void mf_search_split_stages(mf_search_world *w, const mf_search_node *n, const m
 }
 
 /* By whole layers. */
-void mf_search_split_mode(mf_search_world *w, const mf_search_node *n, const mf_search_aim *aim,
+void mf_search_split_mode(mf_search_context *w, const mf_search_node *n, const mf_search_aim *aim,
                           mf_search_outcome *out) {
     const mf_layer_times *plain = NULL;
     const mf_search_stages *stages = NULL;
@@ -274,7 +274,7 @@ void mf_search_split_mode(mf_search_world *w, const mf_search_node *n, const mf_
 
 /* The layouts of an order. */
 typedef struct ordered {
-    mf_search_world *w;
+    mf_search_context *w;
     mf_layout l;
     const mf_order_summary *order;
     known known;
@@ -348,7 +348,7 @@ static double layout_bound_s(ordered *o, const mf_search_node *n, int zero) {
     return chains_bound_s(&o->known, r, &o->l, o->order, fixed, bound_s, o->to, o->out);
 }
 
-void mf_search_split_order(mf_search_world *w, const mf_search_node *n, const mf_search_aim *aim,
+void mf_search_split_order(mf_search_context *w, const mf_search_node *n, const mf_search_aim *aim,
                            mf_search_outcome *out) {
     ordered o = {.w = w, .l = mf_search_layout(w, n), .to = limits_of(aim), .out = out};
     const mf_layer_times *plain = NULL;
@@ -387,7 +387,7 @@ void mf_search_split_order(mf_search_world *w, const mf_search_node *n, const mf
 
 /* A layout's figures beside its rates. */
 typedef struct bounding {
-    mf_search_world *w;
+    mf_search_context *w;
     const mf_search_node *n;
     const mf_layout *l;
     const mf_order_summary *order;
@@ -440,7 +440,7 @@ static double own_bound_s(const bounding *b, mf_search_hulls hulls) {
     return order_bound_s(b->w, &r, l, b->order, &fixed, b->to, out);
 }
 
-double mf_search_rebound(mf_search_world *w, const mf_search_node *n, const mf_search_aim *aim,
+double mf_search_rebound(mf_search_context *w, const mf_search_node *n, const mf_search_aim *aim,
                          mf_search_outcome *out) {
     mf_layout l = mf_search_layout(w, n);
     bounding b = {.w = w, .n = n, .l = &l, .to = limits_of(aim), .out = out};
