@@ -31,6 +31,8 @@ void mf_family_bound_add_params(mf_param_count *sum, const mf_param_count *p, in
  * stage. Where they are of several classes, each counts as the least of them. */
 bool mf_family_bound_is_main(const mf_model *m, int layer_class);
 int mf_family_bound_layers(const mf_model *m);
+/* The longest run of positions that are all main layers. */
+void mf_family_bound_run(const mf_model *m, int *first, int *last);
 
 /* Time of a layer's passes over what it keeps: a convex curve, from the fastest choice on. */
 #define MF_FAMILY_POINTS 64
@@ -60,6 +62,7 @@ typedef struct mf_layer_times {
     mf_family_bound_pass layer; /* a main layer */
     int layers;                 /* main layers */
     int positions;              /* of the model */
+    int first, last;            /* the longest run of positions that are all main layers */
     mf_family_bound_pass embedding, head;
     double f_least_s, b_least_s;                                /* of any layer */
     mf_param_count layer_params, embedding_params, head_params; /* of one rank */
@@ -81,7 +84,7 @@ typedef struct mf_layer_times {
     mf_family_bound_other other[MF_FAMILY_OTHERS]; /* ends and heads of MTP depths included */
 } mf_layer_times;
 
-/* What is there of them, alone: they are copied often, and most of their room is empty. */
+/* What is there of them, alone: they are copied often, and most of what they may hold is empty. */
 void mf_layer_times_copy(mf_layer_times *to, const mf_layer_times *from);
 
 /* The attention side alone (expert degrees of `l` are ignored): FFNs at the FLOP limit. */
@@ -127,19 +130,12 @@ double mf_family_bound_layout_s(const mf_layer_times *r, const mf_layout *l,
                                 const mf_order_summary *o, const mf_family_bound_fixed *f,
                                 double enough_s);
 
-/* The same by the mean of chains that were found for the layout's order (mean_bound.c has the
- * exact counterpart). Holds for plans that take less than cutoff_s (INFINITY = any). 0: these
- * chains do not hold for it. */
+/* The same by means of chains that were found for the layout's order (mean_bound.h): the best of
+ * them, or the first at or above enough_s. Holds for plans that take less than cutoff_s (INFINITY =
+ * any). 0: none of them holds for it. *effort_ns grows by what is counted. */
 double mf_family_bound_mean_s(const mf_layer_times *r, const mf_layout *l,
                               const mf_order_summary *o, const mf_family_bound_fixed *f,
-                              const mf_chains *c, double cutoff_s);
-/* What of the mean is lost to gathers and reductions beside passes, wherever positions stand
- * (family_losses.c; overlap_loss.c has the exact counterpart). */
-double mf_family_bound_lost_s(const mf_layer_times *r, const mf_layout *l,
-                              const mf_order_summary *o, const mf_family_bound_fixed *f,
-                              const mf_chains *c, double cutoff_s);
-/* Virtual stages that the others of a kind can stand on: none is empty. */
-void mf_family_bound_other_range(const mf_layer_times *r, const mf_family_bound_other *x,
-                                 int vstages, int *lo, int *hi);
+                              const mf_chains *const *set, int sets, double enough_s,
+                              double cutoff_s, int64_t *effort_ns);
 
 #endif

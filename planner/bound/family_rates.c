@@ -99,6 +99,21 @@ int mf_family_bound_layers(const mf_model *m) {
     return (int)(main_is_moe(m, moe) ? moe : m->layers - moe);
 }
 
+void mf_family_bound_run(const mf_model *m, int *first, int *last) {
+    const bool moe = main_is_moe(m, moe_layers(m));
+    *first = 1; /* behind the embedding */
+    *last = 0;
+    for (int64_t from = 0, i = 0; i <= m->layers; i++) {
+        if (i == m->layers || (m->layer_classes[m->layer_class[i]].ffn == MF_FFN_MOE) != moe) {
+            if (i - from > *last - *first + 1) {
+                *first = (int)from + 1;
+                *last = (int)i;
+            }
+            from = i + 1;
+        }
+    }
+}
+
 static void least_pass(mf_family_bound_pass *least, const mf_family_bound_pass *p) {
     least->f_s = mf_smaller(least->f_s, p->f_s);
     least->b_s = mf_smaller(least->b_s, p->b_s);
@@ -207,6 +222,7 @@ static mf_status add_ends(mf_block_costs *q, const mf_layout *l, bool split, boo
     mf_family_bound_add_pass(&r->all, &r->embedding, 1.0);
     mf_family_bound_add_pass(&r->all, &r->head, 1.0);
     r->positions = mf_model_positions(mf_block_costs_evaluator(q)->model);
+    mf_family_bound_run(mf_block_costs_evaluator(q)->model, &r->first, &r->last);
     add_other(r, &r->embedding, &embedding.params, 1, 0, 0);
     add_other(r, &r->head, &head->params, 1, r->positions - 1, r->positions - 1);
     return MF_OK;

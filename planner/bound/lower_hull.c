@@ -63,7 +63,8 @@ double mf_lower_hull_time_s(const mf_time_memory_point *w, int n, double saved_B
     return HUGE_VAL;
 }
 
-void mf_make_convex(double *y, int n) {
+/* Lowers y[0 .. n] to the largest convex curve that is nowhere above it. */
+static void make_convex(double *y, int n) {
     for (int from = 0; from < n;) {
         int to = from + 1;
         double least = y[to] - y[from];
@@ -81,29 +82,24 @@ void mf_make_convex(double *y, int n) {
     }
 }
 
-/* Moves the largest of x[0 .. n) to x[0]. */
-static void largest_first(double *x, int n) {
-    int at = 0;
-    for (int i = 1; i < n; i++) {
-        at = x[i] > x[at] ? i : at;
+void mf_layers_curve(const mf_order_summary *o, int p, int layers, double room_B, double layer_B,
+                     const mf_time_memory_point *w, int n, double *curve_s) {
+    int most = 0, fast = 0; /* up to so many fit; all of them the fastest way */
+    curve_s[0] = 0.0;
+    for (int k = 1; k <= layers; k++) {
+        const double left_B = room_B - k * layer_B;
+        curve_s[k] = HUGE_VAL;
+        if (k <= o->layers && n > 0 && left_B >= 0.0 && most == k - 1) {
+            const double flight = k * (double)o->flight[p * (o->layers + 1) + k];
+            const bool all = flight * w[0].saved_B <= left_B;
+            curve_s[k] = k * (all ? w[0].time_s : mf_lower_hull_time_s(w, n, left_B / flight));
+            fast = all && fast == k - 1 ? k : fast;
+            most = isinf(curve_s[k]) ? most : k;
+        }
     }
-    double most = x[at];
-    x[at] = x[0];
-    x[0] = most;
-}
-
-double mf_least_beyond_s(double *beyond_s, int vstages, int others) {
-    double sum_s = 0.0;
-    for (int v = 0; v < vstages; v++) {
-        beyond_s[v] = isinf(beyond_s[v]) ? 0.0 : beyond_s[v];
+    if (fast < most) { /* else it is a line */
+        make_convex(curve_s, most);
     }
-    for (int v = 0; v < others && v < vstages; v++) { /* they are few */
-        largest_first(beyond_s + v, vstages - v);
-    }
-    for (int v = others; v < vstages; v++) {
-        sum_s += beyond_s[v];
-    }
-    return sum_s;
 }
 
 double mf_place_layers(const double *curve_s, int stages, int layers, int *held) {
@@ -124,7 +120,7 @@ double mf_place_layers(const double *curve_s, int stages, int layers, int *held)
             }
         }
         held[best] += isfinite(best_s);
-        sum_s += best_s; /* infinite: no stage has room for one more */
+        sum_s += best_s; /* infinite: no stage has memory for one more */
     }
     return left < 0 ? HUGE_VAL : sum_s;
 }

@@ -2,11 +2,11 @@
  * the budget, the smallest that keeps both, and the front of those that no other beats in time and
  * money at once.
  *
- * An offer is a model on so many GPUs of a cluster. What a figure is worth decides what may be told
+ * An offer is a model on so many GPUs of a cluster. What a figure is worth decides what may be said
  * apart. A search stops when its proof is tight enough, so that the best time of an offer lies
  * between time / (1 + gap) and time. Prices of ops carry a band; offers of one cluster and program
  * rest on the same prices, which err together: there the gap alone blurs an order. Between clusters
- * the bands do as well. What cannot be told from the best is called a tie.
+ * the bands do as well. What cannot be kept apart from the best is called a tie.
  */
 #ifndef MF_PLANNER_DECISION_H
 #define MF_PLANNER_DECISION_H

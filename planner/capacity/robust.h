@@ -10,7 +10,7 @@ enum { MF_SKEW_DRAWS = 20 };
 typedef struct mf_skewed {
     double step_time_s; /* simulated; at the 95th percentile of the draws */
     double load; /* routed rows of the busiest expert rank over the balanced number, the same */
-    bool fits;   /* with room for so many rows */
+    bool fits;   /* with memory for so many rows */
 } mf_skewed;
 
 /* The plan's step under `skew`. A Zipf law does not say which experts are hot: it is drawn anew for

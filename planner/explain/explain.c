@@ -54,18 +54,18 @@ static void say_memory(const mf_plan_prediction *p, const mf_cluster *c, mf_expl
 static void say_time(const mf_plan_prediction *p, mf_explanation *out) {
     size_t used = 0;
     used += (size_t)snprintf(out->time, sizeof out->time, "of %.4g s a step", p->step_time_s);
-    bool told[MF_PLAN_MAX_FIGURES] = {false};
+    bool named[MF_PLAN_MAX_FIGURES] = {false};
     for (int n = 0; n < 5; n++) {
         int best = -1;
         for (int k = 0; k < p->breakdown_count; k++) {
-            if (!told[k] && (best < 0 || p->breakdown_s[k].value > p->breakdown_s[best].value)) {
+            if (!named[k] && (best < 0 || p->breakdown_s[k].value > p->breakdown_s[best].value)) {
                 best = k;
             }
         }
         if (best < 0 || p->breakdown_s[best].value < 0.002 * p->step_time_s) {
             break;
         }
-        told[best] = true;
+        named[best] = true;
         if (used < sizeof out->time) {
             used += (size_t)snprintf(out->time + used, sizeof out->time - used, ", %.1f %% %s",
                                      100 * p->breakdown_s[best].value / p->step_time_s,

@@ -92,8 +92,8 @@ static void add_memory_row(shadow *x, int stage, int k) {
     double now_B = 0.0;
     for (int chunk = 0; chunk < in->chunks; chunk++) {
         int v = (int)mf_layout_vstage(&in->layout, stage, chunk);
-        double flight = mf_partition_in_flight(in, stage, k, chunk);
-        double held = mf_partition_held(in, stage, k, chunk);
+        double flight = mf_order_in_flight(&in->order, stage, k, chunk);
+        double held = mf_order_held(&in->order, stage, k, chunk);
         for (int s = 0; s < in->slots; s++) {
             const mf_partition_class *c = mf_partition_class_at(in, v, s);
             for (int m = 0; m < c->choices; m++) {

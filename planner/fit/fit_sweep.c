@@ -28,7 +28,7 @@ enum { MAX_PP = 512 }; /* divisors of a number of GPUs */
 typedef struct sweep {
     const mf_fit_sweep *q;
     mf_fit_result *r;
-    int64_t room;
+    int64_t allocated;
     mf_dense_point *dense; /* one of each TP, CP and PP, the leanest */
     side *side;
     int sides;
@@ -186,14 +186,14 @@ static mf_status append(sweep *w, const mf_fit_entry *entry, mf_err *e) {
     mf_fit_result *r = w->r;
     mf_status s = MF_OK;
     pthread_mutex_lock(&w->lock);
-    if (r->count == w->room) {
-        int64_t room = w->room ? 2 * w->room : 256;
-        mf_fit_entry *grown = realloc(r->entry, (size_t)room * sizeof *grown);
+    if (r->count == w->allocated) {
+        int64_t allocated = w->allocated ? 2 * w->allocated : 256;
+        mf_fit_entry *grown = realloc(r->entry, (size_t)allocated * sizeof *grown);
         if (grown == NULL) {
             s = mf_err_set(e, MF_NOMEM, "fit: out of memory");
         } else {
             r->entry = grown;
-            w->room = room;
+            w->allocated = allocated;
         }
     }
     if (s == MF_OK) {

@@ -6,7 +6,7 @@
 #include <string.h>
 
 /* By how much costs are tilted so that few ratios tie: pivots that gain nothing may run in circles.
- * Bounds are proven by the costs as told. */
+ * Bounds are proven by the costs as given. */
 #define TILT 4e-9
 
 /* --- making ----------------------------------------------------------------------------------- */
@@ -21,26 +21,26 @@ static bool grow(double **array, size_t count) {
 }
 
 static bool more_rows(mf_dual *d) {
-    if (d->rows < d->row_room) {
+    if (d->rows < d->rows_allocated) {
         return true;
     }
-    size_t room = 2 * (size_t)d->row_room + 64, vars = (size_t)d->cols + room;
+    size_t allocated = 2 * (size_t)d->rows_allocated + 64, vars = (size_t)d->cols + allocated;
     int *where = realloc(d->where, vars * sizeof *where);
     if (!where) {
         return false;
     }
     d->where = where;
-    int *from = realloc(d->from, room * sizeof *from);
+    int *from = realloc(d->from, allocated * sizeof *from);
     if (!from) {
         return false;
     }
     d->from = from;
-    int *to = realloc(d->to, room * sizeof *to);
+    int *to = realloc(d->to, allocated * sizeof *to);
     if (!to) {
         return false;
     }
     d->to = to;
-    int64_t *in_use = realloc(d->in_use, room * sizeof *in_use);
+    int64_t *in_use = realloc(d->in_use, allocated * sizeof *in_use);
     if (!in_use) {
         return false;
     }
@@ -50,11 +50,11 @@ static bool more_rows(mf_dual *d) {
         return false;
     }
     d->stuck = stuck;
-    if (!grow(&d->lo, vars) || !grow(&d->hi, vars) || !grow(&d->scale, room) ||
-        !grow(&d->a, room * (size_t)d->stride)) {
+    if (!grow(&d->lo, vars) || !grow(&d->hi, vars) || !grow(&d->scale, allocated) ||
+        !grow(&d->a, allocated * (size_t)d->stride)) {
         return false;
     }
-    d->row_room = (int)room;
+    d->rows_allocated = (int)allocated;
     return true;
 }
 
@@ -171,16 +171,16 @@ bool mf_dual_save(const mf_dual *d, mf_dual_basis *b) {
         b->nonbasic = malloc(n * sizeof *b->nonbasic);
         b->up = malloc(n * sizeof *b->up);
     }
-    if (d->basics >= b->room) {
-        b->room = 0;
+    if (d->basics >= b->allocated) {
+        b->allocated = 0;
         free(b->basic);
         free(b->t);
-        size_t room = (size_t)d->basics + (size_t)d->basics / 4 + 8;
-        b->basic = malloc(room * sizeof *b->basic);
-        b->t = malloc((room + 1) * stride * sizeof *b->t);
-        b->room = b->basic && b->t ? (int)room : 0;
+        size_t allocated = (size_t)d->basics + (size_t)d->basics / 4 + 8;
+        b->basic = malloc(allocated * sizeof *b->basic);
+        b->t = malloc((allocated + 1) * stride * sizeof *b->t);
+        b->allocated = b->basic && b->t ? (int)allocated : 0;
     }
-    if (!b->nonbasic || !b->up || b->room == 0) {
+    if (!b->nonbasic || !b->up || b->allocated == 0) {
         b->basics = -1;
         return false;
     }
@@ -193,7 +193,7 @@ bool mf_dual_save(const mf_dual *d, mf_dual_basis *b) {
 }
 
 void mf_dual_restore(mf_dual *d, const mf_dual_basis *b) {
-    if (b->basics < 0 || b->basics > d->basic_room) {
+    if (b->basics < 0 || b->basics > d->basics_allocated) {
         return; /* where it stands is as good a start */
     }
     for (int v = 0; v < d->cols + d->rows; v++) {

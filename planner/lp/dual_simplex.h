@@ -8,7 +8,7 @@
  * row, and neither a factorisation nor a warm start has to be paid for.
  *
  * Bounds that are given out rest on no tableau: the multipliers that were found are put into the
- * rows as they were told, and what is left of the cost takes each column's worst bound (weak
+ * rows as they were given, and what is left of the cost takes each column's worst bound (weak
  * duality holds for any multipliers). A tableau that has lost its accuracy is made anew, and can
  * cost nothing but time.
  *
@@ -28,21 +28,21 @@ typedef struct mf_dual_candidate {
 } mf_dual_candidate;
 
 typedef struct mf_dual {
-    int cols, stride;   /* stride: room of a row, a multiple of 4; the rest is 0 */
-    int rows, row_room; /* known */
-    double *cost;       /* [cols] as told, */
-    double *tilted;     /* [cols] and so that few pivots tie */
-    double *lo, *hi;    /* [cols + rows] of every variable */
-    double *a;          /* [rows][stride] as told, each scaled by a power of two, */
-    double *scale;      /* [rows] this one */
-    int *from, *to;     /* [rows] its entries are within [from, to), multiples of 4 */
-    int64_t *in_use;    /* [rows] the last solve in which it stood in the tableau or was told */
-    int *where;         /* [cols + rows] place, or -1 - tableau row, or MF_DUAL_OUT */
-    bool *stuck;        /* [cols + rows] off by rounding, it seems */
-    int *nonbasic;      /* [cols] variable at each place, */
-    bool *up;           /* [cols] at its upper bound, */
-    double *at;         /* [cols] and its value */
-    int basics, basic_room;
+    int cols, stride;         /* stride: doubles of a row, a multiple of 4; the rest is 0 */
+    int rows, rows_allocated; /* known */
+    double *cost;             /* [cols] as given, */
+    double *tilted;           /* [cols] and so that few pivots tie */
+    double *lo, *hi;          /* [cols + rows] of every variable */
+    double *a;                /* [rows][stride] as given, each scaled by a power of two, */
+    double *scale;            /* [rows] this one */
+    int *from, *to;           /* [rows] its entries are within [from, to), multiples of 4 */
+    int64_t *in_use; /* [rows] the last solve in which it stood in the tableau or was given */
+    int *where;      /* [cols + rows] place, or -1 - tableau row, or MF_DUAL_OUT */
+    bool *stuck;     /* [cols + rows] off by rounding, it seems */
+    int *nonbasic;   /* [cols] variable at each place, */
+    bool *up;        /* [cols] at its upper bound, */
+    double *at;      /* [cols] and its value */
+    int basics, basics_allocated;
     int *basic;    /* [basics] variable of each tableau row */
     double *t;     /* [1 + basics][stride] by nonbasic variables; the first is the cost */
     double *value; /* [1 + basics] of the cost, of each basic variable */
@@ -54,7 +54,7 @@ typedef struct mf_dual {
     int64_t entries;              /* entries of tableau and rows that were gone through, in all; */
     int64_t most_entries;         /* solves end as LIMIT at so many; 0 = any */
     int64_t solves;
-    bool failed; /* memory ran out, or no bound could be told */
+    bool failed; /* memory ran out, or no bound could be proven */
 } mf_dual;
 
 #define MF_DUAL_OUT INT32_MIN
@@ -80,7 +80,7 @@ double mf_dual_multiplier(const mf_dual *d, int var);
 
 /* A basis with its tableau. */
 typedef struct mf_dual_basis {
-    int basics, room;
+    int basics, allocated;
     int *nonbasic, *basic;
     bool *up;
     double *t;
@@ -101,7 +101,7 @@ double mf_dual_product(const double *restrict a, const double *restrict b, int n
 bool mf_dual_enter_row(mf_dual *d, int row);
 /* Takes the rows' sums out of the tableau that are basic. */
 void mf_dual_drop_basic_rows(mf_dual *d);
-/* The tableau from the rows as told, for the same basis; false when rounding makes it none, or
+/* The tableau from the rows as given, for the same basis; false when rounding makes it none, or
  * memory ran out. */
 bool mf_dual_renew(mf_dual *d);
 /* The tableau of no row: all columns stand at bounds. */

@@ -50,26 +50,26 @@ static bool grow(double **array, size_t count) {
     return true;
 }
 
-static bool more_room(mf_dual *d) {
-    if (d->basics < d->basic_room) {
+static bool allocate_more(mf_dual *d) {
+    if (d->basics < d->basics_allocated) {
         return true;
     }
-    size_t room = 2 * (size_t)d->basic_room + 32;
-    int *basic = realloc(d->basic, room * sizeof *basic);
+    size_t allocated = 2 * (size_t)d->basics_allocated + 32;
+    int *basic = realloc(d->basic, allocated * sizeof *basic);
     if (!basic) {
         return false;
     }
     d->basic = basic;
-    if (!grow(&d->t, (room + 1) * (size_t)d->stride) || !grow(&d->value, room + 1) ||
-        !grow(&d->norm, room + 1)) {
+    if (!grow(&d->t, (allocated + 1) * (size_t)d->stride) || !grow(&d->value, allocated + 1) ||
+        !grow(&d->norm, allocated + 1)) {
         return false;
     }
-    d->basic_room = (int)room;
+    d->basics_allocated = (int)allocated;
     return true;
 }
 
 bool mf_dual_enter_row(mf_dual *d, int row) {
-    if (!more_room(d)) {
+    if (!allocate_more(d)) {
         d->failed = true;
         return false;
     }

@@ -15,11 +15,11 @@ struct mf_lp {
     const mf_milp *program;
     const mf_milp_options *options;
     mf_dual *dual;
-    int *col_of;          /* [cols] the tableau's column, or -1: it is defined, */
-    int *col_var;         /* [cols] variable that has the column's bounds, -1 = it never had any */
-    double **defined;     /* [cols] it as a sum over the tableau's columns, or NULL */
-    int *row_var;         /* [rows, lazy ones included] variable; -1 = the row defines a column */
-    int rows, row_room;   /* lazy ones included */
+    int *col_of;      /* [cols] the tableau's column, or -1: it is defined, */
+    int *col_var;     /* [cols] variable that has the column's bounds, -1 = it never had any */
+    double **defined; /* [cols] it as a sum over the tableau's columns, or NULL */
+    int *row_var;     /* [rows, lazy ones included] variable; -1 = the row defines a column */
+    int rows, rows_allocated; /* lazy ones included */
     double *sum, *x;      /* [tableau's columns] a row that is being made; [cols] the last point */
     mf_milp_lazy_row row; /* the one that is asked for */
     int64_t lazy_rows;
@@ -27,8 +27,8 @@ struct mf_lp {
     int64_t most_pivots; /* of a solve; 0 = any */
     int stall_rounds;
     double stall_share;
-    mf_dual_basis *kept; /* [keep_room], the first `keeps` hold one */
-    int keeps, keep_room;
+    mf_dual_basis *kept; /* [kept_allocated], the first `keeps` hold one */
+    int keeps, kept_allocated;
     bool dead; /* it gave up */
 };
 
@@ -49,14 +49,14 @@ static void add_entry(mf_lp *lp, int col, double value) {
 }
 
 static bool number_row(mf_lp *lp, int var) {
-    if (lp->rows == lp->row_room) {
-        size_t room = 2 * (size_t)lp->row_room + 64;
-        int *grown = realloc(lp->row_var, room * sizeof *grown);
+    if (lp->rows == lp->rows_allocated) {
+        size_t allocated = 2 * (size_t)lp->rows_allocated + 64;
+        int *grown = realloc(lp->row_var, allocated * sizeof *grown);
         if (!grown) {
             return false;
         }
         lp->row_var = grown;
-        lp->row_room = (int)room;
+        lp->rows_allocated = (int)allocated;
     }
     lp->row_var[lp->rows++] = var;
     return true;
@@ -210,7 +210,7 @@ void mf_lp_close(mf_lp *lp) {
     for (int j = 0; lp->defined && j < lp->program->cols; j++) {
         free(lp->defined[j]);
     }
-    for (int i = 0; i < lp->keep_room; i++) {
+    for (int i = 0; i < lp->kept_allocated; i++) {
         mf_dual_basis_clear(&lp->kept[i]);
     }
     free(lp->kept);
@@ -303,8 +303,8 @@ mf_milp_outcome mf_lp_solve(mf_lp *lp, double cutoff, int max_lazy, double *boun
         }
         bool enough = !lp->options->lazy || round >= max_lazy;
         if (lp->stall_rounds > 0 && round % lp->stall_rounds == 0) {
-            double room = isfinite(cutoff) ? cutoff - *bound : 0.1 * fabs(*bound);
-            enough = enough || *bound - before < lp->stall_share * room;
+            double below = isfinite(cutoff) ? cutoff - *bound : 0.1 * fabs(*bound);
+            enough = enough || *bound - before < lp->stall_share * below;
             before = *bound;
         }
         read_point(lp);
@@ -356,15 +356,16 @@ void mf_lp_keep(mf_lp *lp, int number) {
     if (lp->dead || number > lp->keeps) {
         return;
     }
-    if (number >= lp->keep_room) {
-        int room = 2 * number + 8;
-        mf_dual_basis *grown = realloc(lp->kept, (size_t)room * sizeof *grown);
+    if (number >= lp->kept_allocated) {
+        int allocated = 2 * number + 8;
+        mf_dual_basis *grown = realloc(lp->kept, (size_t)allocated * sizeof *grown);
         if (!grown) {
             return;
         }
-        memset(grown + lp->keep_room, 0, (size_t)(room - lp->keep_room) * sizeof *grown);
+        memset(grown + lp->kept_allocated, 0,
+               (size_t)(allocated - lp->kept_allocated) * sizeof *grown);
         lp->kept = grown;
-        lp->keep_room = room;
+        lp->kept_allocated = allocated;
     }
     lp->keeps = mf_dual_save(lp->dual, &lp->kept[number]) ? number + 1 : number;
 }

@@ -20,23 +20,23 @@ void mf_milp_reset(mf_milp *p) {
     p->failed = false;
 }
 
-/* Items with room for one more, or NULL (and *failed) when memory ran out. */
-static void *grow(void *items, int count, int *room, size_t size, bool *failed) {
-    if (count < *room) {
+/* Items with one more allocated, or NULL (and *failed) when memory ran out. */
+static void *grow(void *items, int count, int *allocated, size_t size, bool *failed) {
+    if (count < *allocated) {
         return items;
     }
-    int more = *room ? 2 * *room : 64;
+    int more = *allocated ? 2 * *allocated : 64;
     void *grown = realloc(items, (size_t)more * size);
     if (!grown) {
         *failed = true;
         return NULL;
     }
-    *room = more;
+    *allocated = more;
     return grown;
 }
 
 int mf_milp_add_col(mf_milp *p, double lo, double hi, double cost, bool integer) {
-    mf_milp_col *col = grow(p->col, p->cols, &p->col_room, sizeof *col, &p->failed);
+    mf_milp_col *col = grow(p->col, p->cols, &p->cols_allocated, sizeof *col, &p->failed);
     if (!col) {
         return 0;
     }
@@ -46,7 +46,7 @@ int mf_milp_add_col(mf_milp *p, double lo, double hi, double cost, bool integer)
 }
 
 int mf_milp_add_row(mf_milp *p, double lo, double hi) {
-    mf_milp_row *row = grow(p->row, p->rows, &p->row_room, sizeof *row, &p->failed);
+    mf_milp_row *row = grow(p->row, p->rows, &p->rows_allocated, sizeof *row, &p->failed);
     if (!row) {
         return 0;
     }
@@ -59,7 +59,8 @@ void mf_milp_add_entry(mf_milp *p, int row, int col, double value) {
     if (value == 0.0) { /* exact: only what is not there at all is left out */
         return;
     }
-    mf_milp_entry *entry = grow(p->entry, p->entries, &p->entry_room, sizeof *entry, &p->failed);
+    mf_milp_entry *entry =
+        grow(p->entry, p->entries, &p->entries_allocated, sizeof *entry, &p->failed);
     if (entry) {
         p->entry = entry;
         entry[p->entries++] = (mf_milp_entry){row, col, value};

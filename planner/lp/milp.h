@@ -34,7 +34,7 @@ typedef struct mf_milp_entry {
 
 typedef struct mf_milp {
     int cols, rows, entries;
-    int col_room, row_room, entry_room;
+    int cols_allocated, rows_allocated, entries_allocated;
     mf_milp_col *col;
     mf_milp_row *row;
     mf_milp_entry *entry; /* one (row, col) may stand once only */
@@ -43,7 +43,7 @@ typedef struct mf_milp {
 
 void mf_milp_init(mf_milp *p);
 void mf_milp_clear(mf_milp *p);
-/* Empties the program and keeps its room. */
+/* Empties the program and keeps what it has allocated. */
 void mf_milp_reset(mf_milp *p);
 
 /* Append; return the index (0 when memory ran out: `failed` is set and solving reports it). */
@@ -75,8 +75,8 @@ typedef enum mf_milp_fault {
 typedef struct mf_milp_lazy_row {
     double lo, hi;
     int count;
-    int *col;      /* [room for all columns] */
-    double *value; /* [room for all columns] */
+    int *col;      /* [all columns] */
+    double *value; /* [all columns] */
     bool more;     /* there is another one for the same point: called again with it at once */
 } mf_milp_lazy_row;
 
@@ -107,7 +107,7 @@ typedef struct mf_milp_result {
     char text[160];    /* GLPK's words when outcome is FAILED */
 } mf_milp_result;
 
-/* Solves. x has room for p->cols values. Errors: MF_NOMEM only when the program itself could not be
+/* Solves. x: [p->cols]. Errors: MF_NOMEM only when the program itself could not be
  * built; whatever happens inside GLPK is an outcome. Thread-safe. */
 mf_status mf_milp_solve(const mf_milp *p, const mf_milp_options *o, double *x, mf_milp_result *r,
                         mf_err *e);

@@ -282,7 +282,7 @@ void mf_order_longest(mf_order *o, const mf_order_times *t, mf_order_chain *out)
     double update_s = -1.0;
     int update_stage = 0;
     mf_order_play(o, t);
-    memset(out->count[0], 0, MF_ORDER_CHAIN_ROOM(out->vstages) * sizeof *out->count[0]);
+    memset(out->count[0], 0, MF_ORDER_CHAIN_DOUBLES(out->vstages) * sizeof *out->count[0]);
     out->sends = out->holds = out->beside = out->starts = 0.0;
     memset(out->share, 0, sizeof out->share);
     if (has_losses(t)) {

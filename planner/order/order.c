@@ -10,16 +10,16 @@
 
 mf_status mf_order_chain_init(mf_order_chain *c, int vstages, mf_err *e) {
     memset(c, 0, sizeof *c);
-    double *room = calloc(MF_ORDER_CHAIN_ROOM(vstages), sizeof *room);
-    if (!room) {
+    double *figures = calloc(MF_ORDER_CHAIN_DOUBLES(vstages), sizeof *figures);
+    if (!figures) {
         return mf_err_set(e, MF_NOMEM, "out of memory");
     }
     c->vstages = vstages;
     for (int p = 0; p < MF_ORDER_PARTS; p++) {
-        c->count[p] = room + (size_t)p * (size_t)vstages;
+        c->count[p] = figures + (size_t)p * (size_t)vstages;
     }
     for (int k = 0; k < MF_LOSS_KINDS; k++) {
-        c->loss[k] = room + (size_t)(MF_ORDER_PARTS + k) * (size_t)vstages;
+        c->loss[k] = figures + (size_t)(MF_ORDER_PARTS + k) * (size_t)vstages;
     }
     return MF_OK;
 }
@@ -31,18 +31,23 @@ double mf_order_lost_behind(const mf_order_losses *x, int behind, double share, 
     return late_s < at_once_s ? late_s : at_once_s;
 }
 
-double mf_order_lost_s(const mf_order_losses *x, double *const loss[MF_LOSS_KINDS], double starts,
-                       const double share[MF_ORDER_BEHIND], int vstages) {
-    double sum_s = starts * x->start_s;
-    for (int v = 0; v < vstages && x->left_s; v++) {
-        sum_s += loss[MF_LOSS_FIRST][v] * x->kind_s[MF_LOSS_FIRST][v] -
-                 loss[MF_LOSS_OWN][v] * x->kind_s[MF_LOSS_OWN][v];
+/* Seconds of a chain's losses, with the losses of any layout of its order. */
+static double lost_s(const mf_order_losses *x, const mf_order_chain *c) {
+    double sum_s = c->starts * x->start_s;
+    for (int v = 0; v < c->vstages && x->left_s; v++) {
+        sum_s += c->loss[MF_LOSS_FIRST][v] * x->kind_s[MF_LOSS_FIRST][v] -
+                 c->loss[MF_LOSS_OWN][v] * x->kind_s[MF_LOSS_OWN][v];
         for (int k = 0; k < MF_ORDER_BEHIND; k++) {
-            double count = loss[MF_LOSS_BEHIND + k][v];
-            sum_s += count > 0.0 ? count * mf_order_lost_behind(x, k + 1, share[k], v) : 0.0;
+            double count = c->loss[MF_LOSS_BEHIND + k][v];
+            sum_s += count > 0.0 ? count * mf_order_lost_behind(x, k + 1, c->share[k], v) : 0.0;
         }
     }
     return sum_s;
+}
+
+double mf_order_chain_fixed_s(const mf_order_chain *c, double tail_s, double send_s, double hold_s,
+                              double lost, const mf_order_losses *losses) {
+    return tail_s + c->sends * send_s + (c->holds - c->beside * lost) * hold_s + lost_s(losses, c);
 }
 
 mf_status mf_order_chain_copy(mf_order_chain *copy, const mf_order_chain *chain, mf_err *e) {
@@ -51,7 +56,7 @@ mf_status mf_order_chain_copy(mf_order_chain *copy, const mf_order_chain *chain,
         return status;
     }
     memcpy(copy->count[0], chain->count[0],
-           MF_ORDER_CHAIN_ROOM(chain->vstages) * sizeof *copy->count[0]);
+           MF_ORDER_CHAIN_DOUBLES(chain->vstages) * sizeof *copy->count[0]);
     copy->time_s = chain->time_s;
     copy->sends = chain->sends;
     copy->holds = chain->holds;

@@ -76,7 +76,7 @@ typedef struct mf_order_losses {
     double *after_s[MF_ORDER_BEHIND]; /* [vstages] after that an event behind starts at least */
 } mf_order_losses;
 /* Doubles behind left_s, all of the above included. */
-#define MF_ORDER_LOSS_ROOM(vstages)                                                                \
+#define MF_ORDER_LOSS_DOUBLES(vstages)                                                             \
     ((size_t)(1 + MF_LOSS_KINDS + MF_ORDER_BEHIND) * (size_t)(vstages))
 
 /* Times by virtual stage (those of NORM and UPDATE add up over the virtual stages of a stage). */
@@ -107,10 +107,12 @@ typedef struct mf_order_chain {
 } mf_order_chain;
 
 /* Doubles behind count[0], losses included. */
-#define MF_ORDER_CHAIN_ROOM(vstages) ((size_t)(MF_ORDER_PARTS + MF_LOSS_KINDS) * (size_t)(vstages))
-/* Seconds of a chain's losses, with the losses of any layout of its order. */
-double mf_order_lost_s(const mf_order_losses *x, double *const loss[MF_LOSS_KINDS], double starts,
-                       const double share[MF_ORDER_BEHIND], int vstages);
+#define MF_ORDER_CHAIN_DOUBLES(vstages)                                                            \
+    ((size_t)(MF_ORDER_PARTS + MF_LOSS_KINDS) * (size_t)(vstages))
+/* What of a chain's time no position adds, under any layout of its order: sends, holds, of which
+ * `lost` is counted with gathers and reductions, losses, and tail_s, which comes once. */
+double mf_order_chain_fixed_s(const mf_order_chain *c, double tail_s, double send_s, double hold_s,
+                              double lost, const mf_order_losses *losses);
 
 mf_status mf_order_chain_init(mf_order_chain *c, int vstages, mf_err *e);
 void mf_order_chain_clear(mf_order_chain *c);
@@ -166,6 +168,13 @@ mf_status mf_order_summarise(const mf_layout *l, mf_order_schedule_fn schedule, 
                              int layers, int others, mf_order_summary *out, bool *saturated,
                              mf_err *e);
 void mf_order_summary_clear(mf_order_summary *s);
+/* Micro-batches of a chunk in flight in a row of a stage, and held for weight gradients. */
+static inline int32_t mf_order_in_flight(const mf_order_summary *o, int stage, int row, int chunk) {
+    return o->in_flight[(stage * MF_ORDER_ROWS + row) * o->chunks + chunk];
+}
+static inline int32_t mf_order_held(const mf_order_summary *o, int stage, int row, int chunk) {
+    return o->held[(stage * MF_ORDER_ROWS + row) * o->chunks + chunk];
+}
 /* Micro-batches in flight of a chunk at its worst moment. */
 double mf_order_most_in_flight(const mf_order_summary *o, int64_t stage, int64_t chunk);
 

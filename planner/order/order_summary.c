@@ -21,8 +21,7 @@ void mf_order_summary_clear(mf_order_summary *s) {
 double mf_order_most_in_flight(const mf_order_summary *o, int64_t stage, int64_t chunk) {
     int32_t most = 0;
     for (int k = 0; k < o->rows[stage]; k++) {
-        int32_t n = o->in_flight[((size_t)stage * MF_ORDER_ROWS + (size_t)k) * (size_t)o->chunks +
-                                 (size_t)chunk];
+        int32_t n = mf_order_in_flight(o, (int)stage, k, (int)chunk);
         most = n > most ? n : most;
     }
     return most;
@@ -86,7 +85,7 @@ static bool is_under_mean(const int32_t *row, const int32_t *a, const int32_t *b
     return lo <= hi;
 }
 
-/* Leaves the rows of a stage that are under no mean of two others. both: room for the rows, in
+/* Leaves the rows of a stage that are under no mean of two others. both: space for the rows, in
  * flight and held side by side. */
 static void thin_out(mf_order_summary *s, int p, int32_t *both) {
     size_t chunks = (size_t)s->chunks, width = 2 * chunks;

@@ -16,7 +16,7 @@ void mf_chains_clear(mf_chains *c) {
     for (int i = 0; i < c->count; i++) {
         mf_order_chain_clear(&c->chain[i]);
     }
-    free(c->part[0]);
+    mf_order_chain_clear(&c->mean);
     free(c->extra);
     memset(c, 0, sizeof *c);
 }
@@ -55,20 +55,22 @@ static void drop_weightless(mf_chains *c) {
 }
 
 static void mean_of(mf_chains *c, const int *stage_of, double *least) {
-    size_t cells = MF_ORDER_CHAIN_ROOM(c->vstages);
+    const size_t cells = MF_ORDER_CHAIN_DOUBLES(c->vstages);
+    mf_order_chain *mean = &c->mean;
     for (int i = 0; i < c->count; i++) {
         const mf_order_chain *x = &c->chain[i];
+        const double w = c->weight[i];
         for (size_t k = 0; k < cells; k++) {
-            c->part[0][k] += c->weight[i] * x->count[0][k];
+            mean->count[0][k] += w * x->count[0][k];
         }
-        c->sends += c->weight[i] * x->sends;
-        c->holds += c->weight[i] * x->holds;
-        c->beside += c->weight[i] * x->beside;
-        c->starts += c->weight[i] * x->starts;
-        c->lost = i == 0 || x->lost < c->lost ? x->lost : c->lost;
+        mean->sends += w * x->sends;
+        mean->holds += w * x->holds;
+        mean->beside += w * x->beside;
+        mean->starts += w * x->starts;
+        mean->lost = i == 0 || x->lost < mean->lost ? x->lost : mean->lost;
         for (int k = 0; k < MF_ORDER_BEHIND; k++) {
-            bool less = i == 0 || x->share[k] < c->share[k];
-            c->share[k] = less ? x->share[k] : c->share[k];
+            bool less = i == 0 || x->share[k] < mean->share[k];
+            mean->share[k] = less ? x->share[k] : mean->share[k];
         }
         for (int p = 0; p < c->stages; p++) {
             least[p] = HUGE_VAL;
@@ -78,7 +80,7 @@ static void mean_of(mf_chains *c, const int *stage_of, double *least) {
             least[stage_of[v]] = n < least[stage_of[v]] ? n : least[stage_of[v]];
         }
         for (int p = 0; p < c->stages; p++) {
-            c->extra[p] += c->weight[i] * least[p];
+            c->extra[p] += w * least[p];
         }
     }
 }
@@ -95,24 +97,16 @@ bool mf_chains_weigh(mf_chains *c, const int *stage_of) {
     for (int i = 0; i < c->count; i++) {
         c->weight[i] /= sum;
     }
-    size_t n = (size_t)c->vstages;
+    const size_t n = (size_t)c->vstages;
     double *least = calloc((size_t)c->stages, sizeof *least);
-    double *part = calloc(MF_ORDER_CHAIN_ROOM(n), sizeof *part);
     c->extra = calloc((size_t)c->stages, sizeof *c->extra);
-    if (!least || !part || !c->extra) {
+    if (!least || !c->extra || mf_order_chain_init(&c->mean, c->vstages, NULL) != MF_OK) {
         free(least);
-        free(part);
         return false;
-    }
-    for (size_t p = 0; p < MF_ORDER_PARTS; p++) {
-        c->part[p] = part + p * n;
-    }
-    for (size_t k = 0; k < MF_LOSS_KINDS; k++) {
-        c->loss[k] = part + (MF_ORDER_PARTS + k) * n;
     }
     mean_of(c, stage_of, least);
     for (size_t k = 0; k < MF_ORDER_PARTS * n; k++) {
-        c->counted |= part[k] != 0.0 ? 1u << (k / n) : 0u;
+        c->counted |= c->mean.count[0][k] != 0.0 ? 1u << (k / n) : 0u;
     }
     free(least);
     return true;

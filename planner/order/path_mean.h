@@ -18,13 +18,11 @@ typedef struct mf_chains {
     int count, vstages, stages, chunks;
     mf_order_chain chain[MF_CHAINS_MAX];
     double weight[MF_CHAINS_MAX]; /* not negative; sum 1 once weighed */
-    /* The weighted mean; made by mf_chains_weigh. */
-    double *part[MF_ORDER_PARTS]; /* [vstages] passes; one allocation */
-    unsigned counted;             /* bits by part: some virtual stage counts it */
-    double *extra; /* [stages] visits of the stage's least visited chunk, chain by chain */
-    double *loss[MF_LOSS_KINDS]; /* [vstages] behind part */
-    double sends, holds, beside, starts;
-    double share[MF_ORDER_BEHIND], lost; /* the least of them: holds for all */
+    /* The weighted mean; made by mf_chains_weigh: count[0] is NULL until then. Its share and lost
+     * are the least of all chains', which hold for all. */
+    mf_order_chain mean;
+    unsigned counted; /* bits by part: some virtual stage of the mean counts it */
+    double *extra;    /* [stages] visits of the stage's least visited chunk, chain by chain */
 } mf_chains;
 
 void mf_chains_init(mf_chains *c, int stages, int chunks);
@@ -35,7 +33,7 @@ mf_status mf_chains_add(mf_chains *c, const mf_order_chain *chain, mf_err *e);
  * more in both counts so often. */
 double mf_chain_visits(const mf_order_chain *chain, int v);
 /* Makes the mean from weight[]; chains of no weight are dropped. False when all are, or when memory
- * ran out: then there is no mean (part[0] NULL). stage_of[vstages]. */
+ * ran out: then there is no mean. stage_of[vstages]. */
 bool mf_chains_weigh(mf_chains *c, const int *stage_of);
 
 #endif

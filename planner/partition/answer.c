@@ -94,20 +94,20 @@ mf_status mf_partition_write(const mf_partition *in, const int32_t *count, mf_as
 mf_status mf_partition_tried_add(const mf_partition *in, mf_partition_tried *t, int stage,
                                  const int32_t *count, mf_err *e) {
     size_t cells = mf_partition_cells(in);
-    if (t->sets == t->room) {
-        int room = t->room ? 2 * t->room : 4;
-        int *stages = realloc(t->stage, (size_t)room * sizeof *stages);
+    if (t->sets == t->allocated) {
+        int allocated = t->allocated ? 2 * t->allocated : 4;
+        int *stages = realloc(t->stage, (size_t)allocated * sizeof *stages);
         if (stages) {
             t->stage = stages;
         }
-        int32_t *counts = realloc(t->count, (size_t)room * cells * sizeof *counts);
+        int32_t *counts = realloc(t->count, (size_t)allocated * cells * sizeof *counts);
         if (counts) {
             t->count = counts;
         }
         if (!stages || !counts) {
             return mf_err_set(e, MF_NOMEM, "out of memory");
         }
-        t->room = room;
+        t->allocated = allocated;
     }
     t->stage[t->sets] = stage;
     memcpy(t->count + (size_t)t->sets * cells, count, cells * sizeof *count);

@@ -66,7 +66,7 @@ void mf_floors_make(const mf_partition *in, mf_floors *out) {
             least_floor(&out->main, &f);
         }
         for (int m = 0; m < c->choices; m++) {
-            if (c->choice[m].lean) {
+            if (c->choice[m].hull) {
                 out->point[out->points++] =
                     (mf_time_memory_point){c->choice[m].cost.saved_B, passes_more_s(in, c, m)};
             }
@@ -81,27 +81,11 @@ void mf_floors_make(const mf_partition *in, mf_floors *out) {
 
 /* --- main layers of a stage ------------------------------------------------------------------- */
 
-/* The main layers of a stage are alike, so that sums over them are products. */
-double mf_main_room_B(const mf_floors *fl, int layers) {
+double mf_main_room_B(const mf_floors *fl) {
     const mf_partition *in = fl->in;
     const mf_class_floor *f = &fl->main;
     return in->usable_B - in->fixed_B - f->comm_B - mf_memory_gathers(&in->layout) * f->gather_B -
-           mf_memory_boundaries(&in->layout) * f->boundary_B - f->workspace_B -
-           layers * f->persistent_B;
-}
-
-static void extra_of(const mf_floors *fl, int stage, int layers, double *extra_s) {
-    const mf_order_summary *o = &fl->in->order;
-    int most = 0;
-    for (int k = 1; k <= layers; k++) {
-        const double flight = (double)o->flight[stage * (o->layers + 1) + k];
-        const double room_B = mf_main_room_B(fl, k);
-        const double saved_B = flight > 0.0 ? (room_B + 1.0) / (flight * k) : HUGE_VAL;
-        const bool fits = room_B >= 0.0 && most == k - 1;
-        extra_s[k] = fits ? k * mf_lower_hull_time_s(fl->point, fl->points, saved_B) : HUGE_VAL;
-        most = isinf(extra_s[k]) ? most : k;
-    }
-    mf_make_convex(extra_s, most);
+           mf_memory_boundaries(&in->layout) * f->boundary_B - f->workspace_B;
 }
 
 void mf_partition_extras(const mf_partition *in, double *extra_s) {
@@ -114,6 +98,8 @@ void mf_partition_extras(const mf_partition *in, double *extra_s) {
     }
     mf_floors_make(in, &fl);
     for (int p = 0; p < in->stages; p++) {
-        extra_of(&fl, p, layers, extra_s + (size_t)p * points);
+        /* a byte more: sums are added up in another order */
+        mf_layers_curve(&in->order, p, layers, mf_main_room_B(&fl) + 1.0, fl.main.persistent_B,
+                        fl.point, fl.points, extra_s + (size_t)p * points);
     }
 }

@@ -29,7 +29,7 @@ typedef struct mf_floors {
 /* in: of MF_FLOORS_MAX_CLASSES classes at most. */
 void mf_floors_make(const mf_partition *in, mf_floors *out);
 
-/* Bytes of a stage with so many main layers that are left for what its micro-batches save. */
-double mf_main_room_B(const mf_floors *f, int layers);
+/* Bytes of a stage that are left for main layers and what its micro-batches save. */
+double mf_main_room_B(const mf_floors *f);
 
 #endif

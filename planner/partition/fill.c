@@ -134,8 +134,8 @@ static double weigh_stage(const filling *f) {
     for (int k = 0; k < in->order.rows[f->stage]; k++) {
         double now = 0.0;
         for (int c = 0; c < chunks; c++) {
-            now += mf_partition_in_flight(in, f->stage, k, c) * f->chunk[c].saved +
-                   mf_partition_held(in, f->stage, k, c) * f->chunk[c].held;
+            now += mf_order_in_flight(&in->order, f->stage, k, c) * f->chunk[c].saved +
+                   mf_order_held(&in->order, f->stage, k, c) * f->chunk[c].held;
         }
         peak = mf_larger(peak, now);
     }

@@ -190,7 +190,7 @@ static void share_backward(sharing *x, int j, int until) {
 
 /* Class by class, those passes first that keep their time. What copies add to a forward pass beside
  * usual backward passes is next to nothing: all of a class have the same share, so that few choices
- * stand for all (mf_partition_choice.lean). */
+ * stand for all (mf_partition_choice.hull). */
 static void share(sharing *x, mf_shares set) {
     for (int i = 0, j = 0; i < x->rows;) {
         int class = x->row[i].class, first = i++, from = j;

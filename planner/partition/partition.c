@@ -2,6 +2,7 @@
 #include "planner/partition/partition.h"
 
 #include "planner/bound/family_bound.h"
+#include "planner/bound/overlap_loss.h"
 #include "planner/price/least_cost.h"
 #include "planner/tuning/limits.h"
 
@@ -167,12 +168,12 @@ static void lean_figures(const mf_partition_choice *c, bool merged, double out[L
 static bool mixture_beats(const double *x, const double *y, const double *z) {
     double lo = 0.0, hi = 1.0;
     for (int i = 0; i < LEAN_FIGURES && lo <= hi; i++) { /* share * x + (1 - share) * y <= z */
-        double slope = x[i] - y[i], room = z[i] - y[i];
+        double slope = x[i] - y[i], more = z[i] - y[i];
         if (slope > 0.0) {
-            hi = fmin(hi, room / slope);
+            hi = fmin(hi, more / slope);
         } else if (slope < 0.0) {
-            lo = fmax(lo, room / slope);
-        } else if (room < 0.0) {
+            lo = fmax(lo, more / slope);
+        } else if (more < 0.0) {
             return false;
         }
     }
@@ -180,18 +181,18 @@ static bool mixture_beats(const double *x, const double *y, const double *z) {
 }
 
 /* The choices of which every other is beaten by a mixture. */
-static void find_lean(mf_partition_class *c, bool merged) {
+static void find_hull(mf_partition_class *c, bool merged) {
     double figures[MF_CATALOGUE_MAX][LEAN_FIGURES];
     for (int i = 0; i < c->choices; i++) {
-        c->choice[i].lean = true;
+        c->choice[i].hull = true;
         lean_figures(&c->choice[i], merged, figures[i]);
     }
     for (int i = 0; i < c->choices; i++) {
-        for (int a = 0; a < c->choices && c->choice[i].lean; a++) {
-            for (int b = a; b < c->choices && a != i && c->choice[a].lean; b++) {
-                if (b != i && c->choice[b].lean &&
+        for (int a = 0; a < c->choices && c->choice[i].hull; a++) {
+            for (int b = a; b < c->choices && a != i && c->choice[a].hull; b++) {
+                if (b != i && c->choice[b].hull &&
                     mixture_beats(figures[a], figures[b], figures[i])) {
-                    c->choice[i].lean = false;
+                    c->choice[i].hull = false;
                     break;
                 }
             }
@@ -381,24 +382,17 @@ static void compare_choices(mf_partition *in) {
     for (int i = 0; i < in->classes; i++) {
         mf_partition_class *c = &in->class[i];
         set_floors(c);
-        find_lean(c, in->merged);
+        find_hull(c, in->merged);
         set_least(in, c);
     }
 }
 
 static mf_status make_losses(mf_partition *in, mf_err *e) {
-    size_t n = (size_t)in->vstages;
-    double *room = calloc(MF_ORDER_LOSS_ROOM(n), sizeof *room);
-    if (!room) {
+    double *figures = calloc(MF_ORDER_LOSS_DOUBLES(in->vstages), sizeof *figures);
+    if (!figures) {
         return mf_err_set(e, MF_NOMEM, "out of memory");
     }
-    in->losses.left_s = room;
-    for (size_t k = 0; k < MF_LOSS_KINDS; k++) {
-        in->losses.kind_s[k] = room + (k + 1) * n;
-    }
-    for (size_t k = 0; k < MF_ORDER_BEHIND; k++) {
-        in->losses.after_s[k] = room + (k + 1 + MF_LOSS_KINDS) * n;
-    }
+    mf_order_losses_init(&in->losses, figures, in->vstages);
     mf_partition_losses(in, NULL, INFINITY);
     return MF_OK;
 }
@@ -515,14 +509,4 @@ void mf_partition_shift(int *first, int from, int to) {
     for (int v = to + 1; v <= from; v++) {
         first[v]++;
     }
-}
-
-int32_t mf_partition_in_flight(const mf_partition *in, int stage, int row, int chunk) {
-    size_t at = ((size_t)stage * MF_ORDER_ROWS + (size_t)row) * (size_t)in->chunks;
-    return in->order.in_flight[at + (size_t)chunk];
-}
-
-int32_t mf_partition_held(const mf_partition *in, int stage, int row, int chunk) {
-    size_t at = ((size_t)stage * MF_ORDER_ROWS + (size_t)row) * (size_t)in->chunks;
-    return in->order.held[at + (size_t)chunk];
 }

@@ -7,7 +7,7 @@
  * the order of positions is kept by rows (integer_program.c) and by writing the counts out in
  * order.
  *
- * From quick to thorough: mean_bound.c (least step over all assignments by a mean of chains),
+ * From quick to thorough: partition_mean.c (least step over all assignments by a mean of chains),
  * fill.c (memory choices of a given split of layers, by what the memory plan will say),
  * split_tree.c (the least step over whole splits), integer_program.c (the integer program).
  */
@@ -41,9 +41,9 @@ typedef enum mf_shares { MF_SHARES_B_KEEPS, MF_SHARES_F_KEEPS, MF_SHARES } mf_sh
 typedef struct mf_partition_choice {
     mf_memory_choice memory;
     mf_block_cost cost;
-    /* Times that are never above those of this choice nor of those that it stands for when `lean`:
+    /* Times that are never above those of this choice nor of those that it stands for when `hull`:
      * a hair below the truth, so that few choices stand for all (see mf_partition_part_s). */
-    bool lean;
+    bool hull;
     double f_floor_s;
     /* merged: a pair of this forward and that backward takes at least the sum of the two, in every
      * set of shares */
@@ -93,7 +93,7 @@ typedef struct mf_partition {
     double lost;        /* share of gathers and reductions that blocks beside them lose at least */
     double reduced_s;   /* least reduction of a layer, or of the head */
     int64_t *effort_ns; /* [1] what was done with it so far, in counted nanoseconds of one core */
-    mf_order_losses losses; /* what passes lose to them (overlap_loss.c) */
+    mf_order_losses losses; /* what passes lose to them (loss_figures.c) */
 } mf_partition;
 
 /* Costs everything exactly. order: summary of the layout's order, borrowed; NULL = make one.
@@ -113,12 +113,9 @@ double mf_partition_chain_fixed_s(const mf_partition *in, const mf_order_chain *
 int mf_partition_variant(const mf_layout *l, int vstage);
 /* The class of a slot on a virtual stage. */
 const mf_partition_class *mf_partition_class_at(const mf_partition *in, int v, int slot);
-/* Micro-batches of a chunk in flight in row k of a stage (and held for weight gradients). */
-int32_t mf_partition_in_flight(const mf_partition *in, int stage, int row, int chunk);
-int32_t mf_partition_held(const mf_partition *in, int stage, int row, int chunk);
 
 /* Seconds that a layer of the class with choice m adds to a part of its virtual stage; floor: the
- * figure that makes lean choices stand for all. m < 0: the least over all choices. */
+ * figure that makes choices of the hull stand for all. m < 0: the least over all choices. */
 double mf_partition_part_s(const mf_partition *in, const mf_partition_class *c, int m,
                            mf_order_part part, bool floor);
 
@@ -151,14 +148,15 @@ mf_status mf_partition_write(const mf_partition *in, const int32_t *count, mf_as
 /* The choice that is written next of those that are left (left[choices], one at least). */
 int mf_partition_next_choice(const mf_partition_class *c, const int32_t *left);
 
-/* The longest chain for (possibly fractional) counts, all of the step included. lean: cells of
+/* The longest chain for (possibly fractional) counts, all of the step included. coarse: cells of
  * choice 0 hold layers of any choice, which take the least of all; stage_extra_s[stages] is what
  * they take more on each stage, for want of memory. */
-mf_status mf_partition_play(mf_partition *in, const double *count, bool lean,
+mf_status mf_partition_play(mf_partition *in, const double *count, bool coarse,
                             const double *stage_extra_s, mf_order_chain *out, mf_err *e);
 
 /* The longest chain of whole layers with chosen choices, merged pairs at what they take indeed:
- * close to what the simulator finds, and no bound. pair_s: room for stages * chunks * chunks. */
+ * close to what the simulator finds, and no bound. pair_s: [stages][chunks][chunks], to work with.
+ */
 mf_status mf_partition_play_counts(mf_partition *in, const int *first, const int32_t *count,
                                    double *pair_s, mf_order_chain *out, mf_err *e);
 
@@ -215,7 +213,7 @@ mf_status mf_partition_try_all(const mf_partition *in, uint32_t pinned, int64_t 
 /* Counts that are not wanted again. stage -1: this very answer; else: everything that puts at least
  * as much on this stage (it was over memory). */
 typedef struct mf_partition_tried {
-    int sets, room;
+    int sets, allocated;
     int *stage;     /* [sets] */
     int32_t *count; /* [sets][cells] */
 } mf_partition_tried;
@@ -224,7 +222,7 @@ mf_status mf_partition_tried_add(const mf_partition *in, mf_partition_tried *t, 
 void mf_partition_tried_clear(mf_partition_tried *t);
 
 typedef struct mf_partition_options {
-    bool lean;          /* layers without their choices: a quick bound and a split. Else every
+    bool coarse;        /* layers without their choices: a quick bound and a split. Else every
                          * choice, in whole layers */
     bool hull;          /* of the choices those that stand for all: for relaxations only */
     bool splits;        /* whole positions on every virtual stage, choices in any proportion: what
@@ -245,7 +243,7 @@ typedef struct mf_partition_solution {
     double bound_s;     /* no assignment (that is still wanted) is faster */
     bool have;          /* an answer was found ... */
     double objective_s; /* ... whose longest chain takes this long */
-    int32_t *count;     /* [cells], not lean: its counts; owned */
+    int32_t *count;     /* [cells], not coarse: its counts; owned */
     int *first;         /* [vstages + 1] its split of the positions; owned */
     int64_t nodes;
     char text[160]; /* GLPK's words when it gave up */
@@ -262,7 +260,7 @@ typedef struct mf_partition_split_options {
     double cutoff_s;               /* a bound at or above is as good as any */
     int64_t lp_limit;              /* linear programs */
     int64_t effort_ns;             /* counted nanoseconds of one core, about; 0 = any */
-    bool told;                     /* whole splits count what their own positions lose, and more of
+    bool own_losses;               /* whole splits count what their own positions lose, and more of
                                     * them are looked into: tighter, and takes longer */
     const struct mf_chains *known; /* chains to begin with; may be NULL */
     struct mf_chains *kept; /* may be NULL: receives the chains that bind the relaxation, with
@@ -288,10 +286,10 @@ mf_status mf_partition_splits(mf_partition *in, const mf_partition_split_options
                               mf_partition_split_result *out, mf_err *e);
 void mf_partition_split_result_clear(mf_partition_split_result *r);
 
-/* The lean linear relaxation, and the chains that bind it with their weights: *chains is
- * initialised and owned by the caller; it has a mean when part[0] is set. enough_s: a bound at or
- * above is as good as any. first (may be NULL): the split of the positions nearest to its point,
- * [vstages + 1]; only when OPTIMAL. OPTIMAL, LIMIT (effort_ns were not enough: the bound is
+/* The coarse linear relaxation, and the chains that bind it with their weights: *chains is
+ * initialised and owned by the caller; it has a mean when mean.count[0] is set. enough_s: a bound
+ * at or above is as good as any. first (may be NULL): the split of the positions nearest to its
+ * point, [vstages + 1]; only when OPTIMAL. OPTIMAL, LIMIT (effort_ns were not enough: the bound is
  * one still, and there are weights), INFEASIBLE (nothing fits), FAILED. */
 mf_status mf_partition_relax(mf_partition *in, const struct mf_chains *known, double enough_s,
                              int64_t effort_ns, mf_milp_fault fault, struct mf_chains *chains,

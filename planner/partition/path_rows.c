@@ -15,7 +15,8 @@ static double chain_s(const mf_rows *b, int v, int slot, int m) {
     for (int p = 0; p < MF_ORDER_PARTS; p++) {
         double n = b->chain.count[p][v];
         if (n > 0.0 || n < 0.0) {
-            sum_s += n * mf_partition_part_s(b->in, c, b->lean ? -1 : m, (mf_order_part)p, b->hull);
+            sum_s +=
+                n * mf_partition_part_s(b->in, c, b->coarse ? -1 : m, (mf_order_part)p, b->hull);
         }
     }
     return sum_s;
@@ -42,7 +43,7 @@ static void chain_row(mf_rows *b, mf_milp_lazy_row *row) {
             }
         }
     }
-    for (int p = 0; p < in->stages && b->lean; p++) {
+    for (int p = 0; p < in->stages && b->coarse; p++) {
         double least = HUGE_VAL; /* whichever chunk has it */
         for (int k = 0; k < in->chunks; k++) {
             int v = (int)mf_layout_vstage(&in->layout, p, k);
@@ -68,8 +69,8 @@ static double excess(const mf_milp_lazy_row *row, const double *x) {
 
 /* The longest chain at b->count. */
 static bool play(mf_rows *b) {
-    const double *extra_s = b->lean ? b->count + mf_partition_cells(b->in) : NULL;
-    b->status = mf_partition_play(b->in, b->count, b->lean, extra_s, &b->chain, b->e);
+    const double *extra_s = b->coarse ? b->count + mf_partition_cells(b->in) : NULL;
+    b->status = mf_partition_play(b->in, b->count, b->coarse, extra_s, &b->chain, b->e);
     return b->status == MF_OK;
 }
 
@@ -86,7 +87,7 @@ static bool breaks(mf_rows *b, const double *x, mf_milp_lazy_row *row) {
 
 /* The same passes through the same virtual stages? */
 static bool is_known(const mf_rows *b) {
-    size_t n = MF_ORDER_CHAIN_ROOM(b->in->vstages);
+    size_t n = MF_ORDER_CHAIN_DOUBLES(b->in->vstages);
     for (int i = 0; i < b->founds; i++) {
         if (memcmp(b->found[i].count[0], b->chain.count[0], n * sizeof(double)) == 0) {
             return true;
@@ -108,7 +109,7 @@ static bool look_at(mf_rows *b, const double *x, mf_milp_lazy_row *row) {
 }
 
 static size_t point_size(const mf_rows *b) {
-    return mf_partition_cells(b->in) + (b->lean ? (size_t)b->in->stages : 0);
+    return mf_partition_cells(b->in) + (b->coarse ? (size_t)b->in->stages : 0);
 }
 
 /* Between the point and a better one that was met before (in-out separation): a program's points
@@ -164,14 +165,14 @@ static bool find_chain(mf_rows *b, const double *x, mf_milp_lazy_row *row) {
     if (b->founds > 0) {
         return take_found(b, row);
     }
-    bool exact = !b->splits && !b->lean;
+    bool exact = !b->splits && !b->coarse;
     if ((b->chains >= MF_EXACT_PATHS && exact) || b->status != MF_OK) {
         return false;
     }
     for (size_t i = 0; i < cells; i++) {
         b->count[i] = b->col[i] >= 0 ? x[b->col[i]] : 0.0;
     }
-    for (int p = 0; p < b->in->stages && b->lean; p++) {
+    for (int p = 0; p < b->in->stages && b->coarse; p++) {
         b->count[cells + (size_t)p] = x[b->extra[p]] * b->unit_s;
     }
     if (exact) {
@@ -200,7 +201,7 @@ static mf_status first_chain(mf_rows *b) {
             b->count[mf_partition_cell(in, v, s, 0)] = n / width;
         }
     }
-    return mf_partition_play(b->in, b->count, b->lean, NULL, &b->chain, b->e);
+    return mf_partition_play(b->in, b->count, b->coarse, NULL, &b->chain, b->e);
 }
 
 /* b->chain becomes a row of the program. */
@@ -214,9 +215,9 @@ static mf_status add_row(mf_rows *b, mf_milp_lazy_row *row) {
 }
 
 mf_status mf_rows_add_chains(mf_rows *b, const mf_chains *known) {
-    size_t room = (size_t)b->milp.cols + 1;
-    mf_milp_lazy_row row = {.col = malloc(room * sizeof *row.col),
-                            .value = malloc(room * sizeof *row.value)};
+    size_t cols = (size_t)b->milp.cols + 1;
+    mf_milp_lazy_row row = {.col = malloc(cols * sizeof *row.col),
+                            .value = malloc(cols * sizeof *row.value)};
     mf_status status = MF_OK;
     b->first_chain_row = b->milp.rows;
     if (!row.col || !row.value) {
@@ -224,7 +225,7 @@ mf_status mf_rows_add_chains(mf_rows *b, const mf_chains *known) {
         free(row.value);
         return mf_err_set(b->e, MF_NOMEM, "out of memory");
     }
-    if (known && b->in->lost > known->lost) {
+    if (known && b->in->lost > known->mean.lost) {
         known = NULL; /* they hold for layouts that lose no more */
     }
     if (!known || known->count == 0) {

@@ -20,24 +20,25 @@ static mf_status make_graph(mf_partition *in, mf_err *e) {
 }
 
 /* Sums of the parts of every virtual stage: part_s[part][vstage]. */
-static void sum_parts(const mf_partition *in, const double *count, bool lean, double *part_s) {
+static void sum_parts(const mf_partition *in, const double *count, bool coarse, double *part_s) {
     size_t n = (size_t)in->vstages;
     for (int v = 0; v < in->vstages; v++) {
         for (int s = 0; s < in->slots; s++) {
             const mf_partition_class *c = mf_partition_class_at(in, v, s);
-            for (int m = 0; m < (lean ? 1 : c->choices); m++) {
+            for (int m = 0; m < (coarse ? 1 : c->choices); m++) {
                 double k = count[mf_partition_cell(in, v, s, m)];
                 for (int p = 0; p < MF_ORDER_PARTS && k > 0.0; p++) {
                     part_s[(size_t)p * n + (size_t)v] +=
-                        k * mf_partition_part_s(in, c, lean ? -1 : m, (mf_order_part)p, false);
+                        k * mf_partition_part_s(in, c, coarse ? -1 : m, (mf_order_part)p, false);
                 }
             }
         }
     }
 }
 
-static mf_status play(mf_partition *in, const double *count, bool lean, const double *stage_extra_s,
-                      const double *pair_s, mf_order_chain *out, mf_err *e) {
+static mf_status play(mf_partition *in, const double *count, bool coarse,
+                      const double *stage_extra_s, const double *pair_s, mf_order_chain *out,
+                      mf_err *e) {
     size_t n = (size_t)in->vstages;
     if (!in->graph) {
         mf_status status = make_graph(in, e);
@@ -49,7 +50,7 @@ static mf_status play(mf_partition *in, const double *count, bool lean, const do
     if (!part_s) {
         return mf_err_set(e, MF_NOMEM, "out of memory");
     }
-    sum_parts(in, count, lean, part_s);
+    sum_parts(in, count, coarse, part_s);
     for (int v = 0; v < in->vstages && stage_extra_s; v++) { /* spread evenly over the chunks */
         double extra_s = stage_extra_s[mf_layout_stage_of(&in->layout, v)] / in->chunks;
         part_s[MF_ORDER_B * n + (size_t)v] += extra_s;
@@ -72,9 +73,9 @@ static mf_status play(mf_partition *in, const double *count, bool lean, const do
     return MF_OK;
 }
 
-mf_status mf_partition_play(mf_partition *in, const double *count, bool lean,
+mf_status mf_partition_play(mf_partition *in, const double *count, bool coarse,
                             const double *stage_extra_s, mf_order_chain *out, mf_err *e) {
-    return play(in, count, lean, stage_extra_s, NULL, out, e);
+    return play(in, count, coarse, stage_extra_s, NULL, out, e);
 }
 
 /* --- merged pairs as they are ----------------------------------------------------------------- */

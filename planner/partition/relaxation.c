@@ -1,7 +1,7 @@
-/* relaxation.c - the lean program's relaxation.
+/* relaxation.c - the coarse program's relaxation.
  *
  * It is solved once for an order; its multipliers say at which weights the chains bound together
- * (mean_bound.c).
+ * (mean_bound.h).
  */
 #include "planner/bound/family_bound.h"
 #include "planner/bound/stage_bound.h"
@@ -62,7 +62,7 @@ mf_status mf_partition_relax(mf_partition *in, const mf_chains *known, double en
                              mf_milp_outcome *outcome, double *bound_s, mf_err *e) {
     mf_rows b;
     mf_lp *lp = NULL;
-    const mf_partition_options o = {.lean = true, .cutoff_s = HUGE_VAL};
+    const mf_partition_options o = {.coarse = true, .cutoff_s = HUGE_VAL};
     mf_chains_init(chains, in->stages, in->chunks);
     *bound_s = 0.0;
     *outcome = MF_MILP_FAILED;

@@ -28,7 +28,7 @@ static int32_t most_layers(const mf_partition *in, int v, int slot, int m, doubl
     double by_time = floor(cutoff_s / each_s * (1.0 + 1e-9));
     most = by_time < most ? (int)by_time : most;
     for (int k = 0; k < in->order.rows[stage]; k++) {
-        double flight = mf_partition_in_flight(in, (int)stage, k, (int)chunk);
+        double flight = mf_order_in_flight(&in->order, (int)stage, k, (int)chunk);
         double each_B = class->persistent_B + flight * c->cost.saved_B;
         double by_memory = floor((in->usable_B - in->fixed_B) / each_B * (1.0 + 1e-9));
         most = by_memory < most ? (int)by_memory : most;
@@ -38,7 +38,7 @@ static int32_t most_layers(const mf_partition *in, int v, int slot, int m, doubl
 
 /* Choices that have columns. */
 int mf_rows_choices(const mf_rows *b, const mf_partition_class *c) {
-    return b->lean ? 1 : c->choices;
+    return b->coarse ? 1 : c->choices;
 }
 
 /* Lean, no choice is known: whatever any of them allows. */
@@ -61,11 +61,11 @@ void mf_rows_add_cells(mf_rows *b, double cutoff_s) {
                 b->col[cell] = -1;
                 b->top[cell] = 0;
                 bool stands = v >= in->slot[s].v_lo && v <= in->slot[s].v_hi;
-                if (!stands || m >= mf_rows_choices(b, c) || (b->hull && !c->choice[m].lean)) {
+                if (!stands || m >= mf_rows_choices(b, c) || (b->hull && !c->choice[m].hull)) {
                     continue;
                 }
-                b->top[cell] = b->lean ? most_layers_of_any(in, v, s, cutoff_s)
-                                       : most_layers(in, v, s, m, cutoff_s);
+                b->top[cell] = b->coarse ? most_layers_of_any(in, v, s, cutoff_s)
+                                         : most_layers(in, v, s, m, cutoff_s);
                 if (b->top[cell] > 0) {
                     b->col[cell] = mf_milp_add_col(&b->milp, 0, b->top[cell], 0, !b->splits);
                 }
@@ -207,8 +207,8 @@ static void add_memory(mf_rows *b) {
             int row = mf_milp_add_row(&b->milp, -INFINITY, room_B / MF_ROWS_BYTES);
             for (int c = 0; c < in->chunks; c++) {
                 int v = (int)mf_layout_vstage(&in->layout, p, c);
-                double flight = mf_partition_in_flight(in, p, k, c);
-                double held = mf_partition_held(in, p, k, c);
+                double flight = mf_order_in_flight(&in->order, p, k, c);
+                double held = mf_order_held(&in->order, p, k, c);
                 for (int s = 0; s < in->slots; s++) {
                     const mf_partition_class *cl = mf_partition_class_at(in, v, s);
                     for (int m = 0; m < cl->choices; m++) {
@@ -227,7 +227,7 @@ static void add_memory(mf_rows *b) {
 }
 
 /* No stage takes as many units of time more (a unit is about a step): said so that bounds can be
- * told from any multipliers. The curves' own ends would be tighter, and take more pivots. */
+ * proven by any multipliers. The curves' own ends would be tighter, and take more pivots. */
 #define FAR_MORE 1e9
 
 /* Lean: extra[p] >= every line through neighbouring points of its curve; main layers end where
@@ -304,7 +304,7 @@ mf_status mf_rows_add_fixed(mf_rows *b, const mf_partition_tried *tried) {
     add_placement(b);
     add_order(b);
     add_patterns(b);
-    if (b->lean) {
+    if (b->coarse) {
         add_extras(b);
         return MF_OK;
     }
@@ -340,7 +340,7 @@ mf_status mf_rows_make(mf_rows *b, mf_partition *in, const mf_partition_tried *t
     size_t cells = mf_partition_cells(in), point = cells + (size_t)in->stages;
     memset(b, 0, sizeof *b);
     b->in = in;
-    b->lean = o->lean;
+    b->coarse = o->coarse;
     b->hull = o->hull;
     b->splits = o->splits;
     b->e = e;
@@ -351,7 +351,7 @@ mf_status mf_rows_make(mf_rows *b, mf_partition *in, const mf_partition_tried *t
     if (status != MF_OK) {
         return status;
     }
-    for (int i = 0; i < MF_ROWS_FOUND && (o->splits || o->lean); i++) {
+    for (int i = 0; i < MF_ROWS_FOUND && (o->splits || o->coarse); i++) {
         status = mf_order_chain_init(&b->found[i], in->vstages, e);
         if (status != MF_OK) {
             goto out;

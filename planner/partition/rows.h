@@ -24,11 +24,11 @@ typedef struct mf_figures {
 
 typedef struct mf_rows {
     mf_partition *in;
-    bool lean, hull, splits;
+    bool coarse, hull, splits;
     mf_milp milp;
     int *col;           /* [cells] column of x, -1 = cannot be */
     int32_t *top;       /* [cells] its upper bound */
-    int *extra;         /* lean: [stages] column of what a stage takes more */
+    int *extra;         /* coarse: [stages] column of what a stage takes more */
     int *until;         /* splits: [vstages][slots] column of y, -1 = the slot is not there */
     int first_size_row; /* splits: rows of the positions of each virtual stage, then of each stage
                          */
@@ -36,15 +36,15 @@ typedef struct mf_rows {
     int *figure_col;    /* splits: [vstages][MF_FIGURES] column of the sum over layers of classes
                          * where the figure is mixed, -1 = there are none */
     double *sum;        /* splits: [columns] of a row that is being made */
-    int sums;           /* columns that it has room for */
-    double *curves_s;   /* lean: [stages][main layers + 1] a stage's extra by its main layers */
+    int sums;           /* columns that it may have */
+    double *curves_s;   /* coarse: [stages][main layers + 1] a stage's extra by its main layers */
     int step;           /* column of T */
     double unit_s;
     int first_chain_row; /* rows from here on are those of kept->chain, in order */
     mf_order_chain chain;
-    double *count; /* [cells] of a relaxation's point; lean: and [stages] what stages take more */
-    /* splits and lean: counts that played in inner_s, the least so far; the program's point; chains
-     * found at and beside it that are to become rows */
+    double *count; /* [cells] of a relaxation's point; coarse: and [stages] what stages take more */
+    /* splits and coarse: counts that played in inner_s, the least so far; the program's point;
+     * chains found at and beside it that are to become rows */
     double *inner, inner_s, *here;
     mf_order_chain found[MF_ROWS_FOUND];
     int founds;
@@ -67,7 +67,7 @@ void mf_rows_add_slot(mf_rows *b, int row, int v, int s, double by);
 /* Choices that have columns. */
 int mf_rows_choices(const mf_rows *b, const mf_partition_class *c);
 void mf_rows_add_cells(mf_rows *b, double cutoff_s);
-/* Placement, order, patterns; lean: extras, else memory and what was tried. */
+/* Placement, order, patterns; coarse: extras, else memory and what was tried. */
 mf_status mf_rows_add_fixed(mf_rows *b, const mf_partition_tried *tried);
 
 /* What the last block of a pass on a stage needs at least, whichever it is. */
@@ -80,18 +80,18 @@ mf_status mf_rows_add_splits(mf_rows *b);
 void mf_rows_split_chain(mf_rows *b, const mf_order_chain *chain, mf_milp_lazy_row *row);
 
 /* --- one split (split_bound.c) --- */
-typedef struct mf_partition_told {
+typedef struct mf_fixed_split {
     double cutoff_s;        /* a bound at or above is as good as any */
     const mf_chains *known; /* chains to begin with; may be NULL */
     int64_t effort_ns;      /* counted nanoseconds that its linear program may take; 0 = any */
     mf_milp_fault fault;
     double bound_s; /* out: no assignment with this split is faster; the cutoff at most; 0 = the
                      * program failed */
-} mf_partition_told;
+} mf_fixed_split;
 /* The least step of one split, choices mixed in any proportion, losses as its positions tell. What
  * the inner problem knows of losses is as before when it is done. first: [vstages + 1].
  * Errors: MF_NOMEM, and as the evaluator reports. */
-mf_status mf_rows_told(mf_partition *in, const int *first, mf_partition_told *x, mf_err *e);
+mf_status mf_rows_fixed_split(mf_partition *in, const int *first, mf_fixed_split *x, mf_err *e);
 
 /* --- chains (path_rows.c) --- */
 /* Rows that are there from the start. */

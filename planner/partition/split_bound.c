@@ -1,8 +1,8 @@
 /* split_bound.c - what one split of the positions takes at least.
  *
  * The tree over splits (split_tree.c) knows of each virtual stage that it holds one position at
- * least, so what passes lose to gathers and reductions beside them is told for that. A whole split
- * tells more: its program is made anew with what its own positions lose (overlap_loss.c).
+ * least, so what passes lose to gathers and reductions beside them is found for that. A whole split
+ * says more: its program is made anew with what its own positions lose (loss_figures.c).
  */
 #include "planner/bound/stage_bound.h"
 #include "planner/partition/rows.h"
@@ -42,7 +42,7 @@ static void put_split(mf_lp *lp, const mf_rows *b, const int *first) {
     }
 }
 
-static mf_status solve(mf_partition *in, const int *first, mf_partition_told *x, mf_err *e) {
+static mf_status solve(mf_partition *in, const int *first, mf_fixed_split *x, mf_err *e) {
     mf_rows b;
     mf_lp *lp = NULL;
     const mf_partition_options ro = {.hull = true, .splits = true, .cutoff_s = x->cutoff_s};
@@ -72,23 +72,23 @@ static mf_status solve(mf_partition *in, const int *first, mf_partition_told *x,
     return status;
 }
 
-mf_status mf_rows_told(mf_partition *in, const int *first, mf_partition_told *x, mf_err *e) {
+mf_status mf_rows_fixed_split(mf_partition *in, const int *first, mf_fixed_split *x, mf_err *e) {
     int n[MF_MAX_VSTAGES];
-    size_t bytes = MF_ORDER_LOSS_ROOM(in->vstages) * sizeof(double);
+    size_t bytes = MF_ORDER_LOSS_DOUBLES(in->vstages) * sizeof(double);
     mf_order_losses was = in->losses;
-    double *room = malloc(bytes);
+    double *losses = malloc(bytes);
     x->bound_s = 0.0;
-    if (!room) {
+    if (!losses) {
         return mf_err_set(e, MF_NOMEM, "out of memory");
     }
-    memcpy(room, in->losses.left_s, bytes);
+    memcpy(losses, in->losses.left_s, bytes);
     for (int v = 0; v < in->vstages; v++) {
         n[v] = first[v + 1] - first[v];
     }
     mf_partition_losses(in, n, x->cutoff_s);
     mf_status status = solve(in, first, x, e);
     in->losses = was;
-    memcpy(in->losses.left_s, room, bytes);
-    free(room);
+    memcpy(in->losses.left_s, losses, bytes);
+    free(losses);
     return status;
 }

@@ -3,8 +3,8 @@
  * Choices may mix there, so that chains and memory see nothing of a virtual stage but sums: its
  * layers of each slot, and for each figure that differs between choices (seconds of a part, bytes)
  * its sum over them. Both have columns: y[v, slot], layers of the slot up to v, and one for each
- * such sum, told by one short row. Rows of chains, which would have an entry for every choice on
- * every virtual stage, have a few for each virtual stage this way; before a program is solved
+ * such sum, which one short row defines. Rows of chains, which would have an entry for every choice
+ * on every virtual stage, have a few for each virtual stage this way; before a program is solved
  * its defined columns are put in wherever they stand (lp_session.c).
  */
 #include "planner/partition/rows.h"
@@ -24,7 +24,7 @@ static double figure_of(const mf_rows *b, const mf_partition_class *c, int m, in
 }
 
 static bool has_columns(const mf_rows *b, const mf_partition_class *c, int m) {
-    return !b->hull || c->choice[m].lean;
+    return !b->hull || c->choice[m].hull;
 }
 
 static mf_figures figures_of(const mf_rows *b, const mf_partition_class *c) {
@@ -90,7 +90,7 @@ static double take(mf_rows *b, int col) {
     return fabs(value) < NOTHING ? 0.0 : value;
 }
 
-/* The row that was made, and nothing in the room for the next one. */
+/* The row that was made, and nothing in the sums of the next one. */
 static void take_sum(mf_rows *b, int row) {
     for (int j = 0; j < b->sums; j++) {
         mf_milp_add_entry(&b->milp, row, j, take(b, j));
@@ -205,8 +205,8 @@ static void add_memory(mf_rows *b) {
         for (int k = 0; k < in->order.rows[p]; k++) {
             for (int c = 0; c < in->chunks; c++) {
                 int v = (int)mf_layout_vstage(&in->layout, p, c);
-                sum_figure(b, v, MF_FIGURE_SAVED, mf_partition_in_flight(in, p, k, c));
-                sum_figure(b, v, MF_FIGURE_HELD, mf_partition_held(in, p, k, c));
+                sum_figure(b, v, MF_FIGURE_SAVED, mf_order_in_flight(&in->order, p, k, c));
+                sum_figure(b, v, MF_FIGURE_HELD, mf_order_held(&in->order, p, k, c));
                 for (int s = 0; s < in->slots; s++) {
                     if (stands(in, v, s)) {
                         double own_B = mf_partition_class_at(in, v, s)->persistent_B;

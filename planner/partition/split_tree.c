@@ -43,7 +43,7 @@ typedef struct tree {
     double *n;         /* [sizes] at the last point, */
     double *at,
         *value;  /* [sizes] where trials are made: those made already are rounded; as it was */
-    range *room; /* [sizes] */
+    range *side; /* [sizes] */
     double open; /* least bound of what is left open or is a whole split */
     int64_t lps;
     int64_t started_ns; /* *in->effort_ns when it began */
@@ -213,16 +213,16 @@ static double solve(tree *t, range *r, int lazy) {
 /* A side of number i from where the program was kept, for so many pivots: what is below or above
  * its value at the point. */
 static double try_side(tree *t, const range *r, int kept, int i, bool up, int pivots) {
-    range *room = t->room;
-    memcpy(room, r, (size_t)t->sizes * sizeof *room);
+    range *side = t->side;
+    memcpy(side, r, (size_t)t->sizes * sizeof *side);
     if (up) {
-        room[i].lo = (int16_t)(floor(t->at[i]) + 1.0);
+        side[i].lo = (int16_t)(floor(t->at[i]) + 1.0);
     } else {
-        room[i].hi = (int16_t)floor(t->at[i]);
+        side[i].hi = (int16_t)floor(t->at[i]);
     }
     mf_lp_back_to(t->lp, kept);
     mf_lp_limit(t->lp, pivots);
-    double bound = solve(t, room, 0);
+    double bound = solve(t, side, 0);
     mf_lp_limit(t->lp, 0);
     return bound;
 }
@@ -329,10 +329,10 @@ static void note_nearest(tree *t) {
     first[vstages] = positions;
 }
 
-/* What the whole split at the point takes at least once passes are told how long they lose to what
+/* What the whole split at the point takes at least, with the losses of its own passes to what
  * its stages gather and reduce. */
-static double told(tree *t, double before) {
-    mf_partition_told x = {.cutoff_s = t->o->cutoff_s, .known = t->o->kept, .fault = t->o->fault};
+static double fixed_split_bound(tree *t, double before) {
+    mf_fixed_split x = {.cutoff_s = t->o->cutoff_s, .known = t->o->kept, .fault = t->o->fault};
     if (t->o->effort_ns > 0) {
         x.effort_ns = left_ns(t) > 1 ? left_ns(t) : 1;
     }
@@ -341,7 +341,7 @@ static double told(tree *t, double before) {
         first[v + 1] = first[v] + (int)lround(t->n[v]);
     }
     t->lps++;
-    mf_status status = mf_rows_told(t->in, first, &x, t->rows.e);
+    mf_status status = mf_rows_fixed_split(t->in, first, &x, t->rows.e);
     t->rows.status = t->rows.status == MF_OK ? status : t->rows.status;
     return fmax(before, x.bound_s / t->rows.unit_s / MF_BOUND_SAFETY);
 }
@@ -355,7 +355,7 @@ static double settle_whole(tree *t, range *r, double before) {
         furthest(t->n, 0, t->sizes) >= 0) {
         return bound;
     }
-    double own = t->o->told ? told(t, bound) : bound;
+    double own = t->o->own_losses ? fixed_split_bound(t, bound) : bound;
     keep_split(t, own);
     if (own < t->cutoff) {
         t->open = fmin(t->open, own);
@@ -418,7 +418,7 @@ static void stay_open(tree *t, double bound) {
     t->out->outcome = MF_MILP_LIMIT;
 }
 
-/* All below a node whose ranges are at r; room for the levels below behind it. */
+/* All below a node whose ranges are at r; side for the levels below behind it. */
 static void branch(tree *t, range *r, int depth, double before) {
     for (double bound = before; t->out->outcome != MF_MILP_FAILED;) {
         if (is_over(t, depth)) {
@@ -506,9 +506,9 @@ static mf_status make_tree(tree *t, mf_err *e) {
     t->least = calloc(2 * (vstages + 1), sizeof *t->least);
     t->slots_until = calloc((size_t)in->slots * (positions + 1), sizeof *t->slots_until);
     t->n = calloc(3 * (size_t)t->sizes, sizeof *t->n);
-    t->room = calloc((size_t)t->sizes, sizeof *t->room);
+    t->side = calloc((size_t)t->sizes, sizeof *t->side);
     t->out->first = calloc(vstages + 1, sizeof *t->out->first);
-    if (!t->now || !t->least || !t->slots_until || !t->n || !t->room || !t->out->first) {
+    if (!t->now || !t->least || !t->slots_until || !t->n || !t->side || !t->out->first) {
         return mf_err_set(e, MF_NOMEM, "out of memory");
     }
     t->most = t->least + vstages + 1;
@@ -564,7 +564,7 @@ mf_status mf_partition_splits(mf_partition *in, const mf_partition_split_options
     free(t.least);
     free(t.slots_until);
     free(t.n);
-    free(t.room);
+    free(t.side);
     mf_partition_losses(in, NULL, INFINITY);
     if (status != MF_OK) {
         mf_partition_split_result_clear(out);

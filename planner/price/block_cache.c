@@ -71,13 +71,13 @@ mf_status mf_templates_create(mf_templates **out, mf_err *e) {
 
 /* --- making ----------------------------------------------------------------------------------- */
 
-/* Times of the ops, then room for four figures of every tensor. */
+/* Times of the ops, then and four figures of every tensor. */
 static double *room_for(const mf_block *b, mf_err *e) {
-    double *room = malloc(((size_t)b->nops + 4 * (size_t)b->ntensors + 1) * sizeof *room);
-    if (!room) {
+    double *figures = malloc(((size_t)b->nops + 4 * (size_t)b->ntensors + 1) * sizeof *figures);
+    if (!figures) {
         mf_err_set(e, MF_NOMEM, "out of memory");
     }
-    return room;
+    return figures;
 }
 
 /* Gradients that passes before the split-off one leave to it. */

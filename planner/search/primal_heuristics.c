@@ -83,7 +83,7 @@ void mf_search_fits_clear(mf_search_fits *fits) {
 /* --- layouts of the same degrees -------------------------------------------------------------- */
 
 /* Splits families until they are layouts; *list becomes what they are split into. */
-static mf_status split_down(mf_search_world *w, const mf_search_aim *aim, mf_search_outcome *list,
+static mf_status split_down(mf_search_context *w, const mf_search_aim *aim, mf_search_outcome *list,
                             mf_err *e) {
     for (int level = MF_LEVEL_STAGES; level < MF_LEVEL_LAYOUT; level++) {
         mf_search_outcome next = {.status = MF_OK, .work = list->work};
@@ -107,7 +107,7 @@ static mf_status split_down(mf_search_world *w, const mf_search_aim *aim, mf_sea
 }
 
 /* Families of these degrees: every micro-batch, CP type and dispatcher. */
-static bool add_stages(const mf_search_world *w, const mf_layout *l, mf_search_outcome *list) {
+static bool add_stages(const mf_search_context *w, const mf_layout *l, mf_search_outcome *list) {
     bool good = true;
     for (int64_t s = 0; s < w->sides; s++) {
         for (int32_t d = w->side[s].first; d < w->side[s].first + w->side[s].count; d++) {
@@ -134,7 +134,7 @@ static int by_key(const void *a, const void *b) {
     return x->id < y->id ? -1 : 1;
 }
 
-static mf_status try_degrees(mf_search_world *w, const fit_step *near, int count, double best_s,
+static mf_status try_degrees(mf_search_context *w, const fit_step *near, int count, double best_s,
                              double key_s, mf_search_outcome *out, mf_err *e) {
     const mf_search_aim aim = {.best_s = best_s, .target_s = HUGE_VAL};
     mf_search_outcome list = {.status = MF_OK};
@@ -238,7 +238,7 @@ static int64_t choose_open(open_layout *x, int64_t n) {
     return n;
 }
 
-static open_layout open_of(const mf_search_world *w, const mf_search_node *n) {
+static open_layout open_of(const mf_search_context *w, const mf_search_node *n) {
     const mf_dense_point *d = &w->dense[n->dense];
     const mf_expert_point *p = &w->expert[n->expert];
     int mode = n->level >= MF_LEVEL_ORDER  ? (int)mf_floor_mode_of((mf_schedule_kind)n->schedule)
@@ -261,7 +261,7 @@ static bool may_fit(const mf_search_fits *fits, const open_layout *x) {
 }
 
 /* What is open of some levels, below the best plan, behind the *n that are there. */
-static void list_open(const mf_search_world *w, const mf_search_open *open, mf_level from,
+static void list_open(const mf_search_context *w, const mf_search_open *open, mf_level from,
                       mf_level until, open_layout *x, int64_t *n) {
     for (int k = 0; k < 2; k++) {
         for (int64_t i = 0; i < open->count[k]; i++) {
@@ -280,7 +280,7 @@ static int64_t count_open(const mf_search_open *open) {
 }
 
 /* Layouts of the families that are open, those of the least bounds. */
-static mf_status list_families(mf_search_world *w, const mf_search_open *open,
+static mf_status list_families(mf_search_context *w, const mf_search_open *open,
                                mf_search_outcome *list, mf_err *e) {
     const mf_search_aim aim = {.best_s = open->best_s, .target_s = HUGE_VAL};
     open_layout *x = malloc((size_t)(count_open(open) + 1) * sizeof *x);
@@ -318,7 +318,7 @@ static bool add_tries(const open_layout *x, int64_t n, double key_s, mf_search_o
     return good;
 }
 
-mf_status mf_search_try_open(mf_search_world *w, const mf_search_open *open, double key_s,
+mf_status mf_search_try_open(mf_search_context *w, const mf_search_open *open, double key_s,
                              mf_search_outcome *out, mf_err *e) {
     mf_search_outcome list = {.status = MF_OK};
     mf_status status = list_families(w, open, &list, e);
@@ -342,7 +342,7 @@ mf_status mf_search_try_open(mf_search_world *w, const mf_search_open *open, dou
     return status;
 }
 
-mf_status mf_search_try_fits(mf_search_world *w, const mf_search_request *r,
+mf_status mf_search_try_fits(mf_search_context *w, const mf_search_request *r,
                              const mf_search_fits *fits, double key_s, double best_s,
                              mf_search_keep *keep, void *user, mf_search_outcome *out, mf_err *e) {
     fit_step found[MF_FIT_LAYOUTS];

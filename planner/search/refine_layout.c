@@ -6,12 +6,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-static bool uses(const mf_search_world *w, mf_mechanism m) {
+static bool uses(const mf_search_context *w, mf_mechanism m) {
     return mf_uses(w->evaluator->without, m);
 }
 
 typedef struct closing {
-    mf_search_world *w;
+    mf_search_context *w;
     mf_search_node *n;
     mf_partition *in;
     double best_s, target_s, keep_s;
@@ -188,7 +188,7 @@ static mf_search_chains *new_chains(closing *c) {
 
 /* Chains that have a mean are kept for their order. */
 static void hand_over(closing *c, mf_search_chains *found) {
-    if (found->chains.part[0]) {
+    if (found->chains.mean.count[0]) {
         c->out->chains = found;
     } else {
         mf_chains_clear(&found->chains);
@@ -196,7 +196,7 @@ static void hand_over(closing *c, mf_search_chains *found) {
     }
 }
 
-/* The lean relaxation and the mean of its chains. The split nearest to its point is tried. */
+/* The coarse relaxation and the mean of its chains. The split nearest to its point is tried. */
 static double relax(closing *c, mf_search_chains *found) {
     double bound_s = 0.0, mean = 0.0;
     mf_milp_outcome outcome = MF_MILP_FAILED;
@@ -209,7 +209,7 @@ static double relax(closing *c, mf_search_chains *found) {
     out->status =
         mf_partition_relax(c->in, c->known, c->best_s, effort_ns(c, MF_ROOT_US), c->w->fault,
                            &found->chains, first, &outcome, &bound_s, &out->err);
-    if (out->status == MF_OK && found->chains.part[0] && bound_s < c->best_s) {
+    if (out->status == MF_OK && found->chains.mean.count[0] && bound_s < c->best_s) {
         out->status = mf_partition_mean_s(c->in, &found->chains, &mean, &out->err);
     }
     bound_s = fmax(bound_s, mean);
@@ -258,7 +258,7 @@ static void by_splits(closing *c) {
         .cutoff_s = fmin(c->best_s, c->target_s),
         .lp_limit = c->n->tries == 0 ? 0 : INT64_MAX, /* the relaxation alone at first */
         .effort_ns = effort_ns(c, tree_us(c)),
-        .told = c->n->tries > 0 && uses(c->w, MF_MECHANISM_FIXED_SPLIT),
+        .own_losses = c->n->tries > 0 && uses(c->w, MF_MECHANISM_FIXED_SPLIT),
         .cancel = c->w->cancel,
         .fault = c->w->fault,
     };
@@ -297,7 +297,7 @@ static void by_splits(closing *c) {
         try_split(c, MF_IMPROVE_US, r.first);
     }
     const bool more = c->n->tries < MF_TREE_TRIES;
-    bool again = r.outcome == MF_MILP_OPTIMAL ? !r.have || (!o.told && more)
+    bool again = r.outcome == MF_MILP_OPTIMAL ? !r.have || (!o.own_losses && more)
                                               : r.outcome == MF_MILP_LIMIT && more;
     if (!again && r.outcome != MF_MILP_OPTIMAL) {
         c->n->cause = MF_CAUSE_TREE;
@@ -447,7 +447,7 @@ static void sharpen(closing *c) {
     }
 }
 
-void mf_search_close(mf_search_world *w, mf_search_node *n, const mf_search_aim *aim,
+void mf_search_close(mf_search_context *w, mf_search_node *n, const mf_search_aim *aim,
                      mf_search_outcome *out) {
     double best_s = aim->best_s;
     closing c = {.w = w,

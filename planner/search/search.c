@@ -68,19 +68,19 @@ static void keep_found(mf_search_state *s, const mf_search_found *f) {
 
 /* --- tasks ------------------------------------------------------------------------------------ */
 
-/* The room for its children stays: given back by the thread that lands a task, it would stop the
- * one that took it each time. */
+/* What is allocated for its children stays: given back by the thread that lands a task, it would
+ * stop the one that took it each time. */
 static void clear_outcome(mf_search_outcome *out) {
     mf_search_node *child = out->child;
-    int64_t room = out->room;
-    if (room > MF_KEPT_CHILDREN) {
+    int64_t allocated = out->allocated;
+    if (allocated > MF_KEPT_CHILDREN) {
         free(child);
         child = NULL;
-        room = 0;
+        allocated = 0;
     }
     memset(out, 0, offsetof(mf_search_outcome, plan));
     out->child = child;
-    out->room = room;
+    out->allocated = allocated;
 }
 
 static void free_tasks(mf_search_state *s) {
@@ -106,9 +106,9 @@ static void work_on(void *self, int slot) {
         clear_outcome(out);
         out->seen = t->seen;
         if (t->node[i].level < MF_LEVEL_LAYOUT) {
-            mf_search_split(&s->world, &t->node[i], &t->aim[i], out);
+            mf_search_split(&s->context, &t->node[i], &t->aim[i], out);
         } else {
-            mf_search_close(&s->world, &t->node[i], &t->aim[i], out);
+            mf_search_close(&s->context, &t->node[i], &t->aim[i], out);
         }
     }
     t->cpu_s = thread_s() - start_s;
@@ -240,7 +240,7 @@ static mf_status merge(mf_search_state *s, mf_search_node *node, mf_search_outco
     s->merged++;
     if (o->chains) {
         o->chains->since = s->merged;
-        mf_search_keep_chains(&s->world, o->chains, oldest_seen(s));
+        mf_search_keep_chains(&s->context, o->chains, oldest_seen(s));
     }
     if (status == MF_INTERRUPTED && !mf_search_queue_push(&s->queue, node)) { /* still open */
         status = no_room(e);
@@ -360,7 +360,7 @@ static bool is_done(mf_search_state *s) {
 static mf_status begin(mf_search_state *s, mf_err *e) {
     mf_search_outcome *first = calloc(1, sizeof *first);
     mf_status status =
-        first ? mf_search_start(&s->world, first, e) : mf_err_set(e, MF_NOMEM, "out of memory");
+        first ? mf_search_start(&s->context, first, e) : mf_err_set(e, MF_NOMEM, "out of memory");
     for (int64_t i = 0; first && i < first->children && status == MF_OK; i++) {
         if (!mf_search_queue_push(&s->queue, &first->child[i])) {
             status = no_room(e);
@@ -393,15 +393,16 @@ static mf_status try_open(mf_search_state *s, mf_search_outcome *out, mf_err *e)
                                 .count = {s->queue.used, s->queue.asides},
                                 .fits = &s->fits,
                                 .best_s = s->best_s};
-    return mf_search_try_open(&s->world, &all, mf_search_lower_bound(s), out, e);
+    return mf_search_try_open(&s->context, &all, mf_search_lower_bound(s), out, e);
 }
 
 /* Layouts that fit are simulated, and some that are like the fastest of them are tried next. */
 static mf_status try_fits(mf_search_state *s, mf_search_outcome *out, mf_err *e) {
     mf_status status = mf_search_fits_find(&s->fits, s->r, &out->work, e);
-    return status == MF_OK ? mf_search_try_fits(&s->world, s->r, &s->fits, mf_search_lower_bound(s),
-                                                s->best_s, keep_plan, s, out, e)
-                           : status;
+    return status == MF_OK
+               ? mf_search_try_fits(&s->context, s->r, &s->fits, mf_search_lower_bound(s),
+                                    s->best_s, keep_plan, s, out, e)
+               : status;
 }
 
 static mf_status try_starts(mf_search_state *s, mf_search_outcome *out, mf_err *e) {
@@ -529,11 +530,11 @@ mf_status mf_search_run(const mf_search_request *r, mf_search_report *out, mf_er
         status = mf_block_costs_create(r->evaluator, &own, e);
     }
     if (status == MF_OK) {
-        status = mf_search_world_init(&s->world, own != NULL ? own : r->costs, &r->space, e);
+        status = mf_search_context_init(&s->context, own != NULL ? own : r->costs, &r->space, e);
     }
     if (status == MF_OK) {
-        s->world.cancel = r->cancel;
-        s->world.fault = r->fault;
+        s->context.cancel = r->cancel;
+        s->context.fault = r->fault;
         status = run(s, e);
         out->interrupted = s->interrupted;
     }
@@ -541,7 +542,7 @@ mf_status mf_search_run(const mf_search_request *r, mf_search_report *out, mf_er
         mf_search_note_end(s);
         status = mf_search_report_of(s, out, e);
     }
-    mf_search_world_clear(&s->world);
+    mf_search_context_clear(&s->context);
     mf_block_costs_destroy(own);
     mf_search_queue_clear(&s->queue);
     mf_search_fits_clear(&s->fits);

@@ -12,7 +12,7 @@
  *   LAYOUT   and ZeRO levels: one layout, bounded with its family's figures
  *   BOUND    its inner problem bounded by the mean of chains that was found for its order; where
  *            there is no plan yet, an assignment simulated
- *   RELAX    where no chains are known for its order: by the lean relaxation of its integer
+ *   RELAX    where no chains are known for its order: by the coarse relaxation of its integer
  *            program, whose chains and weights then bound the order
  *   SPLITS   by the least over whole splits of the positions, choices mixed
  *   EXACT    by the exact one, answers tried so far cut off
@@ -146,7 +146,7 @@ typedef struct mf_search_count {
 } mf_search_count;
 
 /* What is shared by all tasks and does not change while they run (but for caches with locks). */
-typedef struct mf_search_world {
+typedef struct mf_search_context {
     mf_space space;
     const mf_evaluator *evaluator;
     mf_block_costs *costs;
@@ -167,7 +167,7 @@ typedef struct mf_search_world {
     mf_search_chains *chains[MF_SEARCH_BUCKETS];
     const volatile int *cancel;
     mf_milp_fault fault;
-} mf_search_world;
+} mf_search_context;
 
 /* What a node's task leaves behind. */
 typedef struct mf_search_outcome {
@@ -175,7 +175,7 @@ typedef struct mf_search_outcome {
     mf_status status;
     mf_err err;
     mf_search_node *child; /* new families, or the node itself again with a better key */
-    int64_t children, room;
+    int64_t children, allocated;
     int64_t priced, simulated, milps, milp_failed;
     int64_t work;             /* counted, about microseconds */
     bool evaluated;           /* a layout was bounded with costs of its own */
@@ -185,11 +185,12 @@ typedef struct mf_search_outcome {
 } mf_search_outcome;
 
 /* Quotes from q, which is borrowed. */
-mf_status mf_search_world_init(mf_search_world *w, mf_block_costs *q, const mf_space *s, mf_err *e);
-void mf_search_world_clear(mf_search_world *w);
+mf_status mf_search_context_init(mf_search_context *w, mf_block_costs *q, const mf_space *s,
+                                 mf_err *e);
+void mf_search_context_clear(mf_search_context *w);
 
 /* Families of the first level. */
-mf_status mf_search_start(mf_search_world *w, mf_search_outcome *out, mf_err *e);
+mf_status mf_search_start(mf_search_context *w, mf_search_outcome *out, mf_err *e);
 typedef struct mf_search_aim {
     double best_s;   /* the fastest plan so far */
     double target_s; /* bounds at or above are good enough */
@@ -198,56 +199,56 @@ typedef struct mf_search_aim {
     bool none;       /* any plan is better than none */
 } mf_search_aim;
 /* Works on one node. Families at or above the aim's best_s are dropped. Thread-safe. */
-void mf_search_split(mf_search_world *w, const mf_search_node *n, const mf_search_aim *aim,
+void mf_search_split(mf_search_context *w, const mf_search_node *n, const mf_search_aim *aim,
                      mf_search_outcome *out);
 /* The same, of a node of level STAGES, MODE or ORDER. */
-void mf_search_split_stages(mf_search_world *w, const mf_search_node *n, const mf_search_aim *aim,
+void mf_search_split_stages(mf_search_context *w, const mf_search_node *n, const mf_search_aim *aim,
                             mf_search_outcome *out);
-void mf_search_split_mode(mf_search_world *w, const mf_search_node *n, const mf_search_aim *aim,
+void mf_search_split_mode(mf_search_context *w, const mf_search_node *n, const mf_search_aim *aim,
                           mf_search_outcome *out);
-void mf_search_split_order(mf_search_world *w, const mf_search_node *n, const mf_search_aim *aim,
+void mf_search_split_order(mf_search_context *w, const mf_search_node *n, const mf_search_aim *aim,
                            mf_search_outcome *out);
-void mf_search_close(mf_search_world *w, mf_search_node *n, const mf_search_aim *aim,
+void mf_search_close(mf_search_context *w, mf_search_node *n, const mf_search_aim *aim,
                      mf_search_outcome *out);
 
 /* The layout of a node of level LAYOUT or deeper. */
-mf_layout mf_search_layout(const mf_search_world *w, const mf_search_node *n);
+mf_layout mf_search_layout(const mf_search_context *w, const mf_search_node *n);
 /* Number of layouts of a family. */
-int64_t mf_search_family(const mf_search_world *w, const mf_search_node *n);
+int64_t mf_search_family(const mf_search_context *w, const mf_search_node *n);
 /* Summary of a layout's order, made when it is first asked for. */
-mf_status mf_search_order(mf_search_world *w, const mf_layout *l, const mf_order_summary **out,
+mf_status mf_search_order(mf_search_context *w, const mf_layout *l, const mf_order_summary **out,
                           mf_err *e);
 
 /* What memory costs: not known, from chains of the plain layout, as simulated. */
 typedef enum mf_search_hulls { MF_HULLS_NONE, MF_HULLS_UNPLAYED, MF_HULLS_EXACT } mf_search_hulls;
 /* Rates of whole layers for the node's sides, the way that its order plays passes, and the ZeRO
  * levels of l. reduce_s and gather_s are left at 0. */
-mf_status mf_search_rates_of(mf_search_world *w, const mf_search_node *n, const mf_layout *l,
+mf_status mf_search_rates_of(mf_search_context *w, const mf_search_node *n, const mf_layout *l,
                              mf_search_hulls hulls, const mf_layer_times **out, mf_err *e);
 /* Figures of the node's pipeline degree with both sides; layer: parameters of a main layer. */
-mf_status mf_search_stages_of(mf_search_world *w, const mf_search_node *n, const mf_layout *l,
+mf_status mf_search_stages_of(mf_search_context *w, const mf_search_node *n, const mf_layout *l,
                               const mf_param_count *layer, const mf_search_stages **out, mf_err *e);
 /* The same at the ZeRO levels of l; r: rates of the node's sides. */
-mf_status mf_search_own_of(mf_search_world *w, const mf_search_node *n, const mf_layout *l,
+mf_status mf_search_own_of(mf_search_context *w, const mf_search_node *n, const mf_layout *l,
                            const mf_layer_times *r, const mf_search_own **out, mf_err *e);
 /* Orders of l's pipeline degree and micro-batches; MF_SEARCH_ORDERS at most. */
-mf_status mf_search_orders_of(mf_search_world *w, const mf_layout *l, mf_search_listed **out,
+mf_status mf_search_orders_of(mf_search_context *w, const mf_layout *l, mf_search_listed **out,
                               int *count, mf_err *e);
-mf_family_bound_fixed mf_search_fixed(const mf_search_world *w, const mf_layout *l);
-void mf_search_figures_clear(mf_search_world *w);
+mf_family_bound_fixed mf_search_fixed(const mf_search_context *w, const mf_layout *l);
+void mf_search_figures_clear(mf_search_context *w);
 
 /* Bound by family figures of a node of level LAYOUT, with the chains that are known by now; at or
  * above the aim's target it may be lower than it could be. */
-double mf_search_rebound(mf_search_world *w, const mf_search_node *n, const mf_search_aim *aim,
+double mf_search_rebound(mf_search_context *w, const mf_search_node *n, const mf_search_aim *aim,
                          mf_search_outcome *out);
 /* Chains kept for a layout's order after `from` outcomes were merged, by the time that `seen` were,
  * the latest first: layouts of one order may differ in what bounds them (compute, exchanges,
  * memory). Returns how many sets. */
-int mf_search_chains_of(mf_search_world *w, const mf_layout *l, int64_t from, int64_t seen,
+int mf_search_chains_of(mf_search_context *w, const mf_layout *l, int64_t from, int64_t seen,
                         const mf_chains *out[MF_PATH_SETS]);
 /* Keeps chains for their order, for tasks that start from now on; takes them over. No task that
  * runs has seen less than `oldest`. */
-void mf_search_keep_chains(mf_search_world *w, mf_search_chains *chains, int64_t oldest);
+void mf_search_keep_chains(mf_search_context *w, mf_search_chains *chains, int64_t oldest);
 
 /* Appends a child; false (and out->status set) when memory ran out. */
 bool mf_search_add(mf_search_outcome *out, const mf_search_node *n);
@@ -305,7 +306,7 @@ void mf_search_fits_clear(mf_search_fits *fits);
  * fastest degrees among them, in every order and at all ZeRO levels, become children of `out`, of
  * level TRY and with key_s: those of least bound (primal_heuristics.c). */
 typedef void mf_search_keep(void *user, const mf_search_found *f);
-mf_status mf_search_try_fits(mf_search_world *w, const mf_search_request *r,
+mf_status mf_search_try_fits(mf_search_context *w, const mf_search_request *r,
                              const mf_search_fits *fits, double key_s, double best_s,
                              mf_search_keep *keep, void *user, mf_search_outcome *out, mf_err *e);
 
@@ -324,7 +325,7 @@ typedef struct mf_search_open {
 
 /* Of open layouts, and of layouts in open families, two of all degrees and ways to play (that of
  * least bound, and the leanest) become such children: those of least bound. */
-mf_status mf_search_try_open(mf_search_world *w, const mf_search_open *open, double key_s,
+mf_status mf_search_try_open(mf_search_context *w, const mf_search_open *open, double key_s,
                              mf_search_outcome *out, mf_err *e);
 
 typedef struct mf_search_report {

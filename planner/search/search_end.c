@@ -12,7 +12,7 @@ static int64_t open_layouts(const mf_search_state *s) {
     for (int64_t i = 0; i < s->queue.used; i++) {
         const mf_search_node *n = &s->queue.node[i];
         if (n->key_s < s->best_s && n->level <= MF_LEVEL_LAYOUT) {
-            open += mf_search_family(&s->world, n);
+            open += mf_search_family(&s->context, n);
         }
     }
     return open;
@@ -26,15 +26,15 @@ static double gap_of(const mf_search_state *s, double bound_s) {
 
 /* --- why -------------------------------------------------------------------------------------- */
 
-static const char *cause_text(const mf_search_state *s, char *room, size_t size) {
-    const mf_layout l = mf_search_layout(&s->world, &s->stuck);
+static const char *cause_text(const mf_search_state *s, char *text, size_t size) {
+    const mf_layout l = mf_search_layout(&s->context, &s->stuck);
     switch ((mf_search_cause)s->stuck.cause) {
     case MF_CAUSE_STAGES:
-        snprintf(room, size,
+        snprintf(text, size,
                  "mixes of memory choices bound it, and an integer program of %lld virtual stages "
                  "is not worked on",
                  (long long)l.pp * l.vpp);
-        return room;
+        return text;
     case MF_CAUSE_TREE:
         return "its tree over splits did not end within its limit";
     case MF_CAUSE_LIMIT:
@@ -50,7 +50,7 @@ static void say_stuck(mf_search_state *s) {
         snprintf(s->ended, sizeof s->ended, "nothing is left that it can close");
         return;
     }
-    const mf_layout l = mf_search_layout(&s->world, &s->stuck);
+    const mf_layout l = mf_search_layout(&s->context, &s->stuck);
     char why[128];
     snprintf(s->ended, sizeof s->ended,
              "nothing is left that it can close: %lld layout%s, the least at %.1f %% below the "
@@ -95,7 +95,7 @@ mf_status mf_search_report_of(mf_search_state *s, mf_search_report *out, mf_err 
     out->milps = s->milps;
     out->milp_failed = s->milp_failed;
     out->simulated = s->simulated;
-    out->costs = mf_block_costs_asked(s->world.costs);
+    out->costs = mf_block_costs_asked(s->context.costs);
     out->work = s->work;
     out->lower_bound_s = fmin(s->proven_s, s->best_s);
     out->pricing_s = s->pricing_s;

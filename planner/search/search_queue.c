@@ -30,32 +30,32 @@ static bool before(const mf_search_entry *a, const mf_search_entry *b) {
     return a->id < b->id;
 }
 
-/* That of `wanted` things, where there is room for `room`. */
-static int64_t next_room(int64_t room, int64_t wanted) {
-    room = room > 0 ? room : 64;
-    while (room < wanted) {
-        room *= 2;
+/* To be allocated for `wanted` things, where `allocated` are. */
+static int64_t next_allocated(int64_t allocated, int64_t wanted) {
+    allocated = allocated > 0 ? allocated : 64;
+    while (allocated < wanted) {
+        allocated *= 2;
     }
-    return room;
+    return allocated;
 }
 
 /* Room for `more` nodes beside those that are there. */
-static bool make_room(mf_search_queue *q, int64_t more) {
-    int64_t room = next_room(q->room, q->nodes + more);
-    if (room == q->room) {
+static bool allocate(mf_search_queue *q, int64_t more) {
+    int64_t allocated = next_allocated(q->allocated, q->nodes + more);
+    if (allocated == q->allocated) {
         return true;
     }
-    mf_search_entry *heap = realloc(q->heap, (size_t)room * sizeof *heap);
+    mf_search_entry *heap = realloc(q->heap, (size_t)allocated * sizeof *heap);
     if (!heap) {
         return false;
     }
     q->heap = heap;
-    mf_search_node *node = realloc(q->node, (size_t)room * sizeof *node);
+    mf_search_node *node = realloc(q->node, (size_t)allocated * sizeof *node);
     if (!node) {
         return false;
     }
     q->node = node;
-    q->room = room;
+    q->allocated = allocated;
     return true;
 }
 
@@ -64,7 +64,7 @@ static bool make_room(mf_search_queue *q, int64_t more) {
 /* Children of a place stand side by side, in a cache line or two. */
 enum { CHILDREN = 4 };
 
-/* There is room. */
+/* Enough is allocated. */
 static void enter(mf_search_queue *q, const mf_search_node *n) {
     int64_t at = q->nodes++;
     const mf_search_entry moved = {n->key_s, q->ids++, at < q->used ? q->heap[at].at : q->used};
@@ -79,7 +79,7 @@ static void enter(mf_search_queue *q, const mf_search_node *n) {
 }
 
 bool mf_search_queue_push(mf_search_queue *q, const mf_search_node *n) {
-    if (!make_room(q, 1)) {
+    if (!allocate(q, 1)) {
         return false;
     }
     enter(q, n);
@@ -121,14 +121,14 @@ bool mf_search_queue_below(const mf_search_queue *q, double key_s) {
 }
 
 bool mf_search_queue_put_aside(mf_search_queue *q) {
-    const int64_t room = next_room(q->asides_room, q->asides + 1);
-    if (room > q->asides_room) {
-        mf_search_node *grown = realloc(q->aside, (size_t)room * sizeof *grown);
+    const int64_t allocated = next_allocated(q->asides_allocated, q->asides + 1);
+    if (allocated > q->asides_allocated) {
+        mf_search_node *grown = realloc(q->aside, (size_t)allocated * sizeof *grown);
         if (!grown) {
             return false;
         }
         q->aside = grown;
-        q->asides_room = room;
+        q->asides_allocated = allocated;
     }
     q->aside[q->asides] = mf_search_queue_pop(q);
     q->aside_s = fmin(q->aside_s, q->aside[q->asides++].key_s);
@@ -136,7 +136,7 @@ bool mf_search_queue_put_aside(mf_search_queue *q) {
 }
 
 bool mf_search_queue_bring_back(mf_search_queue *q) {
-    if (!make_room(q, q->asides)) {
+    if (!allocate(q, q->asides)) {
         return false;
     }
     for (int64_t i = 0; i < q->asides; i++) {

@@ -16,10 +16,10 @@ typedef struct mf_search_entry {
 typedef struct mf_search_queue {
     mf_search_entry *heap; /* [nodes]; [0]: the least; behind them, places that are free */
     mf_search_node *node;  /* [used] by place; key_s HUGE_VAL: free */
-    int64_t nodes, used, room;
+    int64_t nodes, used, allocated;
     uint64_t ids;
     mf_search_node *aside; /* [asides] in order of entry */
-    int64_t asides, asides_room;
+    int64_t asides, asides_allocated;
     double aside_s; /* their least key, s; HUGE_VAL: none */
 } mf_search_queue;
 

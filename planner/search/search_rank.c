@@ -32,7 +32,7 @@ mf_status mf_search_rank_begin(mf_search_state *s, mf_err *e) {
     s->ranking = true;
     s->patient = false;
     s->rank_until = budget > 0 ? s->work + budget / MF_RANK_PART : 0;
-    mf_status status = mf_search_start(&s->world, &first, e);
+    mf_status status = mf_search_start(&s->context, &first, e);
     for (int64_t i = 0; i < first.children && status == MF_OK; i++) {
         if (!mf_search_queue_push(&s->queue, &first.child[i])) {
             status = mf_err_set(e, MF_NOMEM, "out of memory for the search's queue");
@@ -52,7 +52,7 @@ int mf_search_rank_place(const mf_search_state *s, const mf_search_node *n) {
     if (n->level < MF_LEVEL_ORDER) {
         return -1;
     }
-    const mf_layout l = mf_search_layout(&s->world, n);
+    const mf_layout l = mf_search_layout(&s->context, n);
     int i = s->nfound - 1;
     while (i >= 0 && !mf_search_same_degrees(&s->found[i].layout, &l)) {
         i--;

@@ -28,7 +28,7 @@ enum { MF_TAKEN_TRIES = 4, MF_TAKEN_KINDS = (MF_LEVEL_TRY + 1) * MF_TAKEN_TRIES 
 
 typedef struct mf_search_state {
     const mf_search_request *r;
-    mf_search_world world;
+    mf_search_context context;
     mf_search_queue queue;  /* aside: trees that are not worth their time as long as no better plan
                                is  known (is_hopeless) */
     mf_search_found *found; /* [most_found + 1] sorted by time, of different degrees each */
@@ -83,7 +83,7 @@ int64_t mf_search_usual_us(const mf_search_node *n);
 int64_t mf_search_most_us(const mf_search_state *s);
 /* A node that landed has taken so much. */
 void mf_search_note_taken(mf_search_state *s, const mf_search_node *n, int64_t work_us);
-/* Will the budget be used by what flies and half of the next node, as far as can be told? */
+/* Will the budget be used by what flies and half of the next node, as far as is known? */
 bool mf_search_is_spent(const mf_search_state *s);
 
 /* --- how it ends (search_end.c) --- */

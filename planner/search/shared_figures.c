@@ -31,7 +31,7 @@ typedef struct kept_rates {
     mf_layer_times rates; /* last: kept up to the positions that it has */
 } kept_rates;
 
-/* As they are found, with room for all that there may be. */
+/* As they are found, as large as they may be. */
 typedef struct found_rates {
     mf_layer_times rates;
     mf_family_bound_hull hull[2];
@@ -65,7 +65,7 @@ static size_t bucket_of(const figures_key *key) {
     return (size_t)(h >> 40) % MF_SEARCH_FIGURES;
 }
 
-static void *find(const mf_search_world *w, const figures_key *key) {
+static void *find(const mf_search_context *w, const figures_key *key) {
     mf_search_figures *x = atomic_load_explicit(&w->figures[bucket_of(key)], memory_order_acquire);
     while (x && memcmp(&x->key, key, sizeof *key) != 0) {
         x = x->next;
@@ -74,7 +74,7 @@ static void *find(const mf_search_world *w, const figures_key *key) {
 }
 
 /* With the lock held: others find it from now on. */
-static void publish(mf_search_world *w, const figures_key *key, mf_search_figures *x) {
+static void publish(mf_search_context *w, const figures_key *key, mf_search_figures *x) {
     _Atomic(mf_search_figures *) *head = &w->figures[bucket_of(key)];
     x->key = *key;
     x->next = atomic_load_explicit(head, memory_order_relaxed);
@@ -83,7 +83,7 @@ static void publish(mf_search_world *w, const figures_key *key, mf_search_figure
 
 /* Keeps what was made, unless another thread has kept the same meanwhile, which is equal. NULL: out
  * of memory, and e says so. */
-static const void *keep(mf_search_world *w, const figures_key *key, const void *made, size_t size,
+static const void *keep(mf_search_context *w, const figures_key *key, const void *made, size_t size,
                         mf_err *e) {
     pthread_mutex_lock(&w->lock);
     void *kept = find(w, key);
@@ -101,7 +101,7 @@ static const void *keep(mf_search_world *w, const figures_key *key, const void *
     return kept;
 }
 
-void mf_search_figures_clear(mf_search_world *w) {
+void mf_search_figures_clear(mf_search_context *w) {
     for (int b = 0; b < MF_SEARCH_FIGURES; b++) {
         w->figures[b] = NULL;
     }
@@ -110,7 +110,7 @@ void mf_search_figures_clear(mf_search_world *w) {
 
 /* --- rates ------------------------------------------------------------------------------------ */
 
-static mf_status ask_rates(const mf_search_world *w, const mf_layout *l, mf_search_hulls hulls,
+static mf_status ask_rates(const mf_search_context *w, const mf_layout *l, mf_search_hulls hulls,
                            bool from_end, found_rates *made, mf_err *e) {
     mf_layer_times *out = &made->rates;
     bool gathers = l->zero >= 2 || l->expert_zero >= 2;
@@ -128,7 +128,7 @@ static mf_status ask_rates(const mf_search_world *w, const mf_layout *l, mf_sear
 
 /* Two threads often come to the same sides at once, and then to the same blocks. They ask from both
  * ends, so that each finds there what the other one has asked for. */
-static mf_status ask_from_ends(mf_search_world *w, const figures_key *key, const mf_layout *l,
+static mf_status ask_from_ends(mf_search_context *w, const figures_key *key, const mf_layout *l,
                                mf_search_hulls hulls, found_rates *made, mf_err *e) {
     const figures_key sides = {.by = {key->by[0], key->by[1]}};
     atomic_uint *askers = &w->askers[bucket_of(&sides) % MF_SEARCH_ASKERS];
@@ -138,9 +138,9 @@ static mf_status ask_from_ends(mf_search_world *w, const figures_key *key, const
     return status;
 }
 
-/* Into the pool, with room for what is there: most of the room is for positions and choices that
+/* Into the pool, as large as they are: most of what they may hold is positions and choices that
  * few models have. The lock is held. NULL: out of memory. */
-static kept_rates *copy_of_rates(mf_search_world *w, const found_rates *from) {
+static kept_rates *copy_of_rates(mf_search_context *w, const found_rates *from) {
     const mf_layer_times *r = &from->rates;
     const size_t others = (size_t)r->others * sizeof r->other[0];
     const size_t rates = offsetof(mf_layer_times, other) + others;
@@ -166,7 +166,7 @@ static kept_rates *copy_of_rates(mf_search_world *w, const found_rates *from) {
     return to;
 }
 
-mf_status mf_search_rates_of(mf_search_world *w, const mf_search_node *n, const mf_layout *l,
+mf_status mf_search_rates_of(mf_search_context *w, const mf_search_node *n, const mf_layout *l,
                              mf_search_hulls hulls, const mf_layer_times **out, mf_err *e) {
     bool gathers = l->zero >= 2 || l->expert_zero >= 2;
     bool grouped = gathers || l->aux_scope == MF_AUX_GLOBAL;
@@ -202,7 +202,7 @@ mf_status mf_search_rates_of(mf_search_world *w, const mf_search_node *n, const 
 
 /* --- once a step ------------------------------------------------------------------------------ */
 
-mf_family_bound_fixed mf_search_fixed(const mf_search_world *w, const mf_layout *l) {
+mf_family_bound_fixed mf_search_fixed(const mf_search_context *w, const mf_layout *l) {
     const mf_evaluator *o = w->evaluator;
     mf_param_count none = {0, 0, 0};
     mf_family_bound_fixed f = {.tail = o->ops->tail(o->self, l, none),
@@ -212,7 +212,7 @@ mf_family_bound_fixed mf_search_fixed(const mf_search_world *w, const mf_layout 
     return f;
 }
 
-static void find_stages(const mf_search_world *w, const mf_layout *from,
+static void find_stages(const mf_search_context *w, const mf_layout *from,
                         const mf_param_count *layer, mf_search_stages *out) {
     const mf_evaluator *o = w->evaluator;
     mf_layout l = *from;
@@ -228,7 +228,7 @@ static void find_stages(const mf_search_world *w, const mf_layout *from,
     }
 }
 
-mf_status mf_search_stages_of(mf_search_world *w, const mf_search_node *n, const mf_layout *l,
+mf_status mf_search_stages_of(mf_search_context *w, const mf_search_node *n, const mf_layout *l,
                               const mf_param_count *layer, const mf_search_stages **out,
                               mf_err *e) {
     const figures_key key = {.by = {n->dense, n->expert}, .kind = STAGES};
@@ -244,7 +244,7 @@ mf_status mf_search_stages_of(mf_search_world *w, const mf_search_node *n, const
 
 /* --- once a step, at ZeRO levels -------------------------------------------------------------- */
 
-static void find_own(const mf_search_world *w, const mf_layout *l, const mf_layer_times *r,
+static void find_own(const mf_search_context *w, const mf_layout *l, const mf_layer_times *r,
                      mf_search_own *out) {
     const mf_evaluator *o = w->evaluator;
     out->tail = o->ops->tail(o->self, l, r->all_params);
@@ -258,7 +258,7 @@ static void find_own(const mf_search_world *w, const mf_layout *l, const mf_laye
     }
 }
 
-mf_status mf_search_own_of(mf_search_world *w, const mf_search_node *n, const mf_layout *l,
+mf_status mf_search_own_of(mf_search_context *w, const mf_search_node *n, const mf_layout *l,
                            const mf_layer_times *r, const mf_search_own **out, mf_err *e) {
     const figures_key key = {
         .by = {n->dense, n->expert}, .kind = LEVELS, .way = {l->zero, l->expert_zero}};
@@ -275,7 +275,7 @@ mf_status mf_search_own_of(mf_search_world *w, const mf_search_node *n, const mf
 /* --- orders ----------------------------------------------------------------------------------- */
 
 /* The lock is held. NULL: out of memory. */
-static kept_orders *list_orders(mf_search_world *w, const mf_layout *l) {
+static kept_orders *list_orders(mf_search_context *w, const mf_layout *l) {
     mf_order_point order[MF_SEARCH_ORDERS];
     int64_t all = mf_space_orders(&w->space, l->pp, l->micro_batches, order, MF_SEARCH_ORDERS);
     size_t count = (size_t)(all < MF_SEARCH_ORDERS ? all : MF_SEARCH_ORDERS);
@@ -290,7 +290,7 @@ static kept_orders *list_orders(mf_search_world *w, const mf_layout *l) {
     return made;
 }
 
-mf_status mf_search_orders_of(mf_search_world *w, const mf_layout *l, mf_search_listed **out,
+mf_status mf_search_orders_of(mf_search_context *w, const mf_layout *l, mf_search_listed **out,
                               int *count, mf_err *e) {
     const figures_key key = {.by = {l->pp, l->micro_batches}, .kind = ORDERS};
     kept_orders *kept = find(w, &key);

@@ -8,22 +8,22 @@
 /* --- families --------------------------------------------------------------------------------- */
 
 bool mf_search_add(mf_search_outcome *out, const mf_search_node *n) {
-    if (out->children == out->room) {
-        int64_t room = out->room ? 2 * out->room : 16;
-        mf_search_node *grown = realloc(out->child, (size_t)room * sizeof *grown);
+    if (out->children == out->allocated) {
+        int64_t allocated = out->allocated ? 2 * out->allocated : 16;
+        mf_search_node *grown = realloc(out->child, (size_t)allocated * sizeof *grown);
         if (!grown) {
             out->status = mf_err_set(&out->err, MF_NOMEM, "out of memory");
             return false;
         }
         out->child = grown;
-        out->room = room;
+        out->allocated = allocated;
     }
     out->child[out->children++] = *n;
     return true;
 }
 
 /* The layout as far as the node fixes it; the rest at its smallest, so that it is valid. */
-mf_layout mf_search_layout(const mf_search_world *w, const mf_search_node *n) {
+mf_layout mf_search_layout(const mf_search_context *w, const mf_search_node *n) {
     const mf_search_side *side = &w->side[n->side];
     bool staged = n->level >= MF_LEVEL_STAGES;
     const mf_dense_point *d = &w->dense[staged ? n->dense : side->first];
@@ -59,13 +59,13 @@ mf_layout mf_search_layout(const mf_search_world *w, const mf_search_node *n) {
     return l;
 }
 
-static bool expert_side_fits(const mf_search_world *w, const mf_expert_point *x, int64_t pp) {
+static bool expert_side_fits(const mf_search_context *w, const mf_expert_point *x, int64_t pp) {
     return w->space.base.gpus % (pp * x->ep) == 0 &&
            w->space.base.gpus % (pp * x->ep * x->etp) == 0;
 }
 
 /* Orders of a dense point that the node's family has. */
-static int64_t orders_of(const mf_search_world *w, const mf_search_node *n, int64_t dense) {
+static int64_t orders_of(const mf_search_context *w, const mf_search_node *n, int64_t dense) {
     if (n->level >= MF_LEVEL_ORDER) {
         return 1;
     }
@@ -73,7 +73,7 @@ static int64_t orders_of(const mf_search_world *w, const mf_search_node *n, int6
     return n->level == MF_LEVEL_MODE ? c->of[n->mode] : c->all;
 }
 
-int64_t mf_search_family(const mf_search_world *w, const mf_search_node *n) {
+int64_t mf_search_family(const mf_search_context *w, const mf_search_node *n) {
     if (n->level >= MF_LEVEL_LAYOUT) {
         return 1;
     }
@@ -96,7 +96,7 @@ int64_t mf_search_family(const mf_search_world *w, const mf_search_node *n) {
 }
 
 /* Ways to play that the space allows. */
-static unsigned modes_of(const mf_search_world *w) {
+static unsigned modes_of(const mf_search_context *w) {
     if (w->space.pinned & MF_PIN(SCHEDULE)) {
         return 1u << mf_floor_mode_of(w->space.base.schedule);
     }
@@ -108,12 +108,12 @@ static double rounds_of(const mf_layout *l) {
 }
 
 /* Once a step, whatever the stages hold. */
-static double step_s(const mf_search_world *w, const mf_layout *l) {
+static double step_s(const mf_search_context *w, const mf_layout *l) {
     mf_param_count none = {0, 0, 0};
     return w->evaluator->ops->tail(w->evaluator->self, l, none).fixed_s;
 }
 
-mf_status mf_search_start(mf_search_world *w, mf_search_outcome *out, mf_err *e) {
+mf_status mf_search_start(mf_search_context *w, mf_search_outcome *out, mf_err *e) {
     for (int64_t i = 0; i < w->sides; i++) {
         mf_search_node n = {.level = MF_LEVEL_SIDE, .side = (int32_t)i};
         if (!mf_search_add(out, &n)) {
@@ -133,7 +133,7 @@ void mf_search_push(mf_search_outcome *out, mf_search_node *child, const mf_sear
 
 /* A side is bounded before it is split; `tries` counts these steps. Nothing is known of it before:
  * that is left to tasks, which go side by side. */
-static void bound_side(mf_search_world *w, const mf_search_node *n, double best_s,
+static void bound_side(mf_search_context *w, const mf_search_node *n, double best_s,
                        mf_search_outcome *out) {
     mf_search_node again = *n;
     mf_layout l = mf_search_layout(w, n);
@@ -148,7 +148,7 @@ static void bound_side(mf_search_world *w, const mf_search_node *n, double best_
     out->work += 60;
 }
 
-static void split_side(mf_search_world *w, const mf_search_node *n, double best_s,
+static void split_side(mf_search_context *w, const mf_search_node *n, double best_s,
                        mf_search_outcome *out) {
     const mf_search_side *side = &w->side[n->side];
     for (int32_t k = 0; k < w->experts && out->status == MF_OK; k++) {
@@ -175,7 +175,7 @@ static void split_side(mf_search_world *w, const mf_search_node *n, double best_
     }
 }
 
-static void split_point(mf_search_world *w, const mf_search_node *n, double best_s,
+static void split_point(mf_search_context *w, const mf_search_node *n, double best_s,
                         mf_search_outcome *out) {
     const mf_search_side *side = &w->side[n->side];
     mf_layout l = mf_search_layout(w, n);
@@ -197,7 +197,7 @@ static void split_point(mf_search_world *w, const mf_search_node *n, double best
     }
 }
 
-void mf_search_split(mf_search_world *w, const mf_search_node *n, const mf_search_aim *aim,
+void mf_search_split(mf_search_context *w, const mf_search_node *n, const mf_search_aim *aim,
                      mf_search_outcome *out) {
     switch ((mf_level)n->level) {
     case MF_LEVEL_SIDE:

@@ -15,7 +15,7 @@ typedef struct needs {
 } needs;
 
 /* l: with the ZeRO levels that shard most. */
-static mf_status needs_of(mf_search_world *w, const mf_layout *l, const mf_layer_times *r,
+static mf_status needs_of(mf_search_context *w, const mf_layout *l, const mf_layer_times *r,
                           const mf_family_bound_fixed *fixed, needs *x, mf_search_outcome *out) {
     x->tight = mf_uses(w->evaluator->without, MF_MECHANISM_MEMORY_BOUND) &&
                mf_room_is_tight(l, &r->layer_params, r->layers, fixed->fixed_B, fixed->usable_B);
@@ -48,7 +48,7 @@ typedef struct known {
     int sets;
 } known;
 
-static known known_of(mf_search_world *w, const mf_layout *l, int64_t from, int64_t seen) {
+static known known_of(mf_search_context *w, const mf_layout *l, int64_t from, int64_t seen) {
     known k;
     k.sets = mf_uses(w->evaluator->without, MF_MECHANISM_FAMILY_MEAN)
                  ? mf_search_chains_of(w, l, from, seen, k.set)
@@ -69,29 +69,32 @@ static limits limits_of(const mf_search_aim *aim) {
 /* By the chains, from bound_s on; HUGE_VAL at or above best_s: how much is of no use. */
 static double chains_bound_s(const known *k, const mf_layer_times *r, const mf_layout *l,
                              const mf_order_summary *order, const mf_family_bound_fixed *fixed,
-                             double bound_s, limits to) {
-    for (int i = 0; i < k->sets && bound_s < to.enough_s; i++) {
-        bound_s =
-            mf_larger(bound_s, mf_family_bound_mean_s(r, l, order, fixed, k->set[i], to.best_s));
+                             double bound_s, limits to, mf_search_outcome *out) {
+    int64_t effort_ns = 0;
+    if (bound_s < to.enough_s) {
+        double mean_s = mf_family_bound_mean_s(r, l, order, fixed, k->set, k->sets, to.enough_s,
+                                               to.best_s, &effort_ns);
+        bound_s = mf_larger(bound_s, mean_s);
     }
+    out->work += effort_ns / 1000;
     return bound_s < to.best_s ? bound_s : HUGE_VAL;
 }
 
 /* By stages, and by chains. */
-static double order_bound_s(mf_search_world *w, int64_t seen, const mf_layer_times *r,
-                            const mf_layout *l, const mf_order_summary *order,
-                            const mf_family_bound_fixed *fixed, limits to) {
+static double order_bound_s(mf_search_context *w, const mf_layer_times *r, const mf_layout *l,
+                            const mf_order_summary *order, const mf_family_bound_fixed *fixed,
+                            limits to, mf_search_outcome *out) {
     double bound_s = mf_family_bound_layout_s(r, l, order, fixed, to.enough_s);
     if (bound_s < to.enough_s) {
-        const known k = known_of(w, l, 0, seen);
-        bound_s = chains_bound_s(&k, r, l, order, fixed, bound_s, to);
+        const known k = known_of(w, l, 0, out->seen);
+        bound_s = chains_bound_s(&k, r, l, order, fixed, bound_s, to, out);
     }
     return bound_s < to.best_s ? bound_s : HUGE_VAL;
 }
 
 /* Rates of whole layers of the plain layout of the order (ZeRO 0), with hulls or without: levels
  * above 1 add communication to passes, and are priced only where that is needed. */
-static mf_status order_rates(mf_search_world *w, const mf_search_node *n, const mf_layout *l,
+static mf_status order_rates(mf_search_context *w, const mf_search_node *n, const mf_layout *l,
                              mf_search_hulls hulls, const mf_layer_times **r,
                              const mf_search_stages **stages, mf_err *e) {
     mf_layout plain = *l;
@@ -136,7 +139,7 @@ static void least_once(const mf_search_stages *s, mf_layer_times *r) {
 /* The orders of a pipeline degree with both sides. They are bounded with the ZeRO levels that shard
  * most, at no price. */
 typedef struct sweep {
-    mf_search_world *w;
+    mf_search_context *w;
     const mf_search_node *n;
     limits to;
     mf_search_outcome *out;
@@ -145,7 +148,7 @@ typedef struct sweep {
     int orders;
 } sweep;
 
-static void sweep_start(sweep *s, mf_search_world *w, const mf_search_node *n,
+static void sweep_start(sweep *s, mf_search_context *w, const mf_search_node *n,
                         const mf_search_aim *aim, mf_search_outcome *out) {
     mf_zero_point zeros[MF_SEARCH_ZEROS];
     s->w = w;
@@ -185,7 +188,7 @@ static double sweep_bound_s(sweep *s, int i, const mf_layer_times *r,
     if (s->out->status != MF_OK) {
         return HUGE_VAL;
     }
-    return mf_larger(bound_s, order_bound_s(s->w, s->out->seen, r, &s->l, order, fixed, s->to));
+    return mf_larger(bound_s, order_bound_s(s->w, r, &s->l, order, fixed, s->to, s->out));
 }
 
 /* Does any layout of the i-th order fit, as far as is known? */
@@ -201,7 +204,7 @@ static bool sweep_fits(sweep *s, int i, const needs *memory, const mf_search_sta
 
 /* By halves of layers. Orders that play passes alike go on together: all of them are closed by
  * whole layers, or few are. Only the least of them counts. */
-void mf_search_split_stages(mf_search_world *w, const mf_search_node *n, const mf_search_aim *aim,
+void mf_search_split_stages(mf_search_context *w, const mf_search_node *n, const mf_search_aim *aim,
                             mf_search_outcome *out) {
     mf_layer_times halves;
     double least_s[MF_FLOOR_MODES];
@@ -233,7 +236,7 @@ void mf_search_split_stages(mf_search_world *w, const mf_search_node *n, const m
 }
 
 /* By whole layers. */
-void mf_search_split_mode(mf_search_world *w, const mf_search_node *n, const mf_search_aim *aim,
+void mf_search_split_mode(mf_search_context *w, const mf_search_node *n, const mf_search_aim *aim,
                           mf_search_outcome *out) {
     const mf_layer_times *plain = NULL;
     const mf_search_stages *stages = NULL;
@@ -271,7 +274,7 @@ void mf_search_split_mode(mf_search_world *w, const mf_search_node *n, const mf_
 
 /* The layouts of an order. */
 typedef struct ordered {
-    mf_search_world *w;
+    mf_search_context *w;
     mf_layout l;
     const mf_order_summary *order;
     known known;
@@ -342,10 +345,10 @@ static double layout_bound_s(ordered *o, const mf_search_node *n, int zero) {
         add_own(once, r);
         o->out->work += 1;
     }
-    return chains_bound_s(&o->known, r, &o->l, o->order, fixed, bound_s, o->to);
+    return chains_bound_s(&o->known, r, &o->l, o->order, fixed, bound_s, o->to, o->out);
 }
 
-void mf_search_split_order(mf_search_world *w, const mf_search_node *n, const mf_search_aim *aim,
+void mf_search_split_order(mf_search_context *w, const mf_search_node *n, const mf_search_aim *aim,
                            mf_search_outcome *out) {
     ordered o = {.w = w, .l = mf_search_layout(w, n), .to = limits_of(aim), .out = out};
     const mf_layer_times *plain = NULL;
@@ -384,7 +387,7 @@ void mf_search_split_order(mf_search_world *w, const mf_search_node *n, const mf
 
 /* A layout's figures beside its rates. */
 typedef struct bounding {
-    mf_search_world *w;
+    mf_search_context *w;
     const mf_search_node *n;
     const mf_layout *l;
     const mf_order_summary *order;
@@ -431,13 +434,13 @@ static double own_bound_s(const bounding *b, mf_search_hulls hulls) {
     mf_family_bound_fixed fixed = *fixed_of(stages, l);
     if (!exact) {
         const known since = known_of(b->w, l, b->n->seen, out->seen);
-        return chains_bound_s(&since, &r, l, b->order, &fixed, 0.0, b->to);
+        return chains_bound_s(&since, &r, l, b->order, &fixed, 0.0, b->to, out);
     }
     fixed.tail = once->tail;
-    return order_bound_s(b->w, out->seen, &r, l, b->order, &fixed, b->to);
+    return order_bound_s(b->w, &r, l, b->order, &fixed, b->to, out);
 }
 
-double mf_search_rebound(mf_search_world *w, const mf_search_node *n, const mf_search_aim *aim,
+double mf_search_rebound(mf_search_context *w, const mf_search_node *n, const mf_search_aim *aim,
                          mf_search_outcome *out) {
     mf_layout l = mf_search_layout(w, n);
     bounding b = {.w = w, .n = n, .l = &l, .to = limits_of(aim), .out = out};

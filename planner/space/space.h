@@ -87,7 +87,7 @@ typedef struct mf_zero_point {
     uint8_t zero, expert_zero;
 } mf_zero_point;
 
-/* Lists. Each function fills out (room for max) and returns the count, which may exceed max: then
+/* Lists. Each function fills out[max] and returns the count, which may exceed max: then
  * only max are filled. The order is fixed: degrees ascending. */
 
 /* All dense points of the space, pipeline degree slowest. */

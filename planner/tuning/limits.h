@@ -38,7 +38,7 @@
  * takes no more than so many usual microseconds of them. */
 #define MF_TASK_NODES 16
 #define MF_TASK_US 1000
-/* Children of a node that room is kept for. */
+/* Children of a node for which memory stays allocated. */
 #define MF_KEPT_CHILDREN 128
 /* What one tree, program or local search of a task may take: so much, or this part of what the
  * search has taken so far. */

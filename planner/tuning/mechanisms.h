@@ -19,7 +19,7 @@
     X(OWN_CHOICES, "own-choices", "layouts are bounded by all memory choices as simulated")        \
     X(PATH_SETS, "path-sets", "four sets of paths are kept for an order, instead of one")          \
     X(OVERLAP_LOSS, "overlap-loss", "passes lose time to gathers and reductions beside them")      \
-    X(FIXED_SPLIT, "fixed-split", "whole splits are told what their own positions lose")           \
+    X(FIXED_SPLIT, "fixed-split", "whole splits count what their own positions lose")              \
     X(PARTITION_MEAN, "partition-mean", "means of paths bound a layout with exact block costs")    \
     X(RELAXATION, "relaxation", "the first layout of an order is relaxed without memory choices")  \
     X(PAIR_SHARES, "pair-shares", "trees ask for the merged pairs of all choices")                 \

@@ -10,7 +10,7 @@
 /* --- families --------------------------------------------------------------------------------- */
 
 /* Does the family of a node hold the layout, as far as the node's level fixes it? */
-static bool holds(const mf_search_world *w, const mf_search_node *n, const mf_layout *l) {
+static bool holds(const mf_search_context *w, const mf_search_node *n, const mf_layout *l) {
     const mf_search_side *side = &w->side[n->side];
     const mf_dense_point *d = &w->dense[side->first];
     mf_layout x = mf_search_layout(w, n);
@@ -37,7 +37,7 @@ static bool holds(const mf_search_world *w, const mf_search_node *n, const mf_la
 /* Walks from the families of the first level down to the layout; every bound on the way counts.
  * Returns the node of the layout. A family that is dropped though nothing is known to be faster
  * says that nothing in it fits. */
-static bool walk_down(mf_search_world *w, const sample *s, nearness *n, mf_search_node *at) {
+static bool walk_down(mf_search_context *w, const sample *s, nearness *n, mf_search_node *at) {
     static const kind kinds[] = {SIDE, POINT, STAGES, MODE, ORDER, LAYOUT};
     mf_search_outcome out = {.status = MF_OK};
     mf_err e;
@@ -118,9 +118,9 @@ static void check_shares(rng *r, mf_partition *in, const sample *s, nearness *n)
 }
 
 static void check_programs(mf_partition *in, const sample *s, nearness *n) {
-    static const kind kinds[] = {LEAN, EXACT};
+    static const kind kinds[] = {COARSE, EXACT};
     for (int i = 0; i < 2; i++) {
-        mf_partition_options o = {.lean = kinds[i] == LEAN,
+        mf_partition_options o = {.coarse = kinds[i] == COARSE,
                                   .cutoff_s = HUGE_VAL,
                                   .target_s = HUGE_VAL,
                                   .gap = 1e-3,
@@ -147,7 +147,7 @@ static void check_splits(mf_partition *in, const sample *s, nearness *n) {
         bool cut = cutoffs[i / 2] > 0;
         mf_partition_split_options o = {.cutoff_s = cut ? cutoffs[i / 2] * best_s : HUGE_VAL,
                                         .lp_limit = cut ? 60 : 12,
-                                        .told = i % 2 == 1};
+                                        .own_losses = i % 2 == 1};
         mf_partition_split_result x;
         mf_err e;
         if (mf_partition_splits(in, &o, &x, &e) != MF_OK) {
@@ -171,12 +171,12 @@ static void check_one_split(mf_partition *in, const sample *s, nearness *n) {
         double cutoffs[] = {HUGE_VAL, s->step[i].time_s * (1.0 + 1e-9)};
         for (int k = 0; k < 2 && s->step[i].fits; k++) {
             int first[MF_MAX_VSTAGES + 1];
-            mf_partition_told x = {.cutoff_s = cutoffs[k]};
+            mf_fixed_split x = {.cutoff_s = cutoffs[k]};
             for (int v = 0; v <= in->vstages; v++) {
                 first[v] = s->a[i].first[v];
             }
             double share = in->losses.share[0], start_s = in->losses.start_s;
-            assert_ok(mf_rows_told(in, first, &x, NULL));
+            assert_ok(mf_rows_fixed_split(in, first, &x, NULL));
             check(n, SPLIT, x.bound_s, s, i);
             assert_above(x.bound_s, 0.0);
             assert_memory_equal(&share, &in->losses.share[0], sizeof share);
@@ -230,7 +230,7 @@ static void pool_clear(pool *k) {
 
 static void check_mean(mf_partition *in, const mf_chains *chains, const sample *s, nearness *n) {
     double bound_s = 0.0;
-    if (chains && chains->part[0]) {
+    if (chains && chains->mean.count[0]) {
         assert_ok(mf_partition_mean_s(in, chains, &bound_s, NULL));
         check(n, MEAN, bound_s, s, s->best);
     }
@@ -242,7 +242,7 @@ static void check_relaxations(mf_partition *in, const sample *s, pool *k, nearne
     }
     mf_partition_losses(in, NULL, s->step[s->best].time_s * (1.0 + 1e-9));
     check_mean(in, pool_find(k, &s->layout), s, n);
-    for (int i = 0; i < 2; i++) { /* lean, and the root of the tree over splits */
+    for (int i = 0; i < 2; i++) { /* coarse, and the root of the tree over splits */
         mf_chains chains;
         double bound_s = 0.0;
         const mf_chains *known = pool_find(k, &s->layout);
@@ -261,7 +261,7 @@ static void check_relaxations(mf_partition *in, const sample *s, pool *k, nearne
         }
         check(n, RELAX, bound_s, s, s->best);
         check_mean(in, &chains, s, n);
-        if (chains.part[0]) {
+        if (chains.mean.count[0]) {
             pool_keep(k, &s->layout, &chains);
         } else {
             mf_chains_clear(&chains);
@@ -270,7 +270,7 @@ static void check_relaxations(mf_partition *in, const sample *s, pool *k, nearne
 }
 
 /* The bound of the layout by its family's figures, with chains that are known for its order. */
-static void check_family(mf_search_world *w, const mf_search_node *node, const sample *s, pool *k,
+static void check_family(mf_search_context *w, const mf_search_node *node, const sample *s, pool *k,
                          nearness *n) {
     const mf_chains *chains = pool_find(k, &s->layout);
     mf_search_chains *kept = calloc(1, sizeof *kept);
@@ -311,7 +311,7 @@ static void check_family(mf_search_world *w, const mf_search_node *node, const s
     walk_down(w, s, n, &at); /* families, with these chains */
 }
 
-static void check_layout(rng *r, mf_search_world *w, const problem *p, const sample *s, pool *k,
+static void check_layout(rng *r, mf_search_context *w, const problem *p, const sample *s, pool *k,
                          nearness *n) {
     mf_partition *in = NULL;
     mf_err e;
@@ -339,16 +339,16 @@ static void check_problem(rng *r, pool *known, nearness *n) {
     rng pairs = {r->state}; /* of its own: problems stay what they were */
     problem_init(&p, r, 5, 16);
     for (int k = 0; k < 3 && draw(r, &p, &s); k++) {
-        mf_search_world w;
+        mf_search_context w;
         mf_search_node node;
         mf_block_costs *costs;
         assert_ok(mf_block_costs_create(&p.evaluator, &costs, NULL));
-        assert_ok(mf_search_world_init(&w, costs, &p.space, NULL));
+        assert_ok(mf_search_context_init(&w, costs, &p.space, NULL));
         if (walk_down(&w, &s, n, &node)) {
             check_layout(&pairs, &w, &p, &s, known, n);
             check_family(&w, &node, &s, known, n);
         }
-        mf_search_world_clear(&w);
+        mf_search_context_clear(&w);
         mf_block_costs_destroy(costs);
     }
     problem_clear(&p);

@@ -1,6 +1,6 @@
-/* Paths through the order of a pipeline, told all about a plan, take no longer than the plan does:
- * what passes lose to gathers and reductions beside them is never too much. Halves of layers take
- * no more than whole ones. */
+/* Paths through the order of a pipeline, with all that is known of a plan, take no longer than the
+ * plan does: what passes lose to gathers and reductions beside them is never too much. Halves of
+ * layers take no more than whole ones. */
 #include "tests/support/planner_bounds.h"
 
 /* Halves of layers are priced with weight gradients in their backward passes: whatever travels

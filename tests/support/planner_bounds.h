@@ -20,11 +20,11 @@
     X(MODE, "mode", 0.35, "")                                                                      \
     X(ORDER, "order", 0.4, "")                                                                     \
     X(LAYOUT, "layout", 0.5, "")                                                                   \
-    X(LEAN, "lean", 0.9, "by the integer program without memory choices")                          \
+    X(COARSE, "coarse", 0.9, "by the integer program without memory choices")                      \
     X(SPLITS, "splits", 0.9, "by the tree, whole or cut off near the best plan")                   \
-    X(SPLIT, "split", 0.85, "one split, told what it loses, against its plans")                    \
+    X(SPLIT, "split", 0.85, "one split, with what it loses, against its plans")                    \
     X(EXACT, "exact", 0.9, "by the integer program")                                               \
-    X(RELAX, "relax", 0.85, "by relaxations, lean and with choices that stand for all")            \
+    X(RELAX, "relax", 0.85, "by relaxations, coarse and with choices that stand for all")          \
     X(MEAN, "mean", 0.75, "by a mean of chains, its own or of a layout of the same order")         \
     X(FAMILY, "family", 0.6, "the same from rates of layers with the fastest choices,")            \
     X(CHOICES, "choices", 0.6, "and with all choices")                                             \
@@ -218,7 +218,7 @@ static inline bool counts_of(const mf_partition *in, const mf_assignment *a, dou
     return true;
 }
 
-/* What passes lose, told with all that is known of the plan: where its positions stand, and what it
+/* What passes lose, with all that is known of the plan: where its positions stand, and what it
  * takes. The chain's own figures say what it takes. */
 static inline void check_losses(mf_partition *in, const sample *s, int plan, const double *count,
                                 mf_order_chain *chain, nearness *n) {

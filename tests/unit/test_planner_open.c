@@ -10,7 +10,7 @@ enum { DEGREES = 3, EACH = 8 };
 
 /* Degrees TP 1, 2 and 4 with micro-batches of 1 and 2; every ZeRO level, merged or not. */
 typedef struct fixture {
-    mf_search_world world;
+    mf_search_context context;
     mf_dense_point dense[2 * DEGREES];
     mf_expert_point expert[1];
     mf_search_node open[DEGREES * EACH];
@@ -41,9 +41,9 @@ static mf_search_outcome chosen_of(fixture *f, int64_t heap, int64_t aside, doub
     mf_search_outcome out = {.status = MF_OK};
     const mf_search_open open = {
         .list = {f->open, f->open + heap}, .count = {heap, aside}, .fits = fits, .best_s = best_s};
-    f->world.dense = f->dense;
-    f->world.expert = f->expert;
-    assert_ok(mf_search_try_open(&f->world, &open, 3.5, &out, NULL));
+    f->context.dense = f->dense;
+    f->context.expert = f->expert;
+    assert_ok(mf_search_try_open(&f->context, &open, 3.5, &out, NULL));
     return out;
 }
 

@@ -174,7 +174,7 @@ static void every_way_through_a_tree_finds_what_a_new_program_finds(void **state
 
 static void a_solve_that_is_given_up_says_what_is_proven(void **state) {
     (void)state;
-    int given_up = 0, told = 0;
+    int given_up = 0, bounded = 0;
     state_of_dice = 7;
     for (int i = 0; i < 40; i++) {
         tall s;
@@ -192,16 +192,16 @@ static void a_solve_that_is_given_up_says_what_is_proven(void **state) {
         assert_true(outcome == MF_MILP_LIMIT || outcome == MF_MILP_OPTIMAL);
         assert_at_most(bound, truth * (1.0 + 1e-9));
         given_up += outcome == MF_MILP_LIMIT;
-        told += outcome == MF_MILP_LIMIT && bound > 0.0;
+        bounded += outcome == MF_MILP_LIMIT && bound > 0.0;
         mf_lp_limit(lp, 0); /* and goes on from there */
         assert_int_equal(mf_lp_solve(lp, INFINITY, 0, &bound), MF_MILP_OPTIMAL);
         assert_below(fabs(bound - truth), 1e-6 * truth);
         mf_lp_close(lp);
         mf_milp_clear(&p);
     }
-    print_message("given up %d, told %d\n", given_up, told);
+    print_message("given up %d, bounded %d\n", given_up, bounded);
     assert_above(given_up, 10);
-    assert_above(told, 5);
+    assert_above(bounded, 5);
     mf_milp_thread_end();
 }
 

@@ -1,5 +1,5 @@
-/* The price of memory against what it can be told from: on one stage, the exchange rate between two
- * memory choices of a layer. */
+/* The price of memory against what it can be found from: on one stage, the exchange rate between
+ * two memory choices of a layer. */
 #include "planner/explain/shadow_price.h"
 #include "planner/partition/partition.h"
 #include "tests/support/planner_world.h"

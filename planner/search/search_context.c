@@ -1,10 +1,10 @@
-/* search_world.c - what a search shares: its lists of points, and what was found for orders. */
+/* search_context.c - what a search shares: its lists of points, and what was found for orders. */
 #include "planner/search/search.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-/* --- the world -------------------------------------------------------------------------------- */
+/* --- the context ------------------------------------------------------------------------------ */
 
 static bool same_side(const mf_dense_point *a, const mf_dense_point *b) {
     return a->precision == b->precision && a->cp_type == b->cp_type && a->tp == b->tp &&
@@ -42,8 +42,8 @@ static int by_expert(const void *x, const void *y) {
 }
 
 /* Every expert side of any pipeline degree, once. */
-static mf_status find_experts(mf_search_world *w, mf_err *e) {
-    int64_t room = 0, n = 0;
+static mf_status find_experts(mf_search_context *w, mf_err *e) {
+    int64_t all = 0, n = 0;
     for (int64_t i = 0; i < w->denses; i++) {
         bool seen = false;
         for (int64_t k = 0; k < i && !seen; k++) {
@@ -53,19 +53,19 @@ static mf_status find_experts(mf_search_world *w, mf_err *e) {
             continue;
         }
         int64_t count = mf_space_experts(&w->space, w->dense[i].pp, NULL, 0);
-        mf_expert_point *grown = realloc(w->expert, (size_t)(room + count + 1) * sizeof *grown);
+        mf_expert_point *grown = realloc(w->expert, (size_t)(all + count + 1) * sizeof *grown);
         if (!grown) {
             return mf_err_set(e, MF_NOMEM, "out of memory");
         }
         w->expert = grown;
-        mf_space_experts(&w->space, w->dense[i].pp, grown + room, count);
-        room += count;
+        mf_space_experts(&w->space, w->dense[i].pp, grown + all, count);
+        all += count;
     }
-    if (room == 0) {
+    if (all == 0) {
         return MF_OK;
     }
-    qsort(w->expert, (size_t)room, sizeof *w->expert, by_expert);
-    for (int64_t i = 0; i < room; i++) {
+    qsort(w->expert, (size_t)all, sizeof *w->expert, by_expert);
+    for (int64_t i = 0; i < all; i++) {
         bool same = n > 0 && w->expert[n - 1].ep == w->expert[i].ep &&
                     w->expert[n - 1].etp == w->expert[i].etp &&
                     w->expert[n - 1].dispatcher == w->expert[i].dispatcher;
@@ -88,7 +88,7 @@ static mf_search_count count_orders(const mf_space *s, const mf_dense_point *d) 
 }
 
 /* Dense points by side, with their orders. */
-static mf_status find_denses(mf_search_world *w, mf_err *e) {
+static mf_status find_denses(mf_search_context *w, mf_err *e) {
     w->denses = mf_space_dense(&w->space, NULL, 0);
     size_t n = (size_t)w->denses + 1;
     counted *list = malloc(n * sizeof *list);
@@ -113,7 +113,7 @@ static mf_status find_denses(mf_search_world *w, mf_err *e) {
     return MF_OK;
 }
 
-static mf_status find_sides(mf_search_world *w, mf_err *e) {
+static mf_status find_sides(mf_search_context *w, mf_err *e) {
     w->side = calloc((size_t)w->denses + 1, sizeof *w->side);
     if (!w->side) {
         return mf_err_set(e, MF_NOMEM, "out of memory");
@@ -127,8 +127,8 @@ static mf_status find_sides(mf_search_world *w, mf_err *e) {
     return MF_OK;
 }
 
-mf_status mf_search_world_init(mf_search_world *w, mf_block_costs *q, const mf_space *s,
-                               mf_err *e) {
+mf_status mf_search_context_init(mf_search_context *w, mf_block_costs *q, const mf_space *s,
+                                 mf_err *e) {
     memset(w, 0, sizeof *w);
     w->space = *s;
     w->evaluator = mf_block_costs_evaluator(q);
@@ -146,7 +146,7 @@ mf_status mf_search_world_init(mf_search_world *w, mf_block_costs *q, const mf_s
     return status == MF_OK ? find_experts(w, e) : status;
 }
 
-void mf_search_world_clear(mf_search_world *w) {
+void mf_search_context_clear(mf_search_context *w) {
     for (int b = 0; b < MF_SEARCH_BUCKETS; b++) {
         for (mf_search_summary *s = w->summaries[b], *next; s; s = next) {
             next = s->next;
@@ -183,7 +183,7 @@ static bool same_order(const mf_search_chains *c, const mf_layout *l) {
            c->micro_batches == l->micro_batches;
 }
 
-int mf_search_chains_of(mf_search_world *w, const mf_layout *l, int64_t from, int64_t seen,
+int mf_search_chains_of(mf_search_context *w, const mf_layout *l, int64_t from, int64_t seen,
                         const mf_chains *out[MF_PATH_SETS]) {
     const size_t bucket = order_bucket(l);
     pthread_mutex_t *lock = &w->chain_lock[bucket % MF_SEARCH_CHAIN_LOCKS];
@@ -200,7 +200,7 @@ int mf_search_chains_of(mf_search_world *w, const mf_layout *l, int64_t from, in
     return count;
 }
 
-void mf_search_keep_chains(mf_search_world *w, mf_search_chains *chains, int64_t oldest) {
+void mf_search_keep_chains(mf_search_context *w, mf_search_chains *chains, int64_t oldest) {
     mf_layout l = {.pp = chains->pp,
                    .vpp = chains->vpp,
                    .micro_batches = chains->micro_batches,
@@ -227,7 +227,7 @@ void mf_search_keep_chains(mf_search_world *w, mf_search_chains *chains, int64_t
     pthread_mutex_unlock(lock);
 }
 
-static const mf_order_summary *find_order(const mf_search_world *w, const mf_layout *l) {
+static const mf_order_summary *find_order(const mf_search_context *w, const mf_layout *l) {
     const mf_search_summary *s =
         atomic_load_explicit(&w->summaries[order_bucket(l)], memory_order_acquire);
     for (; s; s = s->next) {
@@ -240,7 +240,7 @@ static const mf_order_summary *find_order(const mf_search_world *w, const mf_lay
     return NULL;
 }
 
-mf_status mf_search_order(mf_search_world *w, const mf_layout *l, const mf_order_summary **out,
+mf_status mf_search_order(mf_search_context *w, const mf_layout *l, const mf_order_summary **out,
                           mf_err *e) {
     *out = find_order(w, l);
     if (*out) {

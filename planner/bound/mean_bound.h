@@ -1,0 +1,63 @@
+/* mean_bound.h - what the main layers of a layout add at least to a mean of chains.
+ *
+ * A mean of chains visits every virtual stage about equally often, so that it hardly matters where
+ * layers stand: what is left to decide is how many main layers each stage takes, and there a
+ * stage's want of memory grows ever faster. Layer by layer to where it adds least is therefore
+ * optimal.
+ *
+ * Want of memory: for every moment of the schedule (a row of in-flight micro-batches by chunk) and
+ * every price of a byte, layers that pay for what they keep beyond the room that there is add no
+ * more than they do indeed. Both where a layer stands among a stage's chunks and what it keeps is
+ * then a choice of its own, so that each price bounds what k layers add by a line in k; the curve
+ * of a stage is the highest of these lines.
+ *
+ * The figures are those of a family of layouts (family_mean.c) or of one partition
+ * (partition_mean.c).
+ */
+#ifndef MF_PLANNER_MEAN_BOUND_H
+#define MF_PLANNER_MEAN_BOUND_H
+
+#include "planner/bound/lower_hull.h"
+#include "planner/order/path_mean.h"
+
+/* Ways to keep a main layer on a virtual stage, and stages, that there may be. */
+#define MF_MEAN_WAYS 256
+#define MF_MEAN_STAGES 512
+
+/* The parts that a mean counts anywhere. */
+typedef struct mf_mean_parts {
+    int count;
+    mf_order_part part[MF_ORDER_PARTS];
+    const double *visits[MF_ORDER_PARTS]; /* [vstages] of each */
+} mf_mean_parts;
+
+mf_mean_parts mf_mean_parts_of(const mf_chains *c);
+/* What a position that takes part_s[count] in these parts adds to the mean on virtual stage v. */
+static inline double mf_mean_visit_s(const mf_mean_parts *x, const double *part_s, int v) {
+    double sum_s = 0.0;
+    for (int i = 0; i < x->count; i++) {
+        sum_s += x->visits[i][v] * part_s[i];
+    }
+    return sum_s;
+}
+
+typedef struct mf_mean_layers {
+    const mf_layout *l;
+    const mf_order_summary *order;
+    int layers;           /* main layers of the model */
+    int positions;        /* of the model */
+    int first, last;      /* the longest run of positions that are all main layers */
+    double layer_B;       /* persistent, of each at least */
+    const double *room_B; /* [stages] for them and what they keep */
+    bool priced;          /* with prices of bytes, which takes longer; else every byte is free */
+    /* Writes the ways to keep one on virtual stage v, what each adds there, and the least that any
+     * holds between backward pass and weight gradient; returns their number. */
+    int (*ways)(const void *self, int v, mf_time_memory_point way[MF_MEAN_WAYS], double *held_B);
+    const void *self;
+} mf_mean_layers;
+
+/* Seconds; INFINITY: they do not fit; -INFINITY: there are more layers, stages or ways than it can
+ * hold. *effort_ns grows by what prices take. */
+double mf_mean_layers_s(const mf_mean_layers *x, int64_t *effort_ns);
+
+#endif

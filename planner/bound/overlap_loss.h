@@ -1,0 +1,43 @@
+/* overlap_loss.h - what passes lose at least to parameter gathers and gradient reductions.
+ *
+ * simulator/step_chunk.c: while the once-a-step stream is busy for `left` more seconds, a block
+ * that takes t loses e x min(left, t / (1 - e)), e being `lost` at least. Chains need figures that
+ * hold for every assignment, so these rest on what virtual stages hold at least: rough figures of
+ * one position each (family_mean.c), or those of a partition (loss_figures.c).
+ *
+ * Gathers: from the start of the step on, all stages gather for as long as `window` at least. A
+ * chain is passes and sends without a wait between. Passes in the window take 1 / (1 - e) of their
+ * time, and what they do not fill of it are sends: no more than two between passes through layers.
+ */
+#ifndef MF_PLANNER_OVERLAP_LOSS_H
+#define MF_PLANNER_OVERLAP_LOSS_H
+
+#include "planner/order/order.h"
+
+/* Least figures of a virtual stage, for the positions that it holds at least. */
+typedef struct mf_loss_stage {
+    double f_s, b_s, w_s, gather_s; /* all of them together */
+    double first_s;                 /* the first block of its last backward pass */
+    double reduce_s;                /* the block that is reduced last */
+    double own_most_s;              /* most that OWN_LOST counts for the first block */
+    bool layer;                     /* not only the embedding or the head */
+} mf_loss_stage;
+
+typedef struct mf_loss_figures {
+    const mf_layout *l;
+    const mf_order_summary *order;
+    double send_s, hold_s, lost;
+    double cutoff_s; /* the step takes less; INFINITY = any */
+    /* Layers and MTP depths of the model, the passes of a micro-batch through any of them at least
+     * (0: not known), and its gathers. */
+    int layers;
+    double layer_s, layer_gather_s;
+    const mf_loss_stage *stage; /* [vstages] */
+} mf_loss_figures;
+
+/* Points losses into figures[MF_ORDER_LOSS_DOUBLES(vstages)]. */
+void mf_order_losses_init(mf_order_losses *x, double *figures, int vstages);
+/* out: initialised. Nothing is lost where once-a-step collectives have no passes beside them. */
+void mf_overlap_losses(const mf_loss_figures *x, mf_order_losses *out);
+
+#endif

@@ -1,0 +1,175 @@
+/* loss_figures.c - the figures of a partition that losses to gathers and reductions rest on: the
+ * positions that a virtual stage holds at least, the fastest of what can stand there and the least
+ * that is reduced. Where positions[] are all there are, it is known which of them stand where.
+ */
+#include "planner/bound/overlap_loss.h"
+#include "planner/partition/partition.h"
+
+#include <math.h>
+#include <string.h>
+
+/* Least figures of a layer that can stand on a virtual stage, and of the ends that must. */
+typedef struct least {
+    double part_s[MF_ORDER_PARTS]; /* of a layer; INFINITY: none can */
+    double mean_s[MF_ORDER_PARTS]; /* the same over all layers that stand there at least */
+    double end_s[MF_ORDER_PARTS];  /* embedding and head together */
+    double head_s[MF_ORDER_PARTS];
+    bool first, last; /* holds the embedding, the head */
+} least;
+
+static mf_position_kind kind_of(const mf_partition *in, int slot) {
+    const mf_segment *g = &in->segment[in->slot[slot].segment];
+    return mf_position_kind_of(in->model, g->first + in->slot[slot].place);
+}
+
+/* Layers, ends left out, of n positions. */
+static int layers_of(const least *x, int n) {
+    int layers = n - x->first - x->last;
+    return layers > 0 ? layers : 0;
+}
+
+/* A slot that can stand there; layers: so many of it do, where that is known. */
+static void add_slot(least *x, const mf_partition_class *c, mf_position_kind kind, int layers) {
+    for (int p = 0; p < MF_ORDER_PARTS; p++) {
+        if (kind == MF_POS_EMBEDDING) { /* stands on the first alone, the head on the last */
+            x->end_s[p] += x->first ? c->least_s[p] : 0.0;
+        } else if (kind == MF_POS_HEAD) {
+            x->end_s[p] += c->least_s[p];
+            x->head_s[p] = c->least_s[p];
+        } else {
+            x->part_s[p] = fmin(x->part_s[p], c->least_s[p]);
+            x->mean_s[p] += layers * c->least_s[p];
+        }
+    }
+}
+
+/* from, to: the positions that stand there; from < 0: not known. */
+static least least_of(const mf_partition *in, int v, int from, int to) {
+    least x;
+    memset(&x, 0, sizeof x);
+    x.first = v == 0;
+    x.last = v == in->vstages - 1;
+    for (int p = 0; p < MF_ORDER_PARTS; p++) {
+        x.part_s[p] = HUGE_VAL;
+    }
+    for (int s = 0; s < in->slots; s++) {
+        int count = 0;
+        for (int i = from; i >= 0 && i < to; i++) {
+            count += in->slot_at[i] == s;
+        }
+        if (v < in->slot[s].v_lo || v > in->slot[s].v_hi || (from >= 0 && count == 0)) {
+            continue;
+        }
+        add_slot(&x, mf_partition_class_at(in, v, s), kind_of(in, s), count);
+    }
+    int layers = layers_of(&x, to - from);
+    for (int p = 0; p < MF_ORDER_PARTS; p++) {
+        x.mean_s[p] = from < 0 ? x.part_s[p] : layers > 0 ? x.mean_s[p] / layers : HUGE_VAL;
+    }
+    return x;
+}
+
+static double layer_s(const least *x, mf_order_part part) {
+    return isinf(x->part_s[part]) ? 0.0 : x->part_s[part];
+}
+
+static double pass_s(const least *x, int n, mf_order_part part) {
+    double layer_s = isinf(x->mean_s[part]) ? 0.0 : x->mean_s[part];
+    return layers_of(x, n) * layer_s + x->end_s[part];
+}
+
+/* --- reductions ------------------------------------------------------------------------------- */
+
+/* The block that is reduced last: the first position's. */
+static double reduced_last_s(const least *x, int n) {
+    if (x->first) {
+        return x->end_s[MF_ORDER_REDUCE] - x->head_s[MF_ORDER_REDUCE];
+    }
+    double layer = layer_s(x, MF_ORDER_REDUCE);
+    return x->last && n < 2 ? x->head_s[MF_ORDER_REDUCE] : layer;
+}
+
+/* Most that OWN_LOST counts for the first block of the last backward pass: none for the head. */
+static double own_most_s(const mf_partition *in, int v) {
+    double most_s = 0.0;
+    for (int s = 0; s < in->slots && v < in->vstages - 1; s++) {
+        const mf_partition_class *c = mf_partition_class_at(in, v, s);
+        for (int m = 0; v >= in->slot[s].v_lo && v <= in->slot[s].v_hi && m < c->choices; m++) {
+            most_s = fmax(most_s, mf_partition_part_s(in, c, m, MF_ORDER_OWN_LOST, false));
+        }
+    }
+    return most_s;
+}
+
+/* Time of the first block of a backward pass. */
+static double first_s(const least *x, int n, mf_order_part back) {
+    if (x->last) {
+        return x->head_s[back];
+    }
+    return x->first && n < 2 ? 0.0 : layer_s(x, back);
+}
+
+/* --- all -------------------------------------------------------------------------------------- */
+
+/* Layers and depths of the model, and the least of any of them. */
+static void add_layers(const mf_partition *in, mf_loss_figures *x) {
+    x->layers = 0;
+    x->layer_s = x->layer_gather_s = HUGE_VAL;
+    for (int s = 0; s < in->slots; s++) {
+        if (kind_of(in, s) == MF_POS_EMBEDDING || kind_of(in, s) == MF_POS_HEAD) {
+            continue;
+        }
+        x->layers += in->segment[in->slot[s].segment].repeats;
+        for (int v = in->slot[s].v_lo; v <= in->slot[s].v_hi; v++) {
+            const double *y = mf_partition_class_at(in, v, s)->least_s;
+            double alone_s = y[MF_ORDER_F] + y[MF_ORDER_B] + y[MF_ORDER_W];
+            double pair_s = fmax(y[MF_ORDER_F_PAIR] + y[MF_ORDER_B_PAIR],
+                                 y[MF_ORDER_PAIR_SHARE_F] + y[MF_ORDER_PAIR_SHARE_B]);
+            /* shares may be below nothing, passes not; beside another one a pass may be a hair
+             * quicker */
+            pair_s = fmax(pair_s, 0.95 * y[MF_ORDER_B]);
+            x->layer_s = fmin(x->layer_s, in->merged ? fmin(pair_s, alone_s) : alone_s);
+            x->layer_gather_s = fmin(x->layer_gather_s, y[MF_ORDER_GATHER]);
+        }
+    }
+}
+
+static mf_loss_stage figures_of(const mf_partition *in, int v, const least *x, int n) {
+    return (mf_loss_stage){.f_s = pass_s(x, n, MF_ORDER_F),
+                           .b_s = pass_s(x, n, MF_ORDER_B),
+                           .w_s = pass_s(x, n, MF_ORDER_W),
+                           .gather_s = pass_s(x, n, MF_ORDER_GATHER),
+                           .first_s = first_s(x, n, in->split ? MF_ORDER_W : MF_ORDER_B),
+                           .reduce_s = reduced_last_s(x, n),
+                           .own_most_s = own_most_s(in, v),
+                           .layer = layers_of(x, n) > 0};
+}
+
+void mf_partition_losses(mf_partition *in, const int *positions, double cutoff_s) {
+    mf_loss_stage stage[MF_MAX_VSTAGES];
+    mf_loss_figures x = {.l = &in->layout,
+                         .order = &in->order,
+                         .send_s = in->send_s,
+                         .hold_s = in->hold_s,
+                         .lost = in->lost,
+                         .cutoff_s = cutoff_s,
+                         .stage = stage};
+    int known = 0;
+    for (int v = 0; v < in->vstages && positions; v++) {
+        known += positions[v];
+    }
+    bool all = known == in->positions; /* then it is known which stand where */
+    for (int v = 0, from = 0; v < in->vstages && in->lost > 0.0; v++) {
+        int n = positions ? positions[v] : 1;
+        const least at = least_of(in, v, all ? from : -1, all ? from + n : 0);
+        stage[v] = figures_of(in, v, &at, n);
+        from += n;
+    }
+    add_layers(in, &x);
+    mf_overlap_losses(&x, &in->losses);
+}
+
+double mf_partition_chain_fixed_s(const mf_partition *in, const mf_order_chain *c) {
+    return mf_order_chain_fixed_s(c, in->tail.fixed_s, in->send_s, in->hold_s, in->lost,
+                                  &in->losses);
+}

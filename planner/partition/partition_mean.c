@@ -1,0 +1,109 @@
+/* partition_mean.c - the bound by means of chains (mean_bound.h) from a partition's own figures. */
+#include "planner/bound/family_bound.h"
+#include "planner/bound/mean_bound.h"
+#include "planner/bound/stage_bound.h"
+#include "planner/partition/class_bounds.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+/* A mean that is evaluated. */
+typedef struct means {
+    const mf_partition *in;
+    mf_mean_parts parts;
+    double *part_s; /* [classes][MF_CATALOGUE_MAX][MF_ORDER_PARTS] in these parts */
+} means;
+
+static mf_status find_parts(means *m, mf_err *e) {
+    const mf_partition *in = m->in;
+    const size_t choices = (size_t)in->classes * MF_CATALOGUE_MAX;
+    m->part_s = malloc(choices * MF_ORDER_PARTS * sizeof *m->part_s);
+    for (int i = 0; m->part_s && i < in->classes; i++) {
+        double *to = m->part_s + (size_t)i * MF_CATALOGUE_MAX * MF_ORDER_PARTS;
+        for (int k = 0; k < in->class[i].choices; k++, to += MF_ORDER_PARTS) {
+            for (int p = 0; p < m->parts.count; p++) {
+                to[p] = mf_partition_part_s(in, &in->class[i], k, m -> parts.part[p], false);
+            }
+        }
+    }
+    return m->part_s ? MF_OK : mf_err_set(e, MF_NOMEM, "out of memory");
+}
+
+/* Seconds that a layer of a class with a choice adds to the mean on virtual stage v. */
+static double visit_s(const means *m, int v, int class, int choice) {
+    const size_t at = (size_t) class * MF_CATALOGUE_MAX + (size_t)choice;
+    return mf_mean_visit_s(&m->parts, m->part_s + at * MF_ORDER_PARTS, v);
+}
+
+/* What positions other than main layers add at least, each where it counts least. */
+static double others_s(const means *m) {
+    const mf_partition *in = m->in;
+    double sum_s = 0.0;
+    for (int s = 0; s < in->slots; s++) {
+        double least_s = HUGE_VAL;
+        for (int v = in->slot[s].v_lo; !in->slot[s].main && v <= in->slot[s].v_hi; v++) {
+            int class = in->slot[s].class_of[in->variant[v]];
+            for (int k = 0; k < in->class[class].choices; k++) {
+                least_s = mf_smaller(least_s, visit_s(m, v, class, k));
+            }
+        }
+        sum_s += in->slot[s].main ? 0.0 : in->segment[in->slot[s].segment].repeats * least_s;
+    }
+    return sum_s;
+}
+
+/* mf_mean_layers.ways */
+static int ways_on(const void *self, int v, mf_time_memory_point *way, double *held_B) {
+    const means *m = self;
+    const mf_partition *in = m->in;
+    bool seen[MF_FLOORS_MAX_CLASSES] = {false};
+    int ways = 0;
+    *held_B = HUGE_VAL;
+    for (int s = 0; s < in->slots; s++) {
+        int class = in->slot[s].class_of[in->variant[v]];
+        if (!in->slot[s].main || v < in->slot[s].v_lo || v > in->slot[s].v_hi || seen[class]) {
+            continue;
+        }
+        seen[class] = true;
+        for (int k = 0; k < in->class[class].choices; k++) {
+            const mf_block_cost *q = &in->class[class].choice[k].cost;
+            way[ways++] = (mf_time_memory_point){q->saved_B, visit_s(m, v, class, k)};
+            *held_B = mf_smaller(*held_B, q->held_B);
+        }
+    }
+    return ways;
+}
+
+mf_status mf_partition_mean_s(const mf_partition *in, const mf_chains *c, double *bound_s,
+                              mf_err *e) {
+    means m = {.in = in, .parts = mf_mean_parts_of(c)};
+    mf_floors fl;
+    double room_B[MF_MEAN_STAGES];
+    *bound_s = 0.0;
+    if (in->classes > MF_FLOORS_MAX_CLASSES || in->stages > MF_MEAN_STAGES ||
+        in->lost > c->mean.lost) {
+        return MF_OK;
+    }
+    mf_status status = find_parts(&m, e);
+    if (status == MF_OK) {
+        mf_floors_make(in, &fl);
+        mf_mean_layers x = {.l = &in->layout,
+                            .order = &in->order,
+                            .layers = mf_family_bound_layers(in->model),
+                            .positions = in->positions,
+                            .layer_B = fl.main.persistent_B,
+                            .room_B = room_B,
+                            .priced = true,
+                            .ways = ways_on,
+                            .self = &m};
+        mf_family_bound_run(in->model, &x.first, &x.last);
+        for (int p = 0; p < in->stages; p++) {
+            room_B[p] = mf_main_room_B(&fl);
+        }
+        double sum_s = others_s(&m) + mf_partition_chain_fixed_s(in, &c->mean);
+        sum_s += mf_mean_layers_s(&x, in->effort_ns);
+        *bound_s = sum_s > 0.0 ? sum_s * MF_BOUND_SAFETY : 0.0;
+    }
+    free(m.part_s);
+    return status;
+}
