@@ -296,7 +296,7 @@ static void compressed_keys_cost_what_is_seen(void **state) {
  * and its row of the table, no bias is balanced, and the tables stand in memory. */
 static void a_table_chooses_experts_by_token(void **state) {
     (void)state;
-    world w = lowered("deepseek-v4-flash", 1, 1, 4096);
+    fixture w = lowered("deepseek-v4-flash", 1, 1, 4096);
     const mf_block *by_table = w.p->blocks[w.p->block_of[1]];
     const mf_block *by_score = w.p->blocks[w.p->block_of[4]];
     const mf_block *both[] = {by_table, by_score};
