@@ -382,8 +382,6 @@ static mf_status push_tries(mf_search_state *s, mf_search_outcome *out, mf_err *
     s->simulated += out->simulated;
     s->work += out->work;
     for (int64_t i = 0; i < out->children && status == MF_OK; i++) {
-        /* many may stand at the least bound: before those, too */
-        out->child[i].key_s = nextafter(out->child[i].key_s, 0.0);
         status = mf_search_queue_push(&s->queue, &out->child[i]) ? MF_OK : no_room(e);
     }
     return status;
