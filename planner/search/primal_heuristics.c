@@ -27,6 +27,11 @@ static mf_status simulate(const mf_evaluator *evaluator, const mf_layout *l, mf_
     return status;
 }
 
+/* Before all that stands at the least bound, which many may. */
+static double before_s(double key_s) {
+    return nextafter(key_s, 0.0);
+}
+
 /* Keeps its place among equals. */
 static void enter(fit_step *list, int *count, fit_step x) {
     int at = (*count)++;
@@ -152,7 +157,7 @@ static mf_status try_degrees(mf_search_context *w, const fit_step *near, int cou
     }
     for (int64_t i = 0; i < list.children && i < MF_FIT_TRIES && status == MF_OK; i++) {
         list.child[i].level = MF_LEVEL_TRY;
-        list.child[i].key_s = key_s;
+        list.child[i].key_s = before_s(key_s);
         status = mf_search_add(out, &list.child[i]) ? MF_OK : MF_NOMEM;
     }
     out->work += list.work;
@@ -312,7 +317,7 @@ static bool add_tries(const open_layout *x, int64_t n, double key_s, mf_search_o
         one.level = MF_LEVEL_TRY;
         one.tries = 0;
         one.open = false;
-        one.key_s = key_s;
+        one.key_s = before_s(key_s);
         good = mf_search_add(out, &one);
     }
     return good;

@@ -63,8 +63,8 @@ static void of_all_degrees_the_least_and_the_leanest_ways_to_play_in_turn(void *
             bool merged = i % 2 == 0, least = i / 2 % 2 == 0;
             assert_int_equal(n->level, MF_LEVEL_TRY);
             assert_int_equal(n->tries, 0);
-            assert_at_least(n->key_s, 3.5);
-            assert_at_most(n->key_s, 3.5);
+            assert_below(n->key_s, 3.5); /* before what stands at the least bound */
+            assert_above(n->key_s, 3.5 * (1.0 - 1e-12));
             assert_int_equal(n->dense, 2 * (i / 4)); /* in the order of their bounds */
             assert_int_equal(n->zero, least ? 0 : 3);
             assert_int_equal(n->schedule, merged ? MF_SCHED_MERGED : MF_SCHED_1F1B);
