@@ -2,6 +2,8 @@
 #include "job/step_power.h"
 
 #include "job/job.h"
+#include "job/prices.h"
+#include "job/problem.h"
 
 #include <math.h>
 
@@ -90,12 +92,13 @@ mf_status mf_step_power_of(const mf_job *j, const mf_plan *plan, mf_step_power *
     const double step_s = p->step_time_s, stages = (double)p->stages;
     for (int64_t stage = 0; status == MF_OK && stage < p->stages; stage++) {
         const sums s = of_stage(lowered ? j->program : program, j->cost, stage);
-        const double drawn_J =
-            (capped ? j->software.power_cap : 1) * s.own_J + power.idle_W * step_s;
+        const double own_J = (capped ? j->software.power_cap : 1) * s.own_J;
+        const double drawn_J = own_J + power.idle_W * step_s;
         /* Nothing slows a GPU down that waits. */
         const double waits_s = fmax(step_s - s.work_s, 0);
         const double share = (s.clock_s + waits_s) / (s.work_s + waits_s);
         out->energy_J += fmin(drawn_J, power.cap_W * step_s) / stages;
+        out->least_s = fmax(out->least_s, own_J / fmax(power.cap_W - power.idle_W, 1));
         out->clock_Hz += capped ? share * power.clock_Hz / stages : 0;
     }
     out->known = status == MF_OK;
@@ -103,6 +106,36 @@ mf_status mf_step_power_of(const mf_job *j, const mf_plan *plan, mf_step_power *
     out->measured = power.measured;
     mf_program_destroy(program);
     return status;
+}
+
+mf_status mf_step_power_recovered(const mf_job *j, const mf_plan *plan, const mf_step_power *p,
+                                  double *step_s, mf_err *e) {
+    mf_problem problem;
+    mf_cost *cost = NULL;
+    mf_store *store = NULL;
+    mf_software rested = j->software;
+    mf_plan played;
+    int64_t rows, damaged;
+    *step_s = plan->prediction.step_time_s;
+    if (!p->known || !(j->software.power_cap > 0)) {
+        return MF_OK;
+    }
+    rested.power_cap = 0;
+    mf_plan_init(&played);
+    mf_status s = mf_problem_from_job(j, &problem, e);
+    s = s == MF_OK ? mf_prices_open_store(j->asked.store, &store, &rows, &damaged, e) : s;
+    s = s == MF_OK ? mf_cost_create(&j->cluster, &rested, store, &cost, e) : s;
+    if (s == MF_OK) {
+        problem.cost = cost;
+        s = mf_planner_predict(&problem, &plan->layout, &plan->assignment, &played, NULL, e);
+    }
+    if (s == MF_OK) {
+        *step_s = fmin(*step_s, fmax(played.prediction.step_time_s, p->least_s));
+    }
+    mf_plan_clear(&played);
+    mf_cost_destroy(cost);
+    mf_store_close(store);
+    return s;
 }
 
 double mf_step_power_drawn_W(const mf_step_power *p, const mf_cluster *c) {

@@ -201,6 +201,56 @@ static void a_pipeline_layout_places_the_layers_that_it_writes(void **state) {
     assert_below(some_s, all_s);
 }
 
+/* Of a GPU that its owner has capped. */
+static cli_result under_cap(const char *command, int power_w) {
+    char path[] = "/tmp/moefold-power-XXXXXX", line[256];
+    FILE *f = fdopen(mkstemp(path), "w");
+    assert_non_null(f);
+    fprintf(f,
+            "{\"extends\": \"h200\", \"name\": \"capped\", "
+            "\"gpu\": {\"power_w\": {\"value\": %d, \"source\": \"test\"}}}\n",
+            power_w);
+    fclose(f);
+    snprintf(line, sizeof line,
+             "%s --model mixtral-8x22b --gpus 32 --pp 4 --ep 8 --global-batch 32 --seq 4096 "
+             "--json --cluster %s",
+             command, path);
+    cli_result r = cli_json(line);
+    remove(path);
+    return r;
+}
+
+static double recovered_s(const mf_json_value *o) {
+    const mf_json_value *remedies = cli_member(o, "remedies");
+    for (size_t i = 0; i < mf_json_size(remedies); i++) {
+        const mf_json_value *x = mf_json_at(remedies, i);
+        const char *what = NULL;
+        assert_ok(mf_json_string(cli_member(x, "what"), &what, NULL));
+        if (strstr(what, "waits that recover") != NULL) {
+            return cli_number(x, "step_time_s");
+        }
+    }
+    return 0;
+}
+
+static void an_owners_cap_slows_steps_and_waits_recover_part_of_it(void **state) {
+    (void)state;
+    cli_result low = under_cap("simulate", 450), none = under_cap("simulate", 2000);
+    cli_result usual = under_cap("explain", 700);
+    const mf_json_value *o = mf_json_root(usual.json);
+    const double usual_s = cli_number(o, "step_time_s");
+    const double none_s = cli_number(mf_json_root(none.json), "step_time_s");
+    assert_above(cli_number(mf_json_root(low.json), "step_time_s"), 1.2 * usual_s);
+    assert_below(cli_number(mf_json_root(low.json), "power_W"), 450);
+    assert_below(cli_number(o, "power_W"), 700);
+    assert_above(usual_s, 1.05 * none_s); /* which nothing slows down */
+    assert_at_least(recovered_s(o), none_s * (1 - 1e-9));
+    assert_below(recovered_s(o), usual_s);
+    cli_free(&low);
+    cli_free(&none);
+    cli_free(&usual);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_parts_add_up),
@@ -213,6 +263,7 @@ int main(void) {
         cmocka_unit_test(padded_experts_need_no_counts),
         cmocka_unit_test(traits_cost_what_they_do),
         cmocka_unit_test(a_pipeline_layout_places_the_layers_that_it_writes),
+        cmocka_unit_test(an_owners_cap_slows_steps_and_waits_recover_part_of_it),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
