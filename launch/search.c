@@ -75,6 +75,7 @@ static mf_problem problem_of(const mf_problem *p, const family *f) {
     q.base.memory.recompute = f->recompute;
     q.base.overlap &= (uint8_t)~MF_OVERLAP_CP;
     q.limits.equal_zero = true;
+    q.limits.most_chunks = 1 + mf_target_chunk_starts(p->model, NULL);
     if (f->merged) {
         q.limits.schedules = MERGED;
         q.limits.dispatchers = 1u << MF_DISPATCH_ALLTOALL | 1u << MF_DISPATCH_FUSED;
@@ -179,7 +180,9 @@ static void add_stats(const mf_search_stats *from, mf_search_stats *into) {
 }
 
 /* Room for as many plans as were asked for; the rest goes. Proof and space hold for all. */
-static void finish(mf_target t, const mf_search_options *o, mf_search_result *r) {
+static void finish(mf_target t, const mf_model *m, const mf_search_options *o,
+                   mf_search_result *r) {
+    const bool chunks = mf_target_chunk_starts(m, NULL) < mf_model_positions(m) - 1;
     const int top = o->top > 0 ? o->top : 4;
     for (; r->count > top; r->count--) {
         mf_plan_clear(&r->plan[r->count - 1]);
@@ -194,9 +197,11 @@ static void finish(mf_target t, const mf_search_options *o, mf_search_result *r)
     char cuts[sizeof r->stats.cuts];
     snprintf(cuts, sizeof cuts, "%s", r->stats.cuts);
     snprintf(r->stats.cuts, sizeof r->stats.cuts,
-             "%.480s; what %s cannot express: other schedules than 1f1b, interleaved and merged, "
-             "memory choices by layer, unequal ZeRO levels",
-             cuts, mf_target_info_of(t)->program);
+             "%.360s; what %s cannot express: other schedules than 1f1b, interleaved and merged, "
+             "memory choices by layer, unequal ZeRO levels%s",
+             cuts, mf_target_info_of(t)->program,
+             chunks ? ", chunks that begin with a layer which shares another's choice of keys"
+                    : "");
 }
 
 mf_status mf_target_search(mf_target t, const mf_problem *p, const mf_search_options *o,
@@ -240,7 +245,7 @@ mf_status mf_target_search(mf_target t, const mf_problem *p, const mf_search_opt
     }
     free(start);
     if (status == MF_OK || status == MF_INTERRUPTED) {
-        finish(t, o, result);
+        finish(t, p->model, o, result);
     }
     return status == MF_OK && result->count == 0
                ? mf_err_set(e, MF_INFEASIBLE, "no layout fits into memory")

@@ -159,28 +159,57 @@ static bool concede_mtp(const step_input *in, mf_plan *p, mf_concession *c) {
     return true;
 }
 
+int mf_target_chunk_starts(const mf_model *m, int *start) {
+    int count = 0;
+    for (int at = 1; at < mf_model_positions(m); at++) {
+        if (at == 1 || mf_position_kind_of(m, at) != MF_POS_LAYER || m->index_topk == 0 ||
+            mf_target_class_at(m, at)->indexer) {
+            if (start != NULL) {
+                start[count] = at;
+            }
+            count++;
+        }
+    }
+    return count;
+}
+
+/* As many chunks a stage as there are beginnings for. */
+static bool concede_chunks(const step_input *in, mf_plan *p, mf_concession *c) {
+    mf_layout *l = &p->layout;
+    const mf_assignment old = p->assignment;
+    const int64_t most = mf_target_chunk_starts(in->model, NULL) + 1, asked = l->vpp;
+    while (l->vpp > 1 && (l->pp * l->vpp > most || asked % l->vpp != 0)) {
+        l->vpp--;
+    }
+    if (l->vpp == asked) {
+        return false;
+    }
+    if (l->vpp == 1) {
+        plain_schedule(l);
+    }
+    if (mf_assignment_even(in->model, l, &p->assignment, NULL) == MF_OK) {
+        memcpy(p->assignment.memory, old.memory, sizeof old.memory);
+    }
+    SAY(c, "VPP %lld: chunks begin with a layer that chooses keys, and there are fewer of them",
+        (long long)asked);
+    return true;
+}
+
 /* Where layers share a choice of keys, megatron/core wants the one that chooses in the same chunk:
  * a chunk that would begin behind it begins with it, or with the next where it is the chunk
  * before's first. */
 static bool concede_choices(const step_input *in, mf_plan *p, mf_concession *c) {
-    const mf_model *m = in->model;
     mf_assignment *a = &p->assignment;
+    int start[MF_MAX_POSITIONS], next = 0;
     bool changed = false;
-    for (int v = 1; v < a->vstages && m->index_topk > 0; v++) {
-        int at = a->first[v];
-        while (at > 1 && mf_position_kind_of(m, at) == MF_POS_LAYER &&
-               !mf_target_class_at(m, at)->indexer) {
-            at--;
+    const int count = mf_target_chunk_starts(in->model, start);
+    for (int v = 1; v < a->vstages && count >= a->vstages - 1; v++) {
+        const int most = count - (a->vstages - v); /* the rest begin somewhere, too */
+        while (next < most && start[next + 1] <= a->first[v]) {
+            next++;
         }
-        if (at <= a->first[v - 1]) {
-            at = a->first[v] > a->first[v - 1] ? a->first[v] : a->first[v - 1] + 1;
-            while (mf_position_kind_of(m, at) == MF_POS_LAYER &&
-                   !mf_target_class_at(m, at)->indexer) {
-                at++;
-            }
-        }
-        changed = changed || at != a->first[v];
-        a->first[v] = at;
+        changed = changed || start[next] != a->first[v];
+        a->first[v] = start[next++];
     }
     SAY(c, "chunks that begin with a layer which shares another's choice of keys: they begin with "
            "a layer that chooses");
@@ -359,6 +388,7 @@ static const struct step {
     {"hybrid", concede_hybrid},
     {"schedule", concede_schedule},
     {"MTP", concede_mtp},
+    {"chunks", concede_chunks},
     {"choices", concede_choices},
     {"overlap", concede_overlap},
     {"ZeRO", concede_zero},

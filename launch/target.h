@@ -65,6 +65,10 @@ typedef mf_status (*mf_conceded_fn)(void *user, const mf_plan *p, const mf_conce
 mf_status mf_target_concede(mf_target t, const mf_model *m, mf_plan *p, mf_conceded_fn note,
                             void *user, mf_err *e);
 
+/* Positions at which a chunk of a pipeline stage may begin, but the first: not at a layer that
+ * shares another's choice of keys. start: NULL or [MF_MAX_POSITIONS]. Returns how many. */
+int mf_target_chunk_starts(const mf_model *m, int *start);
+
 /* What a layer of the class can recompute, and offload, in the target's words: bits of `mask` that
  * are neither moot in such a layer nor unknown to the target. */
 uint16_t mf_target_recomputed(const mf_model *m, const mf_layer_class *x, uint16_t mask);

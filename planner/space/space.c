@@ -219,7 +219,8 @@ int64_t mf_space_orders(const mf_space *s, int64_t pp, int64_t micro_batches, mf
             l.schedule = (mf_schedule_kind)k;
             l.vpp = vpp.value[i];
             const bool whole = s->limits.chunked && pp > 1 && l.vpp == 1;
-            if (whole || !is_useful_vpp(s, pp, l.vpp) || !mf_layout_valid(&l, s->model)) {
+            const bool many = s->limits.most_chunks > 0 && pp * l.vpp > s->limits.most_chunks;
+            if (whole || many || !is_useful_vpp(s, pp, l.vpp) || !mf_layout_valid(&l, s->model)) {
                 continue;
             }
             if (count < max) {

@@ -51,6 +51,7 @@ typedef struct mf_space_limits {
     uint32_t schedules;   /* 1u << MF_SCHED_*; 0 = all */
     uint32_t dispatchers; /* 1u << MF_DISPATCH_*, where EP > 1; 0 = all */
     int64_t least_ep;     /* of models with experts; 0 = 1 */
+    int64_t most_chunks;  /* PP x VPP; 0 = any number */
     bool chunked;         /* with PP > 1 only VPP > 1 */
     bool equal_zero;      /* dense and expert parameters are sharded at one level */
 } mf_space_limits;

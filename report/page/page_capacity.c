@@ -163,17 +163,79 @@ static void write_point(const mf_page *p, size_t cell, const axis *x, const axis
             front ? " front" : "", left, bottom, c, number_at(p, cell, "gpus"));
     mf_page_text(p, text_at(p, cell, "cluster"));
     fprintf(p->f, ": %s, %s USD\"></span>", days, money);
-    if (front) {
-        if (left > 75) { /* no room on the right of a narrow screen */
-            fprintf(p->f, "<span class=\"tag back\" style=\"right:%.2f%%;bottom:%.2f%%\">",
-                    100 - left, bottom);
-        } else {
-            fprintf(p->f, "<span class=\"tag\" style=\"left:%.2f%%;bottom:%.2f%%\">", left, bottom);
-        }
-        write_offer(p, cell);
-        fputs("</span>", p->f);
-    }
     putc('\n', p->f);
+}
+
+/* Sizes of the front stand where they hide neither each other nor a point: boxes in percent of a
+ * plot as a phone of 390 px shows it, 298 x 300 px; wider ones shrink them towards their points. */
+typedef struct box {
+    double left, right, bottom, top;
+} box;
+
+enum { TAGS = 64 };                                      /* of one plot, at most */
+static const double char_width = 2.4, line_height = 5.4; /* of text of 12 px */
+static const double dot_width = 2.6, dot_height = 2.4;   /* from its middle */
+static const double between[] = {0,    5.4,   -5.4,
+                                 10.8, -10.8, 16.2}; /* a size and its point, upwards */
+
+static bool overlap(const box *a, const box *b) {
+    return a->left < b->right && b->left < a->right && a->bottom < b->top && b->bottom < a->top;
+}
+
+static bool is_free(const box *at, const box *taken, int count) {
+    bool is = at->left >= 0 && at->right <= 100 && at->bottom >= 0 && at->top <= 100;
+    for (int i = 0; i < count; i++) {
+        is = is && !overlap(at, &taken[i]);
+    }
+    return is;
+}
+
+/* The nearest free place for a size beside its point. false: there is none. */
+static bool find_place(double left, double bottom, double width, const box *taken, int count,
+                       box *out) {
+    for (size_t i = 0; i < sizeof between / sizeof between[0]; i++) {
+        for (int back = 0; back < 2; back++) {
+            const double from = back ? left - dot_width - width : left + dot_width;
+            const double middle = bottom + between[i];
+            *out = (box){from, from + width, middle - line_height / 2, middle + line_height / 2};
+            if (is_free(out, taken, count)) {
+                return true;
+            }
+        }
+    }
+    return false;
+}
+
+/* A size for which there is no room is in the table, where the front is bold. */
+static void write_tags(const mf_page *p, const char *model, const axis *x, const axis *y) {
+    box taken[2 * TAGS];
+    int count = 0;
+    for (size_t i = 0; i < cells_of(p) && count < TAGS; i++) {
+        if (plotted(p, i, model)) {
+            const double left = place(x, number_at(p, i, "run_s"));
+            const double bottom = place(y, number_at(p, i, "cost_usd"));
+            taken[count++] =
+                (box){left - dot_width, left + dot_width, bottom - dot_height, bottom + dot_height};
+        }
+    }
+    for (size_t i = 0; i < cells_of(p) && count < 2 * TAGS; i++) {
+        if (!plotted(p, i, model) || !mf_page_true(mf_page_at(p, CELL "on_front", i))) {
+            continue;
+        }
+        const double left = place(x, number_at(p, i, "run_s"));
+        const double width =
+            char_width * (double)snprintf(NULL, 0, "%.0f", number_at(p, i, "gpus"));
+        box at;
+        if (find_place(left, place(y, number_at(p, i, "cost_usd")), width, taken, count, &at)) {
+            const bool back = at.right < left;
+            fprintf(p->f, "<span class=\"tag%s\" style=\"%s:%.2f%%;bottom:%.2f%%\">",
+                    back ? " back" : "", back ? "right" : "left", back ? 100 - left : left,
+                    at.bottom);
+            mf_page_figure(p, MF_UNIT_WHOLE, CELL "gpus", i);
+            fputs("</span>\n", p->f);
+            taken[count++] = at;
+        }
+    }
 }
 
 static void write_clusters(const mf_page *p, const char *model) {
@@ -207,7 +269,7 @@ static void write_front(const mf_page *p, const char *model) {
     if (points < 2) {
         return;
     }
-    x = (axis){x.low - 0.04, x.high + 0.12};
+    x = (axis){x.low - 0.04, x.high + 0.04};
     y = (axis){y.low - 0.04, y.high + 0.04};
     fputs("<h2>Time and money</h2>\n<div class=\"plot\">", p->f);
     write_ticks(p, &x, false);
@@ -217,10 +279,12 @@ static void write_front(const mf_page *p, const char *model) {
             write_point(p, i, &x, &y);
         }
     }
+    write_tags(p, model, &x, &y);
     fputs("</div>\n", p->f);
     write_clusters(p, model);
-    fputs("<p class=\"note\">Days of the run against USD, both on logarithmic scales. Ringed: no "
-          "other is both as fast and as cheap. Crosses: the bands of the step times.</p>\n",
+    fputs("<p class=\"note\">Days of the run against USD, both on logarithmic scales. Ringed, with "
+          "their GPUs: no other is both as fast and as cheap. Crosses: the bands of the step "
+          "times.</p>\n",
           p->f);
 }
 

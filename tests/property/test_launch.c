@@ -60,11 +60,49 @@ static void test_stages_repeat_and_nest_as_megatron_spells_them(void **state) {
     assert_int_equal(mf_read_stages("Et|(tt|*3tmL", &m, &a, &e), MF_INPUT);
 }
 
+/* Most of GLM-5.2's layers share the choice of another: more chunks than there are layers that
+ * choose cannot be said. */
+static void test_chunks_begin_with_a_layer_that_chooses_keys(void **state) {
+    (void)state;
+    mf_model m;
+    mf_err e;
+    mf_err_clear(&e);
+    assert_int_equal(mf_model_load("glm-5.2", &m, &e), MF_OK);
+    const int starts = mf_target_chunk_starts(&m, NULL);
+    assert_true(starts < m.layers / 2);
+    for (int pp = 2; pp <= 16; pp *= 2) {
+        for (int vpp = 1; vpp * pp <= m.layers; vpp++) {
+            mf_plan p;
+            mf_plan_init(&p);
+            mf_layout_init(&p.layout);
+            p.layout.gpus = p.layout.pp = pp;
+            p.layout.vpp = vpp;
+            p.layout.gbs = 2 * pp;
+            p.layout.seq = 4096;
+            p.layout.schedule = vpp > 1 ? MF_SCHED_INTERLEAVED : MF_SCHED_1F1B;
+            if (mf_layout_resolve(&p.layout, &m, &e) != MF_OK) {
+                fail_msg("%s", e.text);
+            }
+            if (mf_assignment_even(&m, &p.layout, &p.assignment, NULL) != MF_OK) {
+                continue;
+            }
+            concede(MF_TARGET_MEGATRON, &m, &p);
+            assert_true(p.assignment.vstages <= starts + 1);
+            for (int v = 1; v < p.assignment.vstages; v++) {
+                const int at = p.assignment.first[v];
+                assert_true(at > p.assignment.first[v - 1]);
+                assert_true(at > m.layers || m.layer_classes[m.layer_class[at - 1]].indexer);
+            }
+        }
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_what_is_written_is_read_back_as_the_same_job),
         cmocka_unit_test(test_a_plan_that_can_be_said_is_left_alone),
         cmocka_unit_test(test_stages_repeat_and_nest_as_megatron_spells_them),
+        cmocka_unit_test(test_chunks_begin_with_a_layer_that_chooses_keys),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
