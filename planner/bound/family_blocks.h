@@ -8,6 +8,8 @@
 
 /* Least times of a block's passes. */
 mf_family_bound_pass mf_family_bound_pass_of(const mf_block_cost *q);
+/* Lowers the times of passes alone to those of another block. */
+void mf_family_bound_least_alone(mf_family_bound_pass *least, const mf_family_bound_pass *p);
 /* Layers of a class in the model. */
 int64_t mf_family_bound_layers_of(const mf_model *m, int layer_class);
 /* Quotes a block, tables held elsewhere. exact: as simulated, an MTP depth for every depth; else

@@ -178,16 +178,6 @@ static mf_status least_work(mf_block_costs *q, const mf_layout *l, uint32_t pinn
     return MF_OK;
 }
 
-/* Beside gathers inside blocks one that recomputes may play shorter than one that keeps all. */
-static void least_alone(mf_family_bound_pass *least, const mf_family_bound_pass *p) {
-    least->f_s = mf_smaller(least->f_s, p->f_s);
-    least->b_s = mf_smaller(least->b_s, p->b_s);
-    least->w_s = mf_smaller(least->w_s, p->w_s);
-    for (int m = 0; m < MF_FLOOR_MODES; m++) {
-        least->time_s[m] = mf_smaller(least->time_s[m], p->time_s[m]);
-    }
-}
-
 mf_status mf_layer_times_exact_hull(mf_block_costs *q, const mf_layout *l, uint32_t pinned,
                                     bool from_end, mf_layer_times *r, mf_family_bound_hull hull[2],
                                     mf_family_bound_ways *ways, mf_err *e) {
@@ -208,8 +198,9 @@ mf_status mf_layer_times_exact_hull(mf_block_costs *q, const mf_layout *l, uint3
     }
     hulls_end(hull, r);
     r->ways = ways->count > 0 ? ways : NULL;
-    for (int i = 0; i < ways->count; i++) {
-        least_alone(&r->layer, &ways->pass[i]);
+    for (int i = 0; i < ways->count; i++) { /* beside gathers inside blocks one that recomputes may
+                                             * play shorter than one that keeps all */
+        mf_family_bound_least_alone(&r->layer, &ways->pass[i]);
     }
     return status;
 }

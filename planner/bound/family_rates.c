@@ -114,19 +114,19 @@ void mf_family_bound_run(const mf_model *m, int *first, int *last) {
     }
 }
 
-static void least_pass(mf_family_bound_pass *least, const mf_family_bound_pass *p) {
-    least->f_s = mf_smaller(least->f_s, p->f_s);
-    least->b_s = mf_smaller(least->b_s, p->b_s);
-    least->w_s = mf_smaller(least->w_s, p->w_s);
-    for (int m = 0; m < MF_FLOOR_MODES; m++) {
-        least->time_s[m] = mf_smaller(least->time_s[m], p->time_s[m]);
+/* A pass is nothing but times: those alone come first. */
+enum { ALL_TIMES = sizeof(mf_family_bound_pass) / sizeof(double), ALONE = 3 + MF_FLOOR_MODES };
+
+static void least_times(mf_family_bound_pass *least, const mf_family_bound_pass *p, int times) {
+    double *to = (double *)least;
+    const double *from = (const double *)p;
+    for (int i = 0; i < times; i++) {
+        to[i] = mf_smaller(to[i], from[i]);
     }
-    least->pair_f_s = mf_smaller(least->pair_f_s, p->pair_f_s);
-    least->pair_b_s = mf_smaller(least->pair_b_s, p->pair_b_s);
-    least->keep_f_s = mf_smaller(least->keep_f_s, p->keep_f_s);
-    least->give_b_s = mf_smaller(least->give_b_s, p->give_b_s);
-    least->ep_f_s = mf_smaller(least->ep_f_s, p->ep_f_s);
-    least->ep_b_s = mf_smaller(least->ep_b_s, p->ep_b_s);
+}
+
+void mf_family_bound_least_alone(mf_family_bound_pass *least, const mf_family_bound_pass *p) {
+    least_times(least, p, ALONE);
 }
 
 static void add_other(mf_layer_times *r, const mf_family_bound_pass *p,
@@ -175,7 +175,7 @@ static void add_layers(mf_layer_times *r, const mf_model *m, int class,
         r->layer = *p;
         r->layer_params = *params;
     } else {
-        least_pass(&r->layer, p);
+        least_times(&r->layer, p, ALL_TIMES);
         if (params->dense + params->expert < r->layer_params.dense + r->layer_params.expert) {
             r->layer_params = *params;
         }
@@ -452,11 +452,10 @@ void mf_layer_times_copy(mf_layer_times *to, const mf_layer_times *from) {
 }
 
 static void larger_pass(mf_family_bound_pass *p, const mf_family_bound_pass *with) {
-    p->f_s = mf_larger(p->f_s, with->f_s);
-    p->b_s = mf_larger(p->b_s, with->b_s);
-    p->w_s = mf_larger(p->w_s, with->w_s);
-    for (int m = 0; m < MF_FLOOR_MODES; m++) {
-        p->time_s[m] = mf_larger(p->time_s[m], with->time_s[m]);
+    double *to = (double *)p;
+    const double *from = (const double *)with;
+    for (int i = 0; i < ALONE; i++) {
+        to[i] = mf_larger(to[i], from[i]);
     }
 }
 

@@ -144,10 +144,6 @@ typedef struct mf_order_summary {
     int32_t *in_flight; /* [stages][MF_ORDER_ROWS][chunks] micro-batches of each chunk */
     int32_t *held;      /* the same: between B and W of a split backward */
     int32_t *warm_up;   /* [stages][chunks] forward passes before the first backward pass */
-    /* [stages] micro-batches of a chunk that stand beside the one of it that goes backward, at the
-     * chunk's worst moment, of the chunk that has fewest; and the same of merged pairs of a chunk
-     * with itself, -1: some chunk has none */
-    int32_t *own, *paired;
     mf_order_follow *follow; /* [vstages][MF_ORDER_BEHIND] */
     /* Averages over the layers of a stage that holds k layers of the kind that counts and at most
      * `others` positions besides: no chunk is empty, so all but `others` chunks hold a layer each,

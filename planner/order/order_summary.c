@@ -10,7 +10,6 @@ void mf_order_summary_clear(mf_order_summary *s) {
     free(s->in_flight);
     free(s->held);
     free(s->warm_up);
-    free(s->own);
     free(s->follow);
     free(s->flight);
     free(s->warm_least);
@@ -167,33 +166,6 @@ static void list_follows(const mf_layout *l, const mf_schedule *s, int64_t p,
     }
 }
 
-/* Micro-batches of a chunk beside its own backward pass at the worst moment, of merged pairs with
- * itself if asked for; -1: there is no such moment. */
-static int32_t beside_own(const mf_schedule *s, int64_t p, int64_t chunk, bool paired) {
-    int32_t standing = 0, most = -1;
-    for (int64_t i = 0; i < s->count[p]; i++) {
-        const mf_event *ev = &s->events[p][i];
-        bool pair = ev->pass == MF_EVENT_FB;
-        bool forward = (pair || ev->pass == MF_EVENT_F) && ev->chunk == chunk;
-        bool backward = pair ? ev->chunk2 == chunk : ev->pass == MF_EVENT_B && ev->chunk == chunk;
-        standing -= backward;
-        if (backward && (!paired || (pair && forward)) && standing > most) {
-            most = standing;
-        }
-        standing += forward;
-    }
-    return most;
-}
-
-static int32_t least_beside_own(const mf_schedule *s, int64_t p, bool paired) {
-    int32_t least = INT32_MAX;
-    for (int64_t c = 0; c < s->chunks; c++) {
-        int32_t most = beside_own(s, p, c, paired);
-        least = most < least ? most : least;
-    }
-    return least;
-}
-
 static mf_status summarise(const mf_layout *l, mf_order_schedule_fn schedule, void *self,
                            mf_order_summary *out, mf_err *e) {
     mf_schedule *s = NULL;
@@ -209,10 +181,8 @@ static mf_status summarise(const mf_layout *l, mf_order_schedule_fn schedule, vo
     out->in_flight = calloc(stages * MF_ORDER_ROWS * chunks, sizeof *out->in_flight);
     out->held = calloc(stages * MF_ORDER_ROWS * chunks, sizeof *out->held);
     out->warm_up = calloc(stages * chunks, sizeof *out->warm_up);
-    out->own = calloc(2 * stages, sizeof *out->own);
-    out->paired = out->own ? out->own + stages : NULL;
     out->follow = calloc(stages * chunks * MF_ORDER_BEHIND, sizeof *out->follow);
-    if (!out->rows || !out->in_flight || !out->held || !out->warm_up || !out->own || !out->follow) {
+    if (!out->rows || !out->in_flight || !out->held || !out->warm_up || !out->follow) {
         status = mf_err_set(e, MF_NOMEM, "out of memory");
         mf_order_summary_clear(out);
         goto out;
@@ -224,8 +194,6 @@ static mf_status summarise(const mf_layout *l, mf_order_schedule_fn schedule, vo
         for (int64_t i = 0; i < s->count[p] && s->events[p][i].pass == MF_EVENT_F; i++) {
             out->warm_up[p * chunks + (size_t)s->events[p][i].chunk]++;
         }
-        out->own[p] = least_beside_own(s, (int64_t)p, false);
-        out->paired[p] = least_beside_own(s, (int64_t)p, true);
         list_follows(l, s, (int64_t)p, out);
     }
 out:
@@ -240,7 +208,6 @@ static bool same(const mf_order_summary *a, const mf_order_summary *b) {
     return memcmp(a->rows, b->rows, stages * sizeof *a->rows) == 0 &&
            memcmp(a->in_flight, b->in_flight, cells) == 0 && memcmp(a->held, b->held, cells) == 0 &&
            memcmp(a->warm_up, b->warm_up, stages * chunks * sizeof *a->warm_up) == 0 &&
-           memcmp(a->own, b->own, 2 * stages * sizeof *a->own) == 0 &&
            memcmp(a->follow, b->follow, stages * chunks * MF_ORDER_BEHIND * sizeof *a->follow) == 0;
 }
 

@@ -15,9 +15,9 @@
  * so the program is a relaxation in that respect; what the memory plan refuses is cut off
  * afterwards.
  *
- * Lean, choices are left out: x[v, slot] layers take the least of all choices, and each stage takes
- * extra[p] seconds more by micro-batch, a convex function of its main layers (mf_partition_extras).
- * That is enough for a relaxation (relaxation.c), quick to solve.
+ * Coarse, choices are left out: x[v, slot] layers take the least of all choices, and each stage
+ * takes extra[p] seconds more by micro-batch, a convex function of its main layers
+ * (mf_partition_extras). That is enough for a relaxation (relaxation.c), quick to solve.
  */
 #include "planner/bound/stage_bound.h"
 #include "planner/partition/rows.h"

@@ -74,6 +74,21 @@ static int ways_on(const void *self, int v, mf_time_memory_point *way, double *h
     return ways;
 }
 
+/* Bytes of each stage for main layers: embedding and head stand on the first and the last. */
+static void find_rooms(const mf_partition *in, double main_B, double *room_B) {
+    for (int p = 0; p < in->stages; p++) {
+        room_B[p] = main_B;
+    }
+    for (int s = 0; s < in->slots; s++) {
+        const int v = in->slot[s].v_lo;
+        if (!in->slot[s].main && v == in->slot[s].v_hi) {
+            room_B[mf_layout_stage_of(&in->layout, v)] -=
+                in->segment[in->slot[s].segment].repeats *
+                mf_partition_class_at(in, v, s)->persistent_B;
+        }
+    }
+}
+
 mf_status mf_partition_mean_s(const mf_partition *in, const mf_chains *c, double *bound_s,
                               mf_err *e) {
     means m = {.in = in, .parts = mf_mean_parts_of(c)};
@@ -97,9 +112,7 @@ mf_status mf_partition_mean_s(const mf_partition *in, const mf_chains *c, double
                             .ways = ways_on,
                             .self = &m};
         mf_family_bound_run(in->model, &x.first, &x.last);
-        for (int p = 0; p < in->stages; p++) {
-            room_B[p] = mf_main_room_B(&fl);
-        }
+        find_rooms(in, mf_main_room_B(&fl), room_B);
         double sum_s = others_s(&m) + mf_partition_chain_fixed_s(in, &c->mean);
         sum_s += mf_mean_layers_s(&x, in->effort_ns);
         *bound_s = sum_s > 0.0 ? sum_s * MF_BOUND_SAFETY : 0.0;

@@ -26,16 +26,22 @@ void mf_rows_weigh(const mf_rows *b, const double *dual, mf_chains *chains) {
     mf_chains_weigh(chains, stage_of);
 }
 
-/* The split of the positions nearest to the program's point x. */
-static void read_split(const mf_rows *b, const double *x, int *first) {
+void mf_rows_sizes(const mf_rows *b, const double *x, double *n) {
     const mf_partition *in = b->in;
+    for (int v = 0; v < in->vstages; v++) {
+        n[v] = 0.0;
+        for (size_t i = mf_partition_cell(in, v, 0, 0); i < mf_partition_cell(in, v + 1, 0, 0);
+             i++) {
+            n[v] += b->col[i] >= 0 ? x[b->col[i]] : 0.0;
+        }
+    }
+}
+
+void mf_rows_nearest(const mf_partition *in, const double *n, int *first) {
     double until = 0.0;
     first[0] = 0;
     for (int v = 0; v < in->vstages; v++) {
-        for (size_t i = mf_partition_cell(in, v, 0, 0); i < mf_partition_cell(in, v + 1, 0, 0);
-             i++) {
-            until += b->col[i] >= 0 ? x[b->col[i]] : 0.0;
-        }
+        until += n[v];
         int at = (int)lround(until), most = in->positions - (in->vstages - 1 - v);
         at = at > first[v] ? at : first[v] + 1; /* none is empty */
         first[v + 1] = at < most ? at : most;
@@ -86,7 +92,9 @@ mf_status mf_partition_relax(mf_partition *in, const mf_chains *known, double en
         if (status == MF_OK && (solved || some)) {
             status = weigh(&b, lp, chains, e);
             if (first && solved && bound < enough) {
-                read_split(&b, mf_lp_point(lp), first);
+                double n[MF_MAX_VSTAGES] = {0};
+                mf_rows_sizes(&b, mf_lp_point(lp), n);
+                mf_rows_nearest(in, n, first);
             }
         }
     }

@@ -41,7 +41,7 @@ int mf_rows_choices(const mf_rows *b, const mf_partition_class *c) {
     return b->coarse ? 1 : c->choices;
 }
 
-/* Lean, no choice is known: whatever any of them allows. */
+/* Coarse, no choice is known: whatever any of them allows. */
 static int32_t most_layers_of_any(const mf_partition *in, int v, int slot, double cutoff_s) {
     int32_t most = 0;
     for (int m = 0; m < mf_partition_class_at(in, v, slot)->choices; m++) {
@@ -230,7 +230,7 @@ static void add_memory(mf_rows *b) {
  * proven by any multipliers. The curves' own ends would be tighter, and take more pivots. */
 #define FAR_MORE 1e9
 
-/* Lean: extra[p] >= every line through neighbouring points of its curve; main layers end where
+/* Coarse: extra[p] >= every line through neighbouring points of its curve; main layers end where
  * nothing fits. */
 static void add_extras(mf_rows *b) {
     const mf_partition *in = b->in;

@@ -99,6 +99,11 @@ mf_status mf_rows_add_chains(mf_rows *b, const mf_chains *known);
 /* mf_milp_lazy_fn: the longest chain at a point, when it is longer than T says. */
 bool mf_rows_lazy_chain(void *rows, const double *x, mf_milp_lazy_row *row);
 
+/* --- points (relaxation.c) --- */
+/* Positions on every virtual stage at a program's point x: n[vstages]. */
+void mf_rows_sizes(const mf_rows *b, const double *x, double *n);
+/* The split of the positions nearest to such numbers; no virtual stage is empty. */
+void mf_rows_nearest(const mf_partition *in, const double *n, int *first);
 /* Weighs kept chains by the multipliers of their rows (relaxation.c). */
 void mf_rows_weigh(const mf_rows *b, const double *dual, mf_chains *chains);
 

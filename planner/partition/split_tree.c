@@ -163,16 +163,10 @@ static void put(tree *t, const range *r) {
 
 static void read_sizes(tree *t) {
     const mf_partition *in = t->in;
-    const double *x = mf_lp_point(t->lp);
     memset(t->n, 0, (size_t)t->sizes * sizeof *t->n);
-    for (int v = 0; v < in->vstages; v++) {
-        for (size_t i = mf_partition_cell(in, v, 0, 0); i < mf_partition_cell(in, v + 1, 0, 0);
-             i++) {
-            t->n[v] += t->rows.col[i] >= 0 ? x[t->rows.col[i]] : 0.0;
-        }
-        if (in->chunks > 1) {
-            t->n[in->vstages + mf_layout_stage_of(&in->layout, v)] += t->n[v];
-        }
+    mf_rows_sizes(&t->rows, mf_lp_point(t->lp), t->n);
+    for (int v = 0; v < in->vstages && in->chunks > 1; v++) {
+        t->n[in->vstages + mf_layout_stage_of(&in->layout, v)] += t->n[v];
     }
 }
 
@@ -312,21 +306,6 @@ static void keep_split(tree *t, double bound) {
     for (int v = 0; v < t->in->vstages; v++) {
         out->first[v + 1] = out->first[v] + (int)lround(t->n[v]);
     }
-}
-
-/* The split nearest to the point; none is empty. */
-static void note_nearest(tree *t) {
-    int vstages = t->in->vstages, positions = t->in->positions, *first = t->out->first;
-    double until = 0.0;
-    t->out->near = true;
-    first[0] = 0;
-    for (int v = 0; v < vstages; v++) {
-        until += t->n[v];
-        int at = (int)lround(until), most = positions - (vstages - 1 - v);
-        at = at > first[v] ? at : first[v] + 1;
-        first[v + 1] = at < most ? at : most;
-    }
-    first[vstages] = positions;
 }
 
 /* What the whole split at the point takes at least, with the losses of its own passes to what
@@ -491,7 +470,8 @@ static void grow(tree *t) {
         stay_open(t, bound);
         return;
     }
-    note_nearest(t);
+    t->out->near = true;
+    mf_rows_nearest(t->in, t->n, t->out->first);
     branch(t, r, 0, bound);
 }
 

@@ -1,43 +1,8 @@
 /* split_orders.c - orders of a pipeline degree and layouts of an order: swept at once, since what
  * bounds them is shared, and single layouts bounded anew. */
-#include "planner/bound/memory_bound.h"
 #include "planner/search/search.h"
 
 #include <math.h>
-
-/* --- memory ------------------------------------------------------------------------------------
- */
-
-/* What layouts need at least, asked for where memory may decide. */
-typedef struct needs {
-    bool tight;
-    mf_room room;
-} needs;
-
-/* l: with the ZeRO levels that shard most. */
-static mf_status needs_of(mf_search_context *w, const mf_layout *l, const mf_layer_times *r,
-                          const mf_family_bound_fixed *fixed, needs *x, mf_search_outcome *out) {
-    x->tight = mf_uses(w->evaluator->without, MF_MECHANISM_MEMORY_BOUND) &&
-               mf_room_is_tight(l, &r->layer_params, r->layers, fixed->fixed_B, fixed->usable_B);
-    if (!x->tight) {
-        return MF_OK;
-    }
-    out->work += 20;
-    return mf_room_of(w->costs, l, w->space.pinned, &x->room, &out->err);
-}
-
-/* Does any layout of an order fit? */
-static bool some_fit(const needs *x, const mf_layout *l, const mf_order_summary *order,
-                     const mf_search_stages *stages, double fixed_B) {
-    mf_layout at = *l;
-    bool fits = !x->tight;
-    for (int i = stages->zeros - 1; i >= 0 && !fits; i--) {
-        at.zero = stages->zero[i].zero;
-        at.expert_zero = stages->zero[i].expert_zero;
-        fits = mf_room_fits(&x->room, &at, order, fixed_B);
-    }
-    return fits;
-}
 
 /* --- chains -----------------------------------------------------------------------------------
  */
@@ -191,17 +156,6 @@ static double sweep_bound_s(sweep *s, int i, const mf_layer_times *r,
     return mf_larger(bound_s, order_bound_s(s->w, r, &s->l, order, fixed, s->to, s->out));
 }
 
-/* Does any layout of the i-th order fit, as far as is known? */
-static bool sweep_fits(sweep *s, int i, const needs *memory, const mf_search_stages *stages) {
-    if (!memory->tight) {
-        return true;
-    }
-    const mf_order_summary *order = summary_of(s, i);
-    s->out->work += 5;
-    return s->out->status != MF_OK ||
-           some_fit(memory, &s->l, order, stages, fixed_of(stages, &s->l)->fixed_B);
-}
-
 /* By halves of layers. Orders that play passes alike go on together: all of them are closed by
  * whole layers, or few are. Only the least of them counts. */
 void mf_search_split_stages(mf_search_context *w, const mf_search_node *n, const mf_search_aim *aim,
@@ -241,7 +195,6 @@ void mf_search_split_mode(mf_search_context *w, const mf_search_node *n, const m
     const mf_layer_times *plain = NULL;
     const mf_search_stages *stages = NULL;
     mf_layer_times r;
-    needs memory = {.tight = false};
     sweep s;
     sweep_start(&s, w, n, aim, out);
     for (int i = 0; i < s.orders && out->status == MF_OK; i++) {
@@ -261,10 +214,9 @@ void mf_search_split_mode(mf_search_context *w, const mf_search_node *n, const m
             mf_layer_times_copy(&r, plain);
             out->work += 18;
             least_once(stages, &r);
-            out->status = needs_of(w, &s.l, plain, fixed_of(stages, &s.l), &memory, out);
         }
         double bound_s = sweep_bound_s(&s, i, &r, fixed_of(stages, &s.l));
-        if (out->status == MF_OK && bound_s < aim->best_s && sweep_fits(&s, i, &memory, stages)) {
+        if (out->status == MF_OK && bound_s < aim->best_s) {
             mf_search_push(out, &child, n, bound_s, aim->best_s);
         }
     }
@@ -364,12 +316,6 @@ void mf_search_split_order(mf_search_context *w, const mf_search_node *n, const 
     mf_layer_times_copy(&r, plain);
     o.r = &r;
     out->work += 10;
-    const double fixed_B = fixed_of(o.stages, &o.l)->fixed_B;
-    needs memory = {.tight = false};
-    mf_layout lean = o.l;
-    lean.zero = o.stages->zero[o.stages->zeros - 1].zero; /* levels ascend */
-    lean.expert_zero = o.stages->zero[o.stages->zeros - 1].expert_zero;
-    out->status = needs_of(w, &lean, plain, fixed_of(o.stages, &o.l), &memory, out);
     for (int i = 0; i < o.stages->zeros && out->status == MF_OK; i++) {
         mf_search_node child = *n;
         child.level = MF_LEVEL_LAYOUT;
@@ -377,8 +323,7 @@ void mf_search_split_order(mf_search_context *w, const mf_search_node *n, const 
         child.expert_zero = o.l.expert_zero = o.stages->zero[i].expert_zero;
         child.seen = out->seen;
         double bound_s = layout_bound_s(&o, &child, i);
-        if (out->status == MF_OK && bound_s < aim->best_s &&
-            (!memory.tight || mf_room_fits(&memory.room, &o.l, o.order, fixed_B))) {
+        if (out->status == MF_OK && bound_s < aim->best_s) {
             mf_search_push(out, &child, n, bound_s, aim->best_s);
         }
         out->priced++;

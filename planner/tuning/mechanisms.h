@@ -13,7 +13,6 @@
 
 #define MF_MECHANISM_MAP(X)                                                                        \
     X(BLOCK_CACHE, "block-cache", "lowered and priced blocks are kept")                            \
-    X(MEMORY_BOUND, "memory-bound", "orders and layouts that fit nowhere are closed")              \
     X(FAMILY_MEAN, "family-mean",                                                                  \
       "means of paths bound orders and layouts before their partition")                            \
     X(OWN_CHOICES, "own-choices", "layouts are bounded by all memory choices as simulated")        \

@@ -318,7 +318,6 @@ static void check_layout(rng *r, mf_search_context *w, const problem *p, const s
     if (mf_partition_create(w->costs, &s->layout, p->space.pinned, NULL, &in, &e) != MF_OK) {
         fail_msg("%s", e.text);
     }
-    check_room(r, in, p, s, n);
     check_chains(in, s, n);
     check_shares(r, in, s, n);
     check_relaxations(in, s, k, n);

@@ -5,8 +5,6 @@
 
 #include "tests/support/planner_world.h"
 
-#include "planner/bound/memory_bound.h"
-
 #include <stdio.h>
 
 /* Sums are added up in another order here and there. */
@@ -31,8 +29,7 @@
     X(CHAIN, "chain", 0.93, "one assignment, by its longest chain")                                \
     X(LOSSES, "losses", 0.93, "the same with the losses of that very assignment")                  \
     X(HALVES, "halves", 0.9, "a whole layer, by its halves; weight gradients split off")           \
-    X(SHARE, "share", 0.6, "a merged pair or a block alone, by shares of pairs")                   \
-    X(ROOM, "room", 0.7, "bytes of the leanest plan of a layout")
+    X(SHARE, "share", 0.6, "a merged pair or a block alone, by shares of pairs")
 
 typedef enum kind {
 #define X(name, text, mean, what) name,
@@ -272,43 +269,6 @@ static inline void note_share(nearness *n, kind k, const sample *s, const char *
         planner_print(&s->layout, &s->a[0]);
     }
     note(&n[k], time_s > 0.0 ? share_s / time_s : 1.0);
-}
-
-/* The smallest peak among 40 random assignments; most of them choose alike for every layer. */
-static inline double leanest_B(rng *r, const problem *p, const sample *s) {
-    static mf_assignment a;
-    double least_B = HUGE_VAL;
-    for (int i = 0; i < 40; i++) {
-        mf_step step;
-        planner_assignment(r, &p->space, &s->layout, &a);
-        mf_memory_choice same = a.memory[rng_range(r, 1, a.positions - 2)];
-        for (int k = 1; k + 1 < a.positions && i % 4 > 0; k++) {
-            a.memory[k] = same;
-        }
-        assert_ok(p->evaluator.ops->count(p->evaluator.self, &s->layout, &a, &step, NULL));
-        least_B = fmin(least_B, step.peak_B);
-    }
-    return least_B;
-}
-
-/* The least memory that the layout is said to fit into. */
-static inline void check_room(rng *r, const mf_partition *in, const problem *p, const sample *s,
-                              nearness *n) {
-    mf_room room;
-    const double fixed_B = p->evaluator.ops->fixed_B(p->evaluator.self, &s->layout);
-    double least_B = leanest_B(r, p, s), low_B = 0.0;
-    assert_ok(mf_room_of(in->costs, &s->layout, p->space.pinned, &room, NULL));
-    double high_B = 2.0 * least_B;
-    for (int i = 0; i < 50; i++) {
-        room.usable_B = 0.5 * (low_B + high_B);
-        *(mf_room_fits(&room, &s->layout, &in->order, fixed_B) ? &high_B : &low_B) = room.usable_B;
-    }
-    n[ROOM].broken += high_B > least_B * (1.0 + HAIR);
-    note(&n[ROOM], high_B / least_B);
-    if (high_B > least_B * (1.0 + HAIR)) {
-        printf("MF_SEED=%llu: needs %.0f bytes, and a plan takes %.0f\n",
-               (unsigned long long)s->seed, high_B, least_B);
-    }
 }
 
 #endif
