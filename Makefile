@@ -238,7 +238,7 @@ test-faults: ## every I/O call of saving and reading fails once in turn (minutes
 	@MF_FAULTS=100000 $(BUILD)/tests/unit/test_train_faults
 
 .PHONY: test-allocations
-test-allocations: ## every allocation of a plan, a simulation and a training start fails once in turn (an hour)
+test-allocations: ## every allocation of a plan, a simulation and a training start fails once in turn (minutes)
 	$(build) build $(BUILD)/tests/unit/test_allocations
 	@MF_ALLOCATIONS=1000000 $(BUILD)/tests/unit/test_allocations
 

@@ -1,10 +1,11 @@
 /* grid_run.h - a layout of several ranks against the reference of one (tests/support/grid_case.h);
- * programs that start themselves again under mpirun. */
+ * programs that start themselves again. */
 #ifndef MF_TESTS_GRID_RUN_H
 #define MF_TESTS_GRID_RUN_H
 
 #include "tests/support/account.h"
 #include "tests/support/grid_case.h"
+#include "tests/support/self_ranks.h"
 #include "tests/support/test.h"
 
 #include <sys/wait.h>
@@ -276,20 +277,8 @@ static inline int grid_references_drop(void **state) {
 
 static inline void grid_launch(int ranks) {
     char command[512];
-    if (ranks > 1 && (!mf_comm_has_mpi() || system("command -v mpirun >/dev/null 2>&1") != 0)) {
-        printf("MF_SKIPPED 1 no MPI: %d ranks are not tested\n", ranks);
-        skip();
-    }
+    self_command(command, sizeof command, SELF_LEAKS, grid_program, ranks, grid_references);
     fflush(stdout);
-    if (ranks == 1) {
-        snprintf(command, sizeof command, "%s --child 1 %s", grid_program, grid_references);
-    } else {
-        snprintf(command, sizeof command,
-                 "mpirun --allow-run-as-root --oversubscribe --mca mpi_yield_when_idle 1 "
-                 "--mca btl_vader_single_copy_mechanism none -x ASAN_OPTIONS=detect_leaks=0 "
-                 "-n %d %s --child %d %s", /* MPI's own leaks are not ours */
-                 ranks, grid_program, ranks, grid_references);
-    }
     int result = system(command);
     assert_true(WIFEXITED(result));
     assert_true(WEXITSTATUS(result) == 0);

@@ -1,7 +1,7 @@
 /* Attention over context-parallel ranks in the blocks that a GPU's library has: the reference
  * kernel stands in for the library and sees no positions, only blocks of consecutive rows. Layouts
  * of 2 and 4 ranks on a device that goes this way, against one rank. The program starts itself
- * again under mpirun, once for each number of ranks. */
+ * again, once for each number of ranks. */
 #include "executor/device/attention_parts.h"
 #include "tests/support/grid_run.h"
 #include "tests/support/sampled.h"
@@ -149,7 +149,7 @@ static mf_layout layout_of(const spec *s) {
     return l;
 }
 
-/* One process of mpirun. */
+/* One rank. */
 static int child(int ranks, const char *references) {
     static grid_reference ref[GRID_MODELS];
     int64_t rank = 0, size = 1;
@@ -447,6 +447,10 @@ int main(int argc, char **argv) {
         cmocka_unit_test(four_ranks_in_blocks_equal_one),
     };
     grid_program = argv[0];
+    int launched = self_launch(argc, argv);
+    if (launched >= 0) {
+        return launched;
+    }
     if (argc > 3 && strcmp(argv[1], "--child") == 0) {
         return child(atoi(argv[2]), argv[3]);
     }

@@ -1,7 +1,7 @@
 /* No collective of a program is there for nothing: left out on all ranks, each one by itself, the
  * comparison with one rank notices. So that a sum, gather or exchange that lowering forgot would be
- * noticed, too. Received data of what is left out are zeros. The program starts itself again under
- * mpirun. */
+ * noticed, too. Received data of what is left out are zeros. The program starts itself again.
+ */
 #include "tests/support/grid_run.h"
 #include "tests/support/sampled.h"
 
@@ -188,6 +188,10 @@ int main(int argc, char **argv) {
         cmocka_unit_test(collectives_of_four_ranks_are_missed),
     };
     grid_program = argv[0];
+    int launched = self_launch(argc, argv);
+    if (launched >= 0) {
+        return launched;
+    }
     if (argc > 3 && strcmp(argv[1], "--child") == 0) {
         return child(atoi(argv[2]), argv[3]);
     }

@@ -618,6 +618,10 @@ int main(int argc, char **argv) {
         cmocka_unit_test(faults_on_four_ranks_are_caught),
     };
     grid_program = argv[0];
+    int launched = self_launch(argc, argv);
+    if (launched >= 0) {
+        return launched;
+    }
     if (argc > 3 && strcmp(argv[1], "--child") == 0) {
         return child(atoi(argv[2]), argv[3]);
     }

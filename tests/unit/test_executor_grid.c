@@ -1,7 +1,7 @@
 /* Layouts of 1, 2, 4 and 8 ranks against one rank: loss, every gradient, the norm and the
  * parameters after three steps; the ops that ran are those of the program, each of them has a
  * price, and the arena is the memory plan. Layouts are drawn from all that are valid, by a seed.
- * The program starts itself again under mpirun, once for each number of ranks. */
+ * The program starts itself again, once for each number of ranks. */
 #include "tests/support/grid_draw.h"
 #include "tests/support/grid_run.h"
 #include "tests/support/sampled.h"
@@ -12,7 +12,7 @@ static const struct { int ranks, cases; } grids[] = {{1, 20}, {2, 50}, {4, 60}, 
 /* --- all cases ----------------------------------------------------------------------------------
  */
 
-/* One process of mpirun, or the only one. `only`: one case, for debugging. */
+/* One rank. `only`: one case, for debugging. */
 static int child(int ranks, const char *references, int only) {
     static grid_reference ref[GRID_MODELS];
     int64_t rank = 0, size = 1;
@@ -247,6 +247,10 @@ int main(int argc, char **argv) {
         cmocka_unit_test(eight_ranks_equal_one),
     };
     grid_program = argv[0];
+    int launched = self_launch(argc, argv);
+    if (launched >= 0) {
+        return launched;
+    }
     if (argc > 3 && strcmp(argv[1], "--child") == 0) {
         return child(atoi(argv[2]), argv[3], argc > 4 ? atoi(argv[4]) : -1);
     }

@@ -1,6 +1,6 @@
 /* More routed rows than there is room for, where the host cannot see it in time: the step runs to
  * its end, every rank says so and leaves the update out. Two ranks, each dispatcher, on a device
- * that gives its memory out as another's. The program starts itself again under mpirun. */
+ * that gives its memory out as another's. The program starts itself again. */
 #include "tests/support/grid_run.h"
 
 static mf_device_ops far_ops;
@@ -93,6 +93,10 @@ static void ranks_leave_the_update_out_together(void **state) {
 int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(ranks_leave_the_update_out_together)};
     grid_program = argv[0];
+    int launched = self_launch(argc, argv);
+    if (launched >= 0) {
+        return launched;
+    }
     if (argc > 1 && strcmp(argv[1], "--child") == 0) {
         return child();
     }

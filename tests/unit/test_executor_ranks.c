@@ -1,10 +1,10 @@
 /* The executor on several ranks against Hugging Face: loss, logits, auxiliary loss of every layer,
  * every gradient, the clip norm and three AdamW steps (two of the families of 2026, of which
  * test_executor_trajectory.c follows ten), under six and more folded layouts of each family. Every
- * step is accounted for. The program starts itself again under mpirun, once for each
- * number of ranks. */
+ * step is accounted for. The program starts itself again, once for each number of ranks. */
 #include "tests/support/hf_case.h"
 #include "tests/support/sampled.h"
+#include "tests/support/self_ranks.h"
 #include "tests/support/test.h"
 
 #include <sys/wait.h>
@@ -207,7 +207,7 @@ static double run_case(const spec *s, int ranks, char letter, bool aux, const mf
     return status == MF_OK ? error : (double)NAN;
 }
 
-/* One process of mpirun, or the only one: all cases of a grid. `only`: one case, for debugging. */
+/* One rank: all cases of a grid. `only`: one case, for debugging. */
 static int child(int ranks, int only) {
     int kept[2][FAMILIES] = {{0}};
     int64_t rank = 0, size = 1;
@@ -271,20 +271,8 @@ static int kept_of[2][FAMILIES]; /* folded layouts; with auxiliary loss */
 
 static void run_grid(int ranks) {
     char command[512], line[256];
-    if (ranks > 1 && (!mf_comm_has_mpi() || system("command -v mpirun >/dev/null 2>&1") != 0)) {
-        printf("MF_SKIPPED 1 no MPI: %d ranks are not tested\n", ranks);
-        skip();
-    }
+    self_command(command, sizeof command, SELF_LEAKS, program, ranks, "");
     fflush(stdout);
-    if (ranks == 1) {
-        snprintf(command, sizeof command, "%s --child 1", program);
-    } else {
-        snprintf(command, sizeof command,
-                 "mpirun --allow-run-as-root --oversubscribe --mca mpi_yield_when_idle 1 "
-                 "--mca btl_vader_single_copy_mechanism none -x ASAN_OPTIONS=detect_leaks=0 "
-                 "-n %d %s --child %d", /* MPI's own leaks are not ours */
-                 ranks, program, ranks);
-    }
     FILE *out = popen(command, "r");
     assert_non_null(out);
     while (fgets(line, sizeof line, out) != NULL) {
@@ -318,10 +306,6 @@ static void four_ranks_equal_hugging_face(void **state) {
 
 static void every_family_was_folded_six_times(void **state) {
     (void)state;
-    if (!mf_comm_has_mpi() || system("command -v mpirun >/dev/null 2>&1") != 0) {
-        printf("MF_SKIPPED 1 no MPI: nothing was folded\n");
-        skip();
-    }
     for (int f = 0; f < FAMILIES; f++) {
         bool aux = strchr("mqQ", letters[f]) != NULL;
         printf("%-12s %d folded layouts, %d with auxiliary loss\n", family_of(letters[f]),
@@ -340,6 +324,10 @@ int main(int argc, char **argv) {
         cmocka_unit_test(every_family_was_folded_six_times),
     };
     program = argv[0];
+    int launched = self_launch(argc, argv);
+    if (launched >= 0) {
+        return launched;
+    }
     if (argc > 2 && strcmp(argv[1], "--child") == 0) {
         return child(atoi(argv[2]), argc > 3 ? atoi(argv[3]) : -1);
     }

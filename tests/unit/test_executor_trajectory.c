@@ -3,11 +3,10 @@
  * layouts of each family must keep to the references for all ten: each is tried under eight of
  * ten, each layout by sixteen families of twenty. Every step is accounted for.
  * Sanitizers see every third pair of layout and family, at least one of each family. The program
- * starts itself again: two ranks under mpirun where it is there; four, and two under sanitizers,
- * meet in a file, where they sleep while they wait instead of keeping a core from the others. */
-#include "executor/comm/comm_launch.h"
+ * starts itself again. */
 #include "tests/support/hf_case.h"
 #include "tests/support/sampled.h"
+#include "tests/support/self_ranks.h"
 #include "tests/support/test.h"
 
 #include <sys/wait.h>
@@ -239,21 +238,10 @@ static int child(int ranks, int kept[2][FAMILIES]) {
 
 static const char *program;
 
-static bool has_mpirun(void) {
-    return mf_comm_has_mpi() && system("command -v mpirun >/dev/null 2>&1") == 0;
-}
-
 /* Runs one number of ranks; adds what each family kept. */
 static void run_ranks(int ranks, int kept[2][FAMILIES]) {
     char command[512], line[256];
-    if (ranks == 2 && case_stride(2) == 1 && has_mpirun()) {
-        snprintf(command, sizeof command,
-                 "mpirun --allow-run-as-root --oversubscribe --mca mpi_yield_when_idle 1 "
-                 "--mca btl_vader_single_copy_mechanism none -n %d %s --child %d",
-                 ranks, program, ranks);
-    } else {
-        snprintf(command, sizeof command, "%s --launch %d", program, ranks);
-    }
+    self_command(command, sizeof command, "", program, ranks, "");
     fflush(stdout);
     FILE *out = popen(command, "r");
     assert_non_null(out);
@@ -290,10 +278,9 @@ int main(int argc, char **argv) {
         cmocka_unit_test(ten_steps_follow_hugging_face_under_six_layouts_and_more),
     };
     program = argv[0];
-    if (argc > 2 && strcmp(argv[1], "--launch") == 0) {
-        char *child_argv[] = {argv[0], (char[]){"--child"}, argv[2], NULL};
-        int code = 1;
-        return mf_comm_launch(atoi(argv[2]), child_argv, NULL, &code, NULL) == MF_OK ? code : 1;
+    int launched = self_launch(argc, argv);
+    if (launched >= 0) {
+        return launched;
     }
     if (argc > 2 && strcmp(argv[1], "--child") == 0) {
         int kept[2][FAMILIES] = {{0}};
