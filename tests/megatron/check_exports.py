@@ -13,11 +13,13 @@ transformer configuration make one, which validates itself, and the stages go th
 
 import io
 import json
+import logging
 import os
 import re
 import subprocess
 import sys
 import tempfile
+import warnings
 from contextlib import redirect_stdout
 
 TELL = """#!/usr/bin/env python3
@@ -153,9 +155,6 @@ def check_core(path):
 
 def load_core():
     """Kernels that are not there are not called either."""
-    import warnings
-
-    warnings.simplefilter("ignore")
     from megatron.core.models.common.embeddings import rope_utils
     from megatron.core.transformer.moe import moe_utils
 
@@ -185,6 +184,8 @@ def load_megatron(folder):
 
 
 def main():
+    logging.disable(logging.INFO)  # every layout as a table
+    warnings.simplefilter("ignore")
     core = sys.argv[1] == "-"
     if core:
         load_core()
