@@ -311,7 +311,7 @@ static void print_model(FILE *out, const mf_capacity_table *t, int model) {
 /* How near the plans are proven to be to the fastest; -1: nothing fits. Those that miss the gap
  * that was asked for are named, as far as there is room. */
 static double say_gap(const mf_capacity_table *t, char *out, size_t size) {
-    double most = -1, met = 0;
+    double most = -1, met = -1;
     size_t used = 0;
     char late[300] = "";
     for (int i = 0; i < t->count; i++) {
@@ -331,6 +331,11 @@ static double say_gap(const mf_capacity_table *t, char *out, size_t size) {
     if (late[0] == '\0') {
         snprintf(out, size, "Every plan is proven to be within %s of the fastest (--gap).",
                  mf_show_percent(most).s);
+    } else if (met < 0) {
+        snprintf(out, size,
+                 "No plan is proven to be within %s of the fastest (--gap), their searches ended "
+                 "before: %s.",
+                 mf_show_percent(t->gap).s, late);
     } else {
         snprintf(
             out, size,

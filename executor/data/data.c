@@ -42,7 +42,7 @@ static void unmap(mapped *m) {
 static mf_status map(const char *path, mapped *out, mf_err *e) {
     struct stat info;
     *out = (mapped){0};
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
     if (fd < 0) {
         return mf_err_set(e, MF_INPUT, "%s: %s", path, strerror(errno));
     }

@@ -115,7 +115,7 @@ mf_status mf_file_read(const char *path, size_t most, unsigned char **bytes, siz
     struct stat info;
     *bytes = NULL;
     *size = 0;
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
     bool there = fd >= 0 && fstat(fd, &info) == 0;
     if (!there || !S_ISREG(info.st_mode)) {
         mf_status status = there ? mf_err_set(e, MF_IO, "%s: not a file", path) : failed(path, e);

@@ -271,7 +271,7 @@ static mf_status parse_file(mf_safetensors *s, st_file *f, mf_err *e) {
 static mf_status map_file(const char *path, st_file *f, mf_err *e) {
     struct stat info;
     f->path = strdup(path);
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
     bool there = f->path != NULL && fd >= 0 && fstat(fd, &info) == 0;
     if (!there || !S_ISREG(info.st_mode)) {
         mf_status status =

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 static void write_file(const char *path, const void *bytes, size_t size) {
@@ -61,6 +62,21 @@ static void bytes_of_text_are_tokens_and_samples_share_their_ends(void **state) 
     assert_non_null(strstr(e.text, "offset 3"));
     mf_data_close(d);
     unlink(path);
+}
+
+static void a_named_pipe_is_refused_and_not_waited_for(void **state) {
+    (void)state;
+    char path[] = "/tmp/mf-pipe-XXXXXX";
+    mf_data *d = NULL;
+    mf_err e;
+    close(mkstemp(path));
+    assert_int_equal(unlink(path), 0);
+    assert_int_equal(mkfifo(path, 0600), 0);
+    alarm(20); /* it would wait for ever */
+    assert_int_equal(mf_data_open(path, 256, &d, &e), MF_INPUT);
+    alarm(0);
+    assert_non_null(strstr(e.text, ": not a file"));
+    assert_int_equal(unlink(path), 0);
 }
 
 static void shuffling_is_a_permutation_that_depends_on_seed_and_pass(void **state) {
@@ -292,6 +308,7 @@ static void a_damaged_seal_is_refused(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(bytes_of_text_are_tokens_and_samples_share_their_ends),
+        cmocka_unit_test(a_named_pipe_is_refused_and_not_waited_for),
         cmocka_unit_test(shuffling_is_a_permutation_that_depends_on_seed_and_pass),
         cmocka_unit_test(streams_are_mixed_by_weight_as_a_function_of_the_sample_alone),
         cmocka_unit_test(the_checksum_is_castagnolis),
