@@ -200,7 +200,7 @@ static bool concede_chunks(const step_input *in, mf_plan *p, mf_concession *c) {
  * before's first. */
 static bool concede_choices(const step_input *in, mf_plan *p, mf_concession *c) {
     mf_assignment *a = &p->assignment;
-    int start[MF_MAX_POSITIONS], next = 0;
+    int start[MF_MAX_POSITIONS] = {0}, next = 0;
     bool changed = false;
     const int count = mf_target_chunk_starts(in->model, start);
     for (int v = 1; v < a->vstages && count >= a->vstages - 1; v++) {
