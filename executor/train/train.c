@@ -447,7 +447,7 @@ mf_status mf_train(const mf_train_options *o, bool *alone, mf_err *e) {
     status = status == MF_OK ? prepare(&r, e) : status;
     status = status == MF_OK ? mf_run_steps(&r, alone, e) : status;
     status = finish(&r, status, e);
-    if (*alone && status == MF_LIBRARY) {
+    if (status == MF_LIBRARY) { /* in a step, or where ranks agree between two of them */
         mf_board_suspect(r.board);
     }
     if (*alone && !mf_board_first(r.board)) {
