@@ -41,7 +41,7 @@ typedef struct watcher {
 } watcher;
 
 /* A run that nobody can follow ends after the step at hand. */
-static bool is_told(watcher *w) {
+static bool is_followed(watcher *w) {
     if (w->failed.text[0] == '\0' && (fflush(w->out) != 0 || ferror(w->out))) {
         mf_err_set(&w->failed, MF_IO, "standard %s: %s", w->out == w->cli->err ? "error" : "output",
                    strerror(errno));
@@ -49,7 +49,7 @@ static bool is_told(watcher *w) {
     return w->failed.text[0] == '\0';
 }
 
-/* --- what is told ------------------------------------------------------------------------------
+/* --- what is said ------------------------------------------------------------------------------
  */
 
 /* The plan as it runs and its model, for `compare` and for whoever wants to run it again. */
@@ -104,7 +104,7 @@ static int started(void *user, const mf_train_start *start) {
         fprintf(w->out, "resumed     %s\n", start->resumed);
     }
     putc('\n', w->out);
-    return !is_told(w) || (w->s->o.out != NULL && !save_plan(w));
+    return !is_followed(w) || (w->s->o.out != NULL && !save_plan(w));
 }
 
 static int stepped(void *user, const mf_train_metrics *m) {
@@ -139,7 +139,7 @@ static int stepped(void *user, const mf_train_metrics *m) {
         fprintf(w->out, "  load %.2f", m->expert_load_max_over_mean);
     }
     fprintf(w->out, "%s  left %s\n", left_out ? "  update left out" : "", mf_show_time(m->eta_s).s);
-    return !is_told(w);
+    return !is_followed(w);
 }
 
 static void saved(void *user, const mf_train_saved *s) {

@@ -191,7 +191,7 @@ double mf_cost_slowdown(const mf_cost *cost, double memory_share, double sm_shar
 /* What communication inside a scale-up domain loses to compute that runs beside it, to kernels
  * bound by memory or to others (products, attention): its time grows by the factor (>= 1) while
  * both run, and where the compute was there first it waits for multiprocessors, at most wait_s. As
- * measured; 1 and 0 where nobody has. */
+ * measured; 1 and 0 without a measurement. */
 void mf_cost_comm_slowdown(const mf_cost *cost, const mf_op *comm, bool memory_bound,
                            double *factor, double *wait_s);
 

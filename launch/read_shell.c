@@ -136,8 +136,8 @@ typedef struct word_text {
 } word_text;
 
 static void append(word_text *w, const char *text, size_t length) {
-    size_t room = sizeof w->text - w->used - 1;
-    length = length < room ? length : room;
+    size_t left = sizeof w->text - w->used - 1;
+    length = length < left ? length : left;
     memcpy(w->text + w->used, text, length);
     w->used += length;
     w->text[w->used] = '\0';

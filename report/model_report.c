@@ -112,14 +112,6 @@ static int64_t mixing_layers(const mf_model *m) {
     return n;
 }
 
-static int64_t hashed_layers(const mf_model *m) {
-    int64_t n = 0;
-    for (int64_t i = 0; i < m->layers; i++) {
-        n += m->layer_classes[m->layer_class[i]].hashed;
-    }
-    return n;
-}
-
 static const char *export_text(const mf_model *m) {
     const bool plan = mf_model_not_lowered(m) == NULL;
     const bool flags = mf_target_check_model(MF_TARGET_MEGATRON, m, m->name, NULL) == MF_OK;
@@ -185,8 +177,9 @@ void mf_model_report_print(FILE *out, const mf_model *m) {
             fprintf(out, " from %lld of %lld groups", (long long)m->topk_group,
                     (long long)m->n_group);
         }
-        if (hashed_layers(m) > 0) {
-            fprintf(out, " (by a table of tokens in %lld layers)", (long long)hashed_layers(m));
+        if (mf_model_hashed_layers(m) > 0) {
+            fprintf(out, " (by a table of tokens in %lld layers)",
+                    (long long)mf_model_hashed_layers(m));
         }
         if (m->shared_ffn > 0) {
             fprintf(out, ", shared expert of width %lld", (long long)m->shared_ffn);

@@ -21,7 +21,7 @@ typedef struct mf_report {
     const mf_software *software;
     const char *measured;         /* date of the newest measurement of the cluster's GPU; "" */
     const mf_elsewhere *megatron; /* the same plan there; NULL: not asked */
-    mf_step_power power;          /* of the plan (mf_step_power_of); not known: none is told */
+    mf_step_power power;          /* of the plan (mf_step_power_of); not known: none is printed */
 } mf_report;
 
 /* Of a job and one of its plans; nothing of Megatron, no power. */

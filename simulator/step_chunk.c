@@ -155,9 +155,9 @@ static double beside_step_end(mf_step_engine *g, mf_step_rank *k, mf_op_kind kin
         rate = fmin(1.0, fmax(0.05, (1 - used) / price->link_share));
     }
     if (price->link == MF_LINK_SCALEUP) {
-        const mf_op step_end = {.kind = (uint8_t)kind};
+        const mf_op collective = {.kind = (uint8_t)kind};
         double factor, wait_s;
-        mf_cost_comm_slowdown(g->cost, &step_end, false, &factor, &wait_s);
+        mf_cost_comm_slowdown(g->cost, &collective, false, &factor, &wait_s);
         rate /= factor;
     }
     double together = fmin(left / rate, t->gpu_time_s / (1 - exposed));
@@ -173,12 +173,11 @@ static void play_block(mf_step_engine *g, int64_t stage, int64_t r, const mf_chu
     mf_step_rank *k = mf_step_rank_of(g, stage, r);
     int last = g->reduce[1][c->position].time_s > 0 ? 1 : 0;
     const bool gathers = (c->passes & MF_PASS_F) != 0;
-    const mf_price *step_end =
-        gathers ? &g->gather[last][c->position] : &g->reduce[last][c->position];
+    const mf_price *price = gathers ? &g->gather[last][c->position] : &g->reduce[last][c->position];
     double issued = k->host_s + t->time_s;
     k->began_s = k->free.s;
     double lost =
-        beside_step_end(g, k, gathers ? MF_OP_ALL_GATHER : MF_OP_REDUCE_SCATTER, step_end, t);
+        beside_step_end(g, k, gathers ? MF_OP_ALL_GATHER : MF_OP_REDUCE_SCATTER, price, t);
     mf_step_pass(k, t->gpu_time_s + lost, t->low_s + lost, t->high_s + lost);
     for (int b = 0; b < MF_BD_COUNT; b++) {
         k->class_s[b] += t->class_s[b];

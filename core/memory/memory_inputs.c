@@ -9,14 +9,6 @@ static int64_t place(mf_inputs *x, int64_t size_B) {
     return at;
 }
 
-static int64_t hashed_layers(const mf_model *m) {
-    int64_t n = 0;
-    for (int64_t i = 0; i < m->layers; i++) {
-        n += m->layer_classes[m->layer_class[i]].hashed;
-    }
-    return n;
-}
-
 void mf_memory_inputs(const mf_model *m, const mf_layout *l, mf_inputs *out) {
     mf_inputs *x = out;
     mf_rope_table tables[MF_MODEL_MAX_CLASSES];
@@ -42,5 +34,5 @@ void mf_memory_inputs(const mf_model *m, const mf_layout *l, mf_inputs *out) {
     x->loads = place(x, 4 * positions * m->experts);
     x->report_B = x->size_B - x->sums;
     x->corrections = place(x, 4 * positions * m->experts);
-    x->experts_of_token = place(x, 4 * hashed_layers(m) * m->vocab * m->top_k);
+    x->experts_of_token = place(x, 4 * mf_model_hashed_layers(m) * m->vocab * m->top_k);
 }

@@ -54,8 +54,8 @@ static void read_ratios(mf_config *c, const mf_model *m, const mf_json_value *li
     }
 }
 
-/* As transformers writes it: "layer_types", and the ratio of each type in "compress_rates". An MTP
- * block, of which it says nothing, has its window alone. */
+/* As transformers writes it: "layer_types", and the ratio of each type in "compress_rates". The
+ * lists leave out MTP blocks, which have only their window. */
 static void read_types(mf_config *c, const mf_model *m, mf_layer_map *map) {
     static const char *const types[] = {"sliding_attention", "compressed_sparse_attention",
                                         "heavily_compressed_attention", NULL};

@@ -221,6 +221,14 @@ static inline int64_t mf_model_head_dim(const mf_model *m, const mf_layer_class 
 static inline int64_t mf_model_value_dim(const mf_model *m, const mf_layer_class *c) {
     return c->head_dim > 0 ? c->head_dim : m->v_head_dim;
 }
+/* Layers in which a table says which experts a token goes to. */
+static inline int64_t mf_model_hashed_layers(const mf_model *m) {
+    int64_t n = 0;
+    for (int64_t i = 0; i < m->layers; i++) {
+        n += m->layer_classes[m->layer_class[i]].hashed;
+    }
+    return n;
+}
 /* Has the layer's router a bias by which experts are chosen? */
 static inline bool mf_model_has_correction(const mf_model *m, const mf_layer_class *c) {
     return m->correction_bias && c->ffn == MF_FFN_MOE && !c->hashed;

@@ -19,11 +19,11 @@ static bool hidden(const mf_config *c, const char *key) {
 }
 
 /* Entries that the file's lists have, one for each layer, and what an override leaves of them. */
-typedef struct layer_count {
+typedef struct layer_override {
     size_t from, to;
-} layer_count;
+} layer_override;
 
-static layer_count layer_count_of(const mf_config *c) {
+static layer_override layer_override_of(const mf_config *c) {
     static const char key[] = "num_hidden_layers";
     int64_t from = 0, to = 0;
     mf_json_opt_i64(c->object, key, 0, 1 << 20, &from, NULL);
@@ -34,11 +34,12 @@ static layer_count layer_count_of(const mf_config *c) {
     for (size_t i = 0; i < c->override_count; i++) { /* the last one wins */
         mf_json_opt_i64(mf_json_root(c->overrides[i].doc), key, 0, 1 << 20, &to, NULL);
     }
-    return to > 0 && to < from ? (layer_count){(size_t)from, (size_t)to} : (layer_count){0, 0};
+    return to > 0 && to < from ? (layer_override){(size_t)from, (size_t)to}
+                               : (layer_override){0, 0};
 }
 
 static void write_value(mf_json_writer *w, const char *key, const mf_json_value *v,
-                        layer_count layers);
+                        layer_override layers);
 
 static void write_number(mf_json_writer *w, const char *key, const mf_json_value *v) {
     double x = 0.0;
@@ -51,7 +52,7 @@ static void write_number(mf_json_writer *w, const char *key, const mf_json_value
 }
 
 static void write_members(mf_json_writer *w, const char *key, const mf_json_value *v,
-                          layer_count layers) {
+                          layer_override layers) {
     size_t n = mf_json_size(v);
     bool array = mf_json_value_type(v) == MF_JSON_ARRAY;
     if (array) {
@@ -61,13 +62,15 @@ static void write_members(mf_json_writer *w, const char *key, const mf_json_valu
         mf_json_write_object(w, key, false);
     }
     for (size_t i = 0; i < n; i++) {
-        write_value(w, array ? NULL : mf_json_key_at(v, i), mf_json_at(v, i), (layer_count){0, 0});
+        write_value(w, array ? NULL : mf_json_key_at(v, i), mf_json_at(v, i),
+                    (layer_override){0, 0});
     }
     mf_json_write_end(w);
 }
 
 /* A text with a letter for each layer is cut as lists are. */
-static void write_text(mf_json_writer *w, const char *key, const char *text, layer_count layers) {
+static void write_text(mf_json_writer *w, const char *key, const char *text,
+                       layer_override layers) {
     char shorter[MF_MODEL_MAX_LAYERS + 1];
     bool letters = key != NULL && strcmp(key, "hybrid_override_pattern") == 0;
     if (letters && layers.from > 0 && strlen(text) == layers.from && layers.to < sizeof shorter) {
@@ -79,7 +82,7 @@ static void write_text(mf_json_writer *w, const char *key, const char *text, lay
 }
 
 static void write_value(mf_json_writer *w, const char *key, const mf_json_value *v,
-                        layer_count layers) {
+                        layer_override layers) {
     const char *text = NULL;
     bool truth = false;
     switch (mf_json_value_type(v)) {
@@ -105,12 +108,12 @@ static void write_value(mf_json_writer *w, const char *key, const mf_json_value 
 }
 
 void mf_config_write_value(mf_json_writer *w, const char *key, const mf_json_value *v) {
-    write_value(w, key, v, (layer_count){0, 0});
+    write_value(w, key, v, (layer_override){0, 0});
 }
 
 /* The object that is read: its own members, then the overrides; of one key the last. */
 static void write_read(mf_json_writer *w, const mf_config *c, const char *key) {
-    layer_count layers = layer_count_of(c);
+    layer_override layers = layer_override_of(c);
     mf_json_write_object(w, key, false);
     for (size_t i = 0; i < mf_json_size(c->object); i++) {
         const char *name = mf_json_key_at(c->object, i);
@@ -125,7 +128,7 @@ static void write_read(mf_json_writer *w, const mf_config *c, const char *key) {
             last = last && strcmp(c->overrides[k].key, o->key) != 0;
         }
         if (last) {
-            write_value(w, o->key, mf_json_at(mf_json_root(o->doc), 0), (layer_count){0, 0});
+            write_value(w, o->key, mf_json_at(mf_json_root(o->doc), 0), (layer_override){0, 0});
         }
     }
     mf_json_write_end(w);
@@ -142,7 +145,7 @@ void mf_config_merge(const mf_config *c, mf_json_writer *w) {
         if (mf_json_at(c->root, i) == c->object) {
             write_read(w, c, name);
         } else {
-            write_value(w, name, mf_json_at(c->root, i), (layer_count){0, 0});
+            write_value(w, name, mf_json_at(c->root, i), (layer_override){0, 0});
         }
     }
     mf_json_write_end(w);

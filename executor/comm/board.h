@@ -73,6 +73,7 @@ void mf_board_close(mf_board *b, bool together);
 
 /* The process is looked after every so often. */
 #define MF_BOARD_PERIOD_S 0.05
+/* Longer than the silence by which a host is then judged (board_watch.c). */
 #define MF_BOARD_SUSPECT_S 3.0
 
 #endif

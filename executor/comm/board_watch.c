@@ -17,8 +17,8 @@
 #define LONGER 4.0
 /* Who waits looks again and again: in so much time on a core it has seen what there is to see. */
 enum { LOOKS_us = 10000 };
-/* A host that is there has been heard in so much time, unless its cores are busy; and in so much
- * even then. */
+/* Hosts send every 0.25 s. So much silence is worth a word; where a call has failed as well, the
+ * longer silence is taken for the cause (hosts with busy cores send late). */
 #define MOMENT_S 0.6
 #define SILENCE_S 2.0
 

@@ -238,8 +238,8 @@ void *mf_measure_take(mf_measure_session *s, size_t size_B, mf_measure_data data
 
 int mf_measure_sets(const mf_measure_session *s, size_t set_B) {
     size_t enough = 3 * s->l2_B / (set_B + 1) + 1,
-           aligned_B = (s->arena_B - s->used_B) / (set_B + 4096);
-    enough = enough < aligned_B ? enough : aligned_B;
+           fitting = (s->arena_B - s->used_B) / (set_B + 4096);
+    enough = enough < fitting ? enough : fitting;
     enough = enough < MF_MEASURE_SETS ? enough : MF_MEASURE_SETS;
     return enough < 1 ? 1 : (int)enough;
 }

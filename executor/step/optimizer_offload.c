@@ -61,9 +61,9 @@ mf_status mf_exec_write_state(const mf_exec *x, void *state, const void *from, i
 
 /* Elements of which all states fit into the scratch, side by side. */
 static int64_t piece_of(const mf_exec *x) {
-    int64_t buffer =
+    int64_t elements =
         (int64_t)(x->env.scratch_B / (HALVES * 3 * sizeof(float))) / MULTIPLE * MULTIPLE;
-    return buffer < MOST ? buffer : MOST;
+    return elements < MOST ? elements : MOST;
 }
 
 /* Where piece number i has its three states on the device, a piece apart. */
