@@ -23,9 +23,10 @@ static void add_point(mf_family_bound_hull hull[2], const mf_block_cost *x, mf_f
     hull_point(&hull[1], x->saved_B, p.time_s[MF_FLOOR_PLAIN]);
 }
 
-/* What others give to main layers' shares of pairs, a choice may count beyond its compute, too. */
-static mf_family_bound_pass share_choice(const mf_layer_times *r, mf_family_bound_pass own,
-                                         double merged_s) {
+/* What others give to main layers' portions of pairs, a choice may count beyond its compute, too.
+ */
+static mf_family_bound_pass portion_choice(const mf_layer_times *r, mf_family_bound_pass own,
+                                           double merged_s) {
     const mf_family_bound_pass *x = &r->layer;
     if (!(r->pair_more_s > 0.0)) {
         return own;
@@ -43,7 +44,7 @@ static void add_way(mf_family_bound_ways *w, const mf_layer_times *r, const mf_b
                     double merged_s) {
     if (w->count >= 0 && w->count < MF_FAMILY_POINTS) {
         w->saved_B[w->count] = x->saved_B;
-        w->pass[w->count++] = share_choice(r, mf_family_bound_pass_of(x), merged_s);
+        w->pass[w->count++] = portion_choice(r, mf_family_bound_pass_of(x), merged_s);
     } else {
         w->count = -1; /* too many to know them all */
     }

@@ -221,8 +221,8 @@ static double try_side(tree *t, const range *r, int kept, int i, bool up, int pi
     return bound;
 }
 
-/* Both sides of number i: what the bound gains there. A side that closes is cut off *r. Returns a
- * score, or -1 when a side was cut off. */
+/* Both sides of number i: what the bound gains there. A side that closes is taken from *r. Returns
+ * a score, or -1 when a side was closed. */
 static double try_both(tree *t, range *r, int kept, int i, double bound) {
     double gain[2];
     for (int up = 0; up < 2; up++) {

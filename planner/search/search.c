@@ -333,28 +333,17 @@ static bool is_time_to_try(const mf_search_state *s) {
 
 /* Is there no more to start? */
 static bool is_done(mf_search_state *s) {
-    int64_t effort = s->r->effort ? s->r->effort : MF_SECOND_LOOK_US;
-    effort = mf_search_uses(s, MF_MECHANISM_SECOND_LOOK) ? effort : 1;
     if (s->ranking) {
         return mf_search_rank_is_done(s);
     }
     if (s->spent || is_time_to_try(s)) {
         return true;
     }
-    if (has_below_target(s)) {
-        s->spent = has_plan(s) && mf_search_is_spent(s);
-        return s->spent;
-    }
-    if (s->status != MF_OK || mf_search_least_open(s) < s->target_s ||
-        !mf_search_queue_below(&s->queue, s->best_s)) {
+    if (!has_below_target(s)) {
         return true;
     }
-    if (s->work_at_gap < 0) {
-        s->work_at_gap = s->work;
-    }
-    s->target_s = s->best_s;
-    return effort > 0 &&
-           s->work - s->work_at_gap + mf_search_usual_us(mf_search_queue_top(&s->queue)) > effort;
+    s->spent = has_plan(s) && mf_search_is_spent(s);
+    return s->spent;
 }
 
 static mf_status begin(mf_search_state *s, mf_err *e) {
@@ -516,7 +505,6 @@ mf_status mf_search_run(const mf_search_request *r, mf_search_report *out, mf_er
     s->best_s = known_s(s);
     s->stuck.key_s = s->target_s = s->unlisted_s = HUGE_VAL;
     mf_search_queue_init(&s->queue);
-    s->work_at_gap = -1;
     s->step_gap = mf_search_uses(s, MF_MECHANISM_GAP_STEPS)
                       ? fmax(mf_search_asked_gap(s), MF_DEFAULT_GAP)
                       : mf_search_asked_gap(s);

@@ -93,13 +93,6 @@ typedef struct mf_search_found {
 /* Plans that are kept, or as many as are wanted. */
 #define MF_SEARCH_FOUND 64
 
-typedef struct mf_search_summary {
-    int64_t pp, vpp, micro_batches; /* micro_batches 0: saturated, for all larger numbers */
-    int schedule;
-    mf_order_summary order;
-    struct mf_search_summary *next;
-} mf_search_summary;
-
 /* Chains that bound an order, with their weights. Those that were kept before stay as long as a
  * task that started with them runs: what a task knows is what was kept by its start. */
 typedef struct mf_search_chains {
@@ -160,7 +153,6 @@ typedef struct mf_search_context {
      * is as good as it was when its head was read. */
     pthread_mutex_t lock; /* of writers */
     mf_pool pool;         /* of figures (shared_figures.c) */
-    _Atomic(mf_search_summary *) summaries[MF_SEARCH_BUCKETS];
     _Atomic(mf_search_figures *) figures[MF_SEARCH_FIGURES];
     atomic_uint askers[MF_SEARCH_ASKERS]; /* threads that find rates of two sides, by these */
     pthread_mutex_t chain_lock[MF_SEARCH_CHAIN_LOCKS]; /* of every so many-th list of chains */
@@ -265,7 +257,6 @@ typedef struct mf_search_request {
     bool ranks; /* runners-up are looked for once the best plan is proven, with half as much effort
                  * again: the fastest of other degrees, each with its own best assignment */
     double gap;
-    int64_t effort;
     int64_t
         budget; /* work at most, in counted microseconds; 0 = the default, negative = no limit */
     double known_s; /* of a plan from elsewhere: only faster ones are looked for; 0 = none */

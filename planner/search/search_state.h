@@ -34,7 +34,7 @@ typedef struct mf_search_state {
     mf_search_found *found; /* [most_found + 1] sorted by time, of different degrees each */
     int nfound, most_found;
     double best_s;
-    int64_t priced, evaluated, simulated, milps, milp_failed, work, work_at_gap;
+    int64_t priced, evaluated, simulated, milps, milp_failed, work;
     mf_search_node stuck; /* of the layouts that nothing more can be done about, that of the least
                            * bound; key_s HUGE_VAL: there are none */
     int64_t stucks;       /* below the target when they were given up */

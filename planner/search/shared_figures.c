@@ -10,8 +10,9 @@
  *         blocks, and then by the pipeline degree, which sets their groups
  * STAGES  of a pipeline degree with both sides: what its layouts take once a step
  * LEVELS  the same at one pair of ZeRO levels
- * ORDERS  of a pipeline degree and a number of micro-batches */
-typedef enum figures_kind { RATES, STAGES, LEVELS, ORDERS } figures_kind;
+ * ORDERS  of a pipeline degree and a number of micro-batches
+ * SUMMARIES of one order */
+typedef enum figures_kind { RATES, STAGES, LEVELS, ORDERS, SUMMARIES } figures_kind;
 
 /* Compared byte by byte: it has no gaps. */
 typedef struct figures_key {
@@ -48,6 +49,11 @@ typedef struct kept_own {
     mf_search_own own;
 } kept_own;
 
+typedef struct kept_summary {
+    mf_search_figures head;
+    mf_order_summary order;
+} kept_summary;
+
 typedef struct kept_orders {
     mf_search_figures head;
     int count;
@@ -66,6 +72,9 @@ static size_t bucket_of(const figures_key *key) {
 }
 
 static void *find(const mf_search_context *w, const figures_key *key) {
+    if (key->kind < ORDERS && !mf_uses(w->evaluator->without, MF_MECHANISM_SHARED_FIGURES)) {
+        return NULL;
+    }
     mf_search_figures *x = atomic_load_explicit(&w->figures[bucket_of(key)], memory_order_acquire);
     while (x && memcmp(&x->key, key, sizeof *key) != 0) {
         x = x->next;
@@ -103,6 +112,11 @@ static const void *keep(mf_search_context *w, const figures_key *key, const void
 
 void mf_search_figures_clear(mf_search_context *w) {
     for (int b = 0; b < MF_SEARCH_FIGURES; b++) {
+        for (mf_search_figures *x = w->figures[b]; x; x = x->next) {
+            if (x->key.kind == SUMMARIES) {
+                mf_order_summary_clear(&((kept_summary *)x)->order);
+            }
+        }
         w->figures[b] = NULL;
     }
     mf_pool_clear(&w->pool);
@@ -312,4 +326,34 @@ mf_status mf_search_orders_of(mf_search_context *w, const mf_layout *l, mf_searc
     *out = kept->order;
     *count = kept->count;
     return MF_OK;
+}
+
+/* Of an order with many micro-batches (0: so many that more of them change nothing). */
+static figures_key summary_key(const mf_layout *l, int64_t micro_batches) {
+    return (figures_key){
+        .by = {l->pp, l->vpp, micro_batches}, .kind = SUMMARIES, .way = {(uint8_t)l->schedule}};
+}
+
+mf_status mf_search_order(mf_search_context *w, const mf_layout *l, const mf_order_summary **out,
+                          mf_err *e) {
+    figures_key key = summary_key(l, l->micro_batches), all = summary_key(l, 0);
+    const kept_summary *kept = find(w, &key);
+    if (!kept && l->micro_batches > 8 * l->pp) {
+        kept = find(w, &all);
+    }
+    if (!kept) {
+        kept_summary made = {.order.layers = 0};
+        bool saturated = false;
+        mf_status status = mf_order_summarise(l, w->evaluator->ops->schedule, w->evaluator->self,
+                                              w->layers, w->others, &made.order, &saturated, e);
+        if (status != MF_OK) {
+            return status;
+        }
+        kept = keep(w, saturated ? &all : &key, &made, sizeof made, e);
+        if (!kept || kept->order.flight != made.order.flight) { /* another thread's is equal */
+            mf_order_summary_clear(&made.order);
+        }
+    }
+    *out = kept ? &kept->order : NULL;
+    return kept ? MF_OK : MF_NOMEM;
 }

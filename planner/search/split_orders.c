@@ -45,11 +45,20 @@ static double chains_bound_s(const known *k, const mf_layer_times *r, const mf_l
     return bound_s < to.best_s ? bound_s : HUGE_VAL;
 }
 
+/* By stages. */
+static double floor_s(const mf_search_context *w, const mf_layer_times *r, const mf_layout *l,
+                      const mf_order_summary *order, const mf_family_bound_fixed *fixed,
+                      double enough_s) {
+    return mf_uses(w->evaluator->without, MF_MECHANISM_FLOORS)
+               ? mf_family_bound_layout_s(r, l, order, fixed, enough_s)
+               : 0.0;
+}
+
 /* By stages, and by chains. */
 static double order_bound_s(mf_search_context *w, const mf_layer_times *r, const mf_layout *l,
                             const mf_order_summary *order, const mf_family_bound_fixed *fixed,
                             limits to, mf_search_outcome *out) {
-    double bound_s = mf_family_bound_layout_s(r, l, order, fixed, to.enough_s);
+    double bound_s = floor_s(w, r, l, order, fixed, to.enough_s);
     if (bound_s < to.enough_s) {
         const known k = known_of(w, l, 0, out->seen);
         bound_s = chains_bound_s(&k, r, l, order, fixed, bound_s, to, out);
@@ -64,6 +73,9 @@ static mf_status order_rates(mf_search_context *w, const mf_search_node *n, cons
                              const mf_search_stages **stages, mf_err *e) {
     mf_layout plain = *l;
     plain.zero = plain.expert_zero = 0;
+    if (hulls == MF_HULLS_UNPLAYED && !mf_uses(w->evaluator->without, MF_MECHANISM_HULLS)) {
+        hulls = MF_HULLS_NONE;
+    }
     mf_status status = mf_search_rates_of(w, n, &plain, hulls, r, e);
     return status == MF_OK ? mf_search_stages_of(w, n, &plain, &(*r)->layer_params, stages, e)
                            : status;
@@ -165,7 +177,8 @@ void mf_search_split_stages(mf_search_context *w, const mf_search_node *n, const
     sweep s;
     sweep_start(&s, w, n, aim, out);
     mf_family_bound_fixed fixed = mf_search_fixed(w, &s.l);
-    if (out->status == MF_OK) {
+    const bool bounded = mf_uses(w->evaluator->without, MF_MECHANISM_HALVES);
+    if (out->status == MF_OK && bounded) {
         out->status = mf_layer_times_halves(w->costs, &s.l, &halves, &out->err);
     }
     const double enough_s = s.to.enough_s;
@@ -178,7 +191,7 @@ void mf_search_split_stages(mf_search_context *w, const mf_search_node *n, const
         double *mode_s = &least_s[mf_floor_mode_of((mf_schedule_kind)s.order[i].point.schedule)];
         if (*mode_s > n->key_s) {
             s.to.enough_s = mf_smaller(enough_s, *mode_s);
-            *mode_s = mf_smaller(*mode_s, sweep_bound_s(&s, i, &halves, &fixed));
+            *mode_s = mf_smaller(*mode_s, bounded ? sweep_bound_s(&s, i, &halves, &fixed) : 0.0);
         }
     }
     for (int mode = 0; mode < MF_FLOOR_MODES && out->status == MF_OK; mode++) {
@@ -274,7 +287,7 @@ static double layout_bound_s(ordered *o, const mf_search_node *n, int zero) {
     r->layer_reduce_s = o->stages->reduce_s[zero];
     r->layer_gather_s = o->stages->gather_s[zero];
     o->out->work += 1;
-    double bound_s = mf_family_bound_layout_s(r, &o->l, o->order, fixed, o->to.enough_s);
+    double bound_s = floor_s(o->w, r, &o->l, o->order, fixed, o->to.enough_s);
     if (bound_s < o->to.enough_s && (o->l.zero >= 2 || o->l.expert_zero >= 2)) {
         bound_s = mf_larger(bound_s, levels_bound_s(o, n, &own));
         if (o->out->status != MF_OK) {
@@ -284,8 +297,7 @@ static double layout_bound_s(ordered *o, const mf_search_node *n, int zero) {
             mf_layer_times_copy(&more, r);
             r = &more;
             mf_layer_times_larger(r, own);
-            bound_s = mf_larger(
-                bound_s, mf_family_bound_layout_s(r, &o->l, o->order, fixed, o->to.enough_s));
+            bound_s = mf_larger(bound_s, floor_s(o->w, r, &o->l, o->order, fixed, o->to.enough_s));
         }
     }
     if (bound_s < o->to.enough_s && o->known.sets > 0) {
