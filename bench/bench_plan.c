@@ -57,8 +57,6 @@ static const job jobs[] = {
     {"kimi@2k", "Kimi-K2, 2,048 GPUs", "kimi-k2", "h100", 2048, 4096, 4096, 0, 0},
     {"dsv3@128k", "DeepSeek-V3, 256 H200, 131,072 tokens", "deepseek-v3", "h200", 256, 64, 131072,
      0, 0},
-    {"nemotron@256", "Nemotron-3-Ultra, 256 H200", "nemotron-3-ultra", "h200", 256, 512, 4096, 0,
-     0},
 };
 enum { JOBS = sizeof jobs / sizeof jobs[0], MEASURED_THREADS = 2 };
 
@@ -298,8 +296,7 @@ static bool measure(const char *path, int i, int k, int64_t effort_s, measured *
 
 /* Caches change no figure, counted effort included: they are timed. */
 static bool is_cache(mf_mechanism m) {
-    return m == MF_MECHANISM_BLOCK_CACHE || m == MF_MECHANISM_COST_CACHE ||
-           m == MF_MECHANISM_SHARED_FIGURES;
+    return m == MF_MECHANISM_BLOCK_CACHE || m == MF_MECHANISM_COST_CACHE;
 }
 
 /* A gap counts as far as it is wider than the one that was asked for. */

@@ -27,10 +27,6 @@ mf_status mf_partition_pair_s(mf_partition *in, int f, int m, int b, int k, doub
     return mf_block_costs_least_pair(in->costs, &in->layout, &fk, &bk, time_s, e);
 }
 
-/* Backward passes within this factor of the fastest are usual: what recomputes much more is rarely
- * chosen, and takes the smaller portion where not both can be large. */
-#define USUAL 1.08
-
 /* Where both copy, one copy more may delay what would have been in the way of others, and the pair
  * is done a little sooner: seen up to 7.3e-4 of its time. So much is given away of pairs that were
  * not asked for. */
@@ -93,7 +89,7 @@ static void list_class(dividing *x, int class) {
     const mf_partition_class *c = &x->in->class[class];
     for (int m = 0; m < c->choices; m++) {
         double f_s = c->choice[m].cost.f.time_s, b_s = c->choice[m].cost.b.time_s;
-        bool usual = b_s <= USUAL * c->choice[0].cost.b.time_s;
+        bool usual = b_s <= MF_USUAL_BACKWARD * c->choice[0].cost.b.time_s;
         if (has_row(x, c, m)) {
             x->row[x->rows++] = (side){class, m, f_s, 0.0, true};
         } else if (pinned(c)) {

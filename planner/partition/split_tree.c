@@ -22,7 +22,6 @@
 #include <string.h>
 
 #define WHOLE 1e-6
-#define LITTLE 1e-5 /* of the bound: as good as no gain */
 
 /* Ranges of n. */
 typedef struct range {
@@ -235,7 +234,7 @@ static double try_both(tree *t, range *r, int kept, int i, double bound) {
             }
             return -1.0;
         }
-        gain[up] = fmax(side - bound, LITTLE * bound);
+        gain[up] = fmax(side - bound, MF_TRIAL_LITTLE * bound);
     }
     return gain[0] * gain[1];
 }

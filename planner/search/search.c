@@ -331,6 +331,13 @@ static bool is_time_to_try(const mf_search_state *s) {
     return !s->opened && s->work >= after && has_plan(s);
 }
 
+/* Is the best plan the leanest of its degrees, and were few others of them tried? Then the effort
+ * may be used, and a better one is near all the same. */
+static bool is_leanest(const mf_search_state *s) {
+    return s->best_s >= s->fits_s && s->fits_tries > 0 && s->queue.nodes > 0 &&
+           mf_search_queue_top(&s->queue)->level == MF_LEVEL_TRY;
+}
+
 /* Is there no more to start? */
 static bool is_done(mf_search_state *s) {
     if (s->ranking) {
@@ -342,7 +349,7 @@ static bool is_done(mf_search_state *s) {
     if (!has_below_target(s)) {
         return true;
     }
-    s->spent = has_plan(s) && mf_search_is_spent(s);
+    s->spent = has_plan(s) && !is_leanest(s) && mf_search_is_spent(s);
     return s->spent;
 }
 
@@ -447,6 +454,8 @@ static bool start(void *self, int slot, int64_t *usual_us) {
     if (goes_on(s) && s->r->list_fits && !s->fits_tried && !has_plan(s) && s->work >= fits_after) {
         s->fits_tried = true;
         take(s, try_fits);
+        s->fits_s = s->best_s;
+        s->fits_tries = MF_FIT_LEAST_TRIES;
     }
     bool done = !goes_on(s) || is_done(s);
     while (done && goes_on(s) && !s->ranking && !mf_search_is_flying(s) && goes_further(s)) {
@@ -471,6 +480,7 @@ static void land(void *self, int slot) {
     s->pricing_s += t->node[0].level <= MF_LEVEL_LAYOUT ? t->cpu_s : 0.0;
     for (int i = 0; i < t->count; i++) {
         mf_search_note_taken(s, &t->node[i], t->out[i].work);
+        s->fits_tries -= t->node[i].level == MF_LEVEL_TRY;
         mf_status one = merge(s, &t->node[i], &t->out[i], s->status == MF_OK ? &s->err : NULL);
         s->interrupted |= one == MF_INTERRUPTED;
         s->status = s->status == MF_OK && one != MF_INTERRUPTED ? one : s->status;
@@ -503,7 +513,7 @@ mf_status mf_search_run(const mf_search_request *r, mf_search_report *out, mf_er
     }
     s->r = r;
     s->best_s = known_s(s);
-    s->stuck.key_s = s->target_s = s->unlisted_s = HUGE_VAL;
+    s->stuck.key_s = s->target_s = s->unlisted_s = s->fits_s = HUGE_VAL;
     mf_search_queue_init(&s->queue);
     s->step_gap = mf_search_uses(s, MF_MECHANISM_GAP_STEPS)
                       ? fmax(mf_search_asked_gap(s), MF_DEFAULT_GAP)

@@ -153,7 +153,7 @@ static void bound_side(mf_search_context *w, const mf_search_node *n, double bes
                        mf_family_bound_work_s(&r, modes_of(w), rounds_of(&l), step_s(w, &l)),
                        best_s);
     }
-    out->work += 60;
+    out->work += MF_SIDE_US;
 }
 
 static void split_side(mf_search_context *w, const mf_search_node *n, double best_s,
@@ -183,7 +183,7 @@ static void split_side(mf_search_context *w, const mf_search_node *n, double bes
         if (out->status == MF_OK) {
             mf_search_push(out, &child, n, bound_s, best_s);
         }
-        out->work += 6;
+        out->work += MF_POINT_US;
     }
 }
 
@@ -209,7 +209,7 @@ static void split_point(mf_search_context *w, const mf_search_node *n, double be
             bounded ? mf_family_bound_stages_s(&r, modes_of(w), d->pp, d->micro_batches, fixed_s)
                     : 0.0;
         mf_search_push(out, &child, n, bound_s, best_s);
-        out->work += 1;
+        out->work += MF_BOUND_US;
     }
 }
 

@@ -14,7 +14,6 @@
 #define MF_MECHANISM_MAP(X)                                                                        \
     X(BLOCK_CACHE, "block-cache", "lowered and priced blocks are kept")                            \
     X(COST_CACHE, "cost-cache", "costs of blocks and pairs are kept")                              \
-    X(SHARED_FIGURES, "shared-figures", "figures that many layouts share are kept")                \
     X(HALVES, "halves", "families without a pipeline degree are bounded, by halves of layers")     \
     X(FLOORS, "floors", "orders and layouts are bounded by the work of every stage")               \
     X(HULLS, "hulls", "layouts of an order are bounded with what bytes cost their layers")         \
