@@ -146,9 +146,6 @@ static mf_status plan_cell(mf_capacity *z, mf_job *j, mf_capacity_cell *c, mf_er
         o.book = z->book;
         o.start = start;
         o.starts = carry(z, &problem, start);
-        /* no more than the proof needs, of many cells; but a plan of a neighbour may have ended it
-         * before this size's own was met */
-        o.effort = o.starts > 0 ? 0 : 1;
         s = mf_host_copies_search(mf_runs_on_search, &z->on, &problem, &o, z->r->search_offload, &r,
                                   &c->host, &why);
     }

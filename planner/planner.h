@@ -52,8 +52,8 @@ typedef struct mf_search_stats {
                         * takes less; 0 unless runners-up were asked for */
     char ended[320];   /* why the search for the best plan ended, in words */
     bool interrupted;  /* stopped by cancel: best so far */
-    char cuts[640];    /* what was left out of the space, in words */
-    char runs_on[16];  /* who limits the space; "" = nobody. Set by who asks for both: */
+    char left_out[640]; /* what was left out of the space, in words */
+    char runs_on[16];   /* who limits the space; "" = nobody. Set by who asks for both: */
     double limited_s, unlimited_s; /* step times of the best plans with the limit and without */
 } mf_search_stats;
 
@@ -70,8 +70,6 @@ typedef struct mf_search_options {
                   * half as much effort again. 0 = 4, the others as they were met */
     double min_headroom_B; /* memory that every plan leaves free of what is usable */
     double gap;            /* stop when the proof is this tight; 0 = 0.03 */
-    int64_t effort; /* work spent beyond that on making best and proof better; 0 = the default,
-                     * negative = until the gap is 0 or nothing is left */
     int64_t budget; /* most work in all, about a microsecond of one core each: counted, not timed.
                      * 0 = the default, 20 s; negative = no limit. Until a plan is found there is
                      * none */

@@ -2,7 +2,7 @@
  * takes, never what it may say. And what becomes of a plan under uneven routing, or without a node.
  */
 #include "planner/capacity/robust.h"
-#include "tests/support/planner_world.h"
+#include "tests/support/planner_problems.h"
 
 #include <math.h>
 
@@ -49,7 +49,6 @@ static mf_search_options options_of(double gap) {
     mf_search_options_init(&o);
     o.top = 1;
     o.gap = gap;
-    o.effort = 1;
     o.threads = 1;
     return o;
 }
