@@ -1,6 +1,7 @@
 /* elsewhere.c - the same plan under the newest release of Megatron. */
 #include "job/elsewhere.h"
 
+#include "job/unsaid.h"
 #include "launch/target.h"
 
 #include <stdio.h>
@@ -26,6 +27,14 @@ static mf_status express(const mf_model *m, const mf_plan *p, mf_elsewhere *out)
     return s == MF_LAYOUT ? MF_OK : s;
 }
 
+static uint16_t recomputed(const mf_assignment *a) {
+    uint16_t all = 0;
+    for (int i = 0; i < a->positions; i++) {
+        all |= a->memory[i].recompute;
+    }
+    return all;
+}
+
 mf_status mf_elsewhere_megatron(const mf_model *m, const mf_cluster *c, const mf_plan *p,
                                 const mf_routing *routing, mf_store *store, mf_elsewhere *out,
                                 mf_err *e) {
@@ -46,8 +55,8 @@ mf_status mf_elsewhere_megatron(const mf_model *m, const mf_cluster *c, const mf
         return s;
     }
     l.software_traits = software.traits;
-    if (l.graph == MF_GRAPH_NONE && software.unsaid.graphs[m->experts > 0] > 0) {
-        l.graph = software.unsaid.graph[m->experts > 0][0];
+    if (l.graph == MF_GRAPH_NONE) {
+        l.graph = mf_unsaid_graph(&software.unsaid, m, recomputed(&p->assignment), l.graph);
     }
     out->graph = l.graph;
     s = mf_cost_create(c, &software, store, &cost, e);

@@ -297,6 +297,9 @@ mf_status mf_job_price(mf_job *j, mf_err *e) {
 
 mf_status mf_job_load(mf_job *j, const mf_job_request *r, mf_err *e) {
     mf_status s = mf_job_read(j, r, e);
+    if (s == MF_OK) {
+        mf_unsaid_hold(j);
+    }
     return s == MF_OK ? mf_job_price(j, e) : s;
 }
 
