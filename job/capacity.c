@@ -3,6 +3,7 @@
 
 #include "core/base/flag.h"
 #include "core/base/number_text.h"
+#include "job/prices.h"
 #include "job/problem.h"
 #include "job/step_power.h"
 #include "planner/capacity/robust.h"
@@ -205,13 +206,18 @@ static mf_status refine(mf_capacity *z, mf_job *j, int first, mf_err *e) {
 }
 
 /* notes: where is told what the model leaves out; NULL where that has been said. */
-static mf_status load_row(const mf_capacity *z, int row, FILE *notes, mf_job *j, mf_err *e) {
+static mf_job_request ask_row(const mf_capacity *z, int row, FILE *notes) {
     mf_job_request asked = z->r->asked;
     asked.model = z->r->model[row / z->r->clusters];
     asked.model_option = "models";
     asked.cluster = z->r->cluster[row % z->r->clusters];
     asked.cluster_option = "clusters";
     asked.notes = notes;
+    return asked;
+}
+
+static mf_status load_row(const mf_capacity *z, int row, FILE *notes, mf_job *j, mf_err *e) {
+    const mf_job_request asked = ask_row(z, row, notes);
     return mf_job_load(j, &asked, e);
 }
 
@@ -357,6 +363,45 @@ static mf_status strain(mf_capacity *z, mf_err *e) {
     return s;
 }
 
+/* --- other programs --------------------------------------------------------------------------- */
+
+/* What the plans of a row would take under the newest release of Megatron. */
+static mf_status row_elsewhere(mf_capacity *z, const mf_job *j, int row, mf_store *store,
+                               mf_err *e) {
+    mf_cost *cost = NULL;
+    mf_status s = MF_OK;
+    for (int i = 0; s == MF_OK && i < z->count; i++) {
+        mf_capacity_cell *c = &z->cell[i];
+        const mf_plan plan = {.layout = c->layout,
+                              .assignment = c->assignment,
+                              .prediction = {.step_time_s = c->step_time_s}};
+        if (c->row == row && c->feasible) {
+            s = mf_elsewhere_megatron(&j->model, &j->cluster, &plan, &j->routing, store, &cost,
+                                      &c->megatron, e);
+        }
+    }
+    mf_cost_destroy(cost);
+    return s;
+}
+
+static mf_status elsewhere(mf_capacity *z, mf_err *e) {
+    mf_store *store = NULL;
+    int64_t rows, damaged;
+    mf_status s = mf_prices_open_store(z->r->asked.store, &store, &rows, &damaged, e);
+    for (int i = 0; s == MF_OK && i < z->r->models * z->r->clusters; i++) {
+        mf_job j;
+        const mf_job_request asked = ask_row(z, i, NULL);
+        s = mf_job_read(&j, &asked, e);
+        if (s == MF_OK && strcmp(j.software.name, MF_SOFTWARE_OURS) == 0 &&
+            !mf_cluster_is_cpu(&j.cluster)) {
+            s = row_elsewhere(z, &j, i, store, e);
+        }
+        mf_job_clear(&j);
+    }
+    mf_store_close(store);
+    return s;
+}
+
 /* --- prices ----------------------------------------------------------------------------------- */
 
 /* The last '=': a path may hold one. */
@@ -480,6 +525,7 @@ mf_status mf_capacity_plan(const mf_capacity_request *r, mf_capacity *out, mf_er
         s = plan_row(out, e);
     }
     s = s == MF_OK ? share_plans(out, e) : s;
+    s = s == MF_OK ? elsewhere(out, e) : s;
     return s == MF_OK ? strain(out, e) : s;
 }
 
