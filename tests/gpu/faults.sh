@@ -469,8 +469,9 @@ rerun() {
 # burden N: a run on the second GPU alone that nobody watches
 burden() {
     second=$(printf '%s' "${CUDA_VISIBLE_DEVICES:-0,1}" | cut -d, -f2)
-    env "$mark" CUDA_VISIBLE_DEVICES="$second" $program train $small $on_gpu --gpus 1 --steps 1000000 \
-        --micro-batch 4 --seq 1024 --hang-after 0 >"$work/burden-$1.log" 2>&1 &
+    env "$mark" CUDA_VISIBLE_DEVICES="$second" $program train --model llama3-8b --set num_hidden_layers=1 \
+        --set vocab_size=256 --global-batch 4 --micro-batch 4 --seq 1024 --data "$data" $on_gpu --gpus 1 \
+        --steps 1000000 --hang-after 0 >"$work/burden-$1.log" 2>&1 &
     burdens="$burdens $!"
 }
 # hold_up RANK: on CPU ranks it runs for a fifth of the time. A GPU works on where its process is stopped; there other
@@ -493,7 +494,11 @@ slow() {
         return
     fi
     run=$work/slow
-    start slow $program train $small $on_gpu --gpus 2 --tp 2 --steps 1000000 --out "$run"
+    # What is under 10 ms a step is no slow rank: on GPUs a step has to be long enough.
+    what=$small
+    [ $gpu = cpu ] || what="--model llama3-8b --set num_hidden_layers=2 --set vocab_size=256 --global-batch 8
+        --micro-batch 1 --seq 4096 --data $data"
+    start slow $program train $what $on_gpu --gpus 2 --tp 2 --steps 1000000 --out "$run"
     within 90 has_lines "$run" 8
     held_up=$(rank_process 1)
     sent=$(now)
