@@ -1,20 +1,52 @@
-/* comm_wait.c - sched_yield as this program has it: MPI's libraries call it by name and find this
- * one first (executor.mk exports it). */
+/* comm_wait.c - how a waiting rank gives its core away; sched_yield as this program has it: MPI's
+ * libraries call it by name and find this one first (executor.mk exports it). */
 #define _GNU_SOURCE /* syscall */
 #include "executor/comm/comm_wait.h"
 
-#ifdef MF_HAVE_MPI
-
 #include <sched.h>
 #include <stdatomic.h>
+#include <stdint.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
-enum { SLEEP_ns = 30 * 1000, SLACK_ns = 1000 }; /* slack: the default adds 50,000 */
+enum {
+    SLEEP_ns = 30 * 1000,
+    SLACK_ns = 1000,       /* the default adds 50,000 */
+    TAKEN_ns = 200 * 1000, /* a yield that takes longer: somebody else had the core, */
+    NAPS = 4096            /* and so many turns are slept through before the next try */
+};
 
 static atomic_bool sleeps;
+static atomic_int naps; /* left */
+
+static void nap(void) {
+    const struct timespec t = {.tv_nsec = SLEEP_ns};
+    nanosleep(&t, NULL);
+}
+
+static int64_t now_ns(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
+
+void mf_comm_give_way(void) {
+    if (atomic_load_explicit(&naps, memory_order_relaxed) > 0) {
+        atomic_fetch_sub_explicit(&naps, 1, memory_order_relaxed);
+        nap();
+        return;
+    }
+    const int64_t before_ns = now_ns();
+    (void)syscall(SYS_sched_yield);
+    if (now_ns() - before_ns > TAKEN_ns) {
+        prctl(PR_SET_TIMERSLACK, SLACK_ns);
+        atomic_store_explicit(&naps, NAPS, memory_order_relaxed);
+    }
+}
+
+#ifdef MF_HAVE_MPI
 
 void mf_comm_wait_asleep(bool asleep) {
     if (asleep) {
@@ -25,10 +57,11 @@ void mf_comm_wait_asleep(bool asleep) {
 
 int sched_yield(void) {
     if (atomic_load_explicit(&sleeps, memory_order_relaxed)) {
-        const struct timespec nap = {.tv_nsec = SLEEP_ns};
-        return nanosleep(&nap, NULL);
+        nap();
+    } else {
+        mf_comm_give_way();
     }
-    return (int)syscall(SYS_sched_yield);
+    return 0;
 }
 
 #else

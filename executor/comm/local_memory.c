@@ -1,9 +1,10 @@
 /* local_memory.c - a file in the memory of the ranks of one host. */
 #include "executor/comm/local_memory.h"
 
+#include "executor/comm/comm_wait.h"
+
 #include <errno.h>
 #include <fcntl.h>
-#include <sched.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -112,7 +113,7 @@ mf_status mf_local_pause(const mf_local *w, int rank, int *turns, mf_err *e) {
         _exit(ended - 1);
     }
     if (turn < sleeps_from) {
-        (void)sched_yield();
+        mf_comm_give_way();
         return MF_OK;
     }
     nanosleep(&nap, NULL);

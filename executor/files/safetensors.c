@@ -31,6 +31,8 @@ struct mf_safetensors {
     size_t nfiles;
     mf_st_tensor *tensors; /* by name */
     size_t count, capacity;
+    const mf_st_bytes *given; /* what stands for files on disk, or NULL */
+    size_t ngiven;
 };
 
 const char *mf_st_dtype_text(mf_st_dtype d) {
@@ -368,6 +370,21 @@ mf_status mf_safetensors_parse(const char *name, const void *bytes, size_t size,
 /* --- indexes -----------------------------------------------------------------------------------
  */
 
+/* The bytes that stand for the file `name`. */
+static mf_status find_given(const mf_safetensors *s, const char *name, const char *path, st_file *f,
+                            mf_err *e) {
+    f->path = strdup(path);
+    for (size_t i = 0; i < s->ngiven && f->path != NULL; i++) {
+        if (strcmp(s->given[i].name, name) == 0) {
+            f->bytes = s->given[i].bytes;
+            f->size = s->given[i].size;
+            return MF_OK;
+        }
+    }
+    return f->path != NULL ? mf_err_set(e, MF_INPUT, "%s: %s", path, strerror(ENOENT))
+                           : mf_err_set(e, MF_NOMEM, "%s: out of memory", path);
+}
+
 /* Position of `name` among the files, which is opened when it is new. */
 static mf_status file_index(mf_safetensors *s, const char *folder, const mf_json_value *v,
                             mf_err *e) {
@@ -393,22 +410,16 @@ static mf_status file_index(mf_safetensors *s, const char *folder, const mf_json
         return mf_json_fail(v, e, "more than %d files", MAX_FILES);
     }
     st_file *f = &s->files[s->nfiles++];
-    status = map_file(path, f, e);
+    status = s->given != NULL ? find_given(s, name, path, f, e) : map_file(path, f, e);
     return status == MF_OK ? parse_file(s, f, e) : status;
 }
 
-static mf_status open_index(const char *path, const char *folder, mf_safetensors **out, mf_err *e) {
-    mf_json *doc = NULL;
-    mf_safetensors *s = new_set(MAX_FILES);
-    mf_status status = s != NULL ? mf_json_load(path, &doc, e)
-                                 : mf_err_set(e, MF_NOMEM, "%s: out of memory", path);
-    if (status != MF_OK) {
-        goto out;
-    }
+/* The files that an index of this folder names, and their tensors. */
+static mf_status read_index(mf_safetensors *s, const mf_json *doc, const char *folder, mf_err *e) {
+    mf_status status = MF_OK;
     const mf_json_value *map = mf_json_find(mf_json_root(doc), "weight_map");
     if (map == NULL || mf_json_value_type(map) != MF_JSON_OBJECT) {
-        status = mf_json_fail(mf_json_root(doc), e, "\"weight_map\": expected an object");
-        goto out;
+        return mf_json_fail(mf_json_root(doc), e, "\"weight_map\": expected an object");
     }
     for (size_t i = 0; i < mf_json_size(map) && status == MF_OK; i++) {
         status = file_index(s, folder, mf_json_at(map, i), e);
@@ -425,7 +436,34 @@ static mf_status open_index(const char *path, const char *folder, mf_safetensors
                 mf_json_fail(mf_json_at(map, i), e, "%.80s holds no tensor \"%.100s\"", file, name);
         }
     }
-out:
+    return status;
+}
+
+static mf_status open_index(const char *path, const char *folder, mf_safetensors **out, mf_err *e) {
+    mf_json *doc = NULL;
+    mf_safetensors *s = new_set(MAX_FILES);
+    mf_status status = s != NULL ? mf_json_load(path, &doc, e)
+                                 : mf_err_set(e, MF_NOMEM, "%s: out of memory", path);
+    if (status == MF_OK) {
+        status = read_index(s, doc, folder, e);
+    }
+    mf_json_destroy(doc);
+    return hand_over(s, status, out);
+}
+
+mf_status mf_safetensors_parse_index(const char *folder, const char *text, size_t length,
+                                     const mf_st_bytes *files, size_t count, mf_safetensors **out,
+                                     mf_err *e) {
+    mf_json *doc = NULL;
+    *out = NULL;
+    mf_safetensors *s = new_set(count + 1);
+    mf_status status = s != NULL ? mf_json_parse(folder, text, length, &doc, e)
+                                 : mf_err_set(e, MF_NOMEM, "%s: out of memory", folder);
+    if (status == MF_OK) {
+        s->given = files;
+        s->ngiven = count;
+        status = read_index(s, doc, folder, e);
+    }
     mf_json_destroy(doc);
     return hand_over(s, status, out);
 }

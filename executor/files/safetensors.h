@@ -59,6 +59,16 @@ mf_status mf_safetensors_open(const char *path, mf_safetensors **out, mf_err *e)
 /* The same from memory, which must outlive the set. `name` stands for the file in error texts. */
 mf_status mf_safetensors_parse(const char *name, const void *bytes, size_t size,
                                mf_safetensors **out, mf_err *e);
+/* The text of an index over `count` files of a folder, all of them from memory, which must outlive
+ * the set; a file that is not among them is missing. */
+typedef struct mf_st_bytes {
+    const char *name;
+    const void *bytes;
+    size_t size;
+} mf_st_bytes;
+mf_status mf_safetensors_parse_index(const char *folder, const char *text, size_t length,
+                                     const mf_st_bytes *files, size_t count, mf_safetensors **out,
+                                     mf_err *e);
 void mf_safetensors_close(mf_safetensors *s);
 
 /* Tensors in order of name. index in [0, mf_safetensors_count). */

@@ -33,28 +33,34 @@ static bool is_kept(const char *line, ssize_t length, int64_t last_step) {
     return kept;
 }
 
+bool mf_metrics_copy_lines(FILE *old, int64_t last_step, FILE *new) {
+    char *line = NULL;
+    size_t allocated = 0;
+    bool written = true;
+    ssize_t length;
+    while (written && (length = getline(&line, &allocated, old)) > 0 &&
+           is_kept(line, length, last_step)) {
+        written = fwrite(line, 1, (size_t)length, new) == (size_t)length;
+    }
+    free(line);
+    return written;
+}
+
 /* Lines up to last_step into the file that takes the old one's place. */
 static mf_status keep_lines(const mf_metrics *w, int64_t last_step, mf_err *e) {
-    char temporary[4112], *line = NULL;
-    size_t allocated = 0;
+    char temporary[4112];
     FILE *old = fopen(w->path, "r");
     if (old == NULL) {
         return errno == ENOENT ? MF_OK : failed(w, e);
     }
     snprintf(temporary, sizeof temporary, "%s.tmp", w->path);
     FILE *new = fopen(temporary, "w");
-    bool written = new != NULL;
-    ssize_t length;
-    while (written && (length = getline(&line, &allocated, old)) > 0 &&
-           is_kept(line, length, last_step)) {
-        written = fwrite(line, 1, (size_t)length, new) == (size_t)length;
-    }
+    bool written = new != NULL &&mf_metrics_copy_lines(old, last_step, new);
     if (new != NULL) {
         written = fclose(new) == 0 && written;
     }
     mf_status status = written && rename(temporary, w->path) == 0 ? MF_OK : failed(w, e);
     fclose(old);
-    free(line);
     return status;
 }
 

@@ -6,6 +6,7 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <stdio.h>
 
 /* Parts of a loss that not every run has. */
 typedef struct mf_metrics_parts {
@@ -47,6 +48,9 @@ typedef struct mf_metrics mf_metrics;
  * dropped; 0 begins anew. *out is to be closed. Errors: MF_IO. */
 mf_status mf_metrics_open(const char *folder, int64_t last_step, mf_metrics_parts parts,
                           mf_metrics **out, mf_err *e);
+/* What is kept of `old` then: its lines up to the first that is not whole, not a step's or of a
+ * step after last_step. False: `new` could not be written. */
+bool mf_metrics_copy_lines(FILE *old, int64_t last_step, FILE *new);
 /* One line, flushed. */
 mf_status mf_metrics_add(mf_metrics *w, const mf_train_metrics *m, mf_err *e);
 /* NULL is fine. Errors: MF_IO for what could not be written. */

@@ -325,10 +325,23 @@ static bool has_below_target(mf_search_state *s) {
     }
 }
 
+/* Has its effort been of no use for long? */
+static bool is_stale(const mf_search_state *s) {
+    return s->r->patience > 0 && has_plan(s) && s->work - s->narrowed_at >= s->r->patience;
+}
+
+static void note_gap(mf_search_state *s) {
+    const double gap = s->best_s / mf_search_lower_bound(s) - 1.0;
+    if (!(gap > s->narrowed - MF_NARROWER)) {
+        s->narrowed = gap;
+        s->narrowed_at = s->work;
+    }
+}
+
 /* Is it time to try open layouts? That comes at the same moment whatever the effort. */
 static bool is_time_to_try(const mf_search_state *s) {
     const int64_t after = s->r->open_work ? s->r->open_work : MF_TRY_OPEN_US;
-    return !s->opened && s->work >= after && has_plan(s);
+    return !s->opened && (s->work >= after || is_stale(s)) && has_plan(s);
 }
 
 /* Is the best plan the leanest of its degrees, and were few others of them tried? Then the effort
@@ -349,7 +362,8 @@ static bool is_done(mf_search_state *s) {
     if (!has_below_target(s)) {
         return true;
     }
-    s->spent = has_plan(s) && !is_leanest(s) && mf_search_is_spent(s);
+    s->stale = s->opened && is_stale(s);
+    s->spent = has_plan(s) && (s->stale || (!is_leanest(s) && mf_search_is_spent(s)));
     return s->spent;
 }
 
@@ -439,6 +453,7 @@ static bool goes_further(mf_search_state *s) {
         return false;
     }
     s->opened = true;
+    s->narrowed_at = s->work;
     if (is_wide(s)) {
         take(s, try_open);
         s->patient = true;
@@ -485,6 +500,7 @@ static void land(void *self, int slot) {
         s->interrupted |= one == MF_INTERRUPTED;
         s->status = s->status == MF_OK && one != MF_INTERRUPTED ? one : s->status;
     }
+    note_gap(s);
     if (s->r->progress && s->status == MF_OK) {
         s->r->progress(s->r->user, s->best_s, mf_search_lower_bound(s), s->priced, s->milps);
     }
@@ -513,7 +529,7 @@ mf_status mf_search_run(const mf_search_request *r, mf_search_report *out, mf_er
     }
     s->r = r;
     s->best_s = known_s(s);
-    s->stuck.key_s = s->target_s = s->unlisted_s = s->fits_s = HUGE_VAL;
+    s->stuck.key_s = s->target_s = s->unlisted_s = s->narrowed = s->fits_s = HUGE_VAL;
     mf_search_queue_init(&s->queue);
     s->step_gap = mf_search_uses(s, MF_MECHANISM_GAP_STEPS)
                       ? fmax(mf_search_asked_gap(s), MF_DEFAULT_GAP)

@@ -255,7 +255,8 @@ typedef struct mf_search_request {
     double gap;
     int64_t
         budget; /* work at most, in counted microseconds; 0 = the default, negative = no limit */
-    double known_s; /* of a plan from elsewhere: only faster ones are looked for; 0 = none */
+    int64_t patience; /* counted microseconds without a narrower gap; 0 = any */
+    double known_s;   /* of a plan from elsewhere: only faster ones are looked for; 0 = none */
     const mf_known_plan *start; /* [starts] plans from elsewhere, simulated at first */
     int starts;
     const volatile int *cancel;

@@ -40,14 +40,17 @@ typedef struct mf_search_state {
     int64_t stucks;       /* below the target when they were given up */
     mf_search_task task[MF_FLIGHT];
     int64_t merged;
-    double pricing_s;   /* of tasks that bound families and layouts */
-    double step_gap;    /* the gap that is worked on, at least the one that was asked for */
-    bool patient;       /* no tree is put aside any more */
-    bool fits_tried;    /* layouts that fit were asked for, and tried, */
-    double fits_s;      /* and that is the best step that any of them takes at its leanest, */
-    int64_t fits_tries; /* of whose degrees so many are tried in any case */
-    bool opened;        /* open ones were tried */
-    bool spent;         /* its effort is used: nothing is started any more */
+    double pricing_s;    /* of tasks that bound families and layouts */
+    double step_gap;     /* the gap that is worked on, at least the one that was asked for */
+    bool patient;        /* no tree is put aside any more */
+    bool fits_tried;     /* layouts that fit were asked for, and tried, */
+    double fits_s;       /* and that is the best step that any of them takes at its leanest, */
+    int64_t fits_tries;  /* of whose degrees so many are tried in any case */
+    bool opened;         /* open ones were tried */
+    bool spent;          /* its effort is used: nothing is started any more */
+    double narrowed;     /* the gap as of when it last narrowed, */
+    int64_t narrowed_at; /* the work by then */
+    bool stale;          /* it has not narrowed for long */
     mf_search_taken taken[MF_TAKEN_KINDS];
     mf_search_fits fits;
     double target_s;

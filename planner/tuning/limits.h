@@ -22,6 +22,8 @@
  * asked for: on Llama-3 405B on 2,048 GPUs that finds a plan 3.7 % faster. No part of the budget,
  * so that a search with more of it finds all that one with less finds. */
 #define MF_TRY_OPEN_US 12000000
+/* A gap is narrower from this much on, for a search of limited patience. */
+#define MF_NARROWER 0.001
 /* A tree whose bound is so far below the target is put aside: it does not get there in any time
  * that is left. One that was taken up before gets half of that. */
 #define MF_FAR_OFF 1.08

@@ -31,6 +31,19 @@ static void every_cell_is_the_plan_of_its_size(void **state) {
     cli_free(&r);
 }
 
+static void tables_are_the_same_on_any_number_of_threads(void **state) {
+    (void)state;
+    cli_result one = cli_json(TABLE "--json --threads 1");
+    for (int threads = 2; threads <= 5; threads += 3) {
+        char line[512];
+        snprintf(line, sizeof line, TABLE "--json --threads %d", threads);
+        cli_result more = cli_json(line);
+        assert_string_equal(more.out, one.out);
+        cli_free(&more);
+    }
+    cli_free(&one);
+}
+
 /* A cell's search ends with the effort that it is given, as that of `plan` does. */
 static void effort_limits_every_cell(void **state) {
     (void)state;
@@ -440,6 +453,7 @@ static void a_cluster_better_in_every_figure_never_takes_longer(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_cell_is_the_plan_of_its_size),
+        cmocka_unit_test(tables_are_the_same_on_any_number_of_threads),
         cmocka_unit_test(effort_limits_every_cell),
         cmocka_unit_test(time_money_and_energy_follow_from_the_tokens),
         cmocka_unit_test(what_megatron_would_take_is_said),

@@ -525,6 +525,48 @@ static void an_interrupted_fit_has_what_it_found(void **state) {
     fixture_clear(&w);
 }
 
+/* A search of limited patience ends where its gap has not narrowed for long, says so, and goes the
+ * way of one without until then. */
+static void patience_ends_what_does_not_narrow_the_gap(void **state) {
+    (void)state;
+    static const int64_t patience[] = {0, INT64_MAX / 2, 15000, 4000};
+    fixture w;
+    fixture_init(&w, false, 8, 4e9);
+    int stale = 0;
+    double bound_s = 0, least_s = HUGE_VAL;
+    int64_t work[4];
+    for (int i = 0; i < 4; i++) {
+        double plan_s = 0;
+        for (int threads = 1; threads <= 3; threads += 2) {
+            mf_evaluator_real real = {.model = &w.model, .cost = w.cost};
+            mf_evaluator evaluator = mf_evaluator_init(&real);
+            stopper never = {.after = INT64_MAX};
+            mf_search_request r = request_of(&w, &evaluator, &never);
+            r.gap = 1e-6;
+            r.budget = 1000000;
+            r.patience = patience[i];
+            r.threads = threads;
+            mf_search_report x;
+            assert_ok(mf_search_run(&r, &x, NULL));
+            assert_true(threads == 1 || x.found[0].time_s == plan_s);
+            assert_true(threads == 1 || x.work == work[i]);
+            plan_s = x.found[0].time_s;
+            work[i] = x.work;
+            bound_s = fmax(bound_s, x.lower_bound_s);
+            least_s = fmin(least_s, plan_s);
+            stale += strstr(x.ended, "did not narrow the gap") != NULL;
+            mf_search_report_clear(&x);
+        }
+    }
+    printf("  counted: %lld us, %lld with patience\n", (long long)work[0], (long long)work[3]);
+    assert_at_most(bound_s, least_s * (1 + HAIR)); /* each bound holds for every plan */
+    assert_int_equal(work[0], work[1]);
+    assert_true(work[3] < work[2] && work[2] < work[0]);
+    assert_int_equal(stale % 2, 0);
+    assert_above(stale, 0);
+    fixture_clear(&w);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(plans_are_the_same_on_any_number_of_threads),
@@ -534,6 +576,7 @@ int main(void) {
         cmocka_unit_test(a_search_without_a_plan_takes_one_that_fits),
         cmocka_unit_test(little_effort_finds_a_good_plan_where_memory_decides),
         cmocka_unit_test(more_effort_never_ends_with_less),
+        cmocka_unit_test(patience_ends_what_does_not_narrow_the_gap),
         cmocka_unit_test(integer_programs_that_give_up_only_weaken_the_proof),
         cmocka_unit_test(nothing_fits_is_an_answer_with_a_reason),
         cmocka_unit_test(fits_are_the_same_on_any_number_of_threads),
