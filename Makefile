@@ -198,7 +198,7 @@ san-all: SANITIZED = all
 san-all: san ## the same with every case of the tests that san runs a sample of (an hour)
 san: ## all tests under AddressSanitizer and UBSan, of what repeats a sample
 	$(build) BUILD=$(BUILD)/san CUDA=0 \
-	  OPT="-O1 -g -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer" \
+	  OPT="-O1 -g1 -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer" \
 	  build-tests
 	@MF_SANITIZED=$(SANITIZED) sh scripts/run-tests.sh $(BUILD)/san
 
