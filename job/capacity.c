@@ -1,40 +1,93 @@
 /* capacity.c - plans the cells of a table, and says what whole runs by them take. */
 #include "job/capacity.h"
 
-#include "core/base/flag.h"
-#include "core/base/number_text.h"
+#include "job/capacity_strain.h"
+#include "job/prices.h"
 #include "job/problem.h"
 #include "job/step_power.h"
-#include "planner/capacity/robust.h"
+#include "planner/capacity/carry.h"
+#include "planner/capacity/wavefront.h"
 
 #include <math.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
-enum { REFINED = 3 }; /* cells that halving adds to a row */
+enum {
+    REFINED = 3,          /* cells that halving adds to a row */
+    PATIENCE_US = 2500000 /* of a cell's search without a narrower gap */
+};
 
-static void ended(const mf_capacity *z) {
-    if (z->r->watch.ended != NULL) {
-        z->r->watch.ended(z->r->watch.user);
+/* A model on a cluster, while its sizes are planned. */
+typedef struct table_row {
+    mf_job job;
+    mf_runs_on on;
+    char refused[512]; /* why the program that is to run it cannot be told the model; "" */
+    mf_capacity_price price;
+    mf_price_book *book;
+} table_row;
+
+/* The table while it grows. Rows lie whole in z->cell until all have ended: row r, size i at
+ * r * sizes + i. */
+typedef struct growing {
+    mf_capacity *z;
+    table_row *row; /* [models * clusters] */
+    bool *planned;  /* of each cell */
+    int threads;    /* of a search */
+    pthread_mutex_t watching;
+    const mf_capacity_cell *shown; /* the cell that is told of */
+} growing;
+
+/* --- what is watched: of the cell that began last, one call at a time --------------------------
+ */
+
+typedef struct watched_cell {
+    growing *g;
+    const mf_capacity_cell *cell;
+} watched_cell;
+
+static void begin_cell(watched_cell *w, const table_row *row) {
+    const mf_capacity_watch *watch = &w->g->z->r->watch;
+    pthread_mutex_lock(&w->g->watching);
+    w->g->shown = w->cell;
+    if (watch->cell != NULL) {
+        watch->cell(watch->user, &row->job, w->cell->gpus);
     }
+    pthread_mutex_unlock(&w->g->watching);
+}
+
+static void watch_search(const mf_search_stats *now, double best_s, void *user) {
+    const watched_cell *w = user;
+    const mf_capacity_watch *watch = &w->g->z->r->watch;
+    pthread_mutex_lock(&w->g->watching);
+    if (w->g->shown == w->cell) {
+        watch->search(now, best_s, watch->user);
+    }
+    pthread_mutex_unlock(&w->g->watching);
+}
+
+static void watch_fit(const mf_fit_progress *now, void *user) {
+    const watched_cell *w = user;
+    const mf_capacity_watch *watch = &w->g->z->r->watch;
+    pthread_mutex_lock(&w->g->watching);
+    if (w->g->shown == w->cell) {
+        watch->fit(now, watch->user);
+    }
+    pthread_mutex_unlock(&w->g->watching);
+}
+
+static void end_watch(const watched_cell *w) {
+    const mf_capacity_watch *watch = &w->g->z->r->watch;
+    pthread_mutex_lock(&w->g->watching);
+    if (w->g->shown == w->cell && watch->ended != NULL) {
+        watch->ended(watch->user);
+    }
+    pthread_mutex_unlock(&w->g->watching);
 }
 
 /* --- one cell --------------------------------------------------------------------------------- */
-
-/* What the whole run takes. */
-static void fill_run(mf_capacity_cell *c, const mf_capacity_request *r, const mf_cluster *k) {
-    c->run_s =
-        c->goodput.share > 0 ? r->tokens / c->tokens_per_s / c->goodput.share : (double)INFINITY;
-    c->gpu_h = (double)c->gpus * c->run_s / 3600;
-    c->energy_J = (c->gpu_W + k->node_overhead_w) * (double)c->gpus * c->run_s;
-    c->cost_usd = c->price.usd_gpu_h * c->gpu_h + r->power_usd_kWh * c->energy_J / 3.6e6;
-    c->keeps_deadline = r->deadline_s > 0 && c->run_s <= r->deadline_s;
-}
-
-static mf_goodput goodput_of(const mf_capacity_request *r, const mf_cluster *k, int64_t gpus) {
-    return mf_goodput_of((double)gpus, k->mtbf_gpu_h, r->checkpoint_s, r->restart_s);
-}
 
 static mf_status fill(mf_capacity_cell *c, const mf_capacity_request *r, const mf_job *j,
                       const mf_plan *plan, mf_err *e) {
@@ -57,23 +110,24 @@ static mf_status fill(mf_capacity_cell *c, const mf_capacity_request *r, const m
     c->peak_memory_B = p->peak_memory_B;
     c->usable_B = p->usable_B;
     c->gpu_W = mf_step_power_drawn_W(&power, k);
-    c->goodput = goodput_of(r, k, c->gpus);
-    fill_run(c, r, k);
+    c->goodput = mf_capacity_goodput(r, k, c->gpus);
+    mf_capacity_fill_run(c, r, k);
     return MF_OK;
 }
 
 /* The search says that nothing fits; phase 1 knows what is missing, and at which size it would. */
-static mf_status say_missing(mf_capacity *z, const mf_problem *problem, mf_capacity_cell *c) {
+static mf_status say_missing(watched_cell *w, const mf_problem *problem, mf_capacity_cell *c) {
+    const mf_capacity_request *r = w->g->z->r;
     mf_fit_result fit = {0};
     mf_err why;
     mf_err_clear(&why);
-    const mf_fit_options o = {.cancel = z->r->cancel,
-                              .progress = z->r->watch.fit,
-                              .user = z->r->watch.user,
+    const mf_fit_options o = {.cancel = r->cancel,
+                              .progress = r->watch.fit != NULL ? watch_fit : NULL,
+                              .user = w,
                               .shown = 1,
-                              .threads = z->r->threads};
+                              .threads = w->g->threads};
     mf_status s = mf_planner_fit(problem, &o, &fit, &why);
-    ended(z);
+    end_watch(w);
     if (s == MF_INFEASIBLE) {
         mf_problem_nothing_fits(&fit, &why);
     }
@@ -82,82 +136,71 @@ static mf_status say_missing(mf_capacity *z, const mf_problem *problem, mf_capac
     return s == MF_INTERRUPTED ? s : MF_OK;
 }
 
-/* The plans of the cells that are there and of one model, or of its row alone; to be freed. NULL:
- * out of memory. */
-static mf_carried *list_known(const mf_capacity *z, int row, bool others, int *count) {
-    mf_carried *known = calloc((size_t)z->count + 1, sizeof *known);
-    *count = 0;
-    for (int i = 0; known != NULL && i < z->count; i++) {
-        const mf_capacity_cell *c = &z->cell[i];
-        const bool of_model = c->row / z->r->clusters == row / z->r->clusters;
-        if (c->feasible && (others ? of_model : c->row == row)) {
-            known[(*count)++] = (mf_carried){c->row, &c->layout, &c->assignment};
-        }
-    }
-    return known;
-}
-
-/* What cells of the model have found, as far as it may be tried here. Searches without host copies
- * come first. */
-static int carry(const mf_capacity *z, const mf_problem *p, mf_known_plan start[MF_CARRY_MOST]) {
+/* What was found elsewhere, as far as it may be tried at a cell of the row. Searches without host
+ * copies come first. */
+static int carry(const mf_problem *p, int row, const mf_carried *known, int count,
+                 mf_known_plan start[MF_CARRY_MOST]) {
     mf_problem held = *p;
-    int count = 0;
-    mf_carried *known = list_known(z, z->row, true, &count);
     held.pinned |= MF_PIN(OFFLOAD);
-    int starts = known != NULL ? mf_carry_starts(&held, z->row, known, count, start) : 0;
-    free(known);
-    return starts;
+    return mf_carry_starts(&held, row, known, count, start);
 }
 
-/* Plans one cell. A cell that does not fit is a result; MF_OK. */
-static mf_status plan_cell(mf_capacity *z, mf_job *j, mf_capacity_cell *c, mf_err *e) {
+static mf_search_options options_of(watched_cell *w) {
+    const mf_capacity_request *r = w->g->z->r;
+    mf_search_options o;
+    mf_search_options_init(&o);
+    o.cancel = r->cancel;
+    o.progress = r->watch.search != NULL ? watch_search : NULL;
+    o.user = w;
+    o.top = 1;
+    o.gap = r->gap;
+    o.budget = r->effort_us;
+    o.patience = r->effort_us > 0 ? 0 : PATIENCE_US;
+    o.threads = w->g->threads;
+    return o;
+}
+
+/* What is asked of a cell: its row's job on its GPUs. */
+static mf_status problem_of(const table_row *row, int64_t gpus, mf_problem *out, mf_err *e) {
+    mf_status s = mf_problem_from_job(&row->job, out, e);
+    out->base.gpus = gpus;
+    return s == MF_OK ? mf_job_check_cluster(&out->base, &row->job.cluster, e) : s;
+}
+
+/* Plans a cell whose size and row are known; known[count]: plans that it may begin with. One that
+ * does not fit is a result; MF_OK. */
+static mf_status plan_cell(growing *g, table_row *row, mf_capacity_cell *c, const mf_carried *known,
+                           int count, mf_err *e) {
+    const mf_capacity_request *asked = g->z->r;
     mf_problem problem;
     mf_search_result r = {0};
-    mf_search_options o;
     mf_known_plan start[MF_CARRY_MOST];
+    watched_cell w = {g, c};
     mf_err why;
     mf_err_clear(&why);
-    snprintf(c->model, sizeof c->model, "%s", j->model.name);
-    snprintf(c->cluster, sizeof c->cluster, "%s", j->cluster.name);
-    snprintf(c->software, sizeof c->software, "%s", j->software.name);
-    if (z->r->watch.cell != NULL) {
-        z->r->watch.cell(z->r->watch.user, j, c->gpus);
-    }
-    j->plan.layout.gpus = c->gpus;
-    mf_doubt_job(&z->doubts, &j->model, &j->cluster, &j->plan.layout);
-    c->runs_on = z->on.limited ? mf_target_info_of(z->on.target)->word : NULL;
-    if (z->refused[0] != '\0') {
-        snprintf(c->why, sizeof c->why, "%s", z->refused);
+    begin_cell(&w, row);
+    if (row->refused[0] != '\0') {
+        snprintf(c->why, sizeof c->why, "%s", row->refused);
         return MF_OK;
     }
-    mf_search_options_init(&o);
-    o.cancel = z->r->cancel;
-    o.progress = z->r->watch.search;
-    o.user = z->r->watch.user;
-    o.top = 1;
-    o.gap = z->r->gap;
-    o.budget = z->r->effort_us;
-    o.threads = z->r->threads;
-    mf_status s = mf_problem_from_job(j, &problem, &why);
-    if (s == MF_OK && z->book == NULL) {
-        s = mf_price_book_create(&problem, &o, &z->book, &why);
+    mf_search_options o = options_of(&w);
+    mf_status s = problem_of(row, c->gpus, &problem, &why);
+    if (s == MF_OK && row->book == NULL) {
+        s = mf_price_book_create(&problem, &o, &row->book, &why);
     }
     if (s == MF_OK) {
-        o.book = z->book;
+        o.book = row->book;
         o.start = start;
-        o.starts = carry(z, &problem, start);
-        /* no more than the proof needs, of many cells; but a plan of a neighbour may have ended it
-         * before this size's own was met */
-        o.effort = o.starts > 0 ? 0 : 1;
-        s = mf_host_copies_search(mf_runs_on_search, &z->on, &problem, &o, z->r->search_offload, &r,
-                                  &c->host, &why);
+        o.starts = carry(&problem, c->row, known, count, start);
+        s = mf_host_copies_search(mf_runs_on_search, &row->on, &problem, &o, asked->search_offload,
+                                  &r, &c->host, &why);
     }
-    ended(z);
+    end_watch(&w);
     if (s == MF_OK) {
-        s = fill(c, z->r, j, &r.plan[0], e);
+        s = fill(c, asked, &row->job, &r.plan[0], e);
         c->gap = r.stats.gap;
     } else if (s == MF_INFEASIBLE) {
-        s = say_missing(z, &problem, c);
+        s = say_missing(&w, &problem, c);
     } else if (s == MF_LAYOUT) {
         snprintf(c->why, sizeof c->why, "%.511s", why.text);
         s = MF_OK;
@@ -170,15 +213,154 @@ static mf_status plan_cell(mf_capacity *z, mf_job *j, mf_capacity_cell *c, mf_er
 
 /* --- rows ------------------------------------------------------------------------------------- */
 
-/* Plans a size and puts its cell in its place in the row that begins at `first`. */
-static mf_status add_cell(mf_capacity *z, mf_job *j, int first, int64_t gpus, mf_err *e) {
-    mf_capacity_cell c = {.gpus = gpus, .row = z->row, .price = z->price};
-    mf_status s = plan_cell(z, j, &c, e);
+/* A size of a row that is still to be planned. */
+static mf_capacity_cell cell_of(const growing *g, int row, int64_t gpus) {
+    const table_row *w = &g->row[row];
+    const mf_job *j = &w->job;
+    mf_capacity_cell c = {.gpus = gpus, .row = row, .price = w->price};
+    mf_layout l = j->plan.layout;
+    l.gpus = gpus;
+    mf_doubt_job(&g->z->doubts, &j->model, &j->cluster, &l);
+    snprintf(c.model, sizeof c.model, "%s", j->model.name);
+    snprintf(c.cluster, sizeof c.cluster, "%s", j->cluster.name);
+    snprintf(c.software, sizeof c.software, "%s", j->software.name);
+    c.runs_on = w->on.limited ? mf_target_info_of(w->on.target)->word : NULL;
+    return c;
+}
+
+/* The program that is to run the row's plans. A model that it cannot be told is a result. */
+static mf_status limit_row(const mf_capacity_request *r, table_row *w, mf_err *e) {
+    const mf_job *j = &w->job;
+    mf_err why;
+    mf_err_clear(&why);
+    mf_status s = mf_runs_on_parse(r->runs_on, j->software.name, &w->on, e);
+    if (s == MF_OK &&
+        mf_runs_on_check_model(&w->on, r->runs_on, j->software.name, &j->model, &why) != MF_OK) {
+        snprintf(w->refused, sizeof w->refused, "%.511s", why.text);
+    }
+    return s;
+}
+
+/* A model on a cluster, and its cells before they are planned. */
+static mf_status begin_row(growing *g, int row, mf_err *e) {
+    mf_capacity *z = g->z;
+    const mf_capacity_request *r = z->r;
+    const char *cluster = r->cluster[row % r->clusters];
+    table_row *w = &g->row[row];
+    mf_job_request asked = r->asked;
+    asked.model = r->model[row / r->clusters];
+    asked.model_option = "models";
+    asked.cluster = cluster;
+    asked.cluster_option = "clusters";
+    mf_status s = mf_job_load(&w->job, &asked, e);
+    if (s == MF_OK && r->watch.row != NULL) {
+        r->watch.row(r->watch.user, &w->job);
+    }
+    if (s == MF_OK) {
+        w->price = mf_capacity_price_of(r, cluster, &w->job.cluster);
+        mf_doubt_price(&z->doubts, cluster, w->price.usd_gpu_h, w->price.date,
+                       strcmp(w->price.source, "--price") == 0);
+        s = limit_row(r, w, e);
+    }
+    for (int i = 0; s == MF_OK && i < r->sizes; i++) {
+        z->cell[row * r->sizes + i] = cell_of(g, row, r->size[i]);
+    }
+    return s;
+}
+
+/* May the cell at `at` know the one at `from`? Those before it in its row, and those of its size in
+ * the rows of its model above: whatever is planned at the same time, they are there. */
+static bool may_know(const growing *g, int at, int from) {
+    const int sizes = g->z->r->sizes, clusters = g->z->r->clusters;
+    const int row = at / sizes, above = from / sizes;
+    return from < at && row / clusters == above / clusters &&
+           (row == above || from % sizes == at % sizes);
+}
+
+static mf_carried carried_of(const mf_capacity_cell *c) {
+    return (mf_carried){c->row, &c->layout, &c->assignment};
+}
+
+static void end_row(table_row *w) {
+    mf_price_book_destroy(w->book);
+    w->book = NULL;
+}
+
+/* For mf_wavefront. */
+static mf_status plan_at(void *user, int row, int column, mf_err *e) {
+    growing *g = user;
+    const mf_capacity *z = g->z;
+    const int at = row * z->r->sizes + column;
+    int count = 0;
+    mf_carried *known = calloc((size_t)at + 1, sizeof *known);
+    if (known == NULL) {
+        return mf_err_set(e, MF_NOMEM, "out of memory");
+    }
+    for (int i = 0; i < at; i++) {
+        if (may_know(g, at, i) && z->cell[i].feasible) {
+            known[count++] = carried_of(&z->cell[i]);
+        }
+    }
+    mf_status s = plan_cell(g, &g->row[row], &z->cell[at], known, count, e);
+    g->planned[at] = s == MF_OK;
+    free(known);
+    if (column + 1 == z->r->sizes && !z->r->refine) {
+        end_row(&g->row[row]);
+    }
+    return s;
+}
+
+/* Cells of which nothing is known leave the table. */
+static void keep_planned(growing *g) {
+    mf_capacity *z = g->z;
+    const int cells = z->r->models * z->r->clusters * z->r->sizes;
+    z->count = 0;
+    for (int i = 0; i < cells; i++) {
+        if (g->planned[i]) {
+            z->cell[z->count++] = z->cell[i];
+        }
+    }
+}
+
+/* The first cell of the row, or of one behind it. */
+static int first_of(const mf_capacity *z, int row) {
+    int at = 0;
+    while (at < z->count && z->cell[at].row < row) {
+        at++;
+    }
+    return at;
+}
+
+/* The plans of the cells that are there and of the row's model; to be freed. NULL: out of memory.
+ */
+static mf_carried *list_known(const mf_capacity *z, int row, int *count) {
+    mf_carried *known = calloc((size_t)z->count + 1, sizeof *known);
+    *count = 0;
+    for (int i = 0; known != NULL && i < z->count; i++) {
+        const mf_capacity_cell *c = &z->cell[i];
+        if (c->feasible && c->row / z->r->clusters == row / z->r->clusters) {
+            known[(*count)++] = carried_of(c);
+        }
+    }
+    return known;
+}
+
+/* Plans one more size and puts its cell in its place in its row. */
+static mf_status add_cell(growing *g, int row, int64_t gpus, mf_err *e) {
+    mf_capacity *z = g->z;
+    mf_capacity_cell c = cell_of(g, row, gpus);
+    int count;
+    mf_carried *known = list_known(z, row, &count);
+    mf_status s = known != NULL ? plan_cell(g, &g->row[row], &c, known, count, e)
+                                : mf_err_set(e, MF_NOMEM, "out of memory");
+    free(known);
     if (s != MF_OK) {
         return s;
     }
     int at = z->count++;
-    for (; at > first && z->cell[at - 1].gpus > gpus; at--) {
+    for (; at > 0 && (z->cell[at - 1].row > row ||
+                      (z->cell[at - 1].row == row && z->cell[at - 1].gpus > gpus));
+         at--) {
         z->cell[at] = z->cell[at - 1];
     }
     z->cell[at] = c;
@@ -186,36 +368,28 @@ static mf_status add_cell(mf_capacity *z, mf_job *j, int first, int64_t gpus, mf
 }
 
 /* Halves the way from the largest size that misses the deadline to the smallest that keeps it. */
-static mf_status refine(mf_capacity *z, mf_job *j, int first, mf_err *e) {
+static mf_status refine(growing *g, int row, mf_err *e) {
+    const mf_capacity *z = g->z;
     mf_status s = MF_OK;
     for (int round = 0; s == MF_OK && round < REFINED; round++) {
+        const int first = first_of(z, row), end = first_of(z, row + 1);
         int at = first;
-        while (at < z->count && !z->cell[at].keeps_deadline) {
+        while (at < end && !z->cell[at].keeps_deadline) {
             at++;
         }
-        if (at == first || at == z->count) {
+        if (at == first || at == end) {
             return MF_OK;
         }
-        int64_t low = z->cell[at - 1].gpus, high = z->cell[at].gpus;
-        int64_t node = j->cluster.gpus_per_node > 0 ? j->cluster.gpus_per_node : 1;
-        int64_t middle = (low + high) / 2 / node * node;
+        const int64_t each = g->row[row].job.cluster.gpus_per_node;
+        const int64_t low = z->cell[at - 1].gpus, high = z->cell[at].gpus,
+                      node = each > 0 ? each : 1;
+        const int64_t middle = (low + high) / 2 / node * node;
         if (middle <= low || middle >= high) {
             return MF_OK;
         }
-        s = add_cell(z, j, first, middle, e);
+        s = add_cell(g, row, middle, e);
     }
     return s;
-}
-
-/* notes: where is told what the model leaves out; NULL where that has been said. */
-static mf_status load_row(const mf_capacity *z, int row, FILE *notes, mf_job *j, mf_err *e) {
-    mf_job_request asked = z->r->asked;
-    asked.model = z->r->model[row / z->r->clusters];
-    asked.model_option = "models";
-    asked.cluster = z->r->cluster[row % z->r->clusters];
-    asked.cluster_option = "clusters";
-    asked.notes = notes;
-    return mf_job_load(j, &asked, e);
 }
 
 /* A search stops when its proof is tight enough: another cluster's plan of the same size may be
@@ -239,251 +413,142 @@ static mf_status try_plan_of(mf_capacity *z, const mf_job *j, const mf_capacity_
     return s;
 }
 
-static mf_status share_plans(mf_capacity *z, mf_err *e) {
+static mf_status share_plans(const growing *g, mf_err *e) {
+    mf_capacity *z = g->z;
     const int clusters = z->r->clusters;
     mf_status s = MF_OK;
-    for (int i = 0; s == MF_OK && clusters > 1 && i < z->r->models * clusters; i++) {
-        mf_job j;
-        s = load_row(z, i, NULL, &j, e);
-        for (int a = 0; s == MF_OK && a < z->count; a++) {
-            mf_capacity_cell *c = &z->cell[a];
-            for (int b = 0; s == MF_OK && c->row == i && c->feasible && b < z->count; b++) {
-                const mf_capacity_cell *from = &z->cell[b];
-                if (from->feasible && from->row != i && from->gpus == c->gpus &&
-                    from->row / clusters == i / clusters) {
-                    s = try_plan_of(z, &j, from, c, e);
-                }
+    for (int a = 0; s == MF_OK && a < z->count; a++) {
+        mf_capacity_cell *c = &z->cell[a];
+        for (int b = 0; s == MF_OK && c->feasible && b < z->count; b++) {
+            const mf_capacity_cell *from = &z->cell[b];
+            if (from->feasible && from->row != c->row && from->gpus == c->gpus &&
+                from->row / clusters == c->row / clusters) {
+                s = try_plan_of(z, &g->row[c->row].job, from, c, e);
             }
         }
-        mf_job_clear(&j);
     }
     return s;
 }
 
-/* --- when something is not as planned --------------------------------------------------------- */
-
-/* The run of the cell's job at that step time on so many GPUs; `paid` of them cost. */
-static mf_capacity_strain strain_of(const mf_capacity_cell *c, const mf_capacity_request *r,
-                                    const mf_job *j, int64_t gpus, int64_t paid,
-                                    double step_time_s) {
-    mf_capacity_cell t = *c;
-    t.gpus = paid;
-    t.tokens_per_s *= c->step_time_s / step_time_s;
-    t.goodput = goodput_of(r, &j->cluster, gpus);
-    fill_run(&t, r, &j->cluster);
-    return (mf_capacity_strain){
-        .tried = true,
-        .fits = true,
-        .gpus = gpus,
-        .step_time_s = step_time_s,
-        .run_s = t.run_s,
-        .cost_usd = t.cost_usd,
-        .in_time = !(r->deadline_s > 0) || t.keeps_deadline,
-        .in_budget = !(r->budget_usd > 0) || (c->price.known && t.cost_usd <= r->budget_usd),
-    };
-}
-
-static mf_status skew_cell(mf_capacity *z, const mf_job *j, const mf_problem *p,
-                           const mf_routing *skew, mf_capacity_cell *c, mf_err *e) {
-    mf_skewed found;
-    mf_status s = mf_robust_skew(p, &c->layout, &c->assignment, skew, &found, e);
-    if (s == MF_OK) {
-        c->skewed = strain_of(c, z->r, j, c->gpus, c->gpus, found.step_time_s);
-        c->skewed.fits = found.fits;
-        c->skewed.load = found.load;
-    }
-    return s;
-}
-
-/* The plans of the row are what is known of its cluster. */
-static mf_status lose_node(mf_capacity *z, const mf_job *j, const mf_problem *p,
-                           mf_capacity_cell *c, mf_err *e) {
-    const int64_t node = j->cluster.gpus_per_node > 0 ? j->cluster.gpus_per_node : 1;
-    mf_plan plan;
-    bool found = false;
-    int count = 0;
-    mf_carried *known = list_known(z, c->row, false, &count);
-    if (known == NULL) {
-        return mf_err_set(e, MF_NOMEM, "out of memory");
-    }
-    mf_status s = mf_robust_left(p, c->gpus - node, c->row, known, count, &plan, &found, e);
-    c->lost = (mf_capacity_strain){.tried = s == MF_OK};
-    if (s == MF_OK && found) {
-        c->lost =
-            strain_of(c, z->r, j, plan.layout.gpus, c->gpus - node, plan.prediction.step_time_s);
-    }
-    mf_plan_clear(&plan);
-    free(known);
-    return s;
-}
-
-static mf_status strain_row(mf_capacity *z, mf_job *j, int row, mf_err *e) {
-    const bool limits = z->r->deadline_s > 0 || z->r->budget_usd > 0;
-    mf_problem problem;
-    mf_routing skew;
-    mf_routing_init(&skew);
-    mf_status s = mf_problem_from_job(j, &problem, e);
-    if (s == MF_OK && z->r->skew != NULL) {
-        s = mf_routing_parse(z->r->skew, &skew, e);
-        s = s == MF_OK && j->model.experts > 0 ? mf_routing_check(&skew, &j->model, e) : s;
-        s = s == MF_OK ? s : mf_err_prefix(e, "--skew");
-    }
-    for (int i = 0; s == MF_OK && i < z->count; i++) {
-        mf_capacity_cell *c = &z->cell[i];
-        if (c->row != row || !c->feasible) {
-            continue;
-        }
-        problem.base.gpus = c->gpus;
-        if (z->r->skew != NULL && j->model.experts > 0) {
-            s = skew_cell(z, j, &problem, &skew, c, e);
-        }
-        s = s == MF_OK && limits ? lose_node(z, j, &problem, c, e) : s;
-        if (s == MF_OK && mf_flag_is_set(z->r->cancel)) {
-            s = mf_err_set(e, MF_INTERRUPTED, "interrupted");
-        }
-    }
-    mf_routing_clear(&skew);
-    return s;
-}
-
-static mf_status strain(mf_capacity *z, mf_err *e) {
+static mf_status strain(const growing *g, mf_err *e) {
+    mf_capacity *z = g->z;
     mf_status s = MF_OK;
     if (z->r->skew == NULL && !(z->r->deadline_s > 0) && !(z->r->budget_usd > 0)) {
         return MF_OK;
     }
     for (int i = 0; s == MF_OK && i < z->r->models * z->r->clusters; i++) {
-        mf_job j;
-        s = load_row(z, i, NULL, &j, e);
-        s = s == MF_OK ? strain_row(z, &j, i, e) : s;
-        mf_job_clear(&j);
+        s = mf_capacity_strain_row(z, &g->row[i].job, i, e);
     }
     return s;
 }
 
-/* --- prices ----------------------------------------------------------------------------------- */
+/* --- other programs --------------------------------------------------------------------------- */
 
-/* The last '=': a path may hold one. */
-static bool is_price_of(const char *text, const char *name, const char **usd) {
-    const char *equals = strrchr(text, '=');
-    *usd = equals != NULL ? equals + 1 : NULL;
-    return equals != NULL && strlen(name) == (size_t)(equals - text) &&
-           strncmp(text, name, (size_t)(equals - text)) == 0;
-}
-
-mf_status mf_capacity_check_prices(const mf_capacity_request *r, mf_err *e) {
-    const char *usd = NULL;
-    double price;
-    for (int i = 0; i < r->prices; i++) {
-        bool known = false;
-        for (int k = 0; k < r->clusters && !known; k++) {
-            known = is_price_of(r->price[i], r->cluster[k], &usd);
-        }
-        if (usd == NULL) {
-            return mf_err_set(e, MF_USAGE, "--price: expected CLUSTER=USD, got \"%s\"",
-                              r->price[i]);
-        }
-        if (!known) {
-            return mf_err_set(e, MF_USAGE, "--price: \"%.*s\" is none of --clusters",
-                              (int)(usd - 1 - r->price[i]), r->price[i]);
-        }
-        mf_status s = mf_parse_f64(usd, 0, 1e6, &price, e);
-        if (s != MF_OK) {
-            return mf_err_prefix(e, "--price");
+/* What the plans of a row would take under the newest release of Megatron. */
+static mf_status row_elsewhere(mf_capacity *z, const mf_job *j, int row, mf_store *store,
+                               mf_err *e) {
+    mf_cost *cost = NULL;
+    mf_status s = MF_OK;
+    for (int i = 0; s == MF_OK && i < z->count; i++) {
+        mf_capacity_cell *c = &z->cell[i];
+        const mf_plan plan = {.layout = c->layout,
+                              .assignment = c->assignment,
+                              .prediction = {.step_time_s = c->step_time_s}};
+        if (c->row == row && c->feasible) {
+            s = mf_elsewhere_megatron(&j->model, &j->cluster, &plan, &j->routing, store, &cost,
+                                      &c->megatron, e);
         }
     }
-    return MF_OK;
+    mf_cost_destroy(cost);
+    return s;
 }
 
-static mf_capacity_price price_of(const mf_capacity_request *r, const char *name,
-                                  const mf_cluster *c) {
-    mf_capacity_price p = {.known = c->price_usd_gpu_h > 0, .usd_gpu_h = c->price_usd_gpu_h};
-    const char *usd;
-    snprintf(p.date, sizeof p.date, "%s", c->price_date);
-    snprintf(p.source, sizeof p.source, "%s", c->price_source);
-    for (int i = 0; i < r->prices; i++) {
-        if (is_price_of(r->price[i], name, &usd) &&
-            mf_parse_f64(usd, 0, 1e6, &p.usd_gpu_h, NULL) == MF_OK) {
-            p.known = true;
-            p.date[0] = '\0';
-            snprintf(p.source, sizeof p.source, "--price");
+static mf_status elsewhere(growing *g, mf_err *e) {
+    mf_store *store = NULL;
+    int64_t rows, damaged;
+    const mf_capacity_request *r = g->z->r;
+    mf_status s = mf_prices_open_store(r->asked.store, &store, &rows, &damaged, e);
+    for (int i = 0; s == MF_OK && i < r->models * r->clusters; i++) {
+        const mf_job *j = &g->row[i].job;
+        if (strcmp(j->software.name, MF_SOFTWARE_OURS) == 0 && !mf_cluster_is_cpu(&j->cluster)) {
+            s = row_elsewhere(g->z, j, i, store, e);
         }
     }
-    return p;
+    mf_store_close(store);
+    return s;
 }
 
 /* --- the table -------------------------------------------------------------------------------- */
 
 /* Warns of the best MFU of a row's cells, if it is above all that was published. */
-static void doubt_best(mf_capacity *z, const mf_cluster *k, int first) {
+static void doubt_best(const growing *g, int row) {
+    mf_capacity *z = g->z;
     const mf_capacity_cell *best = NULL;
     char where[160];
-    for (int i = first; i < z->count; i++) {
+    for (int i = 0; i < z->count; i++) {
         const mf_capacity_cell *c = &z->cell[i];
-        best = c->feasible && (best == NULL || c->mfu > best->mfu) ? c : best;
+        best = c->row == row && c->feasible && (best == NULL || c->mfu > best->mfu) ? c : best;
     }
     if (best != NULL) {
         snprintf(where, sizeof where, "%.60s on %lld x %.40s", best->model, (long long)best->gpus,
                  best->cluster);
-        mf_doubt_mfu(&z->doubts, k, &best->layout, best->mfu, where);
+        mf_doubt_mfu(&z->doubts, &g->row[row].job.cluster, &best->layout, best->mfu, where);
     }
 }
 
-/* The program that is to run the row's plans. A model that it cannot be told is a result. */
-static mf_status limit_row(mf_capacity *z, const mf_job *j, mf_err *e) {
-    mf_err why;
-    mf_err_clear(&why);
-    z->refused[0] = '\0';
-    mf_status s = mf_runs_on_parse(z->r->runs_on, j->software.name, &z->on, e);
-    if (s == MF_OK &&
-        mf_runs_on_check_model(&z->on, z->r->runs_on, j->software.name, &j->model, &why) != MF_OK) {
-        snprintf(z->refused, sizeof z->refused, "%.511s", why.text);
+static mf_status grow(growing *g, int rows, int threads, mf_err *e) {
+    const mf_capacity_request *r = g->z->r;
+    const mf_wavefront w = {
+        .rows = rows, .columns = r->sizes, .group = r->clusters, .work = plan_at, .user = g};
+    mf_status s = MF_OK;
+    for (int i = 0; s == MF_OK && i < rows; i++) {
+        s = begin_row(g, i, e);
     }
-    return s;
-}
-
-/* All sizes of one model on one cluster, which share their prices. */
-static mf_status plan_row(mf_capacity *z, mf_err *e) {
-    const mf_capacity_request *r = z->r;
-    const char *cluster = r->cluster[z->row % r->clusters];
-    mf_job j;
-    mf_status s = load_row(z, z->row, r->asked.notes, &j, e);
     if (s == MF_OK) {
-        if (r->watch.row != NULL) {
-            r->watch.row(r->watch.user, &j);
-        }
-        z->price = price_of(r, cluster, &j.cluster);
-        mf_doubt_price(&z->doubts, cluster, z->price.usd_gpu_h, z->price.date,
-                       strcmp(z->price.source, "--price") == 0);
+        s = mf_wavefront_run(&w, threads, e);
+        keep_planned(g);
     }
-    int first = z->count;
-    s = s == MF_OK ? limit_row(z, &j, e) : s;
-    for (int i = 0; s == MF_OK && i < r->sizes; i++) {
-        s = add_cell(z, &j, first, r->size[i], e);
+    for (int i = 0; i < rows; i++) {
+        s = s == MF_OK && r->refine ? refine(g, i, e) : s;
+        end_row(&g->row[i]);
     }
-    s = s == MF_OK && r->refine ? refine(z, &j, first, e) : s;
-    mf_price_book_destroy(z->book);
-    z->book = NULL;
-    doubt_best(z, &j.cluster, first);
-    mf_job_clear(&j);
-    return s;
+    for (int i = 0; i < rows; i++) {
+        doubt_best(g, i);
+    }
+    s = s == MF_OK ? share_plans(g, e) : s;
+    s = s == MF_OK ? elsewhere(g, e) : s;
+    return s == MF_OK ? strain(g, e) : s;
 }
 
 mf_status mf_capacity_plan(const mf_capacity_request *r, mf_capacity *out, mf_err *e) {
     const int rows = r->models * r->clusters;
-    mf_status s = MF_OK;
-    *out = (mf_capacity){.r = r, .allocated = rows * (r->sizes + REFINED)};
-    out->cell = calloc((size_t)out->allocated + 1, sizeof *out->cell);
-    if (out->cell == NULL) {
-        return mf_err_set(e, MF_NOMEM, "out of memory");
-    }
-    if (r->tokens > 1) {
+    const long cores = sysconf(_SC_NPROCESSORS_ONLN);
+    const int threads = r->threads > 0 ? r->threads : cores > 8 ? 8 : cores > 0 ? (int)cores : 1;
+    const int at_once = threads < rows ? threads : rows;
+    growing g = {.z = out,
+                 .threads = (threads + at_once - 1) / at_once,
+                 .watching = PTHREAD_MUTEX_INITIALIZER};
+    *out = (mf_capacity){.r = r};
+    out->cell = calloc((size_t)(rows * (r->sizes + REFINED)) + 1, sizeof *out->cell);
+    g.row = calloc((size_t)rows + 1, sizeof *g.row);
+    g.planned = calloc((size_t)(rows * r->sizes) + 1, sizeof *g.planned);
+    mf_status s = out->cell != NULL && g.row != NULL && g.planned != NULL
+                      ? MF_OK
+                      : mf_err_set(e, MF_NOMEM, "out of memory");
+    if (s == MF_OK && r->tokens > 1) {
         mf_doubt_tokens(&out->doubts, r->tokens);
     }
-    for (out->row = 0; s == MF_OK && out->row < rows; out->row++) {
-        s = plan_row(out, e);
+    s = s == MF_OK ? grow(&g, rows, at_once, e) : s;
+    for (int i = 0; g.row != NULL && i < rows; i++) {
+        if (g.row[i].refused[0] != '\0') {
+            snprintf(out->refused, sizeof out->refused, "%s", g.row[i].refused);
+        }
+        mf_job_clear(&g.row[i].job);
     }
-    s = s == MF_OK ? share_plans(out, e) : s;
-    return s == MF_OK ? strain(out, e) : s;
+    free(g.row);
+    free(g.planned);
+    pthread_mutex_destroy(&g.watching);
+    return s;
 }
 
 void mf_capacity_clear(mf_capacity *z) {

@@ -44,6 +44,7 @@ typedef struct mf_capacity_cell {
     const char *runs_on; /* the program that plans are limited to, a word; NULL: none */
     mf_goodput goodput;
     mf_host_copies host;
+    mf_elsewhere megatron; /* software: "" where it was not asked */
     /* For all tokens, failures included; without --tokens for one token. INFINITY: it never ends.
      */
     double run_s, gpu_h, energy_J;
@@ -54,9 +55,10 @@ typedef struct mf_capacity_cell {
     char why[512];             /* not feasible: why */
 } mf_capacity_cell;
 
-/* What happens while cells are planned; each may be NULL. */
+/* What happens while cells are planned, several of them at once; one call at a time, on any thread,
+ * each of the cell that began last. Each may be NULL. */
 typedef struct mf_capacity_watch {
-    void (*row)(void *user, const mf_job *j);                /* a model on a cluster begins */
+    void (*row)(void *user, const mf_job *j); /* a model on a cluster, before any cell */
     void (*cell)(void *user, const mf_job *j, int64_t gpus); /* a size of it begins */
     void (*search)(const mf_search_stats *now, double best_s, void *user);
     void (*fit)(const mf_fit_progress *now, void *user);
@@ -81,7 +83,7 @@ typedef struct mf_capacity_request {
     double gap;
     int64_t effort_us; /* of a cell's search, counted (mf_search_options.budget); 0: the default */
     bool search_offload;
-    int threads;                /* 0: one a core */
+    int threads;                /* 0: one a core, at most 8; rows share them */
     const volatile int *cancel; /* as in mf_search_options */
     mf_capacity_watch watch;
 } mf_capacity_request;
@@ -91,12 +93,7 @@ typedef struct mf_capacity {
     mf_capacity_cell *cell; /* [count]: a row's together, sizes ascending; owned */
     int count;
     mf_doubts doubts;
-    /* while a row is planned */
-    int row, allocated;
-    mf_runs_on on;
-    char refused[512]; /* why the program that is to run it cannot be told the row's model; "" */
-    mf_capacity_price price;
-    mf_price_book *book;
+    char refused[512]; /* why the program that is to run them cannot be told a model; "" */
 } mf_capacity;
 
 /* Plans all cells of *r, which is borrowed; one where nothing fits is a result. *out is to be
@@ -104,6 +101,10 @@ typedef struct mf_capacity {
  * mf_job_load; MF_USAGE "--skew: ..." and "--runs-on: ..."; MF_NOMEM. */
 mf_status mf_capacity_plan(const mf_capacity_request *r, mf_capacity *out, mf_err *e);
 void mf_capacity_clear(mf_capacity *z);
+
+/* Of a GPU-hour of the cluster that the request calls so. */
+mf_capacity_price mf_capacity_price_of(const mf_capacity_request *r, const char *name,
+                                       const mf_cluster *c);
 
 /* Every "CLUSTER=USD" is of one of the clusters. Errors: MF_USAGE "--price: ...". */
 mf_status mf_capacity_check_prices(const mf_capacity_request *r, mf_err *e);

@@ -1,6 +1,7 @@
 /* elsewhere.c - the same plan under the newest release of Megatron. */
 #include "job/elsewhere.h"
 
+#include "job/unsaid.h"
 #include "launch/target.h"
 
 #include <stdio.h>
@@ -19,6 +20,11 @@ static mf_status note_difference(void *user, const mf_plan *p, const mf_concessi
 static mf_status express(const mf_model *m, const mf_plan *p, mf_elsewhere *out) {
     mf_plan asked = *p; /* layout and assignment are its own; the rest is left alone */
     mf_err e = {.text = ""};
+    if (mf_target_check_model(MF_TARGET_MEGATRON, m, m->name, NULL) != MF_OK &&
+        mf_target_check_model(MF_TARGET_BRIDGE, m, m->name, NULL) != MF_OK) {
+        snprintf(out->why, sizeof out->why, "model");
+        return MF_OK;
+    }
     mf_status s = mf_target_concede(MF_TARGET_MEGATRON, m, &asked, note_difference, out, &e);
     if (s == MF_LAYOUT && out->why[0] == '\0') {
         snprintf(out->why, sizeof out->why, "%.63s", e.text);
@@ -26,11 +32,18 @@ static mf_status express(const mf_model *m, const mf_plan *p, mf_elsewhere *out)
     return s == MF_LAYOUT ? MF_OK : s;
 }
 
+static uint16_t recomputed(const mf_assignment *a) {
+    uint16_t all = 0;
+    for (int i = 0; i < a->positions; i++) {
+        all |= a->memory[i].recompute;
+    }
+    return all;
+}
+
 mf_status mf_elsewhere_megatron(const mf_model *m, const mf_cluster *c, const mf_plan *p,
-                                const mf_routing *routing, mf_store *store, mf_elsewhere *out,
-                                mf_err *e) {
+                                const mf_routing *routing, mf_store *store, mf_cost **cost,
+                                mf_elsewhere *out, mf_err *e) {
     mf_software software;
-    mf_cost *cost = NULL;
     mf_program *program = NULL;
     mf_sim *sim = NULL;
     mf_layout l = p->layout;
@@ -46,16 +59,18 @@ mf_status mf_elsewhere_megatron(const mf_model *m, const mf_cluster *c, const mf
         return s;
     }
     l.software_traits = software.traits;
-    if (l.graph == MF_GRAPH_NONE && software.unsaid.graphs[m->experts > 0] > 0) {
-        l.graph = software.unsaid.graph[m->experts > 0][0];
+    if (l.graph == MF_GRAPH_NONE) {
+        l.graph = mf_unsaid_graph(&software.unsaid, m, recomputed(&p->assignment), l.graph);
     }
     out->graph = l.graph;
-    s = mf_cost_create(c, &software, store, &cost, e);
+    s = *cost == NULL ? mf_cost_create(c, &software, store, cost, e) : MF_OK;
     s = s == MF_OK ? mf_program_lower(m, &l, c, &p->assignment, &program, e) : s;
-    s = s == MF_OK ? mf_sim_step(cost, program, &options, &sim, e) : s;
-    out->step_time_s = s == MF_OK ? sim->step_time_s : 0;
+    s = s == MF_OK ? mf_sim_step(*cost, program, &options, &sim, e) : s;
+    if (s == MF_OK) {
+        out->step_time_s = sim->step_time_s;
+        out->more = sim->step_time_s / p->prediction.step_time_s - 1;
+    }
     mf_sim_destroy(sim);
     mf_program_destroy(program);
-    mf_cost_destroy(cost);
     return s;
 }

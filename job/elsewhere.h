@@ -10,13 +10,15 @@
 typedef struct mf_elsewhere {
     char software[32]; /* profile */
     double step_time_s;
+    double more;         /* share of the plan's own step time that it takes longer */
     mf_graph_mode graph; /* its own default where the plan has none */
     char why[64];        /* it cannot express the plan: what of it; else "" */
 } mf_elsewhere;
 
-/* store as in mf_cost_create. */
+/* Layout, assignment and step time of *p count. store as in mf_cost_create; *cost: that release's
+ * prices of the cluster, NULL at first, created when they are needed, the caller's to destroy. */
 mf_status mf_elsewhere_megatron(const mf_model *m, const mf_cluster *c, const mf_plan *p,
-                                const mf_routing *routing, mf_store *store, mf_elsewhere *out,
-                                mf_err *e);
+                                const mf_routing *routing, mf_store *store, mf_cost **cost,
+                                mf_elsewhere *out, mf_err *e);
 
 #endif

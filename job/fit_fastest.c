@@ -14,7 +14,6 @@ mf_status mf_fit_fastest(const mf_problem *p, int threads, const volatile int *c
     mf_search_options_init(&o);
     o.gap = MF_FIT_FASTEST_GAP;
     o.budget = EFFORT_US;
-    o.effort = 1;
     o.threads = threads;
     o.cancel = cancel;
     mf_status s = mf_host_copies_search(NULL, NULL, p, &o, false, out, &host, &why);

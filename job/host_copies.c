@@ -15,12 +15,12 @@ bool mf_host_copies_of(const mf_plan *p) {
 /* The search was told to hold offload, the user was not asked. */
 static void say_left_out(mf_search_stats *s) {
     static const char pinned[] = ", offload (pinned)";
-    char rest[sizeof s->cuts];
-    char *at = strstr(s->cuts, pinned);
+    char rest[sizeof s->left_out];
+    char *at = strstr(s->left_out, pinned);
     if (at != NULL) {
         snprintf(rest, sizeof rest, "%s", at + strlen(pinned));
-        snprintf(at, sizeof s->cuts - (size_t)(at - s->cuts), ", offload (--search-offload)%s",
-                 rest);
+        snprintf(at, sizeof s->left_out - (size_t)(at - s->left_out),
+                 ", offload (--search-offload)%s", rest);
     }
 }
 

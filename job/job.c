@@ -297,6 +297,9 @@ mf_status mf_job_price(mf_job *j, mf_err *e) {
 
 mf_status mf_job_load(mf_job *j, const mf_job_request *r, mf_err *e) {
     mf_status s = mf_job_read(j, r, e);
+    if (s == MF_OK) {
+        mf_unsaid_hold(j);
+    }
     return s == MF_OK ? mf_job_price(j, e) : s;
 }
 
@@ -409,11 +412,13 @@ mf_status mf_job_simulate(mf_job *j, const mf_sim_options *o, mf_err *e) {
 
 mf_status mf_job_elsewhere(const mf_job *j, const mf_plan *p, mf_elsewhere *out, mf_err *e) {
     mf_store *store = NULL;
+    mf_cost *cost = NULL;
     int64_t rows, damaged;
     mf_status s = mf_prices_open_store(j->asked.store, &store, &rows, &damaged, e);
     if (s == MF_OK) {
-        s = mf_elsewhere_megatron(&j->model, &j->cluster, p, &j->routing, store, out, e);
+        s = mf_elsewhere_megatron(&j->model, &j->cluster, p, &j->routing, store, &cost, out, e);
     }
+    mf_cost_destroy(cost);
     mf_store_close(store);
     return s;
 }

@@ -37,8 +37,9 @@ typedef struct mf_job {
 void mf_job_init(mf_job *j);
 
 /* Model, cluster, software, prices and routing of a request, or of the plan that it names; the plan
- * holds the request's layout, not resolved and without assignment (unless it came from a file).
- * Errors: MF_USAGE, MF_INPUT, MF_LAYOUT, MF_DAMAGED; the job is to be cleared in any case. */
+ * holds the request's layout, not resolved and without assignment (unless it came from a file),
+ * with the CUDA graphs of the software where nothing is said. Errors: MF_USAGE, MF_INPUT,
+ * MF_LAYOUT, MF_DAMAGED; the job is to be cleared in any case. */
 mf_status mf_job_load(mf_job *j, const mf_job_request *r, mf_err *e);
 
 /* The same without prices: j->cost is NULL. mf_job_price makes them. */

@@ -48,6 +48,28 @@ static int graph_kind(const mf_job *j) {
     return j->model.experts > 0;
 }
 
+static bool can_capture(mf_graph_mode graph, uint16_t recompute) {
+    return graph != MF_GRAPH_PARTIAL || (recompute & MF_RECOMPUTE_LAYER) == 0;
+}
+
+mf_graph_mode mf_unsaid_graph(const mf_unsaid *u, const mf_model *m, uint16_t recompute,
+                              mf_graph_mode otherwise) {
+    const int kind = m->experts > 0;
+    for (int i = 0; i < u->graphs[kind]; i++) {
+        if (can_capture(u->graph[kind][i], recompute)) {
+            return u->graph[kind][i];
+        }
+    }
+    return otherwise;
+}
+
+void mf_unsaid_hold(mf_job *j) {
+    mf_layout *l = &j->plan.layout;
+    if (!j->from_file && !mf_request_says(&j->asked, MF_SAID_CUDA_GRAPH)) {
+        l->graph = mf_unsaid_graph(&j->software.unsaid, &j->model, l->memory.recompute, l->graph);
+    }
+}
+
 static int dispatcher_kind(const mf_job *j) {
     const mf_layout *l = &j->plan.layout;
     const int64_t ranks = l->ep * l->etp;
@@ -66,9 +88,7 @@ mf_status mf_unsaid_fill(mf_job *j, mf_err *e) {
     for (int k = 0; k < ASKED; k++) {
         open |= arises(j, k) && !mf_request_says(&j->asked, asked[k].id) ? 1u << k : 0;
     }
-    if ((open & 1u << GRAPH) && u->graphs[graph_kind(j)] > 0) {
-        l->graph = u->graph[graph_kind(j)][0];
-    }
+    mf_unsaid_hold(j);
     if ((open & 1u << DISPATCHER) && u->dispatchers[dispatcher_kind(j)] > 0) {
         l->dispatcher = u->dispatcher[dispatcher_kind(j)][0];
     }
@@ -88,7 +108,10 @@ int mf_unsaid_others(const mf_job *j, mf_layout *out) {
             mf_layout l = j->plan.layout;
             l.graph = graphs > 0 ? u->graph[g][i] : l.graph;
             l.dispatcher = dispatchers > 0 ? u->dispatcher[d][k] : l.dispatcher;
-            if ((i > 0 || k > 0) && mf_layout_resolve(&l, &j->model, NULL) == MF_OK) {
+            bool itself =
+                l.graph == j->plan.layout.graph && l.dispatcher == j->plan.layout.dispatcher;
+            if (!itself && can_capture(l.graph, l.memory.recompute) &&
+                mf_layout_resolve(&l, &j->model, NULL) == MF_OK) {
                 out[n++] = l;
             }
         }

@@ -16,6 +16,15 @@ extern const char mf_unsaid_words[];
  * j->asked.unsure. Errors: MF_USAGE for a word of it. */
 mf_status mf_unsaid_fill(mf_job *j, mf_err *e);
 
+/* The same for a search, which chooses the dispatcher itself: CUDA graphs alone. */
+void mf_unsaid_hold(mf_job *j);
+
+/* What a program of such defaults captures of layers that recompute so: the likeliest that can be,
+ * for layers that are recomputed whole cannot be captured in parts. `otherwise`: where it has no
+ * default. */
+mf_graph_mode mf_unsaid_graph(const mf_unsaid *u, const mf_model *m, uint16_t recompute,
+                              mf_graph_mode otherwise);
+
 /* Other layouts that the same words may mean, resolved; returns how many (at most
  * MF_UNSAID_WAYS). */
 #define MF_UNSAID_WAYS (MF_UNSAID_MAX * MF_UNSAID_MAX)

@@ -73,6 +73,9 @@ static mf_problem problem_of(const mf_problem *p, const family *f) {
     mf_problem q = *p;
     q.pinned |= MF_PIN(RECOMPUTE) | MF_PIN(OFFLOAD) | MF_PIN_MOE_ACT;
     q.base.memory.recompute = f->recompute;
+    if ((f->recompute & R(LAYER)) && q.base.graph == MF_GRAPH_PARTIAL) {
+        q.base.graph = MF_GRAPH_NONE; /* as mf_target_concede does */
+    }
     q.base.overlap &= (uint8_t)~MF_OVERLAP_CP;
     q.limits.equal_zero = true;
     q.limits.most_chunks = 1 + mf_target_chunk_starts(p->model, NULL);
@@ -194,12 +197,12 @@ static void finish(mf_target t, const mf_model *m, const mf_search_options *o,
         from->gap = r->plan[i].prediction.step_time_s / r->stats.lower_bound_s - 1.0;
     }
     r->stats.gap = r->count > 0 ? r->plan[0].provenance.gap : 0;
-    char cuts[sizeof r->stats.cuts];
-    snprintf(cuts, sizeof cuts, "%s", r->stats.cuts);
-    snprintf(r->stats.cuts, sizeof r->stats.cuts,
+    char left_out[sizeof r->stats.left_out];
+    snprintf(left_out, sizeof left_out, "%s", r->stats.left_out);
+    snprintf(r->stats.left_out, sizeof r->stats.left_out,
              "%.360s; what %s cannot express: other schedules than 1f1b, interleaved and merged, "
              "memory choices by layer, unequal ZeRO levels%s",
-             cuts, mf_target_info_of(t)->program,
+             left_out, mf_target_info_of(t)->program,
              chunks ? ", chunks that begin with a layer which shares another's choice of keys"
                     : "");
 }
@@ -234,7 +237,8 @@ mf_status mf_target_search(mf_target t, const mf_problem *p, const mf_search_opt
         if (status == MF_OK || status == MF_INTERRUPTED || status == MF_INFEASIBLE) {
             mf_status stored = gather(t, &q, &one, result, e);
             add_stats(&one.stats, &result->stats);
-            snprintf(result->stats.cuts, sizeof result->stats.cuts, "%s", one.stats.cuts);
+            snprintf(result->stats.left_out, sizeof result->stats.left_out, "%s",
+                     one.stats.left_out);
             bool none = status == MF_INFEASIBLE && result->count == 0 && o->known_s == 0;
             status = stored != MF_OK            ? stored
                      : none                     ? status /* the leanest fits nowhere */

@@ -52,8 +52,8 @@ typedef struct mf_search_stats {
                         * takes less; 0 unless runners-up were asked for */
     char ended[320];   /* why the search for the best plan ended, in words */
     bool interrupted;  /* stopped by cancel: best so far */
-    char cuts[640];    /* what was left out of the space, in words */
-    char runs_on[16];  /* who limits the space; "" = nobody. Set by who asks for both: */
+    char left_out[640]; /* what was left out of the space, in words */
+    char runs_on[16];   /* who limits the space; "" = nobody. Set by who asks for both: */
     double limited_s, unlimited_s; /* step times of the best plans with the limit and without */
 } mf_search_stats;
 
@@ -70,11 +70,11 @@ typedef struct mf_search_options {
                   * half as much effort again. 0 = 4, the others as they were met */
     double min_headroom_B; /* memory that every plan leaves free of what is usable */
     double gap;            /* stop when the proof is this tight; 0 = 0.03 */
-    int64_t effort; /* work spent beyond that on making best and proof better; 0 = the default,
-                     * negative = until the gap is 0 or nothing is left */
-    int64_t budget; /* most work in all, about a microsecond of one core each: counted, not timed.
-                     * 0 = the default, 20 s; negative = no limit. Until a plan is found there is
-                     * none */
+    int64_t budget;   /* most work in all, about a microsecond of one core each: counted, not timed.
+                       * 0 = the default, 20 s; negative = no limit. Until a plan is found there is
+                       * none */
+    int64_t patience; /* open layouts are tried once so much work did not narrow the gap, and the
+                       * search ends when as much again did not either; 0 = it goes on */
     double known_s; /* step time of a plan that is known from elsewhere: only faster ones are looked
                      * for, and none is no failure of theirs but MF_INFEASIBLE; 0 = none */
     const mf_known_plan *start; /* [starts] simulated first: the search begins with the fastest

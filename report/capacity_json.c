@@ -1,6 +1,7 @@
 /* capacity_json.c - the table of `moefold capacity` as JSON. */
 #include "report/capacity_table.h"
 #include "report/doubts.h"
+#include "report/report.h"
 
 #include "core/plan/plan.h"
 
@@ -94,6 +95,9 @@ static void write_cell(mf_json_writer *w, const mf_capacity_table *t, int i) {
         write_run(w, c, o, t);
     } else {
         write_or_null(w, "usd_per_million_tokens", c->cost_usd * 1e6, c->price.known);
+    }
+    if (c->megatron.software[0] != '\0') {
+        mf_report_elsewhere_json(w, &c->megatron);
     }
     write_strain(w, "skewed", c, &c->skewed, t);
     write_strain(w, "node_lost", c, &c->lost, t);

@@ -153,6 +153,58 @@ static void print_runs_on(FILE *out, const mf_capacity_table *t) {
     }
 }
 
+/* Of the plans that Megatron cannot express: "memory of 3, schedule of 1". */
+static void say_inexpressible(const mf_capacity_table *t, char *out, size_t size) {
+    size_t used = 0;
+    for (int i = 0; i < t->count && used < size; i++) {
+        const char *why = t->cell[i].megatron.why;
+        int same = 0, before = 0;
+        for (int k = 0; why[0] != '\0' && k < t->count; k++) {
+            const bool is = strcmp(t->cell[k].megatron.why, why) == 0;
+            same += is;
+            before += is && k < i;
+        }
+        if (same > 0 && before == 0) {
+            used += (size_t)snprintf(out + used, size - used, "%s%s of %d", used > 0 ? ", " : "",
+                                     why, same);
+        }
+    }
+}
+
+/* What the plans would take under the newest release of Megatron. */
+static void print_elsewhere(FILE *out, const mf_capacity_table *t) {
+    int asked = 0, said = 0, used;
+    double least = INFINITY, most = -INFINITY;
+    const char *software = "";
+    char text[480], lacks[240] = "";
+    for (int i = 0; i < t->count; i++) {
+        const mf_elsewhere *m = &t->cell[i].megatron;
+        asked += m->software[0] != '\0';
+        if (m->software[0] != '\0' && m->why[0] == '\0') {
+            software = m->software;
+            said++;
+            least = fmin(least, 100 * m->more);
+            most = fmax(most, 100 * m->more);
+        }
+    }
+    if (asked == 0) {
+        return;
+    }
+    say_inexpressible(t, lacks, sizeof lacks);
+    if (said == 0) {
+        snprintf(text, sizeof text, "Megatron cannot express these plans: %s", lacks);
+    } else {
+        used = snprintf(text, sizeof text, "%s would change the time of %d of %d plan%s by %+.0f",
+                        software, said, asked, asked == 1 ? "" : "s", least);
+        used +=
+            most > least ? snprintf(text + used, sizeof text - (size_t)used, " to %+.0f", most) : 0;
+        snprintf(text + used, sizeof text - (size_t)used, " %%%s%s",
+                 said < asked ? "; it cannot express " : "", lacks);
+    }
+    fputs("            ", out);
+    mf_show_wrap(out, text, 12, 12, 99);
+}
+
 /* --- verdicts --------------------------------------------------------------------------------- */
 
 static void print_offer(FILE *out, const mf_capacity_table *t, int at) {
@@ -351,6 +403,7 @@ void mf_capacity_print(FILE *out, const mf_capacity_table *t) {
     const double gap = say_gap(t, proof, sizeof proof);
     fputs("trained by  ", out);
     mf_show_wrap(out, t->program, 12, 12, 99);
+    print_elsewhere(out, t);
     print_runs_on(out, t);
     print_prices(out, t);
     snprintf(

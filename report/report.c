@@ -177,9 +177,8 @@ static void print_program(FILE *out, const mf_report *r) {
     if (m != NULL && m->why[0] != '\0') {
         fprintf(out, "            Megatron cannot express its %s\n", m->why);
     } else if (m != NULL) {
-        double more = m->step_time_s / r->plan->prediction.step_time_s - 1;
         fprintf(out, "            %s would take %s for this plan, %.0f %% %s\n", m->software,
-                mf_show_time(m->step_time_s).s, 100 * fabs(more), more < 0 ? "less" : "more");
+                mf_show_time(m->step_time_s).s, 100 * fabs(m->more), m->more < 0 ? "less" : "more");
     }
 }
 

@@ -44,6 +44,8 @@ double mf_report_max_load(const mf_report *r, bool *overflows);
 
 /* Members of the object that `simulate --json` prints, into the object that is open in w. */
 void mf_report_json(mf_json_writer *w, const mf_report *r);
+/* Of it, what Megatron would take: "in_megatron": {...}. */
+void mf_report_elsewhere_json(mf_json_writer *w, const mf_elsewhere *m);
 
 /* The same for people: layout, time, memory, breakdown, stages. */
 void mf_report_print(FILE *out, const mf_report *r);

@@ -5,6 +5,14 @@
 
 #include <math.h>
 
+void mf_report_elsewhere_json(mf_json_writer *w, const mf_elsewhere *m) {
+    mf_json_write_object(w, "in_megatron", false);
+    mf_json_write_string(w, "software", m->software);
+    mf_json_write_f64(w, "step_time_s", m->why[0] == '\0' ? m->step_time_s : (double)NAN);
+    mf_json_write_string(w, "inexpressible", m->why);
+    mf_json_write_end(w);
+}
+
 static void write_what(mf_json_writer *w, const mf_report *r) {
     mf_model_counts counts;
     mf_model_count(r->model, &counts);
@@ -21,12 +29,7 @@ static void write_what(mf_json_writer *w, const mf_report *r) {
     mf_json_write_string(w, "software_date", r->software->date);
     mf_json_write_string(w, "gpu_measured", r->measured);
     if (r->megatron != NULL) {
-        mf_json_write_object(w, "in_megatron", false);
-        mf_json_write_string(w, "software", r->megatron->software);
-        mf_json_write_f64(w, "step_time_s",
-                          r->megatron->why[0] == '\0' ? r->megatron->step_time_s : (double)NAN);
-        mf_json_write_string(w, "inexpressible", r->megatron->why);
-        mf_json_write_end(w);
+        mf_report_elsewhere_json(w, r->megatron);
     }
 }
 

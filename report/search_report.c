@@ -32,9 +32,9 @@ void mf_search_report_print(FILE *out, const mf_search_stats *s) {
                 s->runs_on, mf_show_percent(s->limited_s / s->unlimited_s - 1).s,
                 mf_show_time(s->unlimited_s).s);
     }
-    if (s->cuts[0] != '\0') {
+    if (s->left_out[0] != '\0') {
         fputs("left out    ", out);
-        mf_show_wrap(out, s->cuts, 12, 12, 99);
+        mf_show_wrap(out, s->left_out, 12, 12, 99);
     }
 }
 
@@ -77,7 +77,7 @@ void mf_search_report_json(mf_json_writer *w, const mf_search_stats *s, bool fou
         mf_json_write_string(w, "runs_on", s->runs_on);
         mf_json_write_f64(w, "unlimited_step_time_s", s->unlimited_s);
     }
-    mf_json_write_string(w, "left_out", s->cuts);
+    mf_json_write_string(w, "left_out", s->left_out);
     mf_json_write_f64(w, "pricing_s", s->pricing_s);
     mf_json_write_f64(w, "wall_s", s->wall_s);
     mf_json_write_end(w);

@@ -3,7 +3,7 @@
 # differences of other plans are told in full (tests/megatron/round_trip.py). With a python3 that has
 # PyTorch the scripts go through Megatron's own checks, too: MEGATRON_LM=DIR, a checkout at the commit
 # that exports name, has the parser and its validation; PyPI's megatron-core, where it is installed,
-# has the transformer's configuration and the pipeline layout.
+# has the transformer's configuration and the pipeline layout. Scripts with a planted fault are to be refused.
 #   usage: test-launch.sh BUILD [MODEL...]
 set -eu
 build=$1
@@ -21,10 +21,16 @@ failed=0
 if ! "$python" -c 'import torch' 2>/dev/null; then
     echo "SKIPPED: Megatron's own checks: $python has no PyTorch (PYTHON=... names another)"
 elif [ -n "${MEGATRON_LM:-}" ]; then
+    # the settings of connections that Megatron asserts are those of TP on Hopper without FSDP
+    "$build/moefold" plan --model qwen3-30b-a3b --cluster h100 --gpus 16 --global-batch 64 --seq 4096 --runs-on megatron \
+        --tp 2 --zero 1 --expert-zero 1 --effort 1 --out "$work/tp.json" >/dev/null || failed=1
+    "$build/moefold" export --plan "$work/tp.json" >"$work/tp-megatron.sh" || failed=1
     "$python" "$here/tests/megatron/check_exports.py" "$MEGATRON_LM" "$work"/*-megatron.sh || failed=1
+    "$python" "$here/tests/megatron/check_exports.py" "$MEGATRON_LM" --plant "$work"/*-megatron.sh || failed=1
 elif "$python" -c 'import megatron.core' 2>/dev/null; then
     echo "megatron-core alone: no argument parser (MEGATRON_LM=DIR has it)"
     "$python" "$here/tests/megatron/check_exports.py" - "$work"/*-megatron.sh || failed=1
+    "$python" "$here/tests/megatron/check_exports.py" - --plant "$work"/*-megatron.sh || failed=1
 else
     echo "SKIPPED: Megatron's own checks: neither MEGATRON_LM=DIR nor megatron-core in $python"
 fi

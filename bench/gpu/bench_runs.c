@@ -253,15 +253,17 @@ static bool predicts_the_same(const run_row *a, const run_row *b) {
     return strcmp(one, two) == 0;
 }
 
-/* Kendall's tau of the order of steps, over pairs of one model. Both of a pair are chosen. */
-static double find_tau(const choice *c, const run_row *rows, int n, int *pairs) {
+/* Kendall's tau of the order of steps, over pairs of one model that were measured that share of the
+ * shorter step apart, or more. Both of a pair are chosen. */
+static double find_tau(const choice *c, const run_row *rows, int n, double apart, int *pairs) {
     double agree = 0;
     *pairs = 0;
     for (int i = 0; i < n; i++) {
         for (int k = 0; k < i; k++) {
             double a = rows[i].step_s - rows[k].step_s;
             double b = rows[i].predicted_s - rows[k].predicted_s;
-            if (same_model(&rows[i], &rows[k]) && !predicts_the_same(&rows[i], &rows[k]) &&
+            if (fabs(a) >= apart * fmin(rows[i].step_s, rows[k].step_s) &&
+                same_model(&rows[i], &rows[k]) && !predicts_the_same(&rows[i], &rows[k]) &&
                 is_chosen(c, &rows[i]) && is_chosen(c, &rows[k])) {
                 ++*pairs;
                 agree += a * b > 0 ? 1 : a * b < 0 ? -1 : 0;
@@ -284,7 +286,7 @@ static void add(sums *s, double predicted, double measured) {
 
 static void tell_choice(const choice *c, const run_row *rows, int n) {
     sums step = {0}, memory = {0}, clock = {0};
-    int count = 0, pairs = 0;
+    int count = 0, pairs = 0, told_apart = 0;
     for (int i = 0; i < n; i++) {
         const run_row *r = &rows[i];
         if (is_chosen(c, r)) {
@@ -297,11 +299,12 @@ static void tell_choice(const choice *c, const run_row *rows, int n) {
     if (count == 0) {
         return;
     }
-    const double tau = find_tau(c, rows, n, &pairs);
+    const double tau = find_tau(c, rows, n, 0, &pairs);
+    const double apart = find_tau(c, rows, n, RUNS_APART, &told_apart);
     printf("| %s | %d | %.1f %% | %+.1f %% | %.1f %% | %.2f %% | %.2f %% | %.1f %% | %.1f %% | "
-           "%.3f of %d |\n",
+           "%.3f of %d | %.3f of %d |\n",
            c->name, count, step.size / count, step.bias / count, step.worst, memory.size / count,
-           memory.worst, clock.size / count, clock.worst, tau, pairs);
+           memory.worst, clock.size / count, clock.worst, tau, pairs, apart, told_apart);
 }
 
 static void tell_heading(const options *o) {
@@ -351,8 +354,9 @@ static int tell_table(const options *o) {
     }
     printf("\n| runs | | mean error | bias | worst | memory, mean | worst | clock, mean | worst | "
            "order of steps: Kendall's tau over pairs of one model that differ in more than "
-           "`--force-balance` |\n"
-           "|---|---|---|---|---|---|---|---|---|---|\n");
+           "`--force-balance` | of those %g %% apart or more |\n"
+           "|---|---|---|---|---|---|---|---|---|---|---|\n",
+           100 * RUNS_APART);
     for (size_t i = 0; i < sizeof choices / sizeof choices[0]; i++) {
         tell_choice(&choices[i], rows, n);
     }

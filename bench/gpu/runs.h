@@ -13,6 +13,10 @@ enum {
     RUNS_TEXT = 512
 };
 
+/* Share of a step within which the order of two runs is not known: the same run, measured on two
+ * GPUs, differs by 0.2 to 1.9 % (runs-h200.csv, picks-h200.csv). */
+#define RUNS_APART 0.01
+
 typedef struct run_row {
     char arguments[RUNS_TEXT];
     double step_s, memory_B, clock_MHz, power_W; /* of the fullest GPU; means over the GPUs */

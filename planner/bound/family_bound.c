@@ -25,9 +25,9 @@ double mf_family_bound_work_s(const mf_layer_times *r, unsigned modes, double ro
 
 double mf_family_bound_stages_s(const mf_layer_times *r, unsigned modes, int64_t pp,
                                 int64_t micro_batches, double fixed_s) {
-    double share = ceil((double)r->layers / (double)pp);
-    double most_s = mf_larger(share * least_time_s(&r->layer, modes),
-                              least_time_s(&r->all, modes) / (double)pp);
+    double even = ceil((double)r->layers / (double)pp);
+    double most_s =
+        mf_larger(even * least_time_s(&r->layer, modes), least_time_s(&r->all, modes) / (double)pp);
     return (double)micro_batches * most_s + fixed_s;
 }
 
@@ -207,7 +207,7 @@ static void take_up_to(const mf_family_bound_bounding *b, taker *x, int64_t p, d
 double mf_family_bound_layout_s(const mf_layer_times *r, const mf_layout *l,
                                 const mf_order_summary *o, const mf_family_bound_fixed *f,
                                 double enough_s) {
-    /* the n-th smallest of all stage_step_s(p, k): some stage holds its share of the layers, so
+    /* the n-th smallest of all stage_step_s(p, k): some stage holds the mean of the layers, so
      * that it is no less than the least of these; all below are taken, then layer by layer to the
      * stage that bears it best */
     taker stage[MF_FAMILY_STAGES];
@@ -216,16 +216,16 @@ double mf_family_bound_layout_s(const mf_layer_times *r, const mf_layout *l,
     }
     double all_s = r->all.time_s[mf_floor_mode_of(l->schedule)];
     double worst_s = (double)l->micro_batches * all_s / (double)l->pp +
-                     f->tail.fixed_s; /* if work were shared evenly */
+                     f->tail.fixed_s; /* if work were spread evenly */
     if (worst_s >= enough_s || r->layers < 1) {
         return worst_s;
     }
     const mf_family_bound_bounding b = mf_family_bound_bounding_of(r, l, o, f);
-    int share = (int)((r->layers + l->pp - 1) / l->pp), held = 0;
+    int even = (int)((r->layers + l->pp - 1) / l->pp), held = 0;
     double least_s = HUGE_VAL;
     for (int64_t p = 0; p < l->pp; p++) {
-        stage[p] = (taker){mf_family_bound_ends_of(r, l, p), share - 1, 0.0};
-        stage[p].step_s = next_step(&b, &stage[p].ends, p, share);
+        stage[p] = (taker){mf_family_bound_ends_of(r, l, p), even - 1, 0.0};
+        stage[p].step_s = next_step(&b, &stage[p].ends, p, even);
         least_s = mf_smaller(least_s, stage[p].step_s);
     }
     worst_s = mf_larger(worst_s, least_s);

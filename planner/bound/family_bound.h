@@ -1,6 +1,6 @@
 /* family_bound.h - bounds of whole families of layouts, from a handful of plain costs.
  *
- * The figures of one attention side and one expert side (rates) bound every layout that shares
+ * The figures of one attention side and one expert side (rates) bound every layout that has
  * them: all pipeline degrees, orders, ZeRO levels and assignments. Bounds get dearer and tighter as
  * more of the layout is fixed; none is ever above the simulated step of any layout in the family
  * (property-tested).
@@ -74,8 +74,8 @@ typedef struct mf_layer_times {
     double work_B,
         end_work_B[2];  /* least workspaces, of any layer, embedding and head; 0: not known */
     double pair_more_s; /* merged, what a pair of main layers takes beyond its parts */
-    /* and what its backward pass counts beyond its compute, by either share: others' forward passes
-     * count that much less */
+    /* and what its backward pass counts beyond its compute, by either portion: others' forward
+     * passes count that much less */
     double pair_gives_s, keep_gives_s;
     double layer_gather_s, layer_reduce_s; /* once a step */
     double lost; /* share that passes lose to these beside them at least; 0: not known */
@@ -103,20 +103,19 @@ mf_status mf_layer_times_chains(mf_block_costs *q, const mf_layout *l, mf_layer_
 /* Raises passes to those of other rates of the same blocks, whose buffers are taken over. */
 void mf_layer_times_larger(mf_layer_times *r, const mf_layer_times *with);
 /* Adds the hulls of a main layer over the catalogue, from chains and without ZeRO inside blocks,
- * which are lent to r. from_end: asks for choices from the last one on; what comes out is the same.
- */
-mf_status mf_layer_times_hull(mf_block_costs *q, const mf_layout *l, uint32_t pinned, bool from_end,
+ * which are lent to r. */
+mf_status mf_layer_times_hull(mf_block_costs *q, const mf_layout *l, uint32_t pinned,
                               mf_layer_times *r, mf_family_bound_hull hull[2], mf_err *e);
 /* The same as simulated, of the layout itself, into *ways too; and the least workspaces. */
 mf_status mf_layer_times_exact_hull(mf_block_costs *q, const mf_layout *l, uint32_t pinned,
-                                    bool from_end, mf_layer_times *r, mf_family_bound_hull hull[2],
+                                    mf_layer_times *r, mf_family_bound_hull hull[2],
                                     mf_family_bound_ways *ways, mf_err *e);
 
-/* Any pipeline degree, any order in `modes` (bits by mode): work shared evenly by all stages.
+/* Any pipeline degree, any order in `modes` (bits by mode): work spread evenly over all stages.
  * rounds: micro-batches by pipeline degree, gbs * tp * cp / (mbs * gpus). */
 double mf_family_bound_work_s(const mf_layer_times *r, unsigned modes, double rounds,
                               double fixed_s);
-/* A pipeline degree: some stage holds at least its share of the main class, in whole layers. */
+/* A pipeline degree: some stage holds at least the mean of the main class, in whole layers. */
 double mf_family_bound_stages_s(const mf_layer_times *r, unsigned modes, int64_t pp,
                                 int64_t micro_batches, double fixed_s);
 

@@ -23,9 +23,10 @@ static void add_point(mf_family_bound_hull hull[2], const mf_block_cost *x, mf_f
     hull_point(&hull[1], x->saved_B, p.time_s[MF_FLOOR_PLAIN]);
 }
 
-/* What others give to main layers' shares of pairs, a choice may count beyond its compute, too. */
-static mf_family_bound_pass share_choice(const mf_layer_times *r, mf_family_bound_pass own,
-                                         double merged_s) {
+/* What others give to main layers' portions of pairs, a choice may count beyond its compute, too.
+ */
+static mf_family_bound_pass portion_choice(const mf_layer_times *r, mf_family_bound_pass own,
+                                           double merged_s) {
     const mf_family_bound_pass *x = &r->layer;
     if (!(r->pair_more_s > 0.0)) {
         return own;
@@ -43,7 +44,7 @@ static void add_way(mf_family_bound_ways *w, const mf_layer_times *r, const mf_b
                     double merged_s) {
     if (w->count >= 0 && w->count < MF_FAMILY_POINTS) {
         w->saved_B[w->count] = x->saved_B;
-        w->pass[w->count++] = share_choice(r, mf_family_bound_pass_of(x), merged_s);
+        w->pass[w->count++] = portion_choice(r, mf_family_bound_pass_of(x), merged_s);
     } else {
         w->count = -1; /* too many to know them all */
     }
@@ -60,12 +61,7 @@ static void hulls_end(mf_family_bound_hull hull[2], mf_layer_times *r) {
     r->hull = hull;
 }
 
-/* The k-th of n to be asked for. */
-static int turn_of(int k, int n, bool from_end) {
-    return from_end ? n - 1 - k : k;
-}
-
-mf_status mf_layer_times_hull(mf_block_costs *q, const mf_layout *l, uint32_t pinned, bool from_end,
+mf_status mf_layer_times_hull(mf_block_costs *q, const mf_layout *l, uint32_t pinned,
                               mf_layer_times *r, mf_family_bound_hull hull[2], mf_err *e) {
     const mf_model *m = mf_block_costs_evaluator(q)->model;
     mf_floor_mode mode = mf_floor_mode_of(l->schedule);
@@ -80,8 +76,7 @@ mf_status mf_layer_times_hull(mf_block_costs *q, const mf_layout *l, uint32_t pi
         }
         mf_block_cost cost[MF_CATALOGUE_MAX];
         int n = mf_catalogue(m, (uint8_t)c, pinned, l->memory, choice);
-        for (int k = 0; k < n; k++) {
-            int i = turn_of(k, n, from_end);
+        for (int i = 0; i < n; i++) {
             mf_status status =
                 mf_family_bound_cost(q, &plain, MF_POS_LAYER, c, MF_HALF_BOTH,
                                      mode == MF_FLOOR_SPLIT, false, choice[i], &cost[i], e);
@@ -124,7 +119,7 @@ static mf_status merged_time_s(mf_block_costs *q, const mf_layout *l, const mf_l
 
 /* All choices of a class of main layers. */
 static mf_status exact_choices(mf_block_costs *q, const mf_layout *l, uint32_t pinned, int class,
-                               bool from_end, mf_layer_times *r, mf_family_bound_hull hull[2],
+                               mf_layer_times *r, mf_family_bound_hull hull[2],
                                mf_family_bound_ways *ways, mf_err *e) {
     const mf_model *m = mf_block_costs_evaluator(q)->model;
     mf_floor_mode mode = mf_floor_mode_of(l->schedule);
@@ -132,8 +127,7 @@ static mf_status exact_choices(mf_block_costs *q, const mf_layout *l, uint32_t p
     mf_block_cost cost[MF_CATALOGUE_MAX];
     double merged_s[MF_CATALOGUE_MAX];
     int n = mf_catalogue(m, (uint8_t) class, pinned, l->memory, choice);
-    for (int k = 0; k < n; k++) {
-        int i = turn_of(k, n, from_end);
+    for (int i = 0; i < n; i++) {
         mf_status status =
             mf_family_bound_cost(q, l, MF_POS_LAYER, class, MF_HALF_BOTH, mode == MF_FLOOR_SPLIT,
                                  true, choice[i], &cost[i], e);
@@ -155,7 +149,7 @@ static mf_status exact_choices(mf_block_costs *q, const mf_layout *l, uint32_t p
 
 /* Of other layers and depths only the least workspace is asked for, which needs no play, and which
  * ZeRO does not change: what it gathers and reduces is counted apart. */
-static mf_status least_work(mf_block_costs *q, const mf_layout *l, uint32_t pinned, bool from_end,
+static mf_status least_work(mf_block_costs *q, const mf_layout *l, uint32_t pinned,
                             mf_position_kind kind, int class, mf_layer_times *r, mf_err *e) {
     const mf_model *m = mf_block_costs_evaluator(q)->model;
     mf_memory_choice choice[MF_CATALOGUE_MAX];
@@ -167,7 +161,7 @@ static mf_status least_work(mf_block_costs *q, const mf_layout *l, uint32_t pinn
                                   .layer_class = (uint8_t) class,
                                   .parts = MF_HALF_BOTH,
                                   .split = mf_floor_mode_of(l->schedule) == MF_FLOOR_SPLIT,
-                                  .memory = choice[turn_of(k, n, from_end)]};
+                                  .memory = choice[k]};
         mf_block_cost x;
         mf_status status = mf_block_costs_least(q, &plain, &key, false, &x, e);
         if (status != MF_OK) {
@@ -179,7 +173,7 @@ static mf_status least_work(mf_block_costs *q, const mf_layout *l, uint32_t pinn
 }
 
 mf_status mf_layer_times_exact_hull(mf_block_costs *q, const mf_layout *l, uint32_t pinned,
-                                    bool from_end, mf_layer_times *r, mf_family_bound_hull hull[2],
+                                    mf_layer_times *r, mf_family_bound_hull hull[2],
                                     mf_family_bound_ways *ways, mf_err *e) {
     const mf_model *m = mf_block_costs_evaluator(q)->model;
     mf_status status = MF_OK;
@@ -189,12 +183,12 @@ mf_status mf_layer_times_exact_hull(mf_block_costs *q, const mf_layout *l, uint3
     for (int c = 0; c < m->classes && status == MF_OK; c++) {
         if (mf_family_bound_layers_of(m, c) > 0) {
             status = mf_family_bound_is_main(m, c)
-                         ? exact_choices(q, l, pinned, c, from_end, r, hull, ways, e)
-                         : least_work(q, l, pinned, from_end, MF_POS_LAYER, c, r, e);
+                         ? exact_choices(q, l, pinned, c, r, hull, ways, e)
+                         : least_work(q, l, pinned, MF_POS_LAYER, c, r, e);
         }
     }
     if (status == MF_OK && m->mtp_layers > 0) {
-        status = least_work(q, l, pinned, from_end, MF_POS_MTP, m->mtp_class, r, e);
+        status = least_work(q, l, pinned, MF_POS_MTP, m->mtp_class, r, e);
     }
     hulls_end(hull, r);
     r->ways = ways->count > 0 ? ways : NULL;

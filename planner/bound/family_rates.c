@@ -341,10 +341,10 @@ static mf_status least_pair(mf_block_costs *q, const mf_layout *l, double *out, 
     return MF_OK;
 }
 
-/* A pair of main layers takes pair_s, of which the forward's share is its compute; beside anything
- * else, all compute is left, so that others' forward passes give away what the backward pass counts
- * beyond its own. */
-static void share_pair(mf_layer_times *r, double pair_s) {
+/* A pair of main layers takes pair_s, of which the forward's portion is its compute; beside
+ * anything else, all compute is left, so that others' forward passes give away what the backward
+ * pass counts beyond its own. */
+static void divide_pair(mf_layer_times *r, double pair_s) {
     mf_family_bound_pass *x = &r->layer;
     double compute_s = x->pair_b_s;
     x->pair_b_s = mf_smaller(mf_larger(compute_s, pair_s - x->pair_f_s), x->b_s);
@@ -355,9 +355,9 @@ static void share_pair(mf_layer_times *r, double pair_s) {
     }
 }
 
-/* The same, the forward's share all of its time: what it counts beyond its compute others' backward
- * passes give away, and their forward passes may count what the backward pass does not. */
-static void share_pair_forward(mf_layer_times *r, double pair_s) {
+/* The same, the forward's portion all of its time: what it counts beyond its compute others'
+ * backward passes give away, and their forward passes may count what the backward pass does not. */
+static void divide_pair_forward(mf_layer_times *r, double pair_s) {
     mf_family_bound_pass *x = &r->layer;
     double above_s = mf_larger(0.0, x->f_s - x->keep_f_s);
     double give_s = mf_larger(0.0, mf_smaller(pair_s - x->f_s, x->b_s));
@@ -377,9 +377,9 @@ static void share_pair_forward(mf_layer_times *r, double pair_s) {
     }
 }
 
-/* Merged, a main layer takes its share of a pair of main layers; what such pairs take beyond
+/* Merged, a main layer takes its portion of a pair of main layers; what such pairs take beyond
  * compute may hide behind any other position, which is given that much less (partition.c,
- * share_pairs).
+ * portion_pairs).
  */
 static mf_status merge_rates(mf_block_costs *q, const mf_layout *l, mf_layer_times *r, mf_err *e) {
     const mf_model *m = mf_block_costs_evaluator(q)->model;
@@ -394,8 +394,8 @@ static mf_status merge_rates(mf_block_costs *q, const mf_layout *l, mf_layer_tim
     r->embedding.time_s[MF_FLOOR_MERGED] -= hides_s;
     r->head.time_s[MF_FLOOR_MERGED] -= hides_s;
     *main_s = pair_s;
-    share_pair(r, pair_s);
-    share_pair_forward(r, pair_s);
+    divide_pair(r, pair_s);
+    divide_pair_forward(r, pair_s);
     return MF_OK;
 }
 

@@ -7,7 +7,7 @@
 #include <math.h>
 #include <string.h>
 
-enum { MAX_CELLS = 32768, MAX_CHUNKS = 256, MAX_POINTS = 4096, MAX_PRICES = 12 };
+enum { MAX_CELLS = 32768, MAX_CHUNKS = 256, MAX_POINTS = 4096 };
 
 mf_mean_parts mf_mean_parts_of(const mf_chains *c) {
     mf_mean_parts x = {0};
@@ -106,7 +106,7 @@ static void sort_prices(double *price, int n) {
 }
 
 /* Prices at which a layer changes its way, evenly thinned out. */
-static int find_prices(const stage *s, int row, double price[MAX_PRICES]) {
+static int find_prices(const stage *s, int row, double price[MF_MEAN_PRICES]) {
     double all[MAX_POINTS];
     int n = 0, take;
     for (int k = 0; k < s->chunks; k++) {
@@ -118,7 +118,7 @@ static int find_prices(const stage *s, int row, double price[MAX_PRICES]) {
         }
     }
     sort_prices(all, n);
-    take = n < MAX_PRICES - 1 ? n : MAX_PRICES - 1;
+    take = n < MF_MEAN_PRICES - 1 ? n : MF_MEAN_PRICES - 1;
     for (int i = 0; i < take; i++) {
         price[i] = all[(size_t)i * (size_t)n / (size_t)take];
     }
@@ -127,7 +127,7 @@ static int find_prices(const stage *s, int row, double price[MAX_PRICES]) {
 
 static void find_curve(stage *s, int64_t *effort_ns) {
     const mf_mean_layers *x = s->x;
-    double price[MAX_PRICES];
+    double price[MF_MEAN_PRICES];
     mf_layers_curve(x->order, s->p, x->layers, x->room_B[s->p], x->layer_B, s->any, s->any_ways,
                     s->curve_s);
     raise_curve(s, 0, 0.0);

@@ -8,8 +8,7 @@
 #define MF_PLANNER_CARRY_H
 
 #include "planner/planner.h"
-
-enum { MF_CARRY_MOST = 4 }; /* plans that a search begins with */
+#include "planner/tuning/limits.h"
 
 /* A plan that a cell was given. Borrowed. */
 typedef struct mf_carried {

@@ -4,9 +4,6 @@
 
 #include "planner/capacity/carry.h"
 
-/* Draws of which experts are hot, of which the second worst counts: the 95th percentile. */
-enum { MF_SKEW_DRAWS = 20 };
-
 typedef struct mf_skewed {
     double step_time_s; /* simulated; at the 95th percentile of the draws */
     double load; /* routed rows of the busiest expert rank over the balanced number, the same */

@@ -2,13 +2,13 @@
 #include "planner/explain/shadow_price.h"
 
 #include "planner/partition/partition.h"
+#include "planner/tuning/limits.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #define BYTES_PER_UNIT 1e9
-#define MOST_ENTRIES 200000  /* of the chains together: seconds of GLPK */
 #define UNITS_PER_STEP 100.0 /* times are scaled so that the step is about this */
 
 typedef struct shadow {
@@ -130,7 +130,7 @@ static bool longer_chain(void *user, const double *point, mf_milp_lazy_row *row)
     shadow *x = user;
     const mf_partition *in = x->in;
     size_t cells = mf_partition_cells(in);
-    x->given_up = x->with.entries - x->milp.entries > MOST_ENTRIES;
+    x->given_up = x->with.entries - x->milp.entries > MF_SHADOW_ENTRIES;
     if (x->given_up) {
         return false;
     }

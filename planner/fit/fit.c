@@ -3,16 +3,13 @@
  * Each combination is judged (fit_judge.c) at its leanest: smallest micro-batch, plain 1F1B.
  */
 #include "planner/fit/fit_sweep.h"
+#include "planner/tuning/limits.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 
 #define LL(x) ((long long)(x))
-
-/* Wanted entries beyond which all are made exact as they are judged, while their blocks are at
- * hand; below it, only those that turn out to be shown. */
-enum { ALL = 1000 };
 
 typedef struct fit {
     const mf_problem *p;
@@ -175,7 +172,7 @@ mf_status mf_planner_fit(const mf_problem *p, const mf_fit_options *o, mf_fit_re
     *result = (mf_fit_result){0};
     fit w = {.p = p, .o = o, .r = result};
     const mf_fit_sweep q = {
-        .p = p, .o = o, .space = mf_fit_space(p, p->base.gpus), .exact = o->shown > ALL};
+        .p = p, .o = o, .space = mf_fit_space(p, p->base.gpus), .exact = o->shown > MF_FIT_ALL};
     mf_status status = mf_space_check_batch(&q.space, e);
     if (status != MF_OK) {
         return status;
@@ -188,7 +185,7 @@ mf_status mf_planner_fit(const mf_problem *p, const mf_fit_options *o, mf_fit_re
         status = mf_space_rule(&q.space, e);
     }
     if (status == MF_OK || status == MF_INTERRUPTED) {
-        mf_status ordered = put_in_order(&w, o->shown < ALL ? o->shown : ALL, e);
+        mf_status ordered = put_in_order(&w, o->shown < MF_FIT_ALL ? o->shown : MF_FIT_ALL, e);
         status = ordered == MF_OK ? status : ordered;
     }
     if (status == MF_OK && result->feasible > 0) {

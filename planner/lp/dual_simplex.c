@@ -1,6 +1,8 @@
 /* dual_simplex.c - the dual simplex method with flips of bounds (see dual_simplex.h). */
 #include "planner/lp/dual_simplex.h"
 
+#include "planner/tuning/limits.h"
+
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,11 +13,6 @@
 /* Pivots no smaller than this; ratios that differ by less are taken for ties. */
 #define SMALLEST_PIVOT 1e-7
 #define TIE 1e-11
-/* Pivots after which the tableau is made anew, broken rows that are put in at a time, pivots that a
- * solve takes at most (a hundred times what any needs). */
-enum { RENEW_AFTER = 1500, ROWS_AT_ONCE = 8, MOST_PIVOTS = 20000 };
-/* Rows that no tableau has had for so many solves are looked at when no other row is broken. */
-enum { IDLE = 40 };
 
 /* --- broken rows ------------------------------------------------------------------------------ */
 
@@ -41,20 +38,20 @@ static double sum_of(const mf_dual *d, int row) {
 
 /* Of the rows that are out, those in use lately or the idle ones, the ones that the point breaks
  * most; returns how many. */
-static int find_broken(mf_dual *d, bool idle, int worst[ROWS_AT_ONCE]) {
-    double by[ROWS_AT_ONCE];
+static int find_broken(mf_dual *d, bool idle, int worst[MF_LP_ROWS_AT_ONCE]) {
+    double by[MF_LP_ROWS_AT_ONCE];
     int count = 0;
     for (int i = 0; i < d->rows; i++) {
         int v = d->cols + i;
-        if (d->where[v] != MF_DUAL_OUT || (d->solves - d->in_use[i] > IDLE) != idle) {
+        if (d->where[v] != MF_DUAL_OUT || (d->solves - d->in_use[i] > MF_LP_IDLE_SOLVES) != idle) {
             continue;
         }
         d->entries += d->to[i] - d->from[i];
         double off = broken_by(d, v, sum_of(d, i));
-        if (!(off > 0.0) || (count == ROWS_AT_ONCE && off <= by[count - 1])) {
+        if (!(off > 0.0) || (count == MF_LP_ROWS_AT_ONCE && off <= by[count - 1])) {
             continue;
         }
-        int k = count < ROWS_AT_ONCE ? count++ : count - 1;
+        int k = count < MF_LP_ROWS_AT_ONCE ? count++ : count - 1;
         for (; k > 0 && by[k - 1] < off; k--) {
             by[k] = by[k - 1];
             worst[k] = worst[k - 1];
@@ -67,7 +64,7 @@ static int find_broken(mf_dual *d, bool idle, int worst[ROWS_AT_ONCE]) {
 
 /* Puts the rows into the tableau that the point breaks most; returns how many. */
 static int enter_broken(mf_dual *d) {
-    int worst[ROWS_AT_ONCE];
+    int worst[MF_LP_ROWS_AT_ONCE];
     read_point(d);
     int count = find_broken(d, false, worst);
     count = count > 0 ? count : find_broken(d, true, worst);
@@ -269,7 +266,7 @@ static mf_dual_outcome solve(mf_dual *d, double cutoff, int64_t most_pivots, dou
     int64_t from = d->pivots;
     bool fresh = true;
     mf_dual_values(d);
-    while (!d->failed && d->pivots - from < MOST_PIVOTS) {
+    while (!d->failed && d->pivots - from < MF_LP_MOST_PIVOTS) {
         double proven;
         if (d->value[0] >= cutoff && verify_bound(d, &proven) && proven >= cutoff) {
             *bound = cutoff;
@@ -280,7 +277,7 @@ static mf_dual_outcome solve(mf_dual *d, double cutoff, int64_t most_pivots, dou
             *bound = fmin(mf_dual_proven(d), cutoff);
             return MF_DUAL_LIMIT;
         }
-        if (d->since >= RENEW_AFTER) {
+        if (d->since >= MF_LP_RENEW_PIVOTS) {
             renew(d);
         }
         int r = choose_row(d);

@@ -87,9 +87,9 @@ static void load_columns(glp_prob *g, const mf_milp *p) {
 static glp_prob *load(const mf_milp *p, double cutoff) {
     glp_prob *g = glp_create_prob();
     glp_set_obj_dir(g, GLP_MIN);
-    int cut = isfinite(cutoff) ? 1 : 0;
-    if (p->rows + cut > 0) {
-        glp_add_rows(g, p->rows + cut);
+    int below = isfinite(cutoff) ? 1 : 0;
+    if (p->rows + below > 0) {
+        glp_add_rows(g, p->rows + below);
     }
     load_columns(g, p);
     for (int i = 0; i < p->rows; i++) {
@@ -97,7 +97,7 @@ static glp_prob *load(const mf_milp *p, double cutoff) {
         glp_set_row_bnds(g, i + 1, mf_fence_bound_type(r->lo, r->hi), mf_fence_finite(r->lo),
                          mf_fence_finite(r->hi));
     }
-    int most = 1 + p->entries + cut * p->cols, n = 0;
+    int most = 1 + p->entries + below * p->cols, n = 0;
     int *ia = glp_alloc(most, sizeof *ia), *ja = glp_alloc(most, sizeof *ja);
     double *ar = glp_alloc(most, sizeof *ar);
     for (int k = 0; k < p->entries; k++) {
@@ -106,7 +106,7 @@ static glp_prob *load(const mf_milp *p, double cutoff) {
         ja[n] = p->entry[k].col + 1;
         ar[n] = p->entry[k].value;
     }
-    if (cut) {
+    if (below) {
         glp_set_row_bnds(g, p->rows + 1, GLP_UP, 0.0, cutoff);
         for (int j = 0; j < p->cols; j++) {
             if (p->col[j].cost != 0.0) {

@@ -11,7 +11,7 @@ static double part_s(const mf_order_times *t, mf_order_part part, int v) {
 
 const mf_order_part mf_order_merged_as[MF_ORDER_MERGED][2] = {
     {MF_ORDER_F_PAIR, MF_ORDER_B_PAIR},
-    {MF_ORDER_PAIR_SHARE_F, MF_ORDER_PAIR_SHARE_B},
+    {MF_ORDER_PAIR_PORTION_F, MF_ORDER_PAIR_PORTION_B},
     {MF_ORDER_F_EP, MF_ORDER_B_EP},
 };
 

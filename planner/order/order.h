@@ -24,18 +24,18 @@
 
 /* What chains are made of: times of one micro-batch through a virtual stage, and once a step. A
  * merged pair takes at least sums of what cannot run side by side: F_PAIR + B_PAIR (compute and
- * what stays exposed, which backward passes count), PAIR_SHARE_F + PAIR_SHARE_B (the same, counted
- * by forward passes), F_EP + B_EP (exchanges). It does not take at least what either pass takes
- * alone: beside another one, ops come in another order, and what recomputes has been half a per
- * cent quicker. */
+ * what stays exposed, which backward passes count), PAIR_PORTION_F + PAIR_PORTION_B (the same,
+ * counted by forward passes), F_EP + B_EP (exchanges). It does not take at least what either pass
+ * takes alone: beside another one, ops come in another order, and what recomputes has been half a
+ * per cent quicker. */
 #define MF_ORDER_MAP(X)                                                                            \
     X(F)                                                                                           \
     X(B)                                                                                           \
     X(W)                                                                                           \
     X(F_PAIR)                                                                                      \
     X(B_PAIR)                                                                                      \
-    X(PAIR_SHARE_F)                                                                                \
-    X(PAIR_SHARE_B)                                                                                \
+    X(PAIR_PORTION_F)                                                                              \
+    X(PAIR_PORTION_B)                                                                              \
     X(F_EP)                                                                                        \
     X(B_EP)                                                                                        \
     X(F_HOST)                                                                                      \

@@ -35,9 +35,9 @@ mf_status mf_chains_add(mf_chains *c, const mf_order_chain *chain, mf_err *e) {
 
 double mf_chain_visits(const mf_order_chain *chain, int v) {
     double f = (double)chain->count[MF_ORDER_F][v] + chain->count[MF_ORDER_F_PAIR][v] +
-               chain->count[MF_ORDER_PAIR_SHARE_F][v];
+               chain->count[MF_ORDER_PAIR_PORTION_F][v];
     double b = (double)chain->count[MF_ORDER_B][v] + chain->count[MF_ORDER_B_PAIR][v] +
-               chain->count[MF_ORDER_PAIR_SHARE_B][v];
+               chain->count[MF_ORDER_PAIR_PORTION_B][v];
     return f < b ? f : b;
 }
 

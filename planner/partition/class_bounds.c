@@ -20,8 +20,8 @@ static double more_s(const mf_partition *in, const mf_partition_class *c, int m,
 
 /* What its forward and backward pass take more together. */
 static double passes_more_s(const mf_partition *in, const mf_partition_class *c, int m) {
-    static const mf_order_part f[3] = {MF_ORDER_F, MF_ORDER_F_PAIR, MF_ORDER_PAIR_SHARE_F};
-    static const mf_order_part b[3] = {MF_ORDER_B, MF_ORDER_B_PAIR, MF_ORDER_PAIR_SHARE_B};
+    static const mf_order_part f[3] = {MF_ORDER_F, MF_ORDER_F_PAIR, MF_ORDER_PAIR_PORTION_F};
+    static const mf_order_part b[3] = {MF_ORDER_B, MF_ORDER_B_PAIR, MF_ORDER_PAIR_PORTION_B};
     return more_s(in, c, m, f) + more_s(in, c, m, b);
 }
 

@@ -269,11 +269,6 @@ bool mf_partition_fill_stage(const mf_partition *in, const int *first, int stage
     return fill_stage(&f, first, room_B);
 }
 
-/* What a stage gives up of its room may change its gaps more than its sums: after so many times it
- * gives up twice as much each time. */
-enum { FEW_MISSES = 3 };
-#define MOST_TRIES(stages) (3 * (stages) + 12)
-
 mf_status mf_partition_fill_checked(mf_partition *in, const int *first, bool gaps, double *room_B,
                                     int32_t *count, mf_assignment *out, mf_err *e) {
     filling f = {.in = in, .count = count};
@@ -298,11 +293,11 @@ mf_status mf_partition_fill_checked(mf_partition *in, const int *first, bool gap
         }
         double over_B = step.peak_B - step.usable_B;
         f.stage = (int)step.stage;
-        if (over_B <= 0.0 || tries >= MOST_TRIES(in->stages)) {
+        if (over_B <= 0.0 || tries >= MF_FILL_TRIES(in->stages)) {
             break; /* the host's memory, or no end to it */
         }
         int missed = misses[f.stage]++;
-        double by = missed < FEW_MISSES ? 1.0 : ldexp(1.0, missed - FEW_MISSES + 1);
+        double by = missed < MF_FILL_FEW_MISSES ? 1.0 : ldexp(1.0, missed - MF_FILL_FEW_MISSES + 1);
         weigh_chunks(&f);
         room_B[f.stage] = mf_smaller(room_B[f.stage], weigh_stage(&f)) - by * over_B;
         status = fill_stage(&f, first, room_B[f.stage]) ? MF_OK : MF_INFEASIBLE;

@@ -124,8 +124,8 @@ static void add_layers(const mf_partition *in, mf_loss_figures *x) {
             const double *y = mf_partition_class_at(in, v, s)->least_s;
             double alone_s = y[MF_ORDER_F] + y[MF_ORDER_B] + y[MF_ORDER_W];
             double pair_s = fmax(y[MF_ORDER_F_PAIR] + y[MF_ORDER_B_PAIR],
-                                 y[MF_ORDER_PAIR_SHARE_F] + y[MF_ORDER_PAIR_SHARE_B]);
-            /* shares may be below nothing, passes not; beside another one a pass may be a hair
+                                 y[MF_ORDER_PAIR_PORTION_F] + y[MF_ORDER_PAIR_PORTION_B]);
+            /* portions may be below nothing, passes not; beside another one a pass may be a hair
              * quicker */
             pair_s = fmax(pair_s, 0.95 * y[MF_ORDER_B]);
             x->layer_s = fmin(x->layer_s, in->merged ? fmin(pair_s, alone_s) : alone_s);

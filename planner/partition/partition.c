@@ -157,13 +157,13 @@ static void lean_figures(const mf_partition_choice *c, bool merged, double out[L
     out[4] = merged ? c->cost.f.ep_s : 0.0;
     out[5] = c->cost.saved_B;
     out[6] = c->cost.held_B;
-    for (int i = 0; i < MF_SHARES; i++) {
+    for (int i = 0; i < MF_PORTIONS; i++) {
         out[7 + 2 * i] = merged ? c->f_pair_s[i] : 0.0;
         out[8 + 2 * i] = merged ? c->b_pair_s[i] : 0.0;
     }
 }
 
-/* Is some mixture of choices with figures x and y (in shares) at least as good as one with z,
+/* Is some mixture of choices with figures x and y (in parts of one) at least as good as one with z,
  * workspaces aside? */
 static bool mixture_beats(const double *x, const double *y, const double *z) {
     double lo = 0.0, hi = 1.0;
@@ -325,13 +325,13 @@ static double choice_part_s(const mf_partition *in, const mf_partition_class *c,
     case MF_ORDER_W:
         return q->w.time_s;
     case MF_ORDER_F_PAIR:
-        return c->choice[m].f_pair_s[MF_SHARES_B_KEEPS];
+        return c->choice[m].f_pair_s[MF_PORTIONS_B_KEEPS];
     case MF_ORDER_B_PAIR:
-        return c->choice[m].b_pair_s[MF_SHARES_B_KEEPS];
-    case MF_ORDER_PAIR_SHARE_F:
-        return c->choice[m].f_pair_s[MF_SHARES_F_KEEPS];
-    case MF_ORDER_PAIR_SHARE_B:
-        return c->choice[m].b_pair_s[MF_SHARES_F_KEEPS];
+        return c->choice[m].b_pair_s[MF_PORTIONS_B_KEEPS];
+    case MF_ORDER_PAIR_PORTION_F:
+        return c->choice[m].f_pair_s[MF_PORTIONS_F_KEEPS];
+    case MF_ORDER_PAIR_PORTION_B:
+        return c->choice[m].b_pair_s[MF_PORTIONS_F_KEEPS];
     case MF_ORDER_F_EP:
         return in->merged ? q->f.ep_s : 0.0;
     case MF_ORDER_B_EP:
@@ -412,7 +412,7 @@ static mf_status fill_in(mf_partition *in, uint32_t pinned, const mf_order_summa
         in->owns_order = status == MF_OK;
     }
     if (status == MF_OK && in->merged) {
-        status = mf_partition_share_pairs(in, false, e);
+        status = mf_partition_portion_pairs(in, false, e);
     }
     if (status != MF_OK) {
         return status;
@@ -437,7 +437,7 @@ static mf_status fill_in(mf_partition *in, uint32_t pinned, const mf_order_summa
 }
 
 mf_status mf_partition_sharpen(mf_partition *in, mf_err *e) {
-    mf_status status = in->merged ? mf_partition_share_pairs(in, true, e) : MF_OK;
+    mf_status status = in->merged ? mf_partition_portion_pairs(in, true, e) : MF_OK;
     if (status == MF_OK && in->merged) {
         compare_choices(in);
     }

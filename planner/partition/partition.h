@@ -34,9 +34,9 @@ int mf_segments(const mf_model *m, mf_segment *out, int max);
 
 /* --- the problem ------------------------------------------------------------------------------ */
 
-/* Sets of shares of merged pairs (pair_shares.c): what two passes hide of each other is missing in
- * the forward pass's share where backward passes keep their time, and the other way round. */
-typedef enum mf_shares { MF_SHARES_B_KEEPS, MF_SHARES_F_KEEPS, MF_SHARES } mf_shares;
+/* Sets of portions of merged pairs (pair_portions.c): what two passes hide of each other is missing
+ * in the forward pass's portion where backward passes keep their time, and the other way round. */
+typedef enum mf_portions { MF_PORTIONS_B_KEEPS, MF_PORTIONS_F_KEEPS, MF_PORTIONS } mf_portions;
 
 typedef struct mf_partition_choice {
     mf_memory_choice memory;
@@ -46,8 +46,8 @@ typedef struct mf_partition_choice {
     bool hull;
     double f_floor_s;
     /* merged: a pair of this forward and that backward takes at least the sum of the two, in every
-     * set of shares */
-    double f_pair_s[MF_SHARES], b_pair_s[MF_SHARES];
+     * set of portions */
+    double f_pair_s[MF_PORTIONS], b_pair_s[MF_PORTIONS];
     double pair_s; /* merged: beside the backward pass of its own kind (mf_partition_own_pairs) */
 } mf_partition_choice;
 
@@ -130,11 +130,11 @@ size_t mf_partition_cell(const mf_partition *in, int v, int slot, int m);
  * least of all that they stand for. */
 mf_status mf_partition_pair_s(mf_partition *in, int f, int m, int b, int k, double *time_s,
                               mf_err *e);
-/* Gives every choice its shares of merged pairs (f_pair_s, b_pair_s; pair_shares.c). all: layers'
- * choices that offload or recompute are asked for where else one of them stands for the others.
- * Errors: as the evaluator reports. */
-mf_status mf_partition_share_pairs(mf_partition *in, bool all, mf_err *e);
-/* Tighter shares of merged pairs than mf_partition_create gives, for some hundred pairs more. */
+/* Gives every choice its portions of merged pairs (f_pair_s, b_pair_s; pair_portions.c). all:
+ * layers' choices that offload or recompute are asked for where else one of them stands for the
+ * others. Errors: as the evaluator reports. */
+mf_status mf_partition_portion_pairs(mf_partition *in, bool all, mf_err *e);
+/* Tighter portions of merged pairs than mf_partition_create gives, for some hundred pairs more. */
 mf_status mf_partition_sharpen(mf_partition *in, mf_err *e);
 /* Merged pairs of every block with its own kind, which is what most pairs of a stage are; priced
  * when first asked for. Errors: as the evaluator reports. */

@@ -55,7 +55,7 @@ static mf_status play(mf_partition *in, const double *count, bool coarse,
         double extra_s = stage_extra_s[mf_layout_stage_of(&in->layout, v)] / in->chunks;
         part_s[MF_ORDER_B * n + (size_t)v] += extra_s;
         part_s[MF_ORDER_B_PAIR * n + (size_t)v] += extra_s;
-        part_s[MF_ORDER_PAIR_SHARE_B * n + (size_t)v] += extra_s;
+        part_s[MF_ORDER_PAIR_PORTION_B * n + (size_t)v] += extra_s;
     }
     mf_order_times t = {.send_s = in->send_s,
                         .hold_s = in->hold_s,

@@ -19,7 +19,7 @@ static int32_t most_layers(const mf_partition *in, int v, int slot, int m, doubl
     int64_t stage = mf_layout_stage_of(&in->layout, v), chunk = mf_layout_chunk_of(&in->layout, v);
     int most = in->segment[in->slot[slot].segment].repeats;
     double own_s = c->cost.f.time_s + c->cost.b.time_s + c->cost.w.time_s;
-    for (int i = 0; in->merged && i < MF_SHARES; i++) {
+    for (int i = 0; in->merged && i < MF_PORTIONS; i++) {
         double pair_s = c->f_pair_s[i] + c->b_pair_s[i];
         own_s = i == 0 ? pair_s : fmax(own_s, pair_s);
     }

@@ -22,7 +22,6 @@
 #include <string.h>
 
 #define WHOLE 1e-6
-#define LITTLE 1e-5 /* of the bound: as good as no gain */
 
 /* Ranges of n. */
 typedef struct range {
@@ -221,8 +220,8 @@ static double try_side(tree *t, const range *r, int kept, int i, bool up, int pi
     return bound;
 }
 
-/* Both sides of number i: what the bound gains there. A side that closes is cut off *r. Returns a
- * score, or -1 when a side was cut off. */
+/* Both sides of number i: what the bound gains there. A side that closes is taken from *r. Returns
+ * a score, or -1 when a side was closed. */
 static double try_both(tree *t, range *r, int kept, int i, double bound) {
     double gain[2];
     for (int up = 0; up < 2; up++) {
@@ -235,7 +234,7 @@ static double try_both(tree *t, range *r, int kept, int i, double bound) {
             }
             return -1.0;
         }
-        gain[up] = fmax(side - bound, LITTLE * bound);
+        gain[up] = fmax(side - bound, MF_TRIAL_LITTLE * bound);
     }
     return gain[0] * gain[1];
 }

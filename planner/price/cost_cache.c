@@ -75,6 +75,9 @@ int64_t mf_block_costs_asked(const mf_block_costs *q) {
 /* --- the table -------------------------------------------------------------------------------- */
 
 static const entry *find(mf_block_costs *q, uint64_t hash, const mf_cost_key *key) {
+    if (!mf_uses(q->evaluator->without, MF_MECHANISM_COST_CACHE)) {
+        return NULL;
+    }
     const entry *x = atomic_load_explicit(&q->bucket[hash % BUCKETS], memory_order_acquire);
     while (x && !(x->hash == hash && mf_cost_key_same(&x->key, key))) {
         x = x->next;

@@ -67,16 +67,16 @@ static mf_cost_key key_of(const mf_model *m, const mf_layout *l, const mf_block_
                           const mf_block_key *b, bool exact, bool alike) {
     mf_cost_key key, *out = &key;
     bool experts = routes(m, a) || routes(m, b), layer = is_layer(a) || is_layer(b);
-    int64_t share = layer ? 1 : common_divisor(l->cp, l->mbs);
+    int64_t divisor = layer ? 1 : common_divisor(l->cp, l->mbs);
     uint64_t dense = l->zero >= 2 ? group_word(l->dp * l->cp, alike) : 0;
     uint64_t expert = l->expert_zero >= 2 && experts ? group_word(l->edp, alike) : 0;
     uint64_t stage = experts && l->aux_scope == MF_AUX_GLOBAL ? (uint64_t)(l->gpus / l->pp) : 0;
-    out->word[0] = (uint64_t)l->tp | (uint64_t)(l->cp / share) << 28 |
+    out->word[0] = (uint64_t)l->tp | (uint64_t)(l->cp / divisor) << 28 |
                    (layer ? (uint64_t)l->cp_type << 56 : 0) | (uint64_t)exact << 60 |
                    (uint64_t)(b != NULL) << 61;
     out->word[1] =
         experts ? (uint64_t)l->ep | (uint64_t)l->etp << 28 | (uint64_t)l->dispatcher << 56 : 0;
-    out->word[2] = (uint64_t)(l->mbs / share) | dense << 28 | (uint64_t)l->precision << 60;
+    out->word[2] = (uint64_t)(l->mbs / divisor) | dense << 28 | (uint64_t)l->precision << 60;
     out->word[3] = expert | stage << 28 | (uint64_t)(l->zero >= 2 ? l->zero : 0) << 56 |
                    (uint64_t)(expert > 0 ? l->expert_zero : 0) << 58;
     out->word[4] = block_word(m, a);

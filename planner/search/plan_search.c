@@ -182,8 +182,8 @@ mf_status mf_planner_search(const mf_problem *p, const mf_search_options *o,
         .top = o->top > 0 ? o->top : 4,
         .ranks = o->top > 1,
         .gap = o->gap,
-        .effort = o->effort,
         .budget = o->budget,
+        .patience = o->patience,
         .known_s = o->known_s,
         .start = o->start,
         .starts = o->starts,
@@ -217,7 +217,7 @@ mf_status mf_planner_search(const mf_problem *p, const mf_search_options *o,
     memcpy(s->ended, report.ended, sizeof s->ended);
     s->interrupted = report.interrupted;
     s->wall_s = clock_s() - w.started_s;
-    mf_space_describe_cuts(&request.space, s->cuts, sizeof s->cuts);
+    mf_space_describe_left_out(&request.space, s->left_out, sizeof s->left_out);
     mf_search_report_clear(&report);
     if (status != MF_OK) {
         return status;

@@ -247,8 +247,7 @@ static int64_t tree_us(const closing *c) {
     for (int i = 1; i < c->n->tries; i++) {
         most_us *= MF_TREE_MORE;
     }
-    bool proven = c->target_s >= c->best_s; /* to the gap that was asked for: a look, no more */
-    return proven ? most_us / MF_LOOK_PART : most_us;
+    return most_us;
 }
 
 /* Whole splits: what is below the target is settled, what is above waits. */
@@ -265,6 +264,10 @@ static void by_splits(closing *c) {
     mf_partition_split_result r;
     double mean = mean_s(c, o.cutoff_s);
     o.known = c->known;
+    if (!uses(c->w, MF_MECHANISM_SPLITS)) {
+        come_back(c, mean, MF_LEVEL_EXACT);
+        return;
+    }
     if (c->out->status != MF_OK || fmax(mean, c->n->key_s) >= o.cutoff_s) {
         come_back(c, fmax(mean, c->n->key_s), MF_LEVEL_SPLITS);
         return;
@@ -439,9 +442,9 @@ static void by_exact(closing *c) {
     mf_partition_solution_clear(&s);
 }
 
-/* Programs with every choice are worth tighter shares of merged pairs. */
+/* Programs with every choice are worth tighter portions of merged pairs. */
 static void sharpen(closing *c) {
-    if (uses(c->w, MF_MECHANISM_PAIR_SHARES) && c->in->merged && c->n->level > MF_LEVEL_RELAX &&
+    if (uses(c->w, MF_MECHANISM_PAIR_PORTIONS) && c->in->merged && c->n->level > MF_LEVEL_RELAX &&
         c->n->level != MF_LEVEL_TRY) {
         c->out->status = mf_partition_sharpen(c->in, &c->out->err);
     }

@@ -325,36 +325,46 @@ static bool has_below_target(mf_search_state *s) {
     }
 }
 
+/* Has its effort been of no use for long? */
+static bool is_stale(const mf_search_state *s) {
+    return s->r->patience > 0 && has_plan(s) && s->work - s->narrowed_at >= s->r->patience;
+}
+
+static void note_gap(mf_search_state *s) {
+    const double gap = s->best_s / mf_search_lower_bound(s) - 1.0;
+    if (!(gap > s->narrowed - MF_NARROWER)) {
+        s->narrowed = gap;
+        s->narrowed_at = s->work;
+    }
+}
+
 /* Is it time to try open layouts? That comes at the same moment whatever the effort. */
 static bool is_time_to_try(const mf_search_state *s) {
     const int64_t after = s->r->open_work ? s->r->open_work : MF_TRY_OPEN_US;
-    return !s->opened && s->work >= after && has_plan(s);
+    return !s->opened && (s->work >= after || is_stale(s)) && has_plan(s);
+}
+
+/* Is the best plan the leanest of its degrees, and were few others of them tried? Then the effort
+ * may be used, and a better one is near all the same. */
+static bool is_leanest(const mf_search_state *s) {
+    return s->best_s >= s->fits_s && s->fits_tries > 0 && s->queue.nodes > 0 &&
+           mf_search_queue_top(&s->queue)->level == MF_LEVEL_TRY;
 }
 
 /* Is there no more to start? */
 static bool is_done(mf_search_state *s) {
-    int64_t effort = s->r->effort ? s->r->effort : MF_SECOND_LOOK_US;
-    effort = mf_search_uses(s, MF_MECHANISM_SECOND_LOOK) ? effort : 1;
     if (s->ranking) {
         return mf_search_rank_is_done(s);
     }
     if (s->spent || is_time_to_try(s)) {
         return true;
     }
-    if (has_below_target(s)) {
-        s->spent = has_plan(s) && mf_search_is_spent(s);
-        return s->spent;
-    }
-    if (s->status != MF_OK || mf_search_least_open(s) < s->target_s ||
-        !mf_search_queue_below(&s->queue, s->best_s)) {
+    if (!has_below_target(s)) {
         return true;
     }
-    if (s->work_at_gap < 0) {
-        s->work_at_gap = s->work;
-    }
-    s->target_s = s->best_s;
-    return effort > 0 &&
-           s->work - s->work_at_gap + mf_search_usual_us(mf_search_queue_top(&s->queue)) > effort;
+    s->stale = s->opened && is_stale(s);
+    s->spent = has_plan(s) && (s->stale || (!is_leanest(s) && mf_search_is_spent(s)));
+    return s->spent;
 }
 
 static mf_status begin(mf_search_state *s, mf_err *e) {
@@ -443,6 +453,7 @@ static bool goes_further(mf_search_state *s) {
         return false;
     }
     s->opened = true;
+    s->narrowed_at = s->work;
     if (is_wide(s)) {
         take(s, try_open);
         s->patient = true;
@@ -458,6 +469,8 @@ static bool start(void *self, int slot, int64_t *usual_us) {
     if (goes_on(s) && s->r->list_fits && !s->fits_tried && !has_plan(s) && s->work >= fits_after) {
         s->fits_tried = true;
         take(s, try_fits);
+        s->fits_s = s->best_s;
+        s->fits_tries = MF_FIT_LEAST_TRIES;
     }
     bool done = !goes_on(s) || is_done(s);
     while (done && goes_on(s) && !s->ranking && !mf_search_is_flying(s) && goes_further(s)) {
@@ -482,10 +495,12 @@ static void land(void *self, int slot) {
     s->pricing_s += t->node[0].level <= MF_LEVEL_LAYOUT ? t->cpu_s : 0.0;
     for (int i = 0; i < t->count; i++) {
         mf_search_note_taken(s, &t->node[i], t->out[i].work);
+        s->fits_tries -= t->node[i].level == MF_LEVEL_TRY;
         mf_status one = merge(s, &t->node[i], &t->out[i], s->status == MF_OK ? &s->err : NULL);
         s->interrupted |= one == MF_INTERRUPTED;
         s->status = s->status == MF_OK && one != MF_INTERRUPTED ? one : s->status;
     }
+    note_gap(s);
     if (s->r->progress && s->status == MF_OK) {
         s->r->progress(s->r->user, s->best_s, mf_search_lower_bound(s), s->priced, s->milps);
     }
@@ -514,9 +529,8 @@ mf_status mf_search_run(const mf_search_request *r, mf_search_report *out, mf_er
     }
     s->r = r;
     s->best_s = known_s(s);
-    s->stuck.key_s = s->target_s = s->unlisted_s = HUGE_VAL;
+    s->stuck.key_s = s->target_s = s->unlisted_s = s->narrowed = s->fits_s = HUGE_VAL;
     mf_search_queue_init(&s->queue);
-    s->work_at_gap = -1;
     s->step_gap = mf_search_uses(s, MF_MECHANISM_GAP_STEPS)
                       ? fmax(mf_search_asked_gap(s), MF_DEFAULT_GAP)
                       : mf_search_asked_gap(s);

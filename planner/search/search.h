@@ -93,13 +93,6 @@ typedef struct mf_search_found {
 /* Plans that are kept, or as many as are wanted. */
 #define MF_SEARCH_FOUND 64
 
-typedef struct mf_search_summary {
-    int64_t pp, vpp, micro_batches; /* micro_batches 0: saturated, for all larger numbers */
-    int schedule;
-    mf_order_summary order;
-    struct mf_search_summary *next;
-} mf_search_summary;
-
 /* Chains that bound an order, with their weights. Those that were kept before stay as long as a
  * task that started with them runs: what a task knows is what was kept by its start. */
 typedef struct mf_search_chains {
@@ -111,12 +104,10 @@ typedef struct mf_search_chains {
 } mf_search_chains;
 
 #define MF_SEARCH_BUCKETS 16384
-#define MF_SEARCH_FIGURES (2 * MF_SEARCH_BUCKETS)
 #define MF_SEARCH_CHAIN_LOCKS 64
-#define MF_SEARCH_ASKERS 1024
 
-/* Figures that many layouts share, found when they are first asked for (shared_figures.c). */
-typedef struct mf_search_figures mf_search_figures;
+/* What is known of an order, found when it is first asked for (order_cache.c). */
+typedef struct mf_search_known mf_search_known;
 
 /* Orders of a pipeline degree at most. */
 #define MF_SEARCH_ORDERS 1100
@@ -133,12 +124,12 @@ typedef struct mf_search_stages {
     double reduce_s[MF_SEARCH_ZEROS], gather_s[MF_SEARCH_ZEROS]; /* of a main layer */
 } mf_search_stages;
 
-/* The same at one pair of ZeRO levels: what its positions take once a step, and lose to that. */
-typedef struct mf_search_own {
-    mf_tail tail;
-    double lost;                                                   /* mf_layer_times */
-    double reduce_s[MF_FAMILY_OTHERS], gather_s[MF_FAMILY_OTHERS]; /* of others */
-} mf_search_own;
+/* Rates of two sides, and what of them is lent to the times. */
+typedef struct mf_search_rates {
+    mf_layer_times times;
+    mf_family_bound_hull hull[2];
+    mf_family_bound_ways ways;
+} mf_search_rates;
 
 /* How many orders a dense point has. */
 typedef struct mf_search_count {
@@ -159,10 +150,8 @@ typedef struct mf_search_context {
     /* What stands in these tables is never changed nor taken out, so readers need no lock: a list
      * is as good as it was when its head was read. */
     pthread_mutex_t lock; /* of writers */
-    mf_pool pool;         /* of figures (shared_figures.c) */
-    _Atomic(mf_search_summary *) summaries[MF_SEARCH_BUCKETS];
-    _Atomic(mf_search_figures *) figures[MF_SEARCH_FIGURES];
-    atomic_uint askers[MF_SEARCH_ASKERS]; /* threads that find rates of two sides, by these */
+    mf_pool pool;         /* of what is known of orders */
+    _Atomic(mf_search_known *) known[MF_SEARCH_BUCKETS];
     pthread_mutex_t chain_lock[MF_SEARCH_CHAIN_LOCKS]; /* of every so many-th list of chains */
     mf_search_chains *chains[MF_SEARCH_BUCKETS];
     const volatile int *cancel;
@@ -221,21 +210,20 @@ mf_status mf_search_order(mf_search_context *w, const mf_layout *l, const mf_ord
 
 /* What memory costs: not known, from chains of the plain layout, as simulated. */
 typedef enum mf_search_hulls { MF_HULLS_NONE, MF_HULLS_UNPLAYED, MF_HULLS_EXACT } mf_search_hulls;
-/* Rates of whole layers for the node's sides, the way that its order plays passes, and the ZeRO
- * levels of l. reduce_s and gather_s are left at 0. */
-mf_status mf_search_rates_of(mf_search_context *w, const mf_search_node *n, const mf_layout *l,
-                             mf_search_hulls hulls, const mf_layer_times **out, mf_err *e);
-/* Figures of the node's pipeline degree with both sides; layer: parameters of a main layer. */
-mf_status mf_search_stages_of(mf_search_context *w, const mf_search_node *n, const mf_layout *l,
-                              const mf_param_count *layer, const mf_search_stages **out, mf_err *e);
-/* The same at the ZeRO levels of l; r: rates of the node's sides. */
-mf_status mf_search_own_of(mf_search_context *w, const mf_search_node *n, const mf_layout *l,
-                           const mf_layer_times *r, const mf_search_own **out, mf_err *e);
+/* Rates of whole layers for the sides of l, the way that its order plays passes, and its ZeRO
+ * levels. reduce_s and gather_s are left at 0. */
+mf_status mf_search_rates_of(mf_search_context *w, const mf_layout *l, mf_search_hulls hulls,
+                             mf_search_rates *out, mf_err *e);
+/* Figures of l's pipeline degree with both sides; layer: parameters of a main layer. */
+void mf_search_stages_of(const mf_search_context *w, const mf_layout *l,
+                         const mf_param_count *layer, mf_search_stages *out);
+/* What positions take once a step at the ZeRO levels of l, and what passes lose to that. */
+void mf_search_add_own(const mf_search_context *w, const mf_layout *l, mf_layer_times *r);
 /* Orders of l's pipeline degree and micro-batches; MF_SEARCH_ORDERS at most. */
 mf_status mf_search_orders_of(mf_search_context *w, const mf_layout *l, mf_search_listed **out,
                               int *count, mf_err *e);
 mf_family_bound_fixed mf_search_fixed(const mf_search_context *w, const mf_layout *l);
-void mf_search_figures_clear(mf_search_context *w);
+void mf_search_orders_clear(mf_search_context *w);
 
 /* Bound by family figures of a node of level LAYOUT, with the chains that are known by now; at or
  * above the aim's target it may be lower than it could be. */
@@ -265,10 +253,10 @@ typedef struct mf_search_request {
     bool ranks; /* runners-up are looked for once the best plan is proven, with half as much effort
                  * again: the fastest of other degrees, each with its own best assignment */
     double gap;
-    int64_t effort;
     int64_t
         budget; /* work at most, in counted microseconds; 0 = the default, negative = no limit */
-    double known_s; /* of a plan from elsewhere: only faster ones are looked for; 0 = none */
+    int64_t patience; /* counted microseconds without a narrower gap; 0 = any */
+    double known_s;   /* of a plan from elsewhere: only faster ones are looked for; 0 = none */
     const mf_known_plan *start; /* [starts] plans from elsewhere, simulated at first */
     int starts;
     const volatile int *cancel;

@@ -148,18 +148,13 @@ mf_status mf_search_context_init(mf_search_context *w, mf_block_costs *q, const 
 
 void mf_search_context_clear(mf_search_context *w) {
     for (int b = 0; b < MF_SEARCH_BUCKETS; b++) {
-        for (mf_search_summary *s = w->summaries[b], *next; s; s = next) {
-            next = s->next;
-            mf_order_summary_clear(&s->order);
-            free(s);
-        }
         for (mf_search_chains *c = w->chains[b], *next; c; c = next) {
             next = c->next;
             mf_chains_clear(&c->chains);
             free(c);
         }
     }
-    mf_search_figures_clear(w);
+    mf_search_orders_clear(w);
     free(w->dense);
     free(w->order_count);
     free(w->expert);
@@ -225,56 +220,4 @@ void mf_search_keep_chains(mf_search_context *w, mf_search_chains *chains, int64
         at = &c->next;
     }
     pthread_mutex_unlock(lock);
-}
-
-static const mf_order_summary *find_order(const mf_search_context *w, const mf_layout *l) {
-    const mf_search_summary *s =
-        atomic_load_explicit(&w->summaries[order_bucket(l)], memory_order_acquire);
-    for (; s; s = s->next) {
-        if (s->schedule == (int)l->schedule && s->pp == l->pp && s->vpp == l->vpp &&
-            (s->micro_batches == l->micro_batches ||
-             (s->micro_batches == 0 && l->micro_batches > 8 * l->pp))) {
-            return &s->order;
-        }
-    }
-    return NULL;
-}
-
-mf_status mf_search_order(mf_search_context *w, const mf_layout *l, const mf_order_summary **out,
-                          mf_err *e) {
-    *out = find_order(w, l);
-    if (*out) {
-        return MF_OK;
-    }
-    mf_search_summary *s = calloc(1, sizeof *s);
-    if (!s) {
-        return mf_err_set(e, MF_NOMEM, "out of memory");
-    }
-    bool saturated = false;
-    mf_status status = mf_order_summarise(l, w->evaluator->ops->schedule, w->evaluator->self,
-                                          w->layers, w->others, &s->order, &saturated, e);
-    if (status != MF_OK) {
-        free(s);
-        return status;
-    }
-    s->pp = l->pp;
-    s->vpp = l->vpp;
-    s->schedule = (int)l->schedule;
-    s->micro_batches = saturated ? 0 : l->micro_batches;
-    pthread_mutex_lock(&w->lock);
-    const mf_order_summary *other = find_order(w, l); /* another thread's is equal */
-    if (!other) {
-        _Atomic(mf_search_summary *) *head = &w->summaries[order_bucket(l)];
-        s->next = atomic_load_explicit(head, memory_order_relaxed);
-        atomic_store_explicit(head, s, memory_order_release);
-        other = &s->order;
-        s = NULL;
-    }
-    pthread_mutex_unlock(&w->lock);
-    if (s) {
-        mf_order_summary_clear(&s->order);
-        free(s);
-    }
-    *out = other;
-    return MF_OK;
 }

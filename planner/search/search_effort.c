@@ -10,34 +10,13 @@
 
 #include <stddef.h>
 
-/* Better too many than too few where they differ much: what flies beside a task that is late lands
- * after it, while its own result is rarely missed. */
 int64_t mf_search_usual_us(const mf_search_node *n) {
-    bool again = n->tries > 0;
-    switch ((mf_level)n->level) {
-    case MF_LEVEL_SIDE:
-        return 1000;
-    case MF_LEVEL_POINT:
-        return 25;
-    case MF_LEVEL_STAGES:
-        return 50;
-    case MF_LEVEL_MODE:
-        return 100;
-    case MF_LEVEL_ORDER:
-        return 90;
-    case MF_LEVEL_LAYOUT:
-        return again ? 1500 : 80;
-    case MF_LEVEL_BOUND:
-    case MF_LEVEL_RELAX:
-        return 2500;
-    case MF_LEVEL_SPLITS:
-        return again ? 500000 : 30000;
-    case MF_LEVEL_EXACT:
-        return 100000;
-    case MF_LEVEL_TRY:
-        return 10000;
-    }
-    return 0;
+    static const int32_t us[][2] = {
+#define X(level, first, again) [MF_LEVEL_##level] = {first, again},
+        MF_USUAL_MAP(X)
+#undef X
+    };
+    return us[n->level][n->tries > 0];
 }
 
 int64_t mf_search_most_us(const mf_search_state *s) {

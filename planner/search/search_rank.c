@@ -65,7 +65,7 @@ double mf_search_rank_cutoff(const mf_search_state *s, int place) {
 }
 
 double mf_search_rank_target(const mf_search_state *s, double cutoff_s) {
-    return s->r->effort < 0 ? cutoff_s : cutoff_s / (1.0 + mf_search_asked_gap(s));
+    return cutoff_s / (1.0 + mf_search_asked_gap(s));
 }
 
 static bool is_deep(const mf_search_node *n) {

@@ -34,18 +34,23 @@ typedef struct mf_search_state {
     mf_search_found *found; /* [most_found + 1] sorted by time, of different degrees each */
     int nfound, most_found;
     double best_s;
-    int64_t priced, evaluated, simulated, milps, milp_failed, work, work_at_gap;
+    int64_t priced, evaluated, simulated, milps, milp_failed, work;
     mf_search_node stuck; /* of the layouts that nothing more can be done about, that of the least
                            * bound; key_s HUGE_VAL: there are none */
     int64_t stucks;       /* below the target when they were given up */
     mf_search_task task[MF_FLIGHT];
     int64_t merged;
-    double pricing_s; /* of tasks that bound families and layouts */
-    double step_gap;  /* the gap that is worked on, at least the one that was asked for */
-    bool patient;     /* no tree is put aside any more */
-    bool fits_tried;  /* layouts that fit were asked for, and tried */
-    bool opened;      /* open ones were tried */
-    bool spent;       /* its effort is used: nothing is started any more */
+    double pricing_s;    /* of tasks that bound families and layouts */
+    double step_gap;     /* the gap that is worked on, at least the one that was asked for */
+    bool patient;        /* no tree is put aside any more */
+    bool fits_tried;     /* layouts that fit were asked for, and tried, */
+    double fits_s;       /* and that is the best step that any of them takes at its leanest, */
+    int64_t fits_tries;  /* of whose degrees so many are tried in any case */
+    bool opened;         /* open ones were tried */
+    bool spent;          /* its effort is used: nothing is started any more */
+    double narrowed;     /* the gap as of when it last narrowed, */
+    int64_t narrowed_at; /* the work by then */
+    bool stale;          /* it has not narrowed for long */
     mf_search_taken taken[MF_TAKEN_KINDS];
     mf_search_fits fits;
     double target_s;

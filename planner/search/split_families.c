@@ -131,6 +131,10 @@ void mf_search_push(mf_search_outcome *out, mf_search_node *child, const mf_sear
     }
 }
 
+static bool bounds_halves(const mf_search_context *w) {
+    return mf_uses(w->evaluator->without, MF_MECHANISM_HALVES);
+}
+
 /* A side is bounded before it is split; `tries` counts these steps. Nothing is known of it before:
  * that is left to tasks, which go side by side. */
 static void bound_side(mf_search_context *w, const mf_search_node *n, double best_s,
@@ -139,13 +143,17 @@ static void bound_side(mf_search_context *w, const mf_search_node *n, double bes
     mf_layout l = mf_search_layout(w, n);
     mf_layer_times r;
     again.tries++;
+    if (!bounds_halves(w)) {
+        mf_search_push(out, &again, n, 0.0, best_s);
+        return;
+    }
     out->status = mf_layer_times_dense(w->costs, &l, &r, &out->err);
     if (out->status == MF_OK) {
         mf_search_push(out, &again, n,
                        mf_family_bound_work_s(&r, modes_of(w), rounds_of(&l), step_s(w, &l)),
                        best_s);
     }
-    out->work += 60;
+    out->work += MF_SIDE_US;
 }
 
 static void split_side(mf_search_context *w, const mf_search_node *n, double best_s,
@@ -165,13 +173,17 @@ static void split_side(mf_search_context *w, const mf_search_node *n, double bes
         child.expert = k;
         mf_layout l = mf_search_layout(w, &child);
         mf_layer_times r;
-        out->status = mf_layer_times_halves(w->costs, &l, &r, &out->err);
-        if (out->status == MF_OK) {
-            mf_search_push(out, &child, n,
-                           mf_family_bound_work_s(&r, modes_of(w), rounds_of(&l), step_s(w, &l)),
-                           best_s);
+        double bound_s = 0.0;
+        if (bounds_halves(w)) {
+            out->status = mf_layer_times_halves(w->costs, &l, &r, &out->err);
         }
-        out->work += 6;
+        if (out->status == MF_OK && bounds_halves(w)) {
+            bound_s = mf_family_bound_work_s(&r, modes_of(w), rounds_of(&l), step_s(w, &l));
+        }
+        if (out->status == MF_OK) {
+            mf_search_push(out, &child, n, bound_s, best_s);
+        }
+        out->work += MF_POINT_US;
     }
 }
 
@@ -181,7 +193,10 @@ static void split_point(mf_search_context *w, const mf_search_node *n, double be
     mf_layout l = mf_search_layout(w, n);
     mf_layer_times r;
     const double fixed_s = step_s(w, &l);
-    out->status = mf_layer_times_halves(w->costs, &l, &r, &out->err);
+    const bool bounded = bounds_halves(w);
+    if (bounded) {
+        out->status = mf_layer_times_halves(w->costs, &l, &r, &out->err);
+    }
     for (int32_t i = side->first; i < side->first + side->count && out->status == MF_OK; i++) {
         const mf_dense_point *d = &w->dense[i];
         if (!expert_side_fits(w, &w->expert[n->expert], d->pp)) {
@@ -190,10 +205,11 @@ static void split_point(mf_search_context *w, const mf_search_node *n, double be
         mf_search_node child = *n;
         child.level = MF_LEVEL_STAGES;
         child.dense = i;
-        mf_search_push(out, &child, n,
-                       mf_family_bound_stages_s(&r, modes_of(w), d->pp, d->micro_batches, fixed_s),
-                       best_s);
-        out->work += 1;
+        const double bound_s =
+            bounded ? mf_family_bound_stages_s(&r, modes_of(w), d->pp, d->micro_batches, fixed_s)
+                    : 0.0;
+        mf_search_push(out, &child, n, bound_s, best_s);
+        out->work += MF_BOUND_US;
     }
 }
 

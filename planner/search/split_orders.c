@@ -45,11 +45,20 @@ static double chains_bound_s(const known *k, const mf_layer_times *r, const mf_l
     return bound_s < to.best_s ? bound_s : HUGE_VAL;
 }
 
+/* By stages. */
+static double floor_s(const mf_search_context *w, const mf_layer_times *r, const mf_layout *l,
+                      const mf_order_summary *order, const mf_family_bound_fixed *fixed,
+                      double enough_s) {
+    return mf_uses(w->evaluator->without, MF_MECHANISM_FLOORS)
+               ? mf_family_bound_layout_s(r, l, order, fixed, enough_s)
+               : 0.0;
+}
+
 /* By stages, and by chains. */
 static double order_bound_s(mf_search_context *w, const mf_layer_times *r, const mf_layout *l,
                             const mf_order_summary *order, const mf_family_bound_fixed *fixed,
                             limits to, mf_search_outcome *out) {
-    double bound_s = mf_family_bound_layout_s(r, l, order, fixed, to.enough_s);
+    double bound_s = floor_s(w, r, l, order, fixed, to.enough_s);
     if (bound_s < to.enough_s) {
         const known k = known_of(w, l, 0, out->seen);
         bound_s = chains_bound_s(&k, r, l, order, fixed, bound_s, to, out);
@@ -59,14 +68,18 @@ static double order_bound_s(mf_search_context *w, const mf_layer_times *r, const
 
 /* Rates of whole layers of the plain layout of the order (ZeRO 0), with hulls or without: levels
  * above 1 add communication to passes, and are priced only where that is needed. */
-static mf_status order_rates(mf_search_context *w, const mf_search_node *n, const mf_layout *l,
-                             mf_search_hulls hulls, const mf_layer_times **r,
-                             const mf_search_stages **stages, mf_err *e) {
+static mf_status order_rates(mf_search_context *w, const mf_layout *l, mf_search_hulls hulls,
+                             mf_search_rates *r, mf_search_stages *stages, mf_err *e) {
     mf_layout plain = *l;
     plain.zero = plain.expert_zero = 0;
-    mf_status status = mf_search_rates_of(w, n, &plain, hulls, r, e);
-    return status == MF_OK ? mf_search_stages_of(w, n, &plain, &(*r)->layer_params, stages, e)
-                           : status;
+    if (hulls == MF_HULLS_UNPLAYED && !mf_uses(w->evaluator->without, MF_MECHANISM_HULLS)) {
+        hulls = MF_HULLS_NONE;
+    }
+    mf_status status = mf_search_rates_of(w, &plain, hulls, r, e);
+    if (status == MF_OK) {
+        mf_search_stages_of(w, &plain, &r->times.layer_params, stages);
+    }
+    return status;
 }
 
 static const mf_family_bound_fixed *fixed_of(const mf_search_stages *s, const mf_layout *l) {
@@ -79,15 +92,6 @@ static int zero_index(const mf_search_stages *s, const mf_layout *l) {
         i++;
     }
     return i;
-}
-
-/* What positions take once a step, and what passes lose to that. */
-static void add_own(const mf_search_own *own, mf_layer_times *r) {
-    r->lost = own->lost;
-    for (int i = 0; i < r->others; i++) {
-        r->other[i].reduce_s = own->reduce_s[i];
-        r->other[i].gather_s = own->gather_s[i];
-    }
 }
 
 /* --- orders ----------------------------------------------------------------------------------- */
@@ -143,7 +147,7 @@ static double sweep_bound_s(sweep *s, int i, const mf_layer_times *r,
                             const mf_family_bound_fixed *fixed) {
     s->l.schedule = (mf_schedule_kind)s->order[i].point.schedule;
     s->l.vpp = s->order[i].point.vpp;
-    s->out->work += 1;
+    s->out->work += MF_BOUND_US;
     double bound_s = mf_family_bound_stages_s(r, 1u << mf_floor_mode_of(s->l.schedule), s->l.pp,
                                               s->l.micro_batches, fixed->tail.fixed_s);
     if (!(bound_s < s->to.enough_s)) {
@@ -165,7 +169,8 @@ void mf_search_split_stages(mf_search_context *w, const mf_search_node *n, const
     sweep s;
     sweep_start(&s, w, n, aim, out);
     mf_family_bound_fixed fixed = mf_search_fixed(w, &s.l);
-    if (out->status == MF_OK) {
+    const bool bounded = mf_uses(w->evaluator->without, MF_MECHANISM_HALVES);
+    if (out->status == MF_OK && bounded) {
         out->status = mf_layer_times_halves(w->costs, &s.l, &halves, &out->err);
     }
     const double enough_s = s.to.enough_s;
@@ -178,7 +183,7 @@ void mf_search_split_stages(mf_search_context *w, const mf_search_node *n, const
         double *mode_s = &least_s[mf_floor_mode_of((mf_schedule_kind)s.order[i].point.schedule)];
         if (*mode_s > n->key_s) {
             s.to.enough_s = mf_smaller(enough_s, *mode_s);
-            *mode_s = mf_smaller(*mode_s, sweep_bound_s(&s, i, &halves, &fixed));
+            *mode_s = mf_smaller(*mode_s, bounded ? sweep_bound_s(&s, i, &halves, &fixed) : 0.0);
         }
     }
     for (int mode = 0; mode < MF_FLOOR_MODES && out->status == MF_OK; mode++) {
@@ -192,9 +197,9 @@ void mf_search_split_stages(mf_search_context *w, const mf_search_node *n, const
 /* By whole layers. */
 void mf_search_split_mode(mf_search_context *w, const mf_search_node *n, const mf_search_aim *aim,
                           mf_search_outcome *out) {
-    const mf_layer_times *plain = NULL;
-    const mf_search_stages *stages = NULL;
-    mf_layer_times r;
+    mf_search_rates r;
+    mf_search_stages stages;
+    bool found = false;
     sweep s;
     sweep_start(&s, w, n, aim, out);
     for (int i = 0; i < s.orders && out->status == MF_OK; i++) {
@@ -206,16 +211,16 @@ void mf_search_split_mode(mf_search_context *w, const mf_search_node *n, const m
         if (mf_floor_mode_of(s.l.schedule) != (mf_floor_mode)n->mode) {
             continue;
         }
-        if (!plain) {
-            out->status = order_rates(w, n, &s.l, MF_HULLS_NONE, &plain, &stages, &out->err);
+        if (!found) {
+            out->status = order_rates(w, &s.l, MF_HULLS_NONE, &r, &stages, &out->err);
             if (out->status != MF_OK) {
                 return;
             }
-            mf_layer_times_copy(&r, plain);
-            out->work += 18;
-            least_once(stages, &r);
+            found = true;
+            out->work += MF_WHOLE_US;
+            least_once(&stages, &r.times);
         }
-        double bound_s = sweep_bound_s(&s, i, &r, fixed_of(stages, &s.l));
+        double bound_s = sweep_bound_s(&s, i, &r.times, fixed_of(&stages, &s.l));
         if (out->status == MF_OK && bound_s < aim->best_s) {
             mf_search_push(out, &child, n, bound_s, aim->best_s);
         }
@@ -231,7 +236,7 @@ typedef struct ordered {
     const mf_order_summary *order;
     known known;
     mf_layer_times *r; /* of the order's own blocks, with their hulls */
-    const mf_search_stages *stages;
+    mf_search_stages *stages;
     limits to;
     double work_s[4][4]; /* by ZeRO levels: what their blocks allow at least, as far as known */
     mf_search_outcome *out;
@@ -250,14 +255,14 @@ static double least_work_s(const ordered *o) {
 
 /* By what ZeRO levels from 2 on add to blocks; *own are the rates with that, where they are of use.
  */
-static double levels_bound_s(ordered *o, const mf_search_node *n, const mf_layer_times **own) {
+static double levels_bound_s(ordered *o, const mf_search_node *n, mf_search_rates *own) {
     double bound_s = least_work_s(o);
     if (bound_s < o->to.enough_s) {
-        o->out->work += 1;
-        o->out->status = mf_search_rates_of(o->w, n, &o->l, MF_HULLS_NONE, own, &o->out->err);
+        o->out->work += MF_BOUND_US;
+        o->out->status = mf_search_rates_of(o->w, &o->l, MF_HULLS_NONE, own, &o->out->err);
     }
     if (bound_s < o->to.enough_s && o->out->status == MF_OK) {
-        bound_s = mf_family_bound_stages_s(*own, 1u << n->mode, o->l.pp, o->l.micro_batches,
+        bound_s = mf_family_bound_stages_s(&own->times, 1u << n->mode, o->l.pp, o->l.micro_batches,
                                            fixed_of(o->stages, &o->l)->tail.fixed_s);
         o->work_s[o->l.zero][o->l.expert_zero] = bound_s;
     }
@@ -268,13 +273,13 @@ static double levels_bound_s(ordered *o, const mf_search_node *n, const mf_layer
  * that is asked for only where the order's own blocks do not close it. */
 static double layout_bound_s(ordered *o, const mf_search_node *n, int zero) {
     const mf_family_bound_fixed *fixed = fixed_of(o->stages, &o->l);
-    const mf_layer_times *own = NULL;
+    mf_search_rates own;
     mf_layer_times more;
     mf_layer_times *r = o->r;
     r->layer_reduce_s = o->stages->reduce_s[zero];
     r->layer_gather_s = o->stages->gather_s[zero];
-    o->out->work += 1;
-    double bound_s = mf_family_bound_layout_s(r, &o->l, o->order, fixed, o->to.enough_s);
+    o->out->work += MF_BOUND_US;
+    double bound_s = floor_s(o->w, r, &o->l, o->order, fixed, o->to.enough_s);
     if (bound_s < o->to.enough_s && (o->l.zero >= 2 || o->l.expert_zero >= 2)) {
         bound_s = mf_larger(bound_s, levels_bound_s(o, n, &own));
         if (o->out->status != MF_OK) {
@@ -283,19 +288,13 @@ static double layout_bound_s(ordered *o, const mf_search_node *n, int zero) {
         if (bound_s < o->to.enough_s) {
             mf_layer_times_copy(&more, r);
             r = &more;
-            mf_layer_times_larger(r, own);
-            bound_s = mf_larger(
-                bound_s, mf_family_bound_layout_s(r, &o->l, o->order, fixed, o->to.enough_s));
+            mf_layer_times_larger(r, &own.times);
+            bound_s = mf_larger(bound_s, floor_s(o->w, r, &o->l, o->order, fixed, o->to.enough_s));
         }
     }
     if (bound_s < o->to.enough_s && o->known.sets > 0) {
-        const mf_search_own *once = NULL;
-        o->out->status = mf_search_own_of(o->w, n, &o->l, r, &once, &o->out->err);
-        if (o->out->status != MF_OK) {
-            return HUGE_VAL;
-        }
-        add_own(once, r);
-        o->out->work += 1;
+        mf_search_add_own(o->w, &o->l, r);
+        o->out->work += MF_BOUND_US;
     }
     return chains_bound_s(&o->known, r, &o->l, o->order, fixed, bound_s, o->to, o->out);
 }
@@ -303,19 +302,19 @@ static double layout_bound_s(ordered *o, const mf_search_node *n, int zero) {
 void mf_search_split_order(mf_search_context *w, const mf_search_node *n, const mf_search_aim *aim,
                            mf_search_outcome *out) {
     ordered o = {.w = w, .l = mf_search_layout(w, n), .to = limits_of(aim), .out = out};
-    const mf_layer_times *plain = NULL;
-    mf_layer_times r;
+    mf_search_rates r;
+    mf_search_stages stages;
     out->status = mf_search_order(w, &o.l, &o.order, &out->err);
     if (out->status == MF_OK) {
-        out->status = order_rates(w, n, &o.l, MF_HULLS_UNPLAYED, &plain, &o.stages, &out->err);
+        out->status = order_rates(w, &o.l, MF_HULLS_UNPLAYED, &r, &stages, &out->err);
     }
     if (out->status != MF_OK) {
         return;
     }
     o.known = known_of(w, &o.l, 0, out->seen);
-    mf_layer_times_copy(&r, plain);
-    o.r = &r;
-    out->work += 10;
+    o.r = &r.times;
+    o.stages = &stages;
+    out->work += MF_HULLS_US;
     for (int i = 0; i < o.stages->zeros && out->status == MF_OK; i++) {
         mf_search_node child = *n;
         child.level = MF_LEVEL_LAYOUT;
@@ -345,44 +344,38 @@ typedef struct bounding {
  * choice as simulated. */
 static double own_bound_s(const bounding *b, mf_search_hulls hulls) {
     const mf_layout *l = b->l;
-    const mf_layer_times *base = NULL, *own = NULL;
-    const mf_search_stages *stages = NULL;
-    const mf_search_own *once = NULL;
+    mf_search_rates base, own;
+    mf_search_stages stages;
+    mf_layer_times *r = &base.times;
     mf_search_outcome *out = b->out;
     bool exact = hulls == MF_HULLS_EXACT;
     if (exact) {
-        out->status = mf_search_rates_of(b->w, b->n, l, hulls, &base, &out->err);
+        out->status = mf_search_rates_of(b->w, l, hulls, &base, &out->err);
     } else {
-        out->status = order_rates(b->w, b->n, l, MF_HULLS_UNPLAYED, &base, &stages, &out->err);
-    }
-    if (out->status == MF_OK && exact) {
-        out->status = mf_search_stages_of(b->w, b->n, l, &base->layer_params, &stages, &out->err);
+        out->status = order_rates(b->w, l, MF_HULLS_UNPLAYED, &base, &stages, &out->err);
     }
     if (out->status == MF_OK && !exact) {
-        out->status = mf_search_rates_of(b->w, b->n, l, MF_HULLS_NONE, &own, &out->err);
-    }
-    if (out->status == MF_OK) {
-        out->status = mf_search_own_of(b->w, b->n, l, base, &once, &out->err);
+        out->status = mf_search_rates_of(b->w, l, MF_HULLS_NONE, &own, &out->err);
     }
     if (out->status != MF_OK) {
         return 0.0;
     }
-    mf_layer_times r;
-    mf_layer_times_copy(&r, base);
-    if (!exact) {
-        mf_layer_times_larger(&r, own);
+    if (exact) {
+        mf_search_stages_of(b->w, l, &r->layer_params, &stages);
+    } else {
+        mf_layer_times_larger(r, &own.times);
     }
-    int i = zero_index(stages, l);
-    r.layer_reduce_s = stages->reduce_s[i];
-    r.layer_gather_s = stages->gather_s[i];
-    add_own(once, &r);
-    mf_family_bound_fixed fixed = *fixed_of(stages, l);
+    int i = zero_index(&stages, l);
+    r->layer_reduce_s = stages.reduce_s[i];
+    r->layer_gather_s = stages.gather_s[i];
+    mf_search_add_own(b->w, l, r);
+    mf_family_bound_fixed fixed = *fixed_of(&stages, l);
     if (!exact) {
         const known since = known_of(b->w, l, b->n->seen, out->seen);
-        return chains_bound_s(&since, &r, l, b->order, &fixed, 0.0, b->to, out);
+        return chains_bound_s(&since, r, l, b->order, &fixed, 0.0, b->to, out);
     }
-    fixed.tail = once->tail;
-    return order_bound_s(b->w, &r, l, b->order, &fixed, b->to, out);
+    fixed.tail = b->w->evaluator->ops->tail(b->w->evaluator->self, l, r->all_params);
+    return order_bound_s(b->w, r, l, b->order, &fixed, b->to, out);
 }
 
 double mf_search_rebound(mf_search_context *w, const mf_search_node *n, const mf_search_aim *aim,
@@ -395,14 +388,14 @@ double mf_search_rebound(mf_search_context *w, const mf_search_node *n, const mf
     if (out->status == MF_OK && n->tries == 0 &&
         mf_search_chains_of(w, &l, n->seen, out->seen, chains) > 0) {
         bound_s = mf_larger(bound_s, own_bound_s(&b, MF_HULLS_NONE));
-        out->work += 17;
+        out->work += MF_OWN_US;
     }
     /* what its choices take is asked for the layout anyway, unless it is closed by that; chains may
      * have been found since it was asked last */
     if (out->status == MF_OK && !(bound_s > n->key_s * (1.0 + 1e-4)) &&
         mf_uses(w->evaluator->without, MF_MECHANISM_OWN_CHOICES)) {
         bound_s = mf_larger(bound_s, own_bound_s(&b, MF_HULLS_EXACT));
-        out->work += 17;
+        out->work += MF_OWN_US;
     }
     return bound_s;
 }

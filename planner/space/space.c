@@ -333,7 +333,7 @@ mf_status mf_space_count(const mf_space *s, int64_t *out, mf_err *e) {
     return status;
 }
 
-void mf_space_describe_cuts(const mf_space *s, char *out, size_t size) {
+void mf_space_describe_left_out(const mf_space *s, char *out, size_t size) {
     const mf_layout *b = &s->base;
     char overlap[64], headroom[32] = "ep";
     size_t used = 0;

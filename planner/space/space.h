@@ -123,6 +123,6 @@ mf_status mf_space_rule(const mf_space *s, mf_err *e);
 void mf_space_why_empty(const mf_space *s, char *out, size_t size);
 
 /* One line on what the search leaves out: dimensions that are held, and where. Never NULL. */
-void mf_space_describe_cuts(const mf_space *s, char *out, size_t size);
+void mf_space_describe_left_out(const mf_space *s, char *out, size_t size);
 
 #endif

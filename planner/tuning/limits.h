@@ -16,15 +16,14 @@
 #define MF_DEFAULT_BUDGET_US 20000000
 /* Runners-up have this part of the budget for themselves. */
 #define MF_RANK_PART 2
-/* A second look at what takes little, once the gap is met. Trees that are taken up again take more,
- * and there is --gap to ask for them. */
-#define MF_SECOND_LOOK_US 100000
 /* Without a plan by then, layouts that are known to fit are simulated. */
 #define MF_FIT_FIRST_US 2000000
 /* Counted effort after which open layouts are tried where the gap is wider than the one that was
  * asked for: on Llama-3 405B on 2,048 GPUs that finds a plan 3.7 % faster. No part of the budget,
  * so that a search with more of it finds all that one with less finds. */
 #define MF_TRY_OPEN_US 12000000
+/* A gap is narrower from this much on, for a search of limited patience. */
+#define MF_NARROWER 0.001
 /* A tree whose bound is so far below the target is put aside: it does not get there in any time
  * that is left. One that was taken up before gets half of that. */
 #define MF_FAR_OFF 1.08
@@ -48,6 +47,26 @@
 #define MF_FLIGHT 8
 /* Sets of paths kept for an order: its layouts differ in what bounds them. */
 #define MF_PATH_SETS 4
+/* Counted microseconds that a node usually takes, when it is first taken up and again: which task
+ * of those in flight lands first goes by these. Better too many than too few where they differ
+ * much: what flies beside a task that is late lands after it, while its own result is rarely
+ * missed. */
+#define MF_USUAL_MAP(X)                                                                            \
+    X(SIDE, 1000, 1000)                                                                            \
+    X(POINT, 25, 25)                                                                               \
+    X(STAGES, 50, 50)                                                                              \
+    X(MODE, 100, 100)                                                                              \
+    X(ORDER, 90, 90)                                                                               \
+    X(LAYOUT, 80, 1500)                                                                            \
+    X(BOUND, 2500, 2500)                                                                           \
+    X(RELAX, 2500, 2500)                                                                           \
+    X(SPLITS, 30000, 500000)                                                                       \
+    X(EXACT, 100000, 100000)                                                                       \
+    X(TRY, 10000, 10000)
+/* Plans of other cells of a table that a search begins with; draws of hot experts that a plan is
+ * simulated under, of which the second worst counts: the 95th percentile. */
+#define MF_CARRY_MOST 4
+#define MF_SKEW_DRAWS 20
 
 /* --- layouts that fit ------------------------------------------------------------------------- */
 
@@ -57,6 +76,12 @@
 #define MF_FIT_DEGREES 12
 #define MF_FIT_NEAR 1.25
 #define MF_FIT_TRIES 768
+/* Of these so many are tried in any case, as long as none is faster: on DeepSeek-V3 with 131,072
+ * tokens and three seconds the leanest alone would be left, 40 % slower. */
+#define MF_FIT_LEAST_TRIES 64
+/* Entries that `fit` is asked to show beyond which all are made exact as they are judged, while
+ * their blocks are at hand; below, only those that turn out to be shown. */
+#define MF_FIT_ALL 1000
 /* Open layouts that are tried, and families that some of them are looked for in. */
 #define MF_OPEN_TRIES 512
 #define MF_OPEN_FAMILIES 512
@@ -92,6 +117,14 @@
 #define MF_LAID_OUT_US 1000
 #define MF_LAID_OUT_POSITION_US 50
 #define MF_JUDGE_US 200
+/* Microseconds of a bound of an attention side, of both sides, of a pipeline degree, an order or a
+ * layout by figures that are there; of whole layers' figures, of their hulls, of a layout's own. */
+#define MF_SIDE_US 60
+#define MF_POINT_US 6
+#define MF_BOUND_US 1
+#define MF_WHOLE_US 18
+#define MF_HULLS_US 10
+#define MF_OWN_US 17
 /* Nanoseconds of a memory plan by position. */
 #define MF_COUNT_POSITION_NS 12000
 
@@ -103,18 +136,28 @@
 #define MF_WORSE 1.02
 /* Microseconds of linear programs: of a relaxation, which a hybrid model's many kinds of layers
  * make large; of a tree when it is first taken up, which is what nearly all trees need, so many
- * times more each time after, so many times in all; a tenth once the gap is met. */
+ * times more each time after, so many times in all. */
 #define MF_ROOT_US 300000
 #define MF_TREE_US 1000000
 #define MF_TREE_MORE 4
 #define MF_TREE_TRIES 3
-#define MF_LOOK_PART 10
 /* Plans of a layout that are all simulated where the exact program does not settle it. */
 #define MF_FEW_PLANS 5000
 /* Answers of a layout that are simulated for the sake of a better plan once the proof cannot gain,
  * and in all: each cut makes the program harder. */
 #define MF_ANSWERS 8
 #define MF_CUTS 24
+/* What a stage gives up of its room may change its gaps more than its sums: after so many times it
+ * gives up twice as much each time, so many times in all. */
+#define MF_FILL_FEW_MISSES 3
+#define MF_FILL_TRIES(stages) (3 * (stages) + 12)
+/* Prices of a byte at which main layers of a stage choose. */
+#define MF_MEAN_PRICES 12
+/* Backward passes within this factor of the fastest are usual: what recomputes much more is rarely
+ * chosen, and takes the smaller portion of a merged pair where not both can be large. */
+#define MF_USUAL_BACKWARD 1.08
+/* Entries of the paths together of a program for shadow prices: seconds of GLPK. */
+#define MF_SHADOW_ENTRIES 200000
 /* Virtual stages of which the exact program is worked on: with more it takes seconds and leaves the
  * bound where the tree over splits had it. */
 #define MF_EXACT_VSTAGES 12
@@ -124,6 +167,16 @@
 #define MF_EXACT_AGAIN_US 2400000
 #define MF_EXACT_NODES 60
 #define MF_EXACT_NODES_AGAIN 200
+
+/* --- linear programs -------------------------------------------------------------------------- */
+
+/* Pivots after which the tableau is made anew, broken rows that are put in at a time, pivots that a
+ * solve takes at most (a hundred times what any needs). */
+#define MF_LP_RENEW_PIVOTS 1500
+#define MF_LP_ROWS_AT_ONCE 8
+#define MF_LP_MOST_PIVOTS 20000
+/* Rows that no tableau has had for so many solves are looked at when no other row is broken. */
+#define MF_LP_IDLE_SOLVES 40
 
 /* --- paths as rows ---------------------------------------------------------------------------- */
 
@@ -150,6 +203,8 @@
 /* Numbers that are tried before a tree branches on one of them, and for how many pivots. */
 #define MF_TRIALS 4
 #define MF_TRIAL_PIVOTS 40
+/* What is as good as no gain, of the bound. */
+#define MF_TRIAL_LITTLE 1e-5
 
 /* --- local search ----------------------------------------------------------------------------- */
 

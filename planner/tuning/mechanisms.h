@@ -13,6 +13,10 @@
 
 #define MF_MECHANISM_MAP(X)                                                                        \
     X(BLOCK_CACHE, "block-cache", "lowered and priced blocks are kept")                            \
+    X(COST_CACHE, "cost-cache", "costs of blocks and pairs are kept")                              \
+    X(HALVES, "halves", "families without a pipeline degree are bounded, by halves of layers")     \
+    X(FLOORS, "floors", "orders and layouts are bounded by the work of every stage")               \
+    X(HULLS, "hulls", "layouts of an order are bounded with what bytes cost their layers")         \
     X(FAMILY_MEAN, "family-mean",                                                                  \
       "means of paths bound orders and layouts before their partition")                            \
     X(OWN_CHOICES, "own-choices", "layouts are bounded by all memory choices as simulated")        \
@@ -21,7 +25,8 @@
     X(FIXED_SPLIT, "fixed-split", "whole splits count what their own positions lose")              \
     X(PARTITION_MEAN, "partition-mean", "means of paths bound a layout with exact block costs")    \
     X(RELAXATION, "relaxation", "the first layout of an order is relaxed without memory choices")  \
-    X(PAIR_SHARES, "pair-shares", "trees ask for the merged pairs of all choices")                 \
+    X(SPLITS, "splits", "a tree over numbers of layers, with linear programs, bounds a layout")    \
+    X(PAIR_PORTIONS, "pair-portions", "trees ask for the merged pairs of all choices")             \
     X(TRIALS, "trials", "numbers are tried before a tree branches on one of them")                 \
     X(STAGE_SUMS, "stage-sums", "trees branch on sums of stages, too")                             \
     X(BETWEEN, "between", "paths are looked for between a point and the best one so far")          \
@@ -33,8 +38,7 @@
     X(TRY_OPEN, "try-open", "open layouts of all degrees are tried at the end of a wide search")   \
     X(BATCHES, "batches", "one task takes up to 16 nodes that take little")                        \
     X(PARKING, "parking", "trees far below the target wait until nothing else is left")            \
-    X(GAP_STEPS, "gap-steps", "a tight gap is approached in steps")                                \
-    X(SECOND_LOOK, "second-look", "what takes little is looked into once the gap is met")
+    X(GAP_STEPS, "gap-steps", "a tight gap is approached in steps")
 
 typedef enum mf_mechanism {
 #define X(name, text, meaning) MF_MECHANISM_##name,

@@ -1,11 +1,14 @@
 """Holds exported launch scripts against Megatron-LM's own argument parser and validation, on a CPU.
 
-usage: check_exports.py MEGATRON|- SCRIPT...
+usage: check_exports.py MEGATRON|- [--plant] SCRIPT...
 
 MEGATRON is a checkout of Megatron-LM at the commit that the scripts name. Each script runs with a
 `torchrun` of ours, which tells what it was called with and starts nothing; the flags then go through
 parse_args, validate_args and the transformer configuration, in the environment that the script sets.
-Only the GPU is pretended: its compute capability follows from the script's cluster.
+Only the GPU is pretended: its compute capability follows from the script's cluster. What came out is
+held against the model's config.json.
+
+--plant spoils scripts, each in one place, and passes when every one of them is refused.
 
 "-" takes the installed megatron-core (PyPI's), which has no parser: flags that are fields of its
 transformer configuration make one, which validates itself, and the stages go through its layout.
@@ -20,7 +23,7 @@ import subprocess
 import sys
 import tempfile
 import warnings
-from contextlib import redirect_stdout
+from contextlib import redirect_stderr, redirect_stdout
 
 TELL = """#!/usr/bin/env python3
 import json, os, sys
@@ -29,6 +32,41 @@ print(json.dumps({"argv": sys.argv[1:], "env": dict(os.environ)}))
 
 TRANSFORMER_ENGINE = "2.14.0"  # whose presence is pretended, too
 CAPABILITY = {"a100": (8, 0), "h": (9, 0), "b": (10, 0), "gb": (10, 0)}
+
+
+# Fields of Megatron's, beside what config.json files call them.
+FACTS = {"num_layers": ("num_hidden_layers",),
+         "hidden_size": ("hidden_size",),
+         "num_attention_heads": ("num_attention_heads",),
+         "num_query_groups": ("num_key_value_heads", "num_attention_groups"),
+         "kv_channels": ("head_dim", "attention_head_dim"),
+         "q_lora_rank": ("q_lora_rank",),
+         "kv_lora_rank": ("kv_lora_rank",),
+         "num_experts": ("num_experts", "n_routed_experts", "num_local_experts", "moe_num_experts"),
+         "moe_router_topk": ("num_experts_per_tok", "num_experts_per_token", "experts_per_token", "moe_topk"),
+         "vocab_size": ("vocab_size",)}
+NAMES_IN_CORE = {"num_experts": "num_moe_experts"}
+MODELS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "profiles", "models")
+
+
+def check_facts(made, path):
+    """The model that Megatron would build is the one that the script names."""
+    name = re.search(r"^# moefold: .*--model (\S+)", open(path).read(), re.M).group(1)
+    with open(os.path.join(MODELS, name + ".json")) as file:
+        config = json.load(file)
+    config = config.get("text_config", config)
+    held = 0
+    for field, words in FACTS.items():
+        there = getattr(made, field, getattr(made, NAMES_IN_CORE.get(field, field), None))
+        said = [config[word] for word in words if isinstance(config.get(word), int)]
+        latent = getattr(made, "multi_latent_attention", False)
+        if there is None or not said or (latent and field in ("num_query_groups", "kv_channels")):
+            continue
+        if there not in said:
+            raise AssertionError(f"{field}: {there}, {name} has {said[0]}")
+        held += 1
+    if held < 5:
+        raise AssertionError(f"{held} facts of {name} were held")
 
 
 def run_script(path):
@@ -83,6 +121,7 @@ def check(path):
         if getattr(args, "vocab_size", None) is None:
             raise AssertionError("no vocabulary size")
         arguments.core_transformer_config_from_args(args)
+    check_facts(args, path)
 
 
 # Flags of other names than the fields that they set; None: they set no field of the configuration.
@@ -151,6 +190,7 @@ def check_core(path):
         layout.validate_layer_layout(made.num_layers, made.mtp_num_layers)
     if len(config) < 20:
         raise AssertionError(f"{len(config)} fields were set")
+    check_facts(made, path)
 
 
 def load_core():
@@ -183,29 +223,89 @@ def load_megatron(folder):
     load_core()
 
 
+def refusal_of(path, check_one):
+    """Why Megatron refuses a script; "" when it does not."""
+    out, into = os.pipe()
+    child = os.fork()  # settings of one script are not to reach the next
+    if child == 0:
+        os.close(out)
+        try:
+            with redirect_stderr(io.StringIO()):
+                check_one(path)
+        except BaseException as error:  # an assertion, a refused flag (SystemExit), anything
+            os.write(into, f"{type(error).__name__}: {error}".replace("\n", " ")[:300].encode())
+            os._exit(1)
+        os._exit(0)
+    os.close(into)
+    with os.fdopen(out) as said:
+        why = said.read()
+    _, status = os.waitpid(child, 0)
+    return why or (f"status {status}" if status != 0 else "")
+
+
+def more(number):
+    return lambda found: found.group(1) + str(number(int(found.group(2))))
+
+
+# What is spoilt: a name, what it looks like in a script, what stands there instead, and whether only
+# the parser can know. A setting of connections is wrong where there are ranks of TP or CP on Hopper.
+PLANTS = (
+    ("a misspelt flag", r"(--hidden)-size", r"\1-siz", True),
+    ("CUDA_DEVICE_MAX_CONNECTIONS=77", r"(CUDA_DEVICE_MAX_CONNECTIONS)=1$", r"\1=77", True),
+    ("CUDA_DEVICE_MAX_CONNECTIONS=1 beside FSDP", r"(CUDA_DEVICE_MAX_CONNECTIONS)=32$(?=(?s:.*)--use-megatron-fsdp)",
+     r"\1=1", True),
+    ("twice the heads", r"(--num-attention-heads )(\d+)", more(lambda n: 2 * n), False),
+    ("an expert too many", r"(--num-experts )(\d+)", more(lambda n: n + 1), False),
+    ("a layer too many on a stage", r"(--pipeline-model-parallel-layout '\D*)(\d+)", more(lambda n: n + 1), False),
+)
+
+
+def check_plants(paths, check_one, parser):
+    """Every fault, in the first script that has a place for it, is refused; returns how many are not."""
+    failed = 0
+    for name, pattern, instead, parser_only in PLANTS:
+        if parser_only and not parser:
+            continue
+        for path in paths:
+            with open(path) as file:
+                text = file.read()
+            spoilt = re.sub(pattern, instead, text, count=1, flags=re.M)
+            if spoilt == text:
+                continue
+            with tempfile.NamedTemporaryFile("w", suffix=".sh") as file:
+                file.write(spoilt)
+                file.flush()
+                why = refusal_of(file.name, check_one)
+            failed += why == ""
+            print(f"{'ok   ' if why else 'FAIL '} {name}: {why or 'not refused'} ({os.path.basename(path)})")
+            break
+        else:
+            failed += 1
+            print(f"FAIL  {name}: no script has a place for it")
+    return failed
+
+
 def main():
     logging.disable(logging.INFO)  # every layout as a table
     warnings.simplefilter("ignore")
-    core = sys.argv[1] == "-"
-    if core:
-        load_core()
+    words = sys.argv[1:]
+    plant = "--plant" in words
+    source, *paths = [word for word in words if word != "--plant"]
+    parser = source != "-"
+    if parser:
+        load_megatron(source)
     else:
-        load_megatron(sys.argv[1])
+        load_core()
+    check_one = check if parser else check_core
+    if plant:
+        return 1 if check_plants(paths, check_one, parser) else 0
     failed = 0
-    for path in sys.argv[2:]:
-        child = os.fork()  # settings of one script are not to reach the next
-        if child == 0:
-            try:
-                check_core(path) if core else check(path)
-            except BaseException as error:  # an assertion, a refused flag (SystemExit), anything
-                print(f"FAIL {path}: {type(error).__name__}: {error}")
-                sys.stdout.flush()
-                os._exit(1)
-            os._exit(0)
-        _, status = os.waitpid(child, 0)
-        failed += status != 0
-    print(f"{len(sys.argv) - 2 - failed} of {len(sys.argv) - 2} scripts "
-          f"{'make a configuration' if core else 'start'}")
+    for path in paths:
+        why = refusal_of(path, check_one)
+        if why:
+            print(f"FAIL {path}: {why}")
+            failed += 1
+    print(f"{len(paths) - failed} of {len(paths)} scripts {'start' if parser else 'make a configuration'}")
     return 1 if failed else 0
 
 

@@ -2,7 +2,7 @@
  * longer for a job: what a search proves for it holds for the other's plan, too, which takes no
  * longer there, and a search that begins with that plan ends with one that takes no longer. */
 #include "tests/support/better_cluster.h"
-#include "tests/support/planner_world.h"
+#include "tests/support/planner_problems.h"
 
 #include <stdio.h>
 
@@ -62,8 +62,7 @@ static bool search(mf_problem p, const mf_cost *cost, const mf_known_plan *start
     mf_err e = {.text = ""};
     mf_search_options_init(&o);
     o.top = 1;
-    o.gap = 0.3; /* wide enough for the other's plan to be faster */
-    o.effort = 1;
+    o.gap = 0.3;      /* wide enough for the other's plan to be faster */
     o.budget = 20000; /* microseconds */
     o.threads = 1;
     o.start = start;

@@ -3,7 +3,7 @@
  */
 #include "planner/price/block_cache.h"
 #include "simulator/sim.h"
-#include "tests/support/planner_world.h"
+#include "tests/support/planner_problems.h"
 
 #include <math.h>
 #include <string.h>

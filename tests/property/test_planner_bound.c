@@ -98,7 +98,7 @@ static mf_block_key draw_block(rng *r, const mf_partition *in, int *class, int *
 }
 
 /* Pairs of any forward with any backward block. */
-static void check_shares(rng *r, mf_partition *in, const sample *s, nearness *n) {
+static void check_portions(rng *r, mf_partition *in, const sample *s, nearness *n) {
     for (int i = 0; in->merged && i < 150; i++) {
         int f, m, b, k;
         double pair_s = 0.0;
@@ -107,12 +107,12 @@ static void check_shares(rng *r, mf_partition *in, const sample *s, nearness *n)
         assert_ok(mf_block_costs_pair(in->costs, &in->layout, &fk, &bk, &pair_s, NULL));
         assert_ok(mf_block_costs_get(in->costs, &in->layout, &fk, true, &forward, NULL));
         assert_ok(mf_block_costs_get(in->costs, &in->layout, &bk, true, &backward, NULL));
-        for (int set = 0; set < MF_SHARES; set++) {
+        for (int set = 0; set < MF_PORTIONS; set++) {
             double f_s = in->class[f].choice[m].f_pair_s[set];
             double b_s = in->class[b].choice[k].b_pair_s[set];
-            note_share(n, SHARE, s, "a pair's", f_s + b_s, pair_s);
-            note_share(n, SHARE, s, "a forward pass's", f_s, forward.f.time_s);
-            note_share(n, SHARE, s, "a backward pass's", b_s, backward.b.time_s);
+            note_portion(n, PORTION, s, "a pair's", f_s + b_s, pair_s);
+            note_portion(n, PORTION, s, "a forward pass's", f_s, forward.f.time_s);
+            note_portion(n, PORTION, s, "a backward pass's", b_s, backward.b.time_s);
         }
     }
 }
@@ -319,11 +319,11 @@ static void check_layout(rng *r, mf_search_context *w, const problem *p, const s
         fail_msg("%s", e.text);
     }
     check_chains(in, s, n);
-    check_shares(r, in, s, n);
+    check_portions(r, in, s, n);
     check_relaxations(in, s, k, n);
     assert_ok(mf_partition_sharpen(in, NULL));
     check_chains(in, s, n);
-    check_shares(r, in, s, n);
+    check_portions(r, in, s, n);
     check_programs(in, s, n);
     check_splits(in, s, n);
     check_one_split(in, s, n);

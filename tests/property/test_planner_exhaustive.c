@@ -2,13 +2,15 @@
  * layout, split and memory choice can be simulated, its plan is the fastest, its bound equal to it
  * and its gap 0. */
 #include "planner/planner.h"
-#include "tests/support/planner_world.h"
+#include "tests/support/planner_problems.h"
 
 #include <stdio.h>
 #include <string.h>
 
 /* Sums are added up in another order here and there. */
 #define HAIR 1e-9
+/* Asked for, a search goes on until nothing is left that it can close. */
+#define NO_GAP 1e-12
 #define MAX_PLANS 1500
 
 /* Every plan of a problem, simulated with memory without end. */
@@ -18,7 +20,7 @@ typedef struct tried {
     double time_s, peak_B;
 } tried;
 
-typedef struct world {
+typedef struct fixture {
     mf_model model;
     mf_cluster cluster;
     mf_software software;
@@ -28,9 +30,9 @@ typedef struct world {
     mf_evaluator evaluator;
     tried *plan;
     int64_t plans, allocated, layouts;
-} world;
+} fixture;
 
-static void world_clear(world *w) {
+static void fixture_clear(fixture *w) {
     for (int64_t i = 0; i < w->plans; i++) {
         free(w->plan[i].assignment);
     }
@@ -89,7 +91,7 @@ static void odometer_init(odometer *o, const mf_space *s, const mf_layout *l) {
 
 /* Plans of a layout, without trying them. */
 static void count_plans(void *user, const mf_layout *l) {
-    world *w = user;
+    fixture *w = user;
     odometer o;
     int64_t count = 1;
     odometer_init(&o, &w->space, l);
@@ -105,7 +107,7 @@ static void count_plans(void *user, const mf_layout *l) {
 
 /* What a plan needs with the gaps of its arrangement: an evaluator that has memory without end does
  * not look for them. */
-static double peak_of(const world *w, const mf_layout *l, const mf_assignment *a) {
+static double peak_of(const fixture *w, const mf_layout *l, const mf_assignment *a) {
     mf_program *p = NULL;
     mf_schedule *s = NULL;
     mf_memory *m = NULL;
@@ -121,7 +123,7 @@ static double peak_of(const world *w, const mf_layout *l, const mf_assignment *a
     return peak_B;
 }
 
-static void try_plan(world *w, const mf_layout *l, const mf_assignment *a) {
+static void try_plan(fixture *w, const mf_layout *l, const mf_assignment *a) {
     mf_step step;
     mf_err e;
     assert_below(w->plans, w->allocated);
@@ -138,7 +140,7 @@ static void try_plan(world *w, const mf_layout *l, const mf_assignment *a) {
 }
 
 static void try_plans(void *user, const mf_layout *l) {
-    world *w = user;
+    fixture *w = user;
     odometer o;
     odometer_init(&o, &w->space, l);
     do {
@@ -168,7 +170,7 @@ static void pin_some(rng *r, mf_space *s) {
 }
 
 /* A random problem with between 2 and MAX_PLANS plans. */
-static void world_init(world *w, rng *r) {
+static void fixture_init(fixture *w, rng *r) {
     for (;;) {
         memset(w, 0, sizeof *w);
         w->model = planner_model(r, 3);
@@ -203,7 +205,7 @@ static int by_peak(const void *a, const void *b) {
     return (x->peak_B > y->peak_B) - (x->peak_B < y->peak_B);
 }
 
-static const tried *fastest(const world *w, double usable_B) {
+static const tried *fastest(const fixture *w, double usable_B) {
     const tried *best = NULL;
     for (int64_t i = 0; i < w->plans; i++) {
         const tried *t = &w->plan[i];
@@ -216,7 +218,7 @@ static const tried *fastest(const world *w, double usable_B) {
 
 /* --- against the search ----------------------------------------------------------------------- */
 
-static void fail_with(const world *w, const tried *best, const mf_search_result *x,
+static void fail_with(const fixture *w, const tried *best, const mf_search_result *x,
                       const char *what) {
     printf("%s: %lld plans of %lld layouts\n", what, (long long)w->plans, (long long)w->layouts);
     planner_print_model(&w->model);
@@ -235,7 +237,7 @@ static void fail_with(const world *w, const tried *best, const mf_search_result 
 
 /* A search that stops at the gap that is usual: the fastest plan lies between its bound and its
  * plan. */
-static void check_usual(const world *w, const mf_problem *p, const tried *best) {
+static void check_usual(const fixture *w, const mf_problem *p, const tried *best) {
     mf_search_options o;
     mf_search_result x;
     mf_search_options_init(&o);
@@ -249,6 +251,30 @@ static void check_usual(const world *w, const mf_problem *p, const tried *best) 
         fail_with(w, best, &x, "the fastest plan lies outside of the usual search's proof");
     }
     mf_search_result_clear(&x);
+}
+
+/* Whatever mechanism is switched off, a bound is one and a plan is no better than the fastest. */
+static void check_without(const fixture *w, double usable_B, mf_mechanism less) {
+    mf_cluster c = w->cluster;
+    c.gpu.memory_B = usable_B / (1.0 - w->space.base.reserve);
+    mf_cost *cost = planner_cost(&c, &w->software);
+    const mf_problem p = {
+        .model = &w->model, .cost = cost, .base = w->space.base, .pinned = w->space.pinned};
+    const tried *best = fastest(w, mf_cluster_usable_B(&c, w->space.base.reserve));
+    mf_search_options o;
+    mf_search_result x;
+    mf_search_options_init(&o);
+    o.threads = 1;
+    o.without = (mf_mechanisms)1 << less;
+    const mf_status status = mf_planner_search(&p, &o, &x, NULL);
+    assert_true(status == MF_OK || status == MF_INFEASIBLE);
+    const double plan_s = status == MF_OK ? x.plan[0].prediction.step_time_s : HUGE_VAL;
+    if (!(plan_s >= best->time_s * (1.0 - HAIR) &&
+          (status != MF_OK || x.stats.lower_bound_s <= best->time_s * (1.0 + HAIR)))) {
+        fail_with(w, best, &x, mf_mechanism_text(less));
+    }
+    mf_search_result_clear(&x);
+    mf_cost_destroy(cost);
 }
 
 /* --- runners-up ------------------------------------------------------------------------------- */
@@ -265,7 +291,7 @@ static bool same_degrees(const mf_layout *a, const mf_layout *b) {
            a->ep == b->ep && a->etp == b->etp && a->mbs == b->mbs && a->schedule == b->schedule;
 }
 
-static ranking rank_all(const world *w, double usable_B) {
+static ranking rank_all(const fixture *w, double usable_B) {
     ranking r = {.count = 0};
     for (int next = 0; next <= RANKED; next++) {
         const tried *best = NULL;
@@ -285,7 +311,7 @@ static ranking rank_all(const world *w, double usable_B) {
 }
 
 /* The fastest plan that fits with the degrees of a layout. */
-static const tried *fastest_like(const world *w, double usable_B, const mf_layout *l) {
+static const tried *fastest_like(const fixture *w, double usable_B, const mf_layout *l) {
     const tried *best = NULL;
     for (int64_t i = 0; i < w->plans; i++) {
         const tried *t = &w->plan[i];
@@ -299,7 +325,7 @@ static const tried *fastest_like(const world *w, double usable_B, const mf_layou
 
 /* Plans are listed by time, differ in their degrees, leave what was asked for, and none is faster
  * than the fastest of its degrees. What is said of those that are not listed holds. */
-static void check_listed(const world *w, double usable_B, double headroom_B,
+static void check_listed(const fixture *w, double usable_B, double headroom_B,
                          const mf_search_result *x) {
     const ranking all = rank_all(w, usable_B);
     assert_at_least(x->stats.unlisted_s, x->stats.lower_bound_s);
@@ -327,7 +353,7 @@ static void check_listed(const world *w, double usable_B, double headroom_B,
 /* Each runner-up is the fastest plan of its degrees; with a gap, the k-th takes no more than that
  * beyond the k-th of all. headroom_B: of the memory that there is, so much has to stay free for the
  * plan to leave usable_B. */
-static void check_ranking(const world *w, double usable_B, double headroom_B, double gap) {
+static void check_ranking(const fixture *w, double usable_B, double headroom_B, double gap) {
     mf_cluster c = w->cluster;
     c.gpu.memory_B = (usable_B + headroom_B) / (1.0 - w->space.base.reserve);
     mf_cost *cost = planner_cost(&c, &w->software);
@@ -340,8 +366,7 @@ static void check_ranking(const world *w, double usable_B, double headroom_B, do
     mf_search_options_init(&o);
     o.threads = 1;
     o.top = RANKED;
-    o.effort = gap > 0.0 ? 0 : -1;
-    o.gap = gap;
+    o.gap = gap > 0.0 ? gap : NO_GAP;
     o.min_headroom_B = headroom_B;
     if (mf_planner_search(&p, &o, &x, NULL) != MF_OK || x.count != listed) {
         fail_with(w, all.count > 0 ? all.it[0] : NULL, &x, "runners-up are missing");
@@ -360,7 +385,7 @@ static void check_ranking(const world *w, double usable_B, double headroom_B, do
 
 /* With as many wanted as there may be and hardly any effort, fewer are listed; what is said of them
  * and of the others is true all the same. */
-static void check_hasty_ranking(const world *w, double usable_B, int64_t budget) {
+static void check_hasty_ranking(const fixture *w, double usable_B, int64_t budget) {
     mf_cluster c = w->cluster;
     c.gpu.memory_B = usable_B / (1.0 - w->space.base.reserve);
     mf_cost *cost = planner_cost(&c, &w->software);
@@ -379,7 +404,7 @@ static void check_hasty_ranking(const world *w, double usable_B, int64_t budget)
     mf_cost_destroy(cost);
 }
 
-static void check_search(const world *w, double usable_B) {
+static void check_search(const fixture *w, double usable_B) {
     mf_cluster c = w->cluster;
     c.gpu.memory_B = usable_B / (1.0 - w->space.base.reserve);
     mf_cost *cost = planner_cost(&c, &w->software);
@@ -390,7 +415,7 @@ static void check_search(const world *w, double usable_B) {
     mf_err e;
     mf_search_options_init(&o);
     o.threads = 1;
-    o.effort = -1;
+    o.gap = NO_GAP;
     const tried *best = fastest(w, mf_cluster_usable_B(&c, w->space.base.reserve));
     mf_status status = mf_planner_search(&p, &o, &x, &e);
     if (best == NULL) {
@@ -420,8 +445,8 @@ static void the_search_finds_what_trying_everything_finds(void **state) {
     int64_t plans = 0, searches = 0;
     for (int i = 0; i < cases; i++) {
         uint64_t seed = r.state;
-        world w;
-        world_init(&w, &r);
+        fixture w;
+        fixture_init(&w, &r);
         if (getenv("MF_CASES")) {
             printf("case %d, seed %llu: %lld plans of %lld layouts\n", i, (unsigned long long)seed,
                    (long long)w.plans, (long long)w.layouts);
@@ -435,9 +460,10 @@ static void the_search_finds_what_trying_everything_finds(void **state) {
         check_ranking(&w, w.plan[some].peak_B + 1.0, 0.0, 0.0);
         check_ranking(&w, w.plan[some].peak_B + 1.0, 4e9, 0.03);
         check_hasty_ranking(&w, w.plan[some].peak_B + 1.0, rng_range(&r, 1, 3000));
-        searches += 6;
+        check_without(&w, w.plan[some].peak_B + 1.0, (mf_mechanism)(i % MF_MECHANISMS));
+        searches += 7;
         plans += w.plans;
-        world_clear(&w);
+        fixture_clear(&w);
     }
     mf_milp_thread_end();
     printf("  %d problems, %lld plans tried, %lld searches\n", cases, (long long)plans,

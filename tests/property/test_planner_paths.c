@@ -27,8 +27,8 @@ static void check_halves(rng *r, nearness *n) {
                                                {&halves.embedding, &whole.embedding},
                                                {&halves.head, &whole.head}};
         for (int i = 0; i < 4; i++) {
-            note_share(n, HALVES, &s, "a half's", of[i][0]->time_s[MF_FLOOR_SPLIT],
-                       of[i][1]->time_s[MF_FLOOR_SPLIT]);
+            note_portion(n, HALVES, &s, "a half's", of[i][0]->time_s[MF_FLOOR_SPLIT],
+                         of[i][1]->time_s[MF_FLOOR_SPLIT]);
         }
         mf_block_costs_destroy(costs);
     }

@@ -3,7 +3,7 @@
 #ifndef MF_TESTS_PLANNER_BOUNDS_H
 #define MF_TESTS_PLANNER_BOUNDS_H
 
-#include "tests/support/planner_world.h"
+#include "tests/support/planner_problems.h"
 
 #include <stdio.h>
 
@@ -29,7 +29,7 @@
     X(CHAIN, "chain", 0.93, "one assignment, by its longest chain")                                \
     X(LOSSES, "losses", 0.93, "the same with the losses of that very assignment")                  \
     X(HALVES, "halves", 0.9, "a whole layer, by its halves; weight gradients split off")           \
-    X(SHARE, "share", 0.6, "a merged pair or a block alone, by shares of pairs")
+    X(PORTION, "portion", 0.6, "a merged pair or a block alone, by portions of pairs")
 
 typedef enum kind {
 #define X(name, text, mean, what) name,
@@ -260,15 +260,15 @@ static inline void check_chains(mf_partition *in, const sample *s, nearness *n) 
     free(count);
 }
 
-static inline void note_share(nearness *n, kind k, const sample *s, const char *what,
-                              double share_s, double time_s) {
-    if (!(share_s <= time_s * (1.0 + HAIR)) && n[k].broken++ < 3) {
-        printf("seed %llu: %s share %.12g s is above %.12g s by %.2g\n",
-               (unsigned long long)s->seed, what, share_s, time_s, share_s / time_s - 1.0);
+static inline void note_portion(nearness *n, kind k, const sample *s, const char *what,
+                                double portion_s, double time_s) {
+    if (!(portion_s <= time_s * (1.0 + HAIR)) && n[k].broken++ < 3) {
+        printf("seed %llu: %s portion %.12g s is above %.12g s by %.2g\n",
+               (unsigned long long)s->seed, what, portion_s, time_s, portion_s / time_s - 1.0);
         planner_print_model(s->model);
         planner_print(&s->layout, &s->a[0]);
     }
-    note(&n[k], time_s > 0.0 ? share_s / time_s : 1.0);
+    note(&n[k], time_s > 0.0 ? portion_s / time_s : 1.0);
 }
 
 #endif

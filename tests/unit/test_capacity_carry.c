@@ -2,9 +2,11 @@
  * takes, never what it may say. And what becomes of a plan under uneven routing, or without a node.
  */
 #include "planner/capacity/robust.h"
-#include "tests/support/planner_world.h"
+#include "planner/capacity/wavefront.h"
+#include "tests/support/planner_problems.h"
 
 #include <math.h>
+#include <stdatomic.h>
 
 typedef struct fixture {
     mf_model model;
@@ -49,7 +51,6 @@ static mf_search_options options_of(double gap) {
     mf_search_options_init(&o);
     o.top = 1;
     o.gap = gap;
-    o.effort = 1;
     o.threads = 1;
     return o;
 }
@@ -201,6 +202,56 @@ static void the_nearest_plans_are_carried(void **state) {
     mf_cost_destroy(w.cost);
 }
 
+/* --- several cells at once ---------------------------------------------------------------------
+ */
+
+enum { ROWS = 5, COLUMNS = 6, GROUP = 3 };
+typedef struct table {
+    atomic_int done[ROWS][COLUMNS]; /* how often */
+    atomic_int early;               /* cells that began before one that they depend on had ended */
+    int fails[2][2];                /* row and column of those that fail */
+} table;
+
+static mf_status fill_cell(void *user, int row, int column, mf_err *e) {
+    table *t = user;
+    const bool left = column == 0 || t->done[row][column - 1] == 1;
+    const bool above = row % GROUP == 0 || t->done[row - 1][column] == 1;
+    atomic_fetch_add(&t->early, !left || !above);
+    atomic_fetch_add(&t->done[row][column], 1);
+    for (int i = 0; i < 2; i++) {
+        if (row == t->fails[i][0] && column == t->fails[i][1]) {
+            return mf_err_set(e, MF_INPUT, "row %d, column %d", row, column);
+        }
+    }
+    return MF_OK;
+}
+
+static void cells_come_after_those_that_they_depend_on(void **state) {
+    (void)state;
+    for (int threads = 1; threads <= 8; threads++) {
+        table t = {.fails = {{-1, -1}, {-1, -1}}};
+        const mf_wavefront w = {ROWS, COLUMNS, GROUP, fill_cell, &t};
+        mf_err e;
+        assert_ok(mf_wavefront_run(&w, threads, &e));
+        assert_int_equal(t.early, 0);
+        for (int i = 0; i < ROWS * COLUMNS; i++) {
+            assert_int_equal(t.done[i / COLUMNS][i % COLUMNS], 1);
+        }
+    }
+}
+
+static void after_a_failure_no_cell_begins(void **state) {
+    (void)state;
+    for (int threads = 1; threads <= 8; threads++) {
+        table t = {.fails = {{1, 2}, {3, 2}}};
+        const mf_wavefront w = {ROWS, COLUMNS, GROUP, fill_cell, &t};
+        mf_err e;
+        assert_int_equal(mf_wavefront_run(&w, threads, &e), MF_INPUT);
+        assert_true(strstr(e.text, "column 2") != NULL);
+        assert_int_equal(t.done[1][3] + t.done[2][3] + t.done[1][5], 0);
+    }
+}
+
 /* --- when something is not as planned --------------------------------------------------------- */
 
 static double step_under(const fixture *w, const mf_plan *plan, const mf_routing *r) {
@@ -330,6 +381,8 @@ int main(void) {
         cmocka_unit_test(known_plans_that_are_none_are_left_out),
         cmocka_unit_test(threads_do_not_change_what_comes_of_known_plans),
         cmocka_unit_test(the_nearest_plans_are_carried),
+        cmocka_unit_test(cells_come_after_those_that_they_depend_on),
+        cmocka_unit_test(after_a_failure_no_cell_begins),
         cmocka_unit_test(skew_is_the_second_worst_of_twenty_draws),
         cmocka_unit_test(a_skew_that_does_not_fit_says_so),
         cmocka_unit_test(a_node_less_leaves_the_same_degrees_on_fewer_gpus),

@@ -31,6 +31,19 @@ static void every_cell_is_the_plan_of_its_size(void **state) {
     cli_free(&r);
 }
 
+static void tables_are_the_same_on_any_number_of_threads(void **state) {
+    (void)state;
+    cli_result one = cli_json(TABLE "--json --threads 1");
+    for (int threads = 2; threads <= 5; threads += 3) {
+        char line[512];
+        snprintf(line, sizeof line, TABLE "--json --threads %d", threads);
+        cli_result more = cli_json(line);
+        assert_string_equal(more.out, one.out);
+        cli_free(&more);
+    }
+    cli_free(&one);
+}
+
 /* A cell's search ends with the effort that it is given, as that of `plan` does. */
 static void effort_limits_every_cell(void **state) {
     (void)state;
@@ -52,6 +65,10 @@ static void effort_limits_every_cell(void **state) {
 #define PINNED                                                                                     \
     JOB "--tp 1 --ep 2 --etp 1 --vpp 1 --micro-batch 1 --zero 1 --expert-zero 1 --schedule 1f1b "  \
         "--dispatcher fused --cuda-graph none "
+
+#define PLAIN                                                                                      \
+    JOB "--tp 1 --ep 8 --etp 1 --vpp 1 --micro-batch 1 --zero 1 --expert-zero 1 --schedule 1f1b "  \
+        "--dispatcher alltoall "
 
 /* From the step time, what the step draws and the cluster's own figures, written out here. */
 static void time_money_and_energy_follow_from_the_tokens(void **state) {
@@ -88,6 +105,35 @@ static void time_money_and_energy_follow_from_the_tokens(void **state) {
         cli_free(&r);
     }
     cli_free(&k);
+}
+
+/* The first lines say whose time it is, and how far Megatron's lies from it: as `simulate` says of
+ * the same plan. */
+static void what_megatron_would_take_is_said(void **state) {
+    (void)state;
+    cli_result r =
+        cli_json("capacity --models olmoe-1b-7b --clusters h200 --sizes 16 --json " PLAIN);
+    cli_result step =
+        cli_json("simulate --model olmoe-1b-7b --cluster h200 --gpus 16 --json " PLAIN);
+    const mf_json_value *c = mf_json_at(cli_member(mf_json_root(r.json), "cells"), 0);
+    const mf_json_value *here = cli_member(c, "in_megatron");
+    const mf_json_value *there = cli_member(mf_json_root(step.json), "in_megatron");
+    const double megatron_s = cli_number(here, "step_time_s");
+    assert_close(megatron_s, cli_number(there, "step_time_s"), 1e-9 * megatron_s);
+    char line[96];
+    const double more = 100 * (megatron_s / cli_number(c, "step_time_s") - 1);
+    snprintf(line, sizeof line,
+             "megatron-26.06 would change the time of 1 of 2 plans by %+.0f %%; it cannot", more);
+    cli_free(&step);
+    cli_free(&r);
+
+    r = cli_run("capacity --models olmoe-1b-7b,phi-3.5-moe --clusters h200 --sizes 16 " PLAIN,
+                NULL);
+    assert_int_equal(r.code, 0);
+    assert_non_null(strstr(r.out, line));
+    assert_non_null(strstr(r.out, "model"));
+    assert_below(strstr(r.out, line) - r.out, strstr(r.out, "prices ") - r.out);
+    cli_free(&r);
 }
 
 /* One's own price, and energy on top of it: from the row's own figures, written out here. Every row
@@ -407,8 +453,10 @@ static void a_cluster_better_in_every_figure_never_takes_longer(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_cell_is_the_plan_of_its_size),
+        cmocka_unit_test(tables_are_the_same_on_any_number_of_threads),
         cmocka_unit_test(effort_limits_every_cell),
         cmocka_unit_test(time_money_and_energy_follow_from_the_tokens),
+        cmocka_unit_test(what_megatron_would_take_is_said),
         cmocka_unit_test(prices_of_the_command_line_make_the_cost),
         cmocka_unit_test(plans_hold_to_what_the_program_can_express),
         cmocka_unit_test(verdicts_name_the_best_rows),

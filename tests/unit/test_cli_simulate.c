@@ -153,6 +153,53 @@ static void what_is_left_unsaid_of_another_program_widens_the_band(void **state)
                     "step_time_high_s"));
 }
 
+/* What is left unsaid of a program of its own means the same to `plan` and `capacity`, which hold
+ * it, as to `simulate`; layers that are recomputed whole are not captured in parts. */
+static void unsaid_graphs_are_the_same_in_a_search(void **state) {
+    (void)state;
+    static const struct {
+        const char *model, *ep, *recompute, *graph;
+    } jobs[] = {
+        {"olmoe-1b-7b", "4", "none", "partial"},
+        {"olmoe-1b-7b", "4", "full", "none"},
+        {"qwen3-8b", "1", "none", "step"},
+    };
+    for (size_t i = 0; i < sizeof jobs / sizeof jobs[0]; i++) {
+        char job[512], line[640];
+        snprintf(job, sizeof job,
+                 "--global-batch 64 --seq 4096 --software megatron-26.06 --tp 1 --cp 1 --pp 1 "
+                 "--vpp 1 --ep %s --micro-batch 1 --schedule 1f1b --dispatcher alltoall --zero 1 "
+                 "--expert-zero 1 --recompute %s --json",
+                 jobs[i].ep, jobs[i].recompute);
+        snprintf(line, sizeof line, "simulate --model %s --cluster h200 --gpus 8 %s", jobs[i].model,
+                 job);
+        cli_result r = cli_json(line);
+        const mf_json_value *o = mf_json_root(r.json);
+        const double step_s = cli_number(o, "step_time_s");
+        const char *graph = "";
+        mf_json_string(cli_member(cli_member(o, "layout"), "cuda_graph"), &graph, NULL);
+        assert_string_equal(graph, jobs[i].graph);
+        cli_free(&r);
+
+        snprintf(line, sizeof line, "plan --model %s --cluster h200 --gpus 8 %s", jobs[i].model,
+                 job);
+        r = cli_json(line);
+        o = cli_member(mf_json_root(r.json), "best");
+        close_to(cli_number(o, "step_time_s"), step_s);
+        cli_free(&r);
+
+        if (i > 0) { /* what one search holds, the other does */
+            continue;
+        }
+        snprintf(line, sizeof line, "capacity --models %s --clusters h200 --sizes 8 %s",
+                 jobs[i].model, job);
+        r = cli_json(line);
+        o = mf_json_at(cli_member(mf_json_root(r.json), "cells"), 0);
+        close_to(cli_number(o, "step_time_s"), step_s);
+        cli_free(&r);
+    }
+}
+
 static void padded_experts_need_no_counts(void **state) {
     (void)state;
     cli_result drop = cli_json(MEGATRON SAID "--capacity-factor 1");
@@ -260,6 +307,7 @@ int main(void) {
         cmocka_unit_test(routing_beyond_the_token_headroom_is_named),
         cmocka_unit_test(a_pending_interrupt_ends_with_130),
         cmocka_unit_test(what_is_left_unsaid_of_another_program_widens_the_band),
+        cmocka_unit_test(unsaid_graphs_are_the_same_in_a_search),
         cmocka_unit_test(padded_experts_need_no_counts),
         cmocka_unit_test(traits_cost_what_they_do),
         cmocka_unit_test(a_pipeline_layout_places_the_layers_that_it_writes),

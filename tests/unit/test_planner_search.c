@@ -3,25 +3,27 @@
 #include "planner/planner.h"
 
 #include "core/base/flag.h"
-#include "tests/support/planner_world.h"
+#include "tests/support/planner_problems.h"
 #include "tests/support/sampled.h"
 
 #include <stdio.h>
 #include <string.h>
 
 #define HAIR 1e-9
+/* Asked for, a search goes on until nothing is left that it can close. */
+#define NO_GAP 1e-12
 
 /* A problem that takes thousands of families, all levels and integer programs, in well below a
  * second: memory is short, so that choices matter. */
-typedef struct world {
+typedef struct fixture {
     mf_model model;
     mf_cluster cluster;
     mf_software software;
     mf_cost *cost;
     mf_problem problem;
-} world;
+} fixture;
 
-static void world_init(world *w, bool mla, int64_t gpus, double memory_B) {
+static void fixture_init(fixture *w, bool mla, int64_t gpus, double memory_B) {
     memset(w, 0, sizeof *w);
     w->model = test_model_moe(mla);
     w->model.mtp_layers = 0;
@@ -49,11 +51,11 @@ static void world_init(world *w, bool mla, int64_t gpus, double memory_B) {
     w->problem.pinned = MF_PIN(CP) | MF_PIN(ETP) | MF_PIN(DISPATCHER) | MF_PIN(ZERO);
 }
 
-static void world_clear(world *w) {
+static void fixture_clear(fixture *w) {
     mf_cost_destroy(w->cost);
 }
 
-static mf_status search(const world *w, const mf_search_options *o, mf_search_result *x) {
+static mf_status search(const fixture *w, const mf_search_options *o, mf_search_result *x) {
     mf_err e;
     mf_status status = mf_planner_search(&w->problem, o, x, &e);
     if (status != MF_OK && status != MF_INFEASIBLE && status != MF_INTERRUPTED) {
@@ -89,20 +91,21 @@ static void plans_are_the_same_on_any_number_of_threads(void **state) {
         bool mla;
         int64_t gpus;
         double memory_B;
-        int64_t effort;
-    } cases[] = {{false, 8, 10e9, 1}, {true, 8, 8e9, 1}, {true, 4, 30e9, 1}, {false, 6, 9e9, -1}};
+        double gap;
+    } cases[] = {
+        {false, 8, 10e9, 0}, {true, 8, 8e9, 0}, {true, 4, 30e9, 0}, {false, 6, 9e9, NO_GAP}};
     static const int threads[] = {1, 2, 3, 8};
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        world w;
+        fixture w;
         char *first = NULL;
         mf_search_stats stats = {0};
-        world_init(&w, cases[i].mla, cases[i].gpus, cases[i].memory_B);
+        fixture_init(&w, cases[i].mla, cases[i].gpus, cases[i].memory_B);
         for (size_t k = 0; k < sizeof threads / sizeof threads[0]; k++) {
             mf_search_options o;
             mf_search_result x;
             mf_search_options_init(&o);
             o.threads = threads[k];
-            o.effort = cases[i].effort;
+            o.gap = cases[i].gap;
             assert_int_equal(search(&w, &o, &x), MF_OK);
             char *bytes = bytes_of(&x);
             if (first) {
@@ -123,7 +126,7 @@ static void plans_are_the_same_on_any_number_of_threads(void **state) {
                (long long)stats.space, (long long)stats.priced, (long long)stats.milp_solved,
                (long long)stats.simulated, strlen(first));
         free(first);
-        world_clear(&w);
+        fixture_clear(&w);
     }
 }
 
@@ -153,11 +156,11 @@ typedef struct truth {
     double bound_s, best_s;
 } truth;
 
-static truth find_truth_within(const world *w, double gap) {
+static truth find_truth_within(const fixture *w, double gap) {
     mf_search_options o;
     mf_search_result x;
     mf_search_options_init(&o);
-    o.effort = -1;
+    o.gap = NO_GAP;
     assert_int_equal(search(w, &o, &x), MF_OK);
     check_result(&x);
     assert_below(x.stats.gap, gap);
@@ -166,7 +169,7 @@ static truth find_truth_within(const world *w, double gap) {
     return t;
 }
 
-static truth find_truth(const world *w) {
+static truth find_truth(const fixture *w) {
     return find_truth_within(w, 0.06);
 }
 
@@ -176,9 +179,9 @@ static void a_tighter_gap_proves_no_less(void **state) {
     (void)state;
     static const double gaps[] = {0.2, 0.03, 0.01, 1e-6};
     for (int mla = 0; mla < 2; mla++) {
-        world w;
+        fixture w;
         double bound_s = 0.0, plan_s = HUGE_VAL;
-        world_init(&w, mla, 8, mla ? 8e9 : 10e9);
+        fixture_init(&w, mla, 8, mla ? 8e9 : 10e9);
         for (size_t k = 0; k < sizeof gaps / sizeof gaps[0]; k++) {
             mf_search_options o;
             mf_search_result x;
@@ -195,7 +198,7 @@ static void a_tighter_gap_proves_no_less(void **state) {
             plan_s = x.plan[0].prediction.step_time_s;
             mf_search_result_clear(&x);
         }
-        world_clear(&w);
+        fixture_clear(&w);
     }
 }
 
@@ -219,14 +222,15 @@ static void stop(void *user, double best_s, double bound_s, int64_t priced, int6
     mf_flag_set(&s->cancel, ++s->calls >= s->after);
 }
 
-/* The search of a world, stopped by `user`, which begins with a stopper. */
-static mf_search_request request_of(const world *w, const mf_evaluator *evaluator, stopper *user) {
+/* The search of a fixture, stopped by `user`, which begins with a stopper. */
+static mf_search_request request_of(const fixture *w, const mf_evaluator *evaluator,
+                                    stopper *user) {
     return (mf_search_request){
         .evaluator = evaluator,
         .space = {.model = &w->model, .base = w->problem.base, .pinned = w->problem.pinned},
         .threads = 2,
         .top = 4,
-        .effort = -1,
+        .gap = NO_GAP,
         .cancel = &user->cancel,
         .progress = stop,
         .user = user};
@@ -234,8 +238,8 @@ static mf_search_request request_of(const world *w, const mf_evaluator *evaluato
 
 static void an_interrupted_search_has_its_best_so_far_and_a_valid_bound(void **state) {
     (void)state;
-    world w;
-    world_init(&w, false, 8, 10e9);
+    fixture w;
+    fixture_init(&w, false, 8, 10e9);
     truth t = find_truth(&w);
     mf_evaluator_real real = {.model = &w.model, .cost = w.cost};
     mf_evaluator evaluator = mf_evaluator_init(&real);
@@ -253,24 +257,24 @@ static void an_interrupted_search_has_its_best_so_far_and_a_valid_bound(void **s
     }
     assert_above(without, 0);
     assert_above(with, 0); /* both were seen */
-    world_clear(&w);
+    fixture_clear(&w);
 }
 
 static void a_search_that_is_cancelled_at_once_says_so(void **state) {
     (void)state;
-    world w;
+    fixture w;
     volatile int cancel = 1;
     mf_search_options o;
     mf_search_result x;
     mf_err e;
-    world_init(&w, false, 8, 10e9);
+    fixture_init(&w, false, 8, 10e9);
     mf_search_options_init(&o);
     o.cancel = &cancel;
     assert_int_equal(mf_planner_search(&w.problem, &o, &x, &e), MF_INTERRUPTED);
     assert_int_equal(x.count, 0);
     assert_true(x.stats.interrupted);
     mf_search_result_clear(&x);
-    world_clear(&w);
+    fixture_clear(&w);
 }
 
 /* --- plans that are known to fit --------------------------------------------------------------
@@ -304,8 +308,8 @@ static mf_status list_fits(void *user, mf_layout **out, int64_t *count, int64_t 
  * no second time. */
 static void a_search_without_a_plan_takes_one_that_fits(void **state) {
     (void)state;
-    world w;
-    world_init(&w, false, 8, 10e9);
+    fixture w;
+    fixture_init(&w, false, 8, 10e9);
     truth t = find_truth(&w);
     mf_evaluator_real real = {.model = &w.model, .cost = w.cost};
     mf_evaluator evaluator = mf_evaluator_init(&real);
@@ -326,7 +330,7 @@ static void a_search_without_a_plan_takes_one_that_fits(void **state) {
         }
         mf_search_report_clear(&x);
     }
-    world_clear(&w);
+    fixture_clear(&w);
 }
 
 /* Where memory decides, little effort finds a plan that is nearly the fastest: what fits is tried
@@ -339,8 +343,8 @@ static void little_effort_finds_a_good_plan_where_memory_decides(void **state) {
     } tight[] = {
         {4.1e9, 0.01, 0}, {4.6e9, 0.05, 0}, {5.0e9, 0.05, MF_TRAIT_ACT_PASS}, {5.3e9, 0.02, 0}};
     for (size_t i = 0; i < sizeof tight / sizeof tight[0]; i++) {
-        world w;
-        world_init(&w, false, 8, tight[i].memory_B);
+        fixture w;
+        fixture_init(&w, false, 8, tight[i].memory_B);
         w.problem.base.software_traits = tight[i].traits;
         truth t = find_truth_within(&w, 0.1);
         mf_evaluator_real real = {.model = &w.model, .cost = w.cost};
@@ -358,7 +362,7 @@ static void little_effort_finds_a_good_plan_where_memory_decides(void **state) {
                x.found[0].time_s, t.best_s);
         assert_at_most(x.found[0].time_s, (1 + tight[i].above) * t.best_s);
         mf_search_report_clear(&x);
-        world_clear(&w);
+        fixture_clear(&w);
     }
 }
 
@@ -370,8 +374,8 @@ static void more_effort_never_ends_with_less(void **state) {
     (void)state;
     static const double memory_B[] = {3.45e9, 4e9, 10e9};
     for (size_t i = 0; i < sizeof memory_B / sizeof memory_B[0]; i += (size_t)case_stride(3)) {
-        world w;
-        world_init(&w, i > 0, 8, memory_B[i]);
+        fixture w;
+        fixture_init(&w, i > 0, 8, memory_B[i]);
         mf_evaluator_real real = {.model = &w.model, .cost = w.cost};
         mf_evaluator evaluator = mf_evaluator_init(&real);
         double plan_s = HUGE_VAL, bound_s = 0.0;
@@ -395,7 +399,7 @@ static void more_effort_never_ends_with_less(void **state) {
         }
         printf("  %.2f GB: %d searches ended with their effort used\n", memory_B[i] / 1e9, used);
         assert_above(used, 1);
-        world_clear(&w);
+        fixture_clear(&w);
     }
 }
 
@@ -405,8 +409,8 @@ static void more_effort_never_ends_with_less(void **state) {
 static void integer_programs_that_give_up_only_weaken_the_proof(void **state) {
     (void)state;
     static const mf_milp_fault faults[] = {MF_MILP_FAULT_ABORT, MF_MILP_FAULT_NOMEM};
-    world w;
-    world_init(&w, true, 8, 8e9);
+    fixture w;
+    fixture_init(&w, true, 8, 8e9);
     truth t = find_truth(&w);
     for (size_t i = 0; i < sizeof faults / sizeof faults[0]; i++) {
         mf_search_options o;
@@ -414,7 +418,6 @@ static void integer_programs_that_give_up_only_weaken_the_proof(void **state) {
         mf_search_options_init(&o);
         o.threads = 2;
         o.milp_fault = faults[i];
-        o.effort = 1;
         assert_int_equal(search(&w, &o, &x), MF_OK);
         check_result(&x);
         assert_above(x.stats.milp_failed, 0);
@@ -425,7 +428,7 @@ static void integer_programs_that_give_up_only_weaken_the_proof(void **state) {
                t.best_s, 100 * x.stats.gap);
         mf_search_result_clear(&x);
     }
-    world_clear(&w);
+    fixture_clear(&w);
 }
 
 /* --- nothing fits ------------------------------------------------------------------------------
@@ -433,13 +436,13 @@ static void integer_programs_that_give_up_only_weaken_the_proof(void **state) {
 
 static void nothing_fits_is_an_answer_with_a_reason(void **state) {
     (void)state;
-    world w;
+    fixture w;
     mf_search_options o;
     mf_search_result x;
     mf_fit_options fit_options = {.shown = 1};
     mf_fit_result fit;
     mf_err e;
-    world_init(&w, false, 2, 4e9);
+    fixture_init(&w, false, 2, 4e9);
     mf_search_options_init(&o);
     assert_int_equal(mf_planner_search(&w.problem, &o, &x, &e), MF_INFEASIBLE);
     assert_int_equal(x.count, 0);
@@ -450,18 +453,18 @@ static void nothing_fits_is_an_answer_with_a_reason(void **state) {
     assert_int_equal(fit.feasible, 0);
     assert_above(strlen(fit.missing), 0);
     mf_fit_result_clear(&fit);
-    world_clear(&w);
+    fixture_clear(&w);
 }
 
 /* --- phase 1 ---------------------------------------------------------------------------------- */
 
 static void fits_are_the_same_on_any_number_of_threads(void **state) {
     (void)state;
-    world w;
+    fixture w;
     mf_err e;
     mf_fit_result r[3];
     static const int threads[3] = {1, 2, 7};
-    world_init(&w, false, 64, 3e9);
+    fixture_init(&w, false, 64, 3e9);
     w.problem.pinned = 0;
     for (int i = 0; i < 3; i++) { /* the last one makes only what is wanted exact */
         const mf_fit_options o = {.shown = i < 2 ? INT64_MAX : 5, .threads = threads[i]};
@@ -485,7 +488,7 @@ static void fits_are_the_same_on_any_number_of_threads(void **state) {
     for (int i = 0; i < 3; i++) {
         mf_fit_result_clear(&r[i]);
     }
-    world_clear(&w);
+    fixture_clear(&w);
 }
 
 static volatile int halt;
@@ -497,11 +500,11 @@ static void stop_soon(const mf_fit_progress *now, void *user) {
 
 static void an_interrupted_fit_has_what_it_found(void **state) {
     (void)state;
-    world w;
+    fixture w;
     mf_err e;
     mf_fit_result whole, part;
     int64_t total = 0;
-    world_init(&w, false, 64, 3e9);
+    fixture_init(&w, false, 64, 3e9);
     w.problem.pinned = 0;
     mf_fit_options o = {.shown = INT64_MAX, .threads = 1};
     assert_int_equal(mf_planner_fit(&w.problem, &o, &whole, &e), MF_OK);
@@ -519,7 +522,49 @@ static void an_interrupted_fit_has_what_it_found(void **state) {
     }
     mf_fit_result_clear(&whole);
     mf_fit_result_clear(&part);
-    world_clear(&w);
+    fixture_clear(&w);
+}
+
+/* A search of limited patience ends where its gap has not narrowed for long, says so, and goes the
+ * way of one without until then. */
+static void patience_ends_what_does_not_narrow_the_gap(void **state) {
+    (void)state;
+    static const int64_t patience[] = {0, INT64_MAX / 2, 15000, 4000};
+    fixture w;
+    fixture_init(&w, false, 8, 4e9);
+    int stale = 0;
+    double bound_s = 0, least_s = HUGE_VAL;
+    int64_t work[4];
+    for (int i = 0; i < 4; i++) {
+        double plan_s = 0;
+        for (int threads = 1; threads <= 3; threads += 2) {
+            mf_evaluator_real real = {.model = &w.model, .cost = w.cost};
+            mf_evaluator evaluator = mf_evaluator_init(&real);
+            stopper never = {.after = INT64_MAX};
+            mf_search_request r = request_of(&w, &evaluator, &never);
+            r.gap = 1e-6;
+            r.budget = 1000000;
+            r.patience = patience[i];
+            r.threads = threads;
+            mf_search_report x;
+            assert_ok(mf_search_run(&r, &x, NULL));
+            assert_true(threads == 1 || x.found[0].time_s == plan_s);
+            assert_true(threads == 1 || x.work == work[i]);
+            plan_s = x.found[0].time_s;
+            work[i] = x.work;
+            bound_s = fmax(bound_s, x.lower_bound_s);
+            least_s = fmin(least_s, plan_s);
+            stale += strstr(x.ended, "did not narrow the gap") != NULL;
+            mf_search_report_clear(&x);
+        }
+    }
+    printf("  counted: %lld us, %lld with patience\n", (long long)work[0], (long long)work[3]);
+    assert_at_most(bound_s, least_s * (1 + HAIR)); /* each bound holds for every plan */
+    assert_int_equal(work[0], work[1]);
+    assert_true(work[3] < work[2] && work[2] < work[0]);
+    assert_int_equal(stale % 2, 0);
+    assert_above(stale, 0);
+    fixture_clear(&w);
 }
 
 int main(void) {
@@ -531,6 +576,7 @@ int main(void) {
         cmocka_unit_test(a_search_without_a_plan_takes_one_that_fits),
         cmocka_unit_test(little_effort_finds_a_good_plan_where_memory_decides),
         cmocka_unit_test(more_effort_never_ends_with_less),
+        cmocka_unit_test(patience_ends_what_does_not_narrow_the_gap),
         cmocka_unit_test(integer_programs_that_give_up_only_weaken_the_proof),
         cmocka_unit_test(nothing_fits_is_an_answer_with_a_reason),
         cmocka_unit_test(fits_are_the_same_on_any_number_of_threads),

@@ -2,21 +2,21 @@
  * two memory choices of a layer. */
 #include "planner/explain/shadow_price.h"
 #include "planner/partition/partition.h"
-#include "tests/support/planner_world.h"
+#include "tests/support/planner_problems.h"
 
 #include <stdio.h>
 #include <string.h>
 
-typedef struct world {
+typedef struct fixture {
     mf_model model;
     mf_cluster cluster;
     mf_software software;
     mf_cost *cost;
     mf_problem problem;
-} world;
+} fixture;
 
 /* One GPU, one schedule: what is left to choose is what layers keep. */
-static void world_init(world *w) {
+static void fixture_init(fixture *w) {
     memset(w, 0, sizeof *w);
     w->model = test_model_moe(false);
     w->cluster = test_cluster();
@@ -40,12 +40,12 @@ static void world_init(world *w) {
     w->problem.pinned = MF_PIN(MICRO_BATCH) | MF_PIN(SCHEDULE) | MF_PIN(OFFLOAD);
 }
 
-static void world_clear(world *w) {
+static void fixture_clear(fixture *w) {
     mf_cost_destroy(w->cost);
 }
 
 /* With so much memory: the fastest plan, and the price of memory there. */
-static mf_shadow price_at(world *w, double memory_B, mf_plan *plan) {
+static mf_shadow price_at(fixture *w, double memory_B, mf_plan *plan) {
     mf_search_options o;
     mf_search_result x;
     mf_shadow price;
@@ -68,7 +68,7 @@ static mf_shadow price_at(world *w, double memory_B, mf_plan *plan) {
 
 /* Seconds by byte between two choices of a layer class, in a step of this plan: of all pairs the
  * one that is nearest to `price`. */
-static double nearest_rate(const world *w, const mf_plan *plan, double price) {
+static double nearest_rate(const fixture *w, const mf_plan *plan, double price) {
     mf_evaluator_real real = {.model = &w->model, .cost = w->cost};
     mf_evaluator evaluator = mf_evaluator_init(&real);
     double nearest = 0.0, m = (double)plan->layout.micro_batches;
@@ -96,9 +96,9 @@ static double nearest_rate(const world *w, const mf_plan *plan, double price) {
 
 static void the_price_of_memory_is_an_exchange_rate_of_two_choices(void **state) {
     (void)state;
-    world w;
+    fixture w;
     mf_plan plan;
-    world_init(&w);
+    fixture_init(&w);
     mf_shadow price = price_at(&w, 80e9, &plan);
     double roomy_B = plan.prediction.peak_memory_B;
     assert_at_most(price.seconds_per_B, 0.0); /* all is kept: more memory buys nothing */
@@ -115,15 +115,15 @@ static void the_price_of_memory_is_an_exchange_rate_of_two_choices(void **state)
         before = price.seconds_per_B;
         mf_plan_clear(&plan);
     }
-    world_clear(&w);
+    fixture_clear(&w);
 }
 
 static void explain_prints_the_price_of_a_gigabyte(void **state) {
     (void)state;
-    world w;
+    fixture w;
     mf_plan plan;
     mf_explanation x;
-    world_init(&w);
+    fixture_init(&w);
     price_at(&w, 80e9, &plan);
     double roomy_B = plan.prediction.peak_memory_B;
     mf_plan_clear(&plan);
@@ -140,7 +140,7 @@ static void explain_prints_the_price_of_a_gigabyte(void **state) {
     }
     assert_int_equal(found, 1);
     mf_plan_clear(&plan);
-    world_clear(&w);
+    fixture_clear(&w);
 }
 
 int main(void) {

@@ -219,16 +219,16 @@ static void what_is_held_is_said(void **state) {
     mf_space s = space_of(&m, 8, 16);
     char text[400];
     s.pinned = MF_PIN(TP);
-    mf_space_describe_cuts(&s, text, sizeof text);
+    mf_space_describe_left_out(&s, text, sizeof text);
     assert_non_null(strstr(text, "overlap dp,pp"));
     assert_non_null(strstr(text, "tp (pinned)"));
     assert_non_null(strstr(text, "precision bf16"));
     assert_non_null(strstr(text, "recompute and offload sets beyond"));
     s.pinned = MF_PIN(VPP) | MF_PIN(RECOMPUTE);
-    mf_space_describe_cuts(&s, text, sizeof text);
+    mf_space_describe_left_out(&s, text, sizeof text);
     assert_non_null(strstr(text, "; left out: offload sets beyond"));
     s.pinned |= MF_PIN(OFFLOAD);
-    mf_space_describe_cuts(&s, text, sizeof text);
+    mf_space_describe_left_out(&s, text, sizeof text);
     assert_null(strstr(text, "left out"));
 }
 

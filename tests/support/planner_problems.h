@@ -1,7 +1,7 @@
-/* planner_world.h - random planning problems, small enough to try every plan: models, clusters,
+/* planner_problems.h - random planning problems, small enough to try every plan: models, clusters,
  * software, spaces, and any layout and assignment in them. */
-#ifndef MF_TESTS_PLANNER_WORLD_H
-#define MF_TESTS_PLANNER_WORLD_H
+#ifndef MF_TESTS_PLANNER_PROBLEMS_H
+#define MF_TESTS_PLANNER_PROBLEMS_H
 
 #include "planner/search/search.h"
 #include "tests/support/models.h"

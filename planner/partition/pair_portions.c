@@ -1,14 +1,14 @@
-/* pair_shares.c - merged pairs: what they take, and what of that each of the two blocks takes at
+/* pair_portions.c - merged pairs: what they take, and what of that each of the two blocks takes at
  * least.
  *
- * A pair takes at least the sum of a share of its forward and a share of its backward pass,
- * whatever the partner, and a block alone at least its share: that makes chains through merged
- * events linear. What two passes hide of each other has to be missing in one of the shares, and so
- * it is missing too where that pass has a partner with which it hides nothing. Hence two sets, of
- * which chains take the better for every event: in one backward passes keep their time, which is
+ * A pair takes at least the sum of a portion of its forward and a portion of its backward pass,
+ * whatever the partner, and a block alone at least its portion: that makes chains through merged
+ * events linear. What two passes hide of each other has to be missing in one of the portions, and
+ * so it is missing too where that pass has a partner with which it hides nothing. Hence two sets,
+ * of which chains take the better for every event: in one backward passes keep their time, which is
  * exact where forward passes that exchange are the fewer, in the other forward passes do.
  *
- * Shares are given to the classes that stages hold most of first, so that their pairs are met
+ * Portions are given to the classes that stages hold most of first, so that their pairs are met
  * exactly.
  */
 #include "planner/partition/partition.h"
@@ -27,10 +27,6 @@ mf_status mf_partition_pair_s(mf_partition *in, int f, int m, int b, int k, doub
     return mf_block_costs_least_pair(in->costs, &in->layout, &fk, &bk, time_s, e);
 }
 
-/* Backward passes within this factor of the fastest are usual: what recomputes much more is rarely
- * chosen, and takes the smaller share where not both can be large. */
-#define USUAL 1.08
-
 /* Where both copy, one copy more may delay what would have been in the way of others, and the pair
  * is done a little sooner: seen up to 7.3e-4 of its time. So much is given away of pairs that were
  * not asked for. */
@@ -45,20 +41,20 @@ mf_status mf_partition_pair_s(mf_partition *in, int f, int m, int b, int k, doub
  * pass. */
 typedef struct side {
     int class, choice;
-    double alone_s, share_s;
+    double alone_s, portion_s;
     bool usual;
 } side;
 
-typedef struct sharing {
+typedef struct dividing {
     mf_partition *in;
     bool all; /* of main classes all choices are asked for */
     int rows, cols;
     side *row, *col; /* forward, backward; class by class, by rank */
     double *pair_s;  /* [rows][cols] the quickest */
-} sharing;
+} dividing;
 
-/* Order of giving shares: what stages hold most of first, single blocks last. */
-static int share_rank(const mf_partition_class *c) {
+/* Order of giving portions: what stages hold most of first, single blocks last. */
+static int portion_rank(const mf_partition_class *c) {
     static const int rank[] = {
         [MF_POS_EMBEDDING] = 4, [MF_POS_LAYER] = 1, [MF_POS_MTP] = 2, [MF_POS_HEAD] = 3};
     return c->exchanges ? 0 : rank[c->key.kind];
@@ -77,23 +73,23 @@ static bool is_quicker(const mf_pass_cost *p, const mf_pass_cost *than) {
 /* The first choice's forward pass stands for those that are no quicker: what keeps less is alike,
  * and copies only add to it. Where not all are asked for, it stands for those that offload, too.
  * Where offloading is pinned, the quickest of all does. */
-static bool has_row(const sharing *x, const mf_partition_class *c, int m) {
+static bool has_row(const dividing *x, const mf_partition_class *c, int m) {
     bool quicker = is_quicker(&c->choice[m].cost.f, &c->choice[0].cost.f);
     bool copies = x->all && c->exchanges && c->choice[m].memory.offload;
     return m == 0 || (!pinned(c) && (quicker || copies));
 }
 
-/* Backward passes that are not asked for have a share by their figures alone (unasked_s). */
-static bool has_col(const sharing *x, const mf_partition_class *c, int k) {
+/* Backward passes that are not asked for have a portion by their figures alone (unasked_s). */
+static bool has_col(const dividing *x, const mf_partition_class *c, int k) {
     bool layer = x->all && c->key.kind == MF_POS_LAYER;
     return k == 0 || c->exchanges || pinned(c) || layer;
 }
 
-static void list_class(sharing *x, int class) {
+static void list_class(dividing *x, int class) {
     const mf_partition_class *c = &x->in->class[class];
     for (int m = 0; m < c->choices; m++) {
         double f_s = c->choice[m].cost.f.time_s, b_s = c->choice[m].cost.b.time_s;
-        bool usual = b_s <= USUAL * c->choice[0].cost.b.time_s;
+        bool usual = b_s <= MF_USUAL_BACKWARD * c->choice[0].cost.b.time_s;
         if (has_row(x, c, m)) {
             x->row[x->rows++] = (side){class, m, f_s, 0.0, true};
         } else if (pinned(c)) {
@@ -107,7 +103,7 @@ static void list_class(sharing *x, int class) {
 }
 
 /* Is there a choice that offloads and was not asked for? */
-static bool offloads_unasked(const sharing *x, const mf_partition_class *c, bool forward) {
+static bool offloads_unasked(const dividing *x, const mf_partition_class *c, bool forward) {
     for (int m = 0; m < c->choices; m++) {
         bool asked = forward ? has_row(x, c, m) || pinned(c) : has_col(x, c, m);
         if (c->choice[m].memory.offload && !asked) {
@@ -118,7 +114,7 @@ static bool offloads_unasked(const sharing *x, const mf_partition_class *c, bool
 }
 
 /* Share of a pair's time that those which it stands for may be quicker. */
-static double given_away(const sharing *x, const side *row, const side *col) {
+static double given_away(const dividing *x, const side *row, const side *col) {
     const mf_partition_class *f = &x->in->class[row->class], *b = &x->in->class[col->class];
     bool f_unasked = offloads_unasked(x, f, true), b_unasked = offloads_unasked(x, b, false);
     bool f_copies = f->choice[row->choice].memory.offload || f_unasked;
@@ -130,7 +126,7 @@ static double given_away(const sharing *x, const side *row, const side *col) {
 }
 
 /* Quickest pair of the forward passes that a row stands for with a column's. */
-static mf_status quickest_pair(const sharing *x, const side *row, const side *col, double *time_s,
+static mf_status quickest_pair(const dividing *x, const side *row, const side *col, double *time_s,
                                mf_err *e) {
     const mf_partition_class *f = &x->in->class[row->class];
     double less = 1.0 - given_away(x, row, col);
@@ -147,7 +143,7 @@ static mf_status quickest_pair(const sharing *x, const side *row, const side *co
     return MF_OK;
 }
 
-static mf_status ask_pairs(sharing *x, mf_err *e) {
+static mf_status ask_pairs(dividing *x, mf_err *e) {
     mf_status status = MF_OK;
     for (int i = 0; i < x->rows; i++) {
         for (int j = 0; j < x->cols && status == MF_OK; j++) {
@@ -157,57 +153,58 @@ static mf_status ask_pairs(sharing *x, mf_err *e) {
     return status;
 }
 
-/* --- shares ----------------------------------------------------------------------------------- */
+/* --- portions -----------------------------------------------------------------------------------
+ */
 
-/* Backward passes up to `until` leave row i its share. */
-static void give_way(sharing *x, int i, int until) {
+/* Backward passes up to `until` leave row i its portion. */
+static void give_way(dividing *x, int i, int until) {
     const double *pair_s = x->pair_s + (size_t)i * (size_t)x->cols;
     for (int j = 0; j < until; j++) {
-        x->col[j].share_s = fmin(x->col[j].share_s, pair_s[j] - x->row[i].share_s);
+        x->col[j].portion_s = fmin(x->col[j].portion_s, pair_s[j] - x->row[i].portion_s);
     }
 }
 
-/* The largest share of forward row i beside the usual ones of the backward passes up to `until`;
+/* The largest portion of forward row i beside the usual ones of the backward passes up to `until`;
  * unusual ones give way. */
-static void share_forward(sharing *x, int i, int until) {
+static void portion_forward(dividing *x, int i, int until) {
     const double *pair_s = x->pair_s + (size_t)i * (size_t)x->cols;
     double u_s = x->row[i].alone_s;
     for (int j = 0; j < until; j++) {
-        u_s = x->col[j].usual ? fmin(u_s, pair_s[j] - x->col[j].share_s) : u_s;
+        u_s = x->col[j].usual ? fmin(u_s, pair_s[j] - x->col[j].portion_s) : u_s;
     }
-    x->row[i].share_s = u_s;
+    x->row[i].portion_s = u_s;
     give_way(x, i, until);
 }
 
-/* The largest share of backward column j beside those of the forward passes up to `until`. */
-static void share_backward(sharing *x, int j, int until) {
+/* The largest portion of backward column j beside those of the forward passes up to `until`. */
+static void portion_backward(dividing *x, int j, int until) {
     double w_s = x->col[j].alone_s;
     for (int i = 0; i < until; i++) {
-        w_s = fmin(w_s, x->pair_s[i * x->cols + j] - x->row[i].share_s);
+        w_s = fmin(w_s, x->pair_s[i * x->cols + j] - x->row[i].portion_s);
     }
-    x->col[j].share_s = w_s;
+    x->col[j].portion_s = w_s;
 }
 
 /* Class by class, those passes first that keep their time. What copies add to a forward pass beside
- * usual backward passes is next to nothing: all of a class have the same share, so that few choices
- * stand for all (mf_partition_choice.hull). */
-static void share(sharing *x, mf_shares set) {
+ * usual backward passes is next to nothing: all of a class have the same portion, so that few
+ * choices stand for all (mf_partition_choice.hull). */
+static void divide(dividing *x, mf_portions set) {
     for (int i = 0, j = 0; i < x->rows;) {
         int class = x->row[i].class, first = i++, from = j;
         while (j < x->cols && x->col[j].class == class) {
             j++;
         }
-        if (set == MF_SHARES_F_KEEPS) {
-            share_forward(x, first, from);
+        if (set == MF_PORTIONS_F_KEEPS) {
+            portion_forward(x, first, from);
         }
         for (int k = from; k < j; k++) {
-            share_backward(x, k, set == MF_SHARES_F_KEEPS ? i : first);
+            portion_backward(x, k, set == MF_PORTIONS_F_KEEPS ? i : first);
         }
-        if (set == MF_SHARES_B_KEEPS) {
-            share_forward(x, first, j);
+        if (set == MF_PORTIONS_B_KEEPS) {
+            portion_forward(x, first, j);
         }
         for (; i < x->rows && x->row[i].class == class; i++) {
-            x->row[i].share_s = fmin(x->row[first].share_s, x->row[i].alone_s);
+            x->row[i].portion_s = fmin(x->row[first].portion_s, x->row[i].alone_s);
             give_way(x, i, j);
         }
     }
@@ -216,37 +213,37 @@ static void share(sharing *x, mf_shares set) {
 /* What a backward pass that was not asked for takes at least of a pair with any forward pass: a
  * pair takes no less than all of their compute, nor, but for ops that stand better in its order,
  * than either of them. */
-static double unasked_s(const sharing *x, const mf_pass_cost *b) {
-    double share_s = b->time_s;
+static double unasked_s(const dividing *x, const mf_pass_cost *b) {
+    double portion_s = b->time_s;
     for (int i = 0; i < x->rows; i++) {
         const mf_partition_class *c = &x->in->class[x->row[i].class];
         double compute_s = c->choice[x->row[i].choice].cost.f.compute_s + b->compute_s;
         double either_s = fmax(x->row[i].alone_s, b->time_s);
         double pair_s = fmax(compute_s, (1.0 - COPIES) * either_s);
-        share_s = fmin(share_s, pair_s - x->row[i].share_s);
+        portion_s = fmin(portion_s, pair_s - x->row[i].portion_s);
     }
-    return share_s;
+    return portion_s;
 }
 
-static void write_backward(const sharing *x, mf_shares set) {
+static void write_backward(const dividing *x, mf_portions set) {
     for (int j = 0; j < x->cols; j++) {
         mf_partition_class *c = &x->in->class[x->col[j].class];
         int k = x->col[j].choice;
-        c->choice[k].b_pair_s[set] = x->col[j].share_s;
+        c->choice[k].b_pair_s[set] = x->col[j].portion_s;
         for (k++; k < c->choices && !has_col(x, c, k); k++) {
             c->choice[k].b_pair_s[set] = unasked_s(x, &c->choice[k].cost.b);
         }
     }
 }
 
-static void write_shares(const sharing *x, mf_shares set) {
+static void write_portions(const dividing *x, mf_portions set) {
     double first_s = 0.0;
     for (int i = 0; i < x->rows; i++) {
         mf_partition_class *c = &x->in->class[x->row[i].class];
         int from = x->row[i].choice;
-        first_s = from == 0 ? x->row[i].share_s : first_s;
+        first_s = from == 0 ? x->row[i].portion_s : first_s;
         for (int m = from; m < c->choices && (m == from || !has_row(x, c, m)); m++) {
-            c->choice[m].f_pair_s[set] = m == from ? x->row[i].share_s : first_s;
+            c->choice[m].f_pair_s[set] = m == from ? x->row[i].portion_s : first_s;
         }
     }
     write_backward(x, set);
@@ -254,22 +251,22 @@ static void write_shares(const sharing *x, mf_shares set) {
 
 static int rank_of(const mf_partition *in, int rank, int after) {
     for (int i = after + 1; i < in->classes; i++) {
-        if (share_rank(&in->class[i]) == rank) {
+        if (portion_rank(&in->class[i]) == rank) {
             return i;
         }
     }
     return -1;
 }
 
-mf_status mf_partition_share_pairs(mf_partition *in, bool all, mf_err *e) {
+mf_status mf_partition_portion_pairs(mf_partition *in, bool all, mf_err *e) {
     size_t most = 1;
     for (int i = 0; i < in->classes; i++) {
         most += (size_t)in->class[i].choices;
     }
-    sharing x = {.in = in,
-                 .all = all,
-                 .row = calloc(most, sizeof *x.row),
-                 .col = calloc(most, sizeof *x.col)};
+    dividing x = {.in = in,
+                  .all = all,
+                  .row = calloc(most, sizeof *x.row),
+                  .col = calloc(most, sizeof *x.col)};
     mf_status status = MF_OK;
     if (!x.row || !x.col) {
         status = mf_err_set(e, MF_NOMEM, "out of memory");
@@ -283,9 +280,9 @@ mf_status mf_partition_share_pairs(mf_partition *in, bool all, mf_err *e) {
     x.pair_s = calloc((size_t)x.rows * (size_t)x.cols, sizeof *x.pair_s);
     *in->effort_ns += MF_PAIR_NS * (int64_t)x.rows * x.cols;
     status = x.pair_s ? ask_pairs(&x, e) : mf_err_set(e, MF_NOMEM, "out of memory");
-    for (int set = 0; set < MF_SHARES && status == MF_OK; set++) {
-        share(&x, (mf_shares)set);
-        write_shares(&x, (mf_shares)set);
+    for (int set = 0; set < MF_PORTIONS && status == MF_OK; set++) {
+        divide(&x, (mf_portions)set);
+        write_portions(&x, (mf_portions)set);
     }
 out:
     free(x.row);

@@ -1,0 +1,57 @@
+/* family_figures.c - figures of families: what layers take with two sides, and what layouts of a
+ * pipeline degree take once a step. Made each time, from costs that are kept. */
+#include "planner/search/search.h"
+
+mf_status mf_search_rates_of(mf_search_context *w, const mf_layout *l, mf_search_hulls hulls,
+                             mf_search_rates *out, mf_err *e) {
+    mf_layer_times *times = &out->times;
+    bool gathers = l->zero >= 2 || l->expert_zero >= 2;
+    mf_status status = gathers && hulls == MF_HULLS_NONE
+                           ? mf_layer_times_chains(w->costs, l, times, e)
+                           : mf_layer_times_whole(w->costs, l, times, e);
+    if (status == MF_OK && hulls == MF_HULLS_UNPLAYED) {
+        status = mf_layer_times_hull(w->costs, l, w->space.pinned, times, out->hull, e);
+    } else if (status == MF_OK && hulls == MF_HULLS_EXACT) {
+        status = mf_layer_times_exact_hull(w->costs, l, w->space.pinned, times, out->hull,
+                                           &out->ways, e);
+    }
+    return status;
+}
+
+mf_family_bound_fixed mf_search_fixed(const mf_search_context *w, const mf_layout *l) {
+    const mf_evaluator *o = w->evaluator;
+    mf_param_count none = {0, 0, 0};
+    mf_family_bound_fixed f = {.tail = o->ops->tail(o->self, l, none),
+                               .fixed_B = o->ops->fixed_B(o->self, l),
+                               .usable_B = o->ops->usable_B(o->self, l)};
+    o->ops->send(o->self, l, &f.send_s, &f.hold_s);
+    return f;
+}
+
+void mf_search_stages_of(const mf_search_context *w, const mf_layout *of,
+                         const mf_param_count *layer, mf_search_stages *out) {
+    const mf_evaluator *o = w->evaluator;
+    mf_layout l = *of;
+    l.schedule = MF_SCHED_1F1B;
+    out->fixed[0] = mf_search_fixed(w, &l);
+    l.schedule = MF_SCHED_MERGED;
+    out->fixed[1] = mf_search_fixed(w, &l);
+    out->zeros = (int)mf_space_zeros(&w->space, l.dp * l.cp, l.edp, out->zero, MF_SEARCH_ZEROS);
+    for (int i = 0; i < out->zeros; i++) {
+        l.zero = out->zero[i].zero;
+        l.expert_zero = out->zero[i].expert_zero;
+        o->ops->once(o->self, &l, *layer, &out->reduce_s[i], &out->gather_s[i]);
+    }
+}
+
+void mf_search_add_own(const mf_search_context *w, const mf_layout *l, mf_layer_times *r) {
+    const mf_evaluator *o = w->evaluator;
+    r->lost = mf_uses(o->without, MF_MECHANISM_OVERLAP_LOSS)
+                  ? o->ops->beside(o->self, l, r->layer_params)
+                  : 0.0;
+    for (int i = 0; i < r->others; i++) {
+        mf_family_bound_other *x = &r->other[i];
+        o->ops->once(o->self, l, x->params, &x->reduce_s, &x->gather_s);
+        r->lost = mf_smaller(r->lost, o->ops->beside(o->self, l, x->params));
+    }
+}
