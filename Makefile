@@ -192,11 +192,15 @@ test: setup ## build and run all tests that need no GPU
 
 check: test
 
-san: ## all tests under AddressSanitizer and UBSan
+.PHONY: san-all
+SANITIZED = 1
+san-all: SANITIZED = all
+san-all: san ## the same with every case of the tests that san runs a sample of (an hour)
+san: ## all tests under AddressSanitizer and UBSan, of what repeats a sample
 	$(build) BUILD=$(BUILD)/san CUDA=0 \
-	  OPT="-O1 -g -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer" \
+	  OPT="-O1 -g1 -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer" \
 	  build-tests
-	@MF_SANITIZED=1 sh scripts/run-tests.sh $(BUILD)/san
+	@MF_SANITIZED=$(SANITIZED) sh scripts/run-tests.sh $(BUILD)/san
 
 # Linked by clang with libFuzzer, whose main() stands in for that of tests/fuzz/driver.h.
 .PHONY: fuzz fuzzers

@@ -5,6 +5,7 @@
 
 #include "planner/search/search.h"
 #include "tests/support/models.h"
+#include "tests/support/sampled.h"
 #include "tests/support/test.h"
 
 static inline bool rng_chance(rng *r, int percent) {
@@ -18,7 +19,7 @@ static inline double rng_between(rng *r, double lo, double hi) {
 /* How many problems to try: $MF_CASES, else as many as go in a few seconds. */
 static inline int planner_cases(int usual, int sanitized) {
     const char *text = getenv("MF_CASES");
-    return text ? (int)strtol(text, NULL, 10) : getenv("MF_SANITIZED") ? sanitized : usual;
+    return text ? (int)strtol(text, NULL, 10) : cases_sampled() ? sanitized : usual;
 }
 
 /* --- models ----------------------------------------------------------------------------------- */

@@ -8,6 +8,7 @@
  * test to run (a pattern).
  */
 #include "tests/support/rng.h"
+#include "tests/support/sampled.h"
 #include "tests/support/train_run.h"
 
 #include <errno.h>
@@ -166,7 +167,7 @@ static int choose(int calls, int *which, int *turn) {
 static void fail_in_turn(const char *base, const char *whole, const char *fold, const char *rank,
                          int sample) {
     const char *wanted = getenv("MF_FAULTS");
-    int most = wanted != NULL ? atoi(wanted) : getenv("MF_SANITIZED") != NULL ? 3 : sample;
+    int most = wanted != NULL ? atoi(wanted) : cases_sampled() ? 3 : sample;
     int tried = 0, failed = 0;
     assert_int_equal(
         shell("mkdir %s/%s && cp %s/text %s/%s/text", scratch, base, scratch, scratch, base), 0);

@@ -1,11 +1,12 @@
 /* Training runs that are cut: signals save and the run goes on from there, killed ranks take the
  * others with them and are named, saves that are cut short leave a whole checkpoint.
  *
- * 50 saves are killed, most of them of runs of one rank, which begin at once. MF_KILLS: how many
+ * 25 saves are killed, most of them of runs of one rank, which begin at once. MF_KILLS: how many
  * instead (`make test-kills` takes 1,000). MF_TEST: the one test to run (a pattern).
  */
 #include "executor/checkpoint/checkpoint.h"
 #include "tests/support/rng.h"
+#include "tests/support/sampled.h"
 #include "tests/support/train_run.h"
 
 #include <dirent.h>
@@ -84,7 +85,7 @@ static void a_signal_while_ranks_start_ends_the_run(void **state) {
     (void)state;
     const char *layout = several_ranks ? folded : single;
     char out[24];
-    for (int i = 0; i < 10; i++) {
+    for (int i = 0; i < 10; i += case_stride(3)) {
         snprintf(out, sizeof out, "early%d", i);
         pid_t child = begin(out, MAX_STEPS, layout), ranks[16];
         nap(0.02 + 0.02 * i * i / 2.0);
@@ -143,7 +144,7 @@ static void a_killed_rank_is_named_and_takes_the_others_along(void **state) {
     enum { MOMENTS = sizeof moments / sizeof moments[0] };
     rng r = rng_init((uint64_t)getpid());
     int rounds = getenv("MF_KILLS") != NULL ? 4 : 1; /* of each rank at each moment */
-    for (int round = 0; round < rounds * MOMENTS; round++) {
+    for (int round = 0; round < rounds * MOMENTS; round += case_stride(2)) {
         int m = round % MOMENTS, tries = 0;
         bool killed = false;
         for (; !killed && tries < 20; tries++) {
@@ -359,13 +360,12 @@ static void kill_saves(int kills, bool one_rank, const char *name) {
     same_steps(calm, storm, STEPS);
 }
 
-/* `share` of all in 50. Sanitizers are slow, and what they look for is in the first as in the last.
- */
+/* `share` of all in 50; half as many as that by itself. */
 static int kills_of(int share) {
     const char *wanted = getenv("MF_KILLS");
-    return wanted != NULL                   ? (atoi(wanted) * share + 49) / 50
-           : getenv("MF_SANITIZED") != NULL ? 3
-                                            : share;
+    return wanted != NULL    ? (atoi(wanted) * share + 49) / 50
+           : cases_sampled() ? 2
+                             : (share + 1) / 2;
 }
 
 static void killed_saves_of_one_rank_leave_a_whole_checkpoint(void **state) {

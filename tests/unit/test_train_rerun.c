@@ -4,6 +4,7 @@
  * four, which this program starts itself (--child). Where nothing is wrong no layout has a bad
  * value. */
 #include "tests/support/grid_draw.h"
+#include "tests/support/sampled.h"
 #include "tests/support/test.h"
 
 #include "executor/comm/comm_launch.h"
@@ -246,7 +247,7 @@ static bool is_calm(const grid_model *m, const mf_layout *l) {
 
 static bool all_are_calm(int ranks) {
     const char *wanted = getenv("MF_CASES");
-    const int cases = wanted != NULL ? atoi(wanted) : getenv("MF_SANITIZED") != NULL ? 3 : 12;
+    const int cases = wanted != NULL ? atoi(wanted) : cases_sampled() ? 3 : 12;
     rng r = grid_seed(ranks);
     bool calm = true;
     for (int i = 0; i < cases; i++) {

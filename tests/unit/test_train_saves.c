@@ -3,6 +3,7 @@
  * file and rank, and a kill leaves the checkpoint before. A library in front of libc
  * (tests/preload/fault_io.c) makes a write slow, or fail. MF_TEST: the one test to run (a pattern).
  */
+#include "tests/support/sampled.h"
 #include "tests/support/train_run.h"
 
 #include <errno.h>
@@ -115,7 +116,7 @@ static void steps_go_on_while_a_checkpoint_is_written(void **state) {
 
 static void a_second_save_waits_and_says_so(void **state) {
     (void)state;
-    for (int k = 0; k < 2; k++) {
+    for (int k = cases_sampled(); k < 2; k++) {
         char out[32];
         snprintf(out, sizeof out, "second-%d", k);
         pid_t child = begin_with("SLOW", last_rank[k], 2, out, 6, 2, fold[k]);
@@ -131,7 +132,7 @@ static void a_second_save_waits_and_says_so(void **state) {
 static void a_signal_waits_for_both(void **state) {
     (void)state;
     static double x[MAX_STEPS][3];
-    for (int k = 0; k < 2; k++) {
+    for (int k = cases_sampled(); k < 2; k++) {
         char out[32];
         snprintf(out, sizeof out, "signal-%d", k);
         pid_t child = begin_with("SLOW", last_rank[k], 4, out, MAX_STEPS, 4, fold[k]);

@@ -3,6 +3,7 @@
  * end with the steps of a calm run, bit by bit; training that diverges ends with 6. On one rank, on
  * two that meet in a file, on four of mpirun. MF_TEST: the one test to run (a pattern).
  */
+#include "tests/support/sampled.h"
 #include "tests/support/train_run.h"
 
 enum { STEPS = 6 };
@@ -43,7 +44,7 @@ static bool is_left_out(const struct kind *k) {
 
 static void a_fault_that_passes_has_an_exit_code_of_its_own(void **state) {
     (void)state;
-    for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
+    for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i += (size_t)case_stride(2)) {
         char out[32];
         snprintf(out, sizeof out, "ends-%s", kinds[i].name);
         if (is_left_out(&kinds[i])) {
@@ -60,7 +61,8 @@ static void a_fault_that_passes_has_an_exit_code_of_its_own(void **state) {
 
 static void a_run_begins_again_behind_a_fault_that_passed(void **state) {
     (void)state;
-    for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
+    for (size_t i = cases_sampled(); i < sizeof kinds / sizeof kinds[0];
+         i += (size_t)case_stride(2)) {
         char out[32], calm[32];
         snprintf(out, sizeof out, "again-%s", kinds[i].name);
         snprintf(calm, sizeof calm, "calm-%s", kinds[i].name);
@@ -90,7 +92,7 @@ static int train_wild(const struct kind *k, const char *more) {
 
 static void training_that_diverges_is_a_fault_that_lasts(void **state) {
     (void)state;
-    for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
+    for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i += (size_t)case_stride(3)) {
         if (is_left_out(&kinds[i])) {
             continue;
         }
