@@ -81,21 +81,6 @@ static mf_status check(const mf_args *a, mf_err *e) {
     return s;
 }
 
-/* The offers of the table, decided; to be freed. */
-static mf_offer *decide(const mf_capacity_table *t) {
-    mf_offer *offer = calloc((size_t)t->count + 1, sizeof *offer);
-    const mf_decision_limits limits = {
-        .deadline_s = t->deadline != NULL ? t->deadline_s : (double)INFINITY,
-        .budget_usd = t->budget != NULL ? t->budget_usd : (double)INFINITY};
-    for (int i = 0; offer != NULL && i < t->count; i++) {
-        offer[i] = mf_capacity_offer(&t->cell[i], t->clusters);
-    }
-    if (offer != NULL) {
-        mf_decide(offer, t->count, &limits);
-    }
-    return offer;
-}
-
 static mf_status print_json(FILE *out, const mf_capacity_table *t, mf_err *e) {
     mf_json_writer w;
     mf_json_writer_init(&w);
@@ -130,7 +115,7 @@ static mf_status report(const mf_args *a, const mf_cli *cli, const mf_capacity *
         .skew = z->r->skew,
         .program = program,
     };
-    mf_offer *offer = decide(&t);
+    mf_offer *offer = mf_capacity_decide(&t);
     int feasible = 0;
     if (offer == NULL) {
         return mf_err_set(e, MF_NOMEM, "out of memory");
@@ -245,7 +230,9 @@ const mf_command mf_cmd_capacity = {
         "cannot be told from it: a tie is what the gap of the search and, between clusters, the "
         "band of the prices leave open. A * marks the front: no other is both as fast and as "
         "cheap. Searches of cells begin with the plans of their neighbours, so that a row may "
-        "depend, within its gap, on which others are asked for. With --deadline or --budget every "
+        "depend, within its gap, on which others are asked for. One whose gap no longer narrows "
+        "ends "
+        "there, unless --effort says how long it may take. With --deadline or --budget every "
         "plan is also folded on a node less (same degrees or those of another size of the table, "
         "fewer data-parallel ranks; what is left of the GPUs is paid, what idles too), with "
         "--skew it is played under uneven routing: a ! stands where a limit is missed then. With "

@@ -538,7 +538,7 @@ mf_status mf_capacity_plan(const mf_capacity_request *r, mf_capacity *out, mf_er
     if (s == MF_OK && r->tokens > 1) {
         mf_doubt_tokens(&out->doubts, r->tokens);
     }
-    s = s == MF_OK ? grow(&g, rows, at_once, e) : s;
+    s = s == MF_OK && out->cell != NULL ? grow(&g, rows, at_once, e) : s;
     for (int i = 0; g.row != NULL && i < rows; i++) {
         if (g.row[i].refused[0] != '\0') {
             snprintf(out->refused, sizeof out->refused, "%s", g.row[i].refused);

@@ -4,6 +4,7 @@
 #include "report/text/show.h"
 
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define LL(x) ((long long)(x))
@@ -25,7 +26,7 @@ int64_t mf_capacity_smallest(const mf_capacity_table *t, int at) {
     return -1;
 }
 
-mf_offer mf_capacity_offer(const mf_capacity_cell *c, int clusters) {
+static mf_offer offer_of(const mf_capacity_cell *c, int clusters) {
     mf_offer o = {.model = c->row / clusters,
                   .cluster = c->row % clusters,
                   .gpus = c->gpus,
@@ -39,6 +40,20 @@ mf_offer mf_capacity_offer(const mf_capacity_cell *c, int clusters) {
         o.cost_usd = c->cost_usd;
     }
     return o;
+}
+
+mf_offer *mf_capacity_decide(const mf_capacity_table *t) {
+    mf_offer *offer = calloc((size_t)t->count + 1, sizeof *offer);
+    const mf_decision_limits limits = {
+        .deadline_s = t->deadline != NULL ? t->deadline_s : (double)INFINITY,
+        .budget_usd = t->budget != NULL ? t->budget_usd : (double)INFINITY};
+    for (int i = 0; offer != NULL && i < t->count; i++) {
+        offer[i] = offer_of(&t->cell[i], t->clusters);
+    }
+    if (offer != NULL) {
+        mf_decide(offer, t->count, &limits);
+    }
+    return offer;
 }
 
 /* --- the table -------------------------------------------------------------------------------- */

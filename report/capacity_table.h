@@ -25,8 +25,9 @@ typedef struct mf_capacity_table {
     const char *program; /* who trains, and what its prices rest on: lines */
 } mf_capacity_table;
 
-/* The cell's offer, of the model and cluster that its row says; not decided. */
-mf_offer mf_capacity_offer(const mf_capacity_cell *c, int clusters);
+/* The cells as offers, decided, for t->offer, which does not count; to be freed. NULL: out of
+ * memory. */
+mf_offer *mf_capacity_decide(const mf_capacity_table *t);
 
 /* Smallest size of cells[at]'s model and cluster that keeps the deadline; -1 = none. */
 int64_t mf_capacity_smallest(const mf_capacity_table *t, int at);

@@ -19,6 +19,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#define STEPS "6"
+
 enum { SECONDS = 90, SEQ = 128, EXPERTS = 8, MOST_ARGS = 40 };
 
 extern char **environ;
@@ -36,7 +38,7 @@ static const char model[] =
 
 /* A folder that is measured in, and files there. */
 typedef struct place {
-    char dir[512], config[640], text[640], run[640], store[640], answer[640];
+    char dir[512], config[640], text[640], run[2][640], store[640], answer[640];
 } place;
 
 static int remove_one(const char *path, const struct stat *info, int kind, struct FTW *at) {
@@ -64,7 +66,8 @@ static bool make_place(place *p) {
     }
     snprintf(p->config, sizeof p->config, "%s/config.json", p->dir);
     snprintf(p->text, sizeof p->text, "%s/text", p->dir);
-    snprintf(p->run, sizeof p->run, "%s/run", p->dir);
+    snprintf(p->run[0], sizeof p->run[0], "%s/run-1", p->dir);
+    snprintf(p->run[1], sizeof p->run[1], "%s/run-2", p->dir);
     snprintf(p->store, sizeof p->store, "%s/store.db", p->dir);
     snprintf(p->answer, sizeof p->answer, "%s/answer", p->dir);
     return write_file(p->config, model, 1) &&
@@ -122,9 +125,9 @@ static int run_self(const char *const *args, size_t count, const char *answer) {
     return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
 }
 
-/* Ten steps on so many ranks: TP 2 where they are even, experts on all of them. */
-static bool train(const place *p, int64_t ranks) {
-    char gpus[24], batch[24], seq[24], ep[24];
+/* Some steps on so many ranks: TP 2 where they are even, experts on all of them. */
+static bool train(const place *p, int64_t ranks, int micro_batch) {
+    char gpus[24], batch[24], seq[24], ep[24], mbs[24];
     int64_t experts = EXPERTS;
     while (ranks % experts != 0) {
         experts /= 2;
@@ -133,23 +136,25 @@ static bool train(const place *p, int64_t ranks) {
     snprintf(batch, sizeof batch, "%lld", 2 * (long long)ranks);
     snprintf(seq, sizeof seq, "%d", SEQ);
     snprintf(ep, sizeof ep, "%lld", (long long)experts);
+    snprintf(mbs, sizeof mbs, "%d", micro_batch);
     const char *const args[] = {
         "moefold",     "train",  "--model",        p->config,
         "--cluster",   "cpu",    "--gpus",         gpus,
         "--seq",       seq,      "--global-batch", batch,
         "--precision", "fp32",   "--tp",           ranks % 2 == 0 ? "2" : "1",
-        "--ep",        ep,       "--micro-batch",  ranks % 2 == 0 ? "2" : "1",
-        "--zero",      "1",      "--steps",        "10",
-        "--data",      p->text,  "--out",          p->run,
+        "--ep",        ep,       "--micro-batch",  mbs,
+        "--zero",      "1",      "--steps",        STEPS,
+        "--data",      p->text,  "--out",          p->run[micro_batch - 1],
         "--record",    p->store,
     };
     return run_self(args, sizeof args / sizeof args[0], p->answer) == 0;
 }
 
 /* Measured step over the one that the ops' own times give. */
-static bool find_factor(const place *p, double *factor) {
-    const char *const args[] = {"moefold", "compare",     "--run", p->run,  "--store",
-                                p->store,  "--tolerance", "100",   "--json"};
+static bool find_factor(const place *p, int micro_batch, double *factor) {
+    const char *const args[] = {"moefold", "compare", "--run",       p->run[micro_batch - 1],
+                                "--store", p->store,  "--tolerance", "100",
+                                "--json"};
     mf_json *doc = NULL;
     double predicted_s = 0, measured_s = 0;
     const int code = run_self(args, sizeof args / sizeof args[0], p->answer);
@@ -191,7 +196,8 @@ static bool keep(const place *p, double factor, const char *folder, const char *
     char profile[256];
     snprintf(profile, sizeof profile,
              "{\"name\": \"moefold\", \"extends\": \"moefold\",\n"
-             " \"step_factor\": {\"value\": %.4f, \"source\": \"ten steps on this machine\"}}\n",
+             " \"step_factor\": {\"value\": %.4f, \"source\": \"two times " STEPS
+             " steps on this machine\"}}\n",
              factor);
     return write_file(p->answer, profile, 1) && mf_folder_make(folder, NULL) == MF_OK &&
            keep_file(p->store, store) && keep_file(p->answer, software);
@@ -207,17 +213,19 @@ const char *mf_measure_ranks(int64_t ranks, const char *folder, const char *stor
                              const char *software, double *took_s) {
     const double began_s = now_s();
     place p = {.dir = ""};
-    double factor = 1;
+    double factor = 1, other = 1;
     const char *why = NULL;
     *took_s = 0;
     if (!make_place(&p)) {
         return "no folder for temporary files";
     }
-    if (!train(&p, ranks)) {
+    /* Of both micro-batches that small jobs are planned with: an op of half the rows takes more
+     * than half as long, which those of the other size do not tell. */
+    if (!train(&p, ranks, 2) || !train(&p, ranks, 1)) {
         why = "the ranks did not train";
-    } else if (!find_factor(&p, &factor)) {
+    } else if (!find_factor(&p, 2, &factor) || !find_factor(&p, 1, &other)) {
         why = "its times cannot be read";
-    } else if (!keep(&p, factor, folder, store, software)) {
+    } else if (!keep(&p, sqrt(factor * other), folder, store, software)) {
         why = "its times cannot be kept";
     }
     (void)nftw(p.dir, remove_one, 16, FTW_DEPTH | FTW_PHYS);

@@ -102,11 +102,8 @@ mf_status mf_layer_times_chains(mf_block_costs *q, const mf_layout *l, mf_layer_
                                 mf_err *e);
 /* Raises passes to those of other rates of the same blocks, whose buffers are taken over. */
 void mf_layer_times_larger(mf_layer_times *r, const mf_layer_times *with);
-/* Adds the hulls of a main layer over the catalogue, from chains and without ZeRO inside blocks,
- * which are lent to r. */
-mf_status mf_layer_times_hull(mf_block_costs *q, const mf_layout *l, uint32_t pinned,
-                              mf_layer_times *r, mf_family_bound_hull hull[2], mf_err *e);
-/* The same as simulated, of the layout itself, into *ways too; and the least workspaces. */
+/* Adds the hulls of a main layer over the catalogue, as simulated, which are lent to r with *ways;
+ * and the least workspaces. */
 mf_status mf_layer_times_exact_hull(mf_block_costs *q, const mf_layout *l, uint32_t pinned,
                                     mf_layer_times *r, mf_family_bound_hull hull[2],
                                     mf_family_bound_ways *ways, mf_err *e);

@@ -61,37 +61,6 @@ static void hulls_end(mf_family_bound_hull hull[2], mf_layer_times *r) {
     r->hull = hull;
 }
 
-mf_status mf_layer_times_hull(mf_block_costs *q, const mf_layout *l, uint32_t pinned,
-                              mf_layer_times *r, mf_family_bound_hull hull[2], mf_err *e) {
-    const mf_model *m = mf_block_costs_evaluator(q)->model;
-    mf_floor_mode mode = mf_floor_mode_of(l->schedule);
-    mf_layout plain = *l; /* ZeRO inside a block only adds to its time */
-    plain.zero = l->zero < 1 ? l->zero : 1;
-    plain.expert_zero = l->expert_zero < 1 ? l->expert_zero : 1;
-    hulls_start(hull);
-    for (int c = 0; c < m->classes; c++) {
-        mf_memory_choice choice[MF_CATALOGUE_MAX];
-        if (!mf_family_bound_is_main(m, c) || mf_family_bound_layers_of(m, c) == 0) {
-            continue;
-        }
-        mf_block_cost cost[MF_CATALOGUE_MAX];
-        int n = mf_catalogue(m, (uint8_t)c, pinned, l->memory, choice);
-        for (int i = 0; i < n; i++) {
-            mf_status status =
-                mf_family_bound_cost(q, &plain, MF_POS_LAYER, c, MF_HALF_BOTH,
-                                     mode == MF_FLOOR_SPLIT, false, choice[i], &cost[i], e);
-            if (status != MF_OK) {
-                return status;
-            }
-        }
-        for (int i = 0; i < n; i++) {
-            add_point(hull, &cost[i], mode, 0.0);
-        }
-    }
-    hulls_end(hull, r);
-    return MF_OK;
-}
-
 /* Beside the forward pass of a main layer that keeps everything, backward passes with a choice take
  * so much; of that no more than others count beyond their parts, which the rest of the model gives
  * away (merge_rates). */

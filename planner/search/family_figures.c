@@ -2,20 +2,15 @@
  * pipeline degree take once a step. Made each time, from costs that are kept. */
 #include "planner/search/search.h"
 
-mf_status mf_search_rates_of(mf_search_context *w, const mf_layout *l, mf_search_hulls hulls,
+mf_status mf_search_rates_of(mf_search_context *w, const mf_layout *l, bool exact,
                              mf_search_rates *out, mf_err *e) {
     mf_layer_times *times = &out->times;
     bool gathers = l->zero >= 2 || l->expert_zero >= 2;
-    mf_status status = gathers && hulls == MF_HULLS_NONE
-                           ? mf_layer_times_chains(w->costs, l, times, e)
-                           : mf_layer_times_whole(w->costs, l, times, e);
-    if (status == MF_OK && hulls == MF_HULLS_UNPLAYED) {
-        status = mf_layer_times_hull(w->costs, l, w->space.pinned, times, out->hull, e);
-    } else if (status == MF_OK && hulls == MF_HULLS_EXACT) {
-        status = mf_layer_times_exact_hull(w->costs, l, w->space.pinned, times, out->hull,
-                                           &out->ways, e);
-    }
-    return status;
+    mf_status status = gathers && !exact ? mf_layer_times_chains(w->costs, l, times, e)
+                                         : mf_layer_times_whole(w->costs, l, times, e);
+    return status == MF_OK && exact ? mf_layer_times_exact_hull(w->costs, l, w->space.pinned, times,
+                                                                out->hull, &out->ways, e)
+                                    : status;
 }
 
 mf_family_bound_fixed mf_search_fixed(const mf_search_context *w, const mf_layout *l) {

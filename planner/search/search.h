@@ -208,11 +208,9 @@ int64_t mf_search_family(const mf_search_context *w, const mf_search_node *n);
 mf_status mf_search_order(mf_search_context *w, const mf_layout *l, const mf_order_summary **out,
                           mf_err *e);
 
-/* What memory costs: not known, from chains of the plain layout, as simulated. */
-typedef enum mf_search_hulls { MF_HULLS_NONE, MF_HULLS_UNPLAYED, MF_HULLS_EXACT } mf_search_hulls;
 /* Rates of whole layers for the sides of l, the way that its order plays passes, and its ZeRO
- * levels. reduce_s and gather_s are left at 0. */
-mf_status mf_search_rates_of(mf_search_context *w, const mf_layout *l, mf_search_hulls hulls,
+ * levels. exact: with what memory costs, as simulated. reduce_s and gather_s are left at 0. */
+mf_status mf_search_rates_of(mf_search_context *w, const mf_layout *l, bool exact,
                              mf_search_rates *out, mf_err *e);
 /* Figures of l's pipeline degree with both sides; layer: parameters of a main layer. */
 void mf_search_stages_of(const mf_search_context *w, const mf_layout *l,

@@ -66,16 +66,13 @@ static double order_bound_s(mf_search_context *w, const mf_layer_times *r, const
     return bound_s < to.best_s ? bound_s : HUGE_VAL;
 }
 
-/* Rates of whole layers of the plain layout of the order (ZeRO 0), with hulls or without: levels
- * above 1 add communication to passes, and are priced only where that is needed. */
-static mf_status order_rates(mf_search_context *w, const mf_layout *l, mf_search_hulls hulls,
-                             mf_search_rates *r, mf_search_stages *stages, mf_err *e) {
+/* Rates of whole layers of the plain layout of the order (ZeRO 0): levels above 1 add communication
+ * to passes, and are priced only where that is needed. */
+static mf_status order_rates(mf_search_context *w, const mf_layout *l, mf_search_rates *r,
+                             mf_search_stages *stages, mf_err *e) {
     mf_layout plain = *l;
     plain.zero = plain.expert_zero = 0;
-    if (hulls == MF_HULLS_UNPLAYED && !mf_uses(w->evaluator->without, MF_MECHANISM_HULLS)) {
-        hulls = MF_HULLS_NONE;
-    }
-    mf_status status = mf_search_rates_of(w, &plain, hulls, r, e);
+    mf_status status = mf_search_rates_of(w, &plain, false, r, e);
     if (status == MF_OK) {
         mf_search_stages_of(w, &plain, &r->times.layer_params, stages);
     }
@@ -212,7 +209,7 @@ void mf_search_split_mode(mf_search_context *w, const mf_search_node *n, const m
             continue;
         }
         if (!found) {
-            out->status = order_rates(w, &s.l, MF_HULLS_NONE, &r, &stages, &out->err);
+            out->status = order_rates(w, &s.l, &r, &stages, &out->err);
             if (out->status != MF_OK) {
                 return;
             }
@@ -235,7 +232,7 @@ typedef struct ordered {
     mf_layout l;
     const mf_order_summary *order;
     known known;
-    mf_layer_times *r; /* of the order's own blocks, with their hulls */
+    mf_layer_times *r; /* of the order's own blocks */
     mf_search_stages *stages;
     limits to;
     double work_s[4][4]; /* by ZeRO levels: what their blocks allow at least, as far as known */
@@ -259,7 +256,7 @@ static double levels_bound_s(ordered *o, const mf_search_node *n, mf_search_rate
     double bound_s = least_work_s(o);
     if (bound_s < o->to.enough_s) {
         o->out->work += MF_BOUND_US;
-        o->out->status = mf_search_rates_of(o->w, &o->l, MF_HULLS_NONE, own, &o->out->err);
+        o->out->status = mf_search_rates_of(o->w, &o->l, false, own, &o->out->err);
     }
     if (bound_s < o->to.enough_s && o->out->status == MF_OK) {
         bound_s = mf_family_bound_stages_s(&own->times, 1u << n->mode, o->l.pp, o->l.micro_batches,
@@ -306,7 +303,7 @@ void mf_search_split_order(mf_search_context *w, const mf_search_node *n, const 
     mf_search_stages stages;
     out->status = mf_search_order(w, &o.l, &o.order, &out->err);
     if (out->status == MF_OK) {
-        out->status = order_rates(w, &o.l, MF_HULLS_UNPLAYED, &r, &stages, &out->err);
+        out->status = order_rates(w, &o.l, &r, &stages, &out->err);
     }
     if (out->status != MF_OK) {
         return;
@@ -314,7 +311,7 @@ void mf_search_split_order(mf_search_context *w, const mf_search_node *n, const 
     o.known = known_of(w, &o.l, 0, out->seen);
     o.r = &r.times;
     o.stages = &stages;
-    out->work += MF_HULLS_US;
+    out->work += MF_ORDER_US;
     for (int i = 0; i < o.stages->zeros && out->status == MF_OK; i++) {
         mf_search_node child = *n;
         child.level = MF_LEVEL_LAYOUT;
@@ -339,23 +336,22 @@ typedef struct bounding {
     mf_search_outcome *out;
 } bounding;
 
-/* The layout's bound. NONE: as it was bounded with its order, by plain blocks and the chains of its
- * own ZeRO levels, which only add to these, under means that have been found since. EXACT: by every
+/* The layout's bound, as it was bounded with its order: by plain blocks and the chains of its own
+ * ZeRO levels, which only add to these, under means that have been found since. exact: by every
  * choice as simulated. */
-static double own_bound_s(const bounding *b, mf_search_hulls hulls) {
+static double own_bound_s(const bounding *b, bool exact) {
     const mf_layout *l = b->l;
     mf_search_rates base, own;
     mf_search_stages stages;
     mf_layer_times *r = &base.times;
     mf_search_outcome *out = b->out;
-    bool exact = hulls == MF_HULLS_EXACT;
     if (exact) {
-        out->status = mf_search_rates_of(b->w, l, hulls, &base, &out->err);
+        out->status = mf_search_rates_of(b->w, l, true, &base, &out->err);
     } else {
-        out->status = order_rates(b->w, l, MF_HULLS_UNPLAYED, &base, &stages, &out->err);
+        out->status = order_rates(b->w, l, &base, &stages, &out->err);
     }
     if (out->status == MF_OK && !exact) {
-        out->status = mf_search_rates_of(b->w, l, MF_HULLS_NONE, &own, &out->err);
+        out->status = mf_search_rates_of(b->w, l, false, &own, &out->err);
     }
     if (out->status != MF_OK) {
         return 0.0;
@@ -387,14 +383,14 @@ double mf_search_rebound(mf_search_context *w, const mf_search_node *n, const mf
     out->status = mf_search_order(w, &l, &b.order, &out->err);
     if (out->status == MF_OK && n->tries == 0 &&
         mf_search_chains_of(w, &l, n->seen, out->seen, chains) > 0) {
-        bound_s = mf_larger(bound_s, own_bound_s(&b, MF_HULLS_NONE));
+        bound_s = mf_larger(bound_s, own_bound_s(&b, false));
         out->work += MF_OWN_US;
     }
     /* what its choices take is asked for the layout anyway, unless it is closed by that; chains may
      * have been found since it was asked last */
     if (out->status == MF_OK && !(bound_s > n->key_s * (1.0 + 1e-4)) &&
         mf_uses(w->evaluator->without, MF_MECHANISM_OWN_CHOICES)) {
-        bound_s = mf_larger(bound_s, own_bound_s(&b, MF_HULLS_EXACT));
+        bound_s = mf_larger(bound_s, own_bound_s(&b, true));
         out->work += MF_OWN_US;
     }
     return bound_s;

@@ -16,7 +16,6 @@
     X(COST_CACHE, "cost-cache", "costs of blocks and pairs are kept")                              \
     X(HALVES, "halves", "families without a pipeline degree are bounded, by halves of layers")     \
     X(FLOORS, "floors", "orders and layouts are bounded by the work of every stage")               \
-    X(HULLS, "hulls", "layouts of an order are bounded with what bytes cost their layers")         \
     X(FAMILY_MEAN, "family-mean",                                                                  \
       "means of paths bound orders and layouts before their partition")                            \
     X(OWN_CHOICES, "own-choices", "layouts are bounded by all memory choices as simulated")        \

@@ -466,25 +466,48 @@ rerun() {
 }
 
 # --- a slow rank --------------------------------------------------------------------------------------------------
-slow() {
+# burden N: a run on the second GPU alone that nobody watches
+burden() {
+    second=$(printf '%s' "${CUDA_VISIBLE_DEVICES:-0,1}" | cut -d, -f2)
+    env "$mark" CUDA_VISIBLE_DEVICES="$second" $program train --model llama3-8b --set num_hidden_layers=1 \
+        --set vocab_size=256 --global-batch 4 --micro-batch 4 --seq 1024 --data "$data" $on_gpu --gpus 1 \
+        --steps 1000000 --hang-after 0 >"$work/burden-$1.log" 2>&1 &
+    burdens="$burdens $!"
+}
+# hold_up RANK: on CPU ranks it runs for a fifth of the time. A GPU works on where its process is stopped; there other
+# runs share it.
+hold_up() {
     if [ $gpu = cuda ]; then
-        leave "slow: A SLOW GPU RANK IS NOT TRIED: nothing here slows a GPU (a stopped process does not: its GPU works on)"
+        [ -n "$burdens" ] || for n in 1 2 3; do burden $n; done
+        sleep 0.1
+        return
+    fi
+    kill -STOP "$1"
+    sleep 0.08
+    kill -CONT "$1"
+    sleep 0.02
+}
+slow() {
+    burdens=
+    if [ $gpu = cuda ] && [ "$(nvidia-smi -L | grep -c .)" -lt 2 ]; then
+        leave "slow: A SLOW GPU RANK IS NOT TRIED: it takes two GPUs"
         return
     fi
     run=$work/slow
-    start slow $program train $small $on_gpu --gpus 2 --tp 2 --steps 1000000 --out "$run"
+    # What is under 10 ms a step is no slow rank: on GPUs a step has to be long enough.
+    what=$small
+    [ $gpu = cpu ] || what="--model llama3-8b --set num_hidden_layers=2 --set vocab_size=256 --global-batch 8
+        --micro-batch 1 --seq 4096 --data $data"
+    start slow $program train $what $on_gpu --gpus 2 --tp 2 --steps 1000000 --out "$run"
     within 90 has_lines "$run" 8
     held_up=$(rank_process 1)
     sent=$(now)
     until_s=$(($(date +%s) + 90))
-    # A rank that runs for a fifth of the time.
     until grep -q ': rank 1 on .* is slow: over 20 steps it worked ' "$work/slow.log" || [ "$(date +%s)" -ge $until_s ]; do
-        kill -STOP "$held_up"
-        sleep 0.08
-        kill -CONT "$held_up"
-        sleep 0.02
+        hold_up "$held_up"
     done
     took=$(since "$sent")
+    for one in $burdens; do kill -9 "$one"; done 2>/dev/null
     what=$(grep -h ' is slow: over 20 steps it worked ' "$work/slow.log" | head -n 1)
     step=$(last_step "$run")
     within 60 has_lines "$run" $((step + 20))

@@ -200,6 +200,17 @@ static void unsaid_graphs_are_the_same_in_a_search(void **state) {
     }
 }
 
+/* Measured anew at 302 TFLOP/s (rpr-001 of bench/published); docs/simulator.md has the command. */
+static void a_published_recipe_of_qwen3_235b_comes_out(void **state) {
+    (void)state;
+    const double tflops =
+        figure("simulate --model qwen3-235b-a22b --cluster h100 --gpus 256 --global-batch 2048 "
+               "--seq 4096 --software megatron-26.06 --tp 2 --pp 8 --vpp 4 --ep 32 --micro-batch 1 "
+               "--schedule merged --recompute norm,act --json",
+               "model_tflops_per_gpu");
+    assert_below(fabs(tflops / 302 - 1), 0.15);
+}
+
 static void padded_experts_need_no_counts(void **state) {
     (void)state;
     cli_result drop = cli_json(MEGATRON SAID "--capacity-factor 1");
@@ -308,6 +319,7 @@ int main(void) {
         cmocka_unit_test(a_pending_interrupt_ends_with_130),
         cmocka_unit_test(what_is_left_unsaid_of_another_program_widens_the_band),
         cmocka_unit_test(unsaid_graphs_are_the_same_in_a_search),
+        cmocka_unit_test(a_published_recipe_of_qwen3_235b_comes_out),
         cmocka_unit_test(padded_experts_need_no_counts),
         cmocka_unit_test(traits_cost_what_they_do),
         cmocka_unit_test(a_pipeline_layout_places_the_layers_that_it_writes),
