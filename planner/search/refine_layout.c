@@ -241,13 +241,14 @@ static void by_relaxation(closing *c) {
     }
 }
 
-/* What a tree may take: more each time that it is taken up, little while there is no plan. */
+/* What a tree may take: more each time that it is taken up. */
 static int64_t tree_us(const closing *c) {
     int64_t most_us = c->n->tries == 0 ? MF_ROOT_US : MF_TREE_US;
     for (int i = 1; i < c->n->tries; i++) {
         most_us *= MF_TREE_MORE;
     }
-    return isinf(c->best_s) ? most_us / MF_PLANLESS_PART : most_us;
+    bool look = c->target_s >= c->best_s; /* no plan is known, or the gap is proven */
+    return look ? most_us / MF_LOOK_PART : most_us;
 }
 
 /* Whole splits: what is below the target is settled, what is above waits. */

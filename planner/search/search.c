@@ -351,6 +351,20 @@ static bool is_leanest(const mf_search_state *s) {
            mf_search_queue_top(&s->queue)->level == MF_LEVEL_TRY;
 }
 
+/* A known plan may have proven the gap before the search met its own: what takes little is looked
+ * into all the same. */
+static bool looks_on(mf_search_state *s) {
+    if (s->r->starts == 0 || !mf_search_uses(s, MF_MECHANISM_SECOND_LOOK) || s->status != MF_OK ||
+        mf_search_least_open(s) < s->target_s || !mf_search_queue_below(&s->queue, s->best_s)) {
+        return false;
+    }
+    if (s->look_until == 0) {
+        s->look_until = s->work + MF_SECOND_LOOK_US;
+    }
+    s->target_s = s->best_s;
+    return s->work + mf_search_usual_us(mf_search_queue_top(&s->queue)) <= s->look_until;
+}
+
 /* Is there no more to start? */
 static bool is_done(mf_search_state *s) {
     if (s->ranking) {
@@ -360,7 +374,7 @@ static bool is_done(mf_search_state *s) {
         return true;
     }
     if (!has_below_target(s)) {
-        return true;
+        return !looks_on(s);
     }
     s->stale = s->opened && is_stale(s);
     s->spent = has_plan(s) && (s->stale || (!is_leanest(s) && mf_search_is_spent(s)));

@@ -45,6 +45,7 @@ typedef struct mf_search_state {
     bool patient;        /* no tree is put aside any more */
     bool fits_tried;     /* layouts that fit were asked for, and tried, */
     double fits_s;       /* and that is the best step that any of them takes at its leanest, */
+    int64_t look_until;  /* work at which the look behind the gap ends; 0: it has not begun */
     int64_t fits_tries;  /* of whose degrees so many are tried in any case */
     bool opened;         /* open ones were tried */
     bool spent;          /* its effort is used: nothing is started any more */

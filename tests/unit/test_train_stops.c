@@ -238,7 +238,7 @@ static void a_slow_rank_is_named_and_the_run_goes_on(void **state) {
 
 static void with_no_patience_set_nobody_is_blamed(void **state) {
     static double x[MAX_STEPS][3];
-    pid_t ranks[16];
+    pid_t ranks[16] = {0};
     (void)state;
     if (cases_sampled()) {
         return; /* as in the others, but that nobody looks */
