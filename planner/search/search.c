@@ -351,11 +351,11 @@ static bool is_leanest(const mf_search_state *s) {
            mf_search_queue_top(&s->queue)->level == MF_LEVEL_TRY;
 }
 
-/* A known plan may have proven the gap before the search met its own: what takes little is looked
- * into all the same. */
+/* What takes little is looked into behind the gap. */
 static bool looks_on(mf_search_state *s) {
-    if (s->r->starts == 0 || !mf_search_uses(s, MF_MECHANISM_SECOND_LOOK) || s->status != MF_OK ||
-        mf_search_least_open(s) < s->target_s || !mf_search_queue_below(&s->queue, s->best_s)) {
+    if (!mf_search_uses(s, MF_MECHANISM_SECOND_LOOK) || s->status != MF_OK ||
+        mf_search_is_spent(s) || mf_search_least_open(s) < s->target_s ||
+        !mf_search_queue_below(&s->queue, s->best_s)) {
         return false;
     }
     if (s->look_until == 0) {

@@ -38,7 +38,7 @@
     X(BATCHES, "batches", "one task takes up to 16 nodes that take little")                        \
     X(PARKING, "parking", "trees far below the target wait until nothing else is left")            \
     X(GAP_STEPS, "gap-steps", "a tight gap is approached in steps")                                \
-    X(SECOND_LOOK, "second-look", "what takes little is looked into where a known plan met the gap")
+    X(SECOND_LOOK, "second-look", "what takes little is looked into once the gap is met")
 
 typedef enum mf_mechanism {
 #define X(name, text, meaning) MF_MECHANISM_##name,
