@@ -485,7 +485,7 @@ static void doubt_best(const growing *g, int row) {
     mf_capacity *z = g->z;
     const mf_capacity_cell *best = NULL;
     char where[160];
-    for (int i = 0; i < z->count; i++) {
+    for (int i = 0; z->cell != NULL && i < z->count; i++) {
         const mf_capacity_cell *c = &z->cell[i];
         best = c->row == row && c->feasible && (best == NULL || c->mfu > best->mfu) ? c : best;
     }
