@@ -175,6 +175,8 @@ static void start_task(mf_search_state *s, mf_search_task *t, int64_t *usual_us)
     } while (goes_with(s, t, *usual_us));
     for (int i = 0; i < t->count; i++) {
         t->aim[i] = aim_at(s, &t->node[i]);
+        t->level[i] = t->node[i].level;
+        t->tries[i] = t->node[i].tries;
     }
     t->seen = s->merged;
     t->flies = true;
