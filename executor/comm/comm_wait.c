@@ -18,7 +18,6 @@ enum {
     NAPS = 4096            /* and so many turns are slept through before the next try */
 };
 
-static atomic_bool sleeps;
 static atomic_int naps; /* left */
 
 static void nap(void) {
@@ -47,6 +46,8 @@ void mf_comm_give_way(void) {
 }
 
 #ifdef MF_HAVE_MPI
+
+static atomic_bool sleeps;
 
 void mf_comm_wait_asleep(bool asleep) {
     if (asleep) {
