@@ -24,7 +24,7 @@ static bool is_ready(const front *f, int row) {
            (row % f->w->group == 0 || f->done[row - 1] > column);
 }
 
-/* The row whose next cell is to be worked on; -1: none for now. */
+/* The row whose next cell may be worked on; -1 where each row waits for another. */
 static int next_row(const front *f) {
     int best = -1;
     for (int row = 0; row < f->w->rows; row++) {
