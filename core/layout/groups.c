@@ -44,14 +44,25 @@ mf_group_shape mf_layout_group(const mf_layout *l, mf_group_kind g) {
     return (mf_group_shape){1, 1};
 }
 
+/* Do members of g talk inside blocks, while gradients are reduced and weights gathered beside? (A
+ * fused dispatcher writes into other GPUs' memory without its communicator.) */
+static bool talks_beside(const mf_layout *l, mf_group_kind g) {
+    const bool inside = g == MF_GROUP_TP || g == MF_GROUP_CP || g == MF_GROUP_TP_CP ||
+                        g == MF_GROUP_ETP ||
+                        (g == MF_GROUP_EP && l->dispatcher != MF_DISPATCH_FUSED);
+    return inside && (l->overlap & MF_OVERLAP_DP) != 0 && (l->dp * l->cp > 1 || l->edp > 1);
+}
+
 mf_group_kind mf_layout_group_shared(const mf_layout *l, mf_group_kind g) {
     const mf_group_shape wanted = mf_layout_group(l, g);
-    if (wanted.size == l->gpus) {
+    const bool beside = talks_beside(l, g);
+    if (wanted.size == l->gpus && !beside) {
         return MF_GROUP_WORLD;
     }
     for (int k = 0; k < (int)g; k++) {
         const mf_group_shape other = mf_layout_group(l, (mf_group_kind)k);
-        if (other.size == wanted.size && other.stride == wanted.stride) {
+        if (other.size == wanted.size && other.stride == wanted.stride &&
+            talks_beside(l, (mf_group_kind)k) == beside) {
             return (mf_group_kind)k;
         }
     }

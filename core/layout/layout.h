@@ -276,7 +276,9 @@ typedef struct mf_group_shape {
 const char *mf_group_text(mf_group_kind g);
 mf_group_shape mf_layout_group(const mf_layout *l, mf_group_kind g);
 /* The kind whose communicator serves the ranks of `g`, of more than one member: the world where
- * those are all ranks, else the first kind of the same ranks. */
+ * those are all ranks, else the first kind of the same ranks. What one communicator does follows
+ * one another; so groups that talk inside blocks share none with those whose reductions and gathers
+ * go on beside blocks (--overlap dp). */
 mf_group_kind mf_layout_group_shared(const mf_layout *l, mf_group_kind g);
 
 /* Coordinates of a rank on both grids, and back. */

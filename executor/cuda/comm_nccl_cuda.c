@@ -91,22 +91,62 @@ static mf_status all_gather(mf_comm *c, int g, mf_comm_type type, const void *in
     return MF_OK;
 }
 
-static bool equal(const int64_t *counts, int64_t members) {
-    for (int64_t i = 1; i < members; i++) {
+/* Do all members have as many, but the last perhaps more? *left: how many more. */
+static bool equal(const int64_t *counts, int64_t members, int64_t *left) {
+    *left = counts[members - 1] - counts[0];
+    for (int64_t i = 1; i < members - 1; i++) {
         if (counts[i] != counts[0]) {
             return false;
         }
     }
-    return true;
+    return *left >= 0;
+}
+
+/* What all have goes in one collective, what the last has beside it in another. */
+static mf_status all_gather_equal(mf_comm *c, int g, mf_comm_type type, char *data, int64_t count,
+                                  int64_t left, mf_err *e) {
+    const nccl_state *s = c->state;
+    const size_t part_B = (size_t)count * mf_comm_type_B(type);
+    char *last = data + (size_t)c->size[g] * part_B;
+    NCCL_TRY(ncclGroupStart(), e);
+    ncclResult_t result = ncclSuccess;
+    if (count > 0) {
+        result = ncclAllGather(data + (size_t)c->member[g] * part_B, data, (size_t)count,
+                               datatype(type), s->group[g], s->stream);
+    }
+    if (left > 0 && result == ncclSuccess) {
+        result = ncclBroadcast(last, last, (size_t)left, datatype(type), (int)c->size[g] - 1,
+                               s->group[g], s->stream);
+    }
+    return end_group(result, "ncclAllGather", e);
+}
+
+static mf_status reduce_scatter_equal(mf_comm *c, int g, mf_comm_type type, const char *in,
+                                      char *out, int64_t count, int64_t left, mf_err *e) {
+    const nccl_state *s = c->state;
+    const size_t part_B = (size_t)count * mf_comm_type_B(type);
+    NCCL_TRY(ncclGroupStart(), e);
+    ncclResult_t result = ncclSuccess;
+    if (count > 0) {
+        result = ncclReduceScatter(in, out, (size_t)count, datatype(type), ncclSum, s->group[g],
+                                   s->stream);
+    }
+    if (left > 0 && result == ncclSuccess) {
+        const bool last = c->member[g] == c->size[g] - 1;
+        result =
+            ncclReduce(in + (size_t)c->size[g] * part_B, last ? out + part_B : NULL, (size_t)left,
+                       datatype(type), ncclSum, (int)c->size[g] - 1, s->group[g], s->stream);
+    }
+    return end_group(result, "ncclReduceScatter", e);
 }
 
 static mf_status all_gather_v(mf_comm *c, int g, mf_comm_type type, void *data,
                               const int64_t *counts, mf_err *e) {
     const nccl_state *s = c->state;
     char *part = data;
-    if (equal(counts, c->size[g])) {
-        const char *own = part + (size_t)(c->member[g] * counts[0]) * mf_comm_type_B(type);
-        return all_gather(c, g, type, own, data, counts[0], e);
+    int64_t left;
+    if (equal(counts, c->size[g], &left)) {
+        return all_gather_equal(c, g, type, data, counts[0], left, e);
     }
     NCCL_TRY(ncclGroupStart(), e);
     ncclResult_t result = ncclSuccess;
@@ -124,11 +164,9 @@ static mf_status reduce_scatter(mf_comm *c, int g, mf_comm_type type, const void
                                 const int64_t *counts, mf_err *e) {
     const nccl_state *s = c->state;
     const char *part = in;
-    if (equal(counts, c->size[g])) {
-        NCCL_TRY(ncclReduceScatter(in, out, (size_t)counts[0], datatype(type), ncclSum, s->group[g],
-                                   s->stream),
-                 e);
-        return MF_OK;
+    int64_t left;
+    if (equal(counts, c->size[g], &left)) {
+        return reduce_scatter_equal(c, g, type, in, out, counts[0], left, e);
     }
     NCCL_TRY(ncclGroupStart(), e);
     ncclResult_t result = ncclSuccess;

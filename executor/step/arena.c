@@ -23,17 +23,20 @@ bool mf_exec_shards_gradients(const mf_exec *x, int side) {
 /* --- sizes --------------------------------------------------------------------------------------
  */
 
-static void find_owned(mf_exec *x, int64_t shard[2]) {
-    const int64_t total[2] = {x->params.dense, x->params.expert};
+static void find_owned(mf_exec *x) {
     for (int h = 0; h < 2; h++) {
-        int64_t ranks = ranks_of(x, h);
-        bool shards = mf_exec_zero(x, h) >= 1;
-        int64_t place = mf_comm_group_rank(x->comm, mf_exec_zero_group(h));
-        shard[h] = shards ? (total[h] + ranks - 1) / ranks : total[h];
-        x->owned_first[h] = shards ? place * shard[h] : 0;
-        x->owned_first[h] = x->owned_first[h] < total[h] ? x->owned_first[h] : total[h];
-        int64_t left = total[h] - x->owned_first[h];
-        x->owned_count[h] = left < shard[h] ? left : shard[h];
+        const int64_t ranks = mf_exec_zero(x, h) >= 1 ? ranks_of(x, h) : 1;
+        const int64_t place = ranks > 1 ? mf_comm_group_rank(x->comm, mf_exec_zero_group(h)) : 0;
+        x->owned_count[h] = 0;
+        for (int i = 0; i < x->p->assignment.positions; i++) {
+            int64_t begin, end, first, past;
+            if (mf_exec_range(x, i, h, &begin, &end)) {
+                mf_exec_part(end - begin, ranks, place, &first, &past);
+                x->positions[i].owned[h] =
+                    (owned_part){begin + first, begin + past, x->owned_count[h]};
+                x->owned_count[h] += past - first;
+            }
+        }
     }
 }
 
@@ -104,14 +107,15 @@ static void lay_inputs(mf_exec *x, char **at) {
 
 mf_status mf_exec_lay_out(mf_exec *x, mf_err *e) {
     const int64_t total[2] = {x->params.dense, x->params.expert};
-    int64_t shard[2], weights[2], gradients[2], exchange_B, state = 0, owned = 0, on_host = 0;
+    const int64_t *shard = x->owned_count;
+    int64_t weights[2], gradients[2], exchange_B, state = 0, owned = 0, on_host = 0;
     bool merged = x->p->layout.schedule == MF_SCHED_MERGED;
     int sides = merged ? 2 : 1;
     x->weight_type = x->p->layout.precision == MF_PREC_FP32 ? MF_KERNEL_F32 : MF_KERNEL_BF16;
     x->moment_type = x->p->layout.moments_bf16 ? MF_KERNEL_BF16 : MF_KERNEL_F32;
     int64_t weight_B = mf_exec_weight_B(x), moment_B = (int64_t)mf_kernel_dtype_B(x->moment_type);
     int64_t master_B = weight_B < 4 ? 4 : 0, states_B = master_B + 2 * moment_B;
-    find_owned(x, shard);
+    find_owned(x);
     find_buffers(x, &exchange_B);
     mf_memory_inputs(&x->p->model, &x->p->layout, &x->in);
     mf_memory_scratch(x->p, x->stage, &x->scratch_plan);
@@ -158,9 +162,9 @@ mf_status mf_exec_lay_out(mf_exec *x, mf_err *e) {
     lay_inputs(x, &at);
     x->host_states = at + states_B * (owned - on_host);
     for (int h = 0; h < 2; h++) {
-        bool shards = mf_exec_shards_weights(x, h);
-        float *own = (float *)(void *)x->weights[h] + (shards ? 0 : x->owned_first[h]);
-        x->master[h] = master_B == 0 ? own : (float *)(void *)take(&at, master_B * shard[h]);
+        char *own = master_B == 0 ? x->weights[h] : take(&at, master_B * shard[h]);
+        x->master[h] = (float *)(void *)own;
+        x->master_in_whole[h] = master_B == 0 && !mf_exec_shards_weights(x, h);
     }
     for (int h = 0; h < 2; h++) {
         x->moments[0][h] = take(&at, moment_B * shard[h]);
@@ -363,26 +367,32 @@ void mf_exec_bind_op(const mf_exec *x, const block_at *at, int op_index, mf_exec
 
 void mf_exec_owned(const mf_exec *x, int i, int64_t *first, int64_t *count) {
     const mf_param *q = &x->params.list[i];
-    int64_t begin = x->owned_first[q->expert], end = begin + x->owned_count[q->expert];
-    int64_t a = q->offset > begin ? q->offset : begin;
-    int64_t b = q->offset + q->rows * q->cols < end ? q->offset + q->rows * q->cols : end;
+    const owned_part *p = &x->positions[q->position].owned[q->expert];
+    int64_t a = q->offset > p->begin ? q->offset : p->begin;
+    int64_t b = q->offset + q->rows * q->cols < p->end ? q->offset + q->rows * q->cols : p->end;
     *first = a - q->offset;
     *count = b > a ? b - a : 0;
+}
+
+/* Element `first` of parameter i, which this rank owns: in its half, or among all that it owns. */
+static int64_t own_at(const mf_exec *x, int i, int64_t first, bool in_half) {
+    const mf_param *q = &x->params.list[i];
+    const int64_t element = q->offset + first;
+    return in_half ? element : mf_exec_in_shard(x, q->position, q->expert, element);
 }
 
 float *mf_exec_own_weight(const mf_exec *x, int i, int64_t *first, int64_t *count) {
     const mf_param *q = &x->params.list[i];
     mf_exec_owned(x, i, first, count);
-    int64_t in_shard = *count > 0 ? q->offset + *first - x->owned_first[q->expert] : 0;
-    return x->master[q->expert] + in_shard;
+    return x->master[q->expert] +
+           (*count > 0 ? own_at(x, i, *first, x->master_in_whole[q->expert]) : 0);
 }
 
 float *mf_exec_own_gradient(const mf_exec *x, int i, int64_t *first, int64_t *count) {
     const mf_param *q = &x->params.list[i];
-    bool shards = mf_exec_shards_gradients(x, q->expert);
     mf_exec_owned(x, i, first, count);
-    int64_t at = *count > 0 ? q->offset + *first : 0;
-    return x->gradients[q->expert] + (shards && *count > 0 ? at - x->owned_first[q->expert] : at);
+    return x->gradients[q->expert] +
+           (*count > 0 ? own_at(x, i, *first, !mf_exec_shards_gradients(x, q->expert)) : 0);
 }
 
 int64_t mf_exec_weight_B(const mf_exec *x) {
@@ -398,9 +408,8 @@ void *mf_exec_own_copy(const mf_exec *x, int i) {
     const mf_param *q = &x->params.list[i];
     int64_t first, count;
     mf_exec_owned(x, i, &first, &count);
-    int64_t at = q->offset + first;
-    bool shards = mf_exec_shards_weights(x, q->expert);
-    return mf_exec_weight_at(x, q->expert, shards ? at - x->owned_first[q->expert] : at);
+    return mf_exec_weight_at(x, q->expert,
+                             own_at(x, i, first, !mf_exec_shards_weights(x, q->expert)));
 }
 
 float *mf_exec_param(const mf_exec *x, int i) {

@@ -46,16 +46,22 @@ typedef struct block_bind {
     stream_plan streams[2][MF_PASS_SETS]; /* alone; in a merged pair. Where streams have queues */
 } block_bind;
 
+/* Elements [begin, end) of a half; `at` is where the first stands among all that the rank owns. */
+typedef struct owned_part {
+    int64_t begin, end, at;
+} owned_part;
+
 /* A position on this rank. */
 typedef struct position_bind {
     const mf_block *block;
     const block_bind *bind;
-    int *param;        /* [ntensors] entry of the parameter list of a weight; -1 */
-    int64_t *inner;    /* [ntensors] element of a weight among those of its side that the block
-                          computes with: its own, then tables of other positions */
-    int64_t own[2];    /* elements of its own, dense and expert */
-    float *load;       /* [experts] counts of the step (correction bias); NULL */
-    float *correction; /* [experts]; NULL */
+    int *param;          /* [ntensors] entry of the parameter list of a weight; -1 */
+    int64_t *inner;      /* [ntensors] element of a weight among those of its side that the block
+                            computes with: its own, then tables of other positions */
+    int64_t own[2];      /* elements of its own, dense and expert */
+    owned_part owned[2]; /* and those of them that this rank updates */
+    float *load;         /* [experts] counts of the step (correction bias); NULL */
+    float *correction;   /* [experts]; NULL */
 } position_bind;
 
 /* A block at work on a micro-batch: where its tensors stand. */
@@ -107,7 +113,7 @@ typedef struct mailbox {
 
 /* A stage's copy of a table that other stages hold too. */
 typedef struct table_copy {
-    int64_t stage, offset, dense; /* of the copy in the stage's dense half; elements of that half */
+    int64_t stage, offset, elements; /* of the copy in its position's dense part; of that part */
 } table_copy;
 
 typedef struct table_copies {
@@ -139,14 +145,16 @@ typedef struct step_progress {
     int64_t places, at;    /* at: of the step that is entered */
 } step_progress;
 
-/* Reductions of gradients beside compute. */
-typedef struct reductions {
-    mf_queue *queue; /* NULL: all go behind the step's passes */
+/* Gathers of weights and reductions of gradients beside compute. */
+typedef struct dp_beside {
+    mf_queue *queue; /* NULL: they go before and behind the step's passes */
     int *writes;     /* [positions] times in a step that a weight's gradient there is added to, */
     int *left;       /* and those that are still to come */
     bool *reduced;   /* [positions] */
-    bool begun;      /* some of this step are under way */
-} reductions;
+    bool begun;      /* something of this step is under way */
+    bool gathers;    /* blocks wait for the weights that they read; */
+    int gathered;    /* those of positions up to this one have come; -1 */
+} dp_beside;
 
 struct mf_exec {
     const mf_program *p;
@@ -183,7 +191,9 @@ struct mf_exec {
     char *moments[2][2]; /* [m, v][half], of the owned shard */
     char *host_states;   /* from here on the optimizer's states are in host memory, */
     char *host_memory;   /* from here on; the same where the device's memory is the host's */
-    int64_t owned_first[2], owned_count[2];
+    int64_t owned_count[2];
+    bool master_in_whole[2]; /* the float weights of all ranks' shares stand where layers read them
+                              */
     int64_t boundary_B, gathered_B;
     char *boundary[4]; /* input and output of the block at work, by side */
     char *gathered;    /* two buffers a side */
@@ -217,7 +227,7 @@ struct mf_exec {
                      memory is the host's */
     char *report; /* of the step that was read last */
     step_progress progress;
-    reductions reductions;
+    dp_beside beside;
     mf_update_tables tables;
     mf_update_pieces pieces;
     int64_t ops;
@@ -336,22 +346,34 @@ mf_status mf_exec_sum_copies(mf_exec *x, const mf_op *op, mf_err *e);
 mf_status mf_exec_sum_tables(mf_exec *x, const mf_op *op, mf_err *e);
 /* Elements of a parameter, from the first, that the norm counts on this rank. */
 int64_t mf_exec_counted(const mf_exec *x, const mf_param *q);
-/* Side 0 dense, 1 expert: ZeRO level, group, elements; each member's share of [begin, end). */
+/* Side 0 dense, 1 expert: ZeRO level, group, elements. */
 int mf_exec_zero(const mf_exec *x, int side);
 mf_group_kind mf_exec_zero_group(int side);
-void mf_exec_shares(const mf_exec *x, int side, int64_t begin, int64_t end, int64_t *counts);
 /* Range of a position's parameters on a side; false: it has none. */
 bool mf_exec_range(const mf_exec *x, int position, int side, int64_t *begin, int64_t *end);
+/* Each position is shared out by itself, so that one collective with equal parts serves it. Member
+ * i's part of `elements` that `ranks` members share: as many as the others have; the last member
+ * has what is left over as well. */
+void mf_exec_part(int64_t elements, int64_t ranks, int64_t i, int64_t *first, int64_t *end);
+/* Of elements [begin, end) of a position, how many each member has. */
+void mf_exec_shares(const mf_exec *x, int position, int side, int64_t begin, int64_t end,
+                    int64_t *counts);
+/* Where this rank's element of a position's half stands among all that it owns. */
+int64_t mf_exec_in_shard(const mf_exec *x, int position, int side, int64_t element);
 
-/* reduce_beside.c: a step begins; a position's block has made its weight gradients of a
- * micro-batch; compute waits for what was reduced beside it. */
+/* reduce_beside.c: a step begins; a position's block is about to begin; it has made its weight
+ * gradients of a micro-batch; compute waits for what goes on beside it; weights are updated. */
 mf_status mf_exec_beside_init(mf_exec *x, mf_err *e);
 void mf_exec_beside_clear(mf_exec *x);
-void mf_exec_beside_begin(mf_exec *x);
+mf_status mf_exec_beside_begin(mf_exec *x, mf_err *e);
+mf_status mf_exec_beside_enter(mf_exec *x, int position, mf_err *e);
 mf_status mf_exec_beside_block(mf_exec *x, int position, mf_err *e);
 mf_status mf_exec_beside_join(mf_exec *x, mf_err *e);
+mf_status mf_exec_beside_end(mf_exec *x, mf_err *e);
 
-/* optimizer.c: its tables; pass O of the rank's stage, up to the norm and after it. */
+/* optimizer.c: its tables; weights of a position as other ranks updated them (ZeRO-1 and -2); pass
+ * O of the rank's stage, up to the norm and after it. */
+mf_status mf_exec_gather_position(mf_exec *x, int position, mf_err *e);
 mf_status mf_exec_update_init(mf_exec *x, mf_err *e);
 void mf_exec_update_clear(mf_exec *x);
 mf_status mf_exec_step_end_gradients(mf_exec *x, mf_err *e);

@@ -12,7 +12,7 @@ static mf_kernel_adamw_tensor tensor_of(const mf_exec *x, int i) {
     const mf_param *q = &x->params.list[i];
     int64_t first, count, moment_B = (int64_t)mf_kernel_dtype_B(x->moment_type);
     float *master = mf_exec_own_weight(x, i, &first, &count);
-    int64_t in_shard = q->offset + first - x->owned_first[q->expert];
+    int64_t in_shard = mf_exec_in_shard(x, q->position, q->expert, q->offset + first);
     bool decays = !x->o.decay_matrices_only || q->cols > 1;
     return (mf_kernel_adamw_tensor){
         .master = master,
@@ -254,13 +254,13 @@ static mf_status adamw(mf_exec *x, const mf_op *op, mf_err *e) {
     return status == MF_OK ? update_corrections(x, e) : status;
 }
 
-static mf_status gather_position(mf_exec *x, int position, int side, mf_err *e) {
+static mf_status gather_side(mf_exec *x, int position, int side, mf_err *e) {
     const mf_op *op = &x->p->dp[position].gather[side];
     int64_t begin, end, counts[MF_COMM_MAX_GROUP];
     if (!(op->bytes > 0) || !mf_exec_range(x, position, side, &begin, &end)) {
         return MF_OK;
     }
-    mf_exec_shares(x, side, begin, end, counts);
+    mf_exec_shares(x, position, side, begin, end, counts);
     mf_comm_type type = x->weight_type == MF_KERNEL_BF16 ? MF_COMM_BF16 : MF_COMM_F32;
     mf_status status = mf_exec_runs(x, op)
                            ? mf_comm_all_gather_v(x->wire, mf_exec_zero_group(side), type,
@@ -268,6 +268,11 @@ static mf_status gather_position(mf_exec *x, int position, int side, mf_err *e) 
                            : MF_OK;
     mf_exec_ran(x, op);
     return status;
+}
+
+mf_status mf_exec_gather_position(mf_exec *x, int position, mf_err *e) {
+    mf_status status = gather_side(x, position, 0, e);
+    return status == MF_OK ? gather_side(x, position, 1, e) : status;
 }
 
 /* --- the ops of pass O
@@ -315,17 +320,6 @@ mf_status mf_exec_step_end_gradients(mf_exec *x, mf_err *e) {
     return status == MF_OK ? run_step_end(x, false, e) : status;
 }
 
-/* Ranks get what others updated. */
-static mf_status gather_weights(mf_exec *x, mf_err *e) {
-    mf_status status = MF_OK;
-    for (int i = 0; i < x->p->assignment.positions && status == MF_OK; i++) {
-        for (int side = 0; side < 2 && status == MF_OK; side++) {
-            status = x->positions[i].block != NULL ? gather_position(x, i, side, e) : MF_OK;
-        }
-    }
-    return status;
-}
-
 /* What layers read of the owned elements of parameter i; of states on the host as many at a time as
  * the scratch holds. */
 static mf_status round_own(mf_exec *x, int i, mf_err *e) {
@@ -355,11 +349,13 @@ mf_status mf_exec_share_weights(mf_exec *x, mf_err *e) {
          i++) {
         status = round_own(x, i, e);
     }
-    status = status == MF_OK ? gather_weights(x, e) : status;
+    for (int i = 0; i < x->p->assignment.positions && status == MF_OK; i++) {
+        status = x->positions[i].block != NULL ? mf_exec_gather_position(x, i, e) : MF_OK;
+    }
     return status == MF_OK ? mf_exec_device(x)->wait(x->device, e) : status;
 }
 
 mf_status mf_exec_step_end_update(mf_exec *x, mf_err *e) {
     mf_status status = run_step_end(x, true, e);
-    return status == MF_OK ? gather_weights(x, e) : status;
+    return status == MF_OK ? mf_exec_beside_end(x, e) : status;
 }

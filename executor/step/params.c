@@ -72,6 +72,18 @@ mf_status mf_params_list(const mf_program *p, int64_t stage, mf_params *out, mf_
     return MF_OK;
 }
 
+bool mf_params_range(const mf_params *p, int position, bool expert, int64_t *begin, int64_t *end) {
+    *begin = *end = -1;
+    for (int i = p->first[position]; i < p->first[position + 1]; i++) {
+        const mf_param *q = &p->list[i];
+        if (q->expert == expert) {
+            *begin = *begin < 0 ? q->offset : *begin;
+            *end = q->offset + q->rows * q->cols;
+        }
+    }
+    return *begin >= 0;
+}
+
 void mf_params_clear(mf_params *p) {
     free(p->list);
     free(p->first);

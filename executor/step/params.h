@@ -37,6 +37,9 @@ typedef struct mf_params {
 mf_status mf_params_list(const mf_program *p, int64_t stage, mf_params *out, mf_err *e);
 void mf_params_clear(mf_params *p);
 
+/* Elements [begin, end) of a half that a position's parameters take; false: it has none there. */
+bool mf_params_range(const mf_params *p, int position, bool expert, int64_t *begin, int64_t *end);
+
 /* The parameter that tensor t of a position's block binds to. A shared embedding or head (tied, or
  * read by an MTP depth) gives the one that its owner on this stage holds. -1: none. */
 int mf_params_find(const mf_params *p, const mf_program *program, int position, int16_t tensor);

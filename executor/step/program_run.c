@@ -149,14 +149,14 @@ static mf_status begin_block(mf_exec *x, pass_run *r, int k, block_at *out, mf_e
     int position = position_of(r, k);
     const position_bind *q = &x->positions[position];
     block_at at;
-    mf_status status = MF_OK;
+    mf_status status = mf_exec_beside_enter(x, position, e);
     mf_exec_place(x, r->event, k, r->side, r->chunk, position, r->micro_batch, r->passes, &at);
     int16_t in = q->bind->input;
     bool saved = in >= 0 && q->block->tensors[in].class == MF_TENSOR_SAVED;
     at.input = saved ? mf_exec_address(x, &at, in, MF_PASS_F) : is_forward(r) ? r->now : NULL;
     if (is_forward(r)) {
         at.output = r->spare;
-        if (saved) {
+        if (saved && status == MF_OK) {
             status = mf_exec_copy(x, at.input, r->now, size_of(q, in), e);
         }
     } else if ((r->passes & MF_PASS_B) != 0) {
@@ -389,8 +389,8 @@ static mf_status play_gradients(mf_exec *x, mf_err *e) {
     x->works = false;
     x->progress.at = 0;
     memset(x->begun, 0, (size_t)x->p->assignment.positions * sizeof *x->begun);
-    mf_exec_beside_begin(x);
-    mf_status status = clear_gradients(x, e);
+    mf_status status = mf_exec_beside_begin(x, e);
+    status = status == MF_OK ? clear_gradients(x, e) : status;
     status = status == MF_OK ? clear_sums(x, e) : status;
     status = status == MF_OK ? run_schedule(x, e) : status;
     return status == MF_OK ? mf_exec_step_end_gradients(x, e) : status;

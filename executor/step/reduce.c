@@ -18,26 +18,33 @@ static int64_t ranks_of(const mf_exec *x, int side) {
     return side == 0 ? l->dp * l->cp : l->edp;
 }
 
-void mf_exec_shares(const mf_exec *x, int side, int64_t begin, int64_t end, int64_t *counts) {
-    int64_t total = side == 0 ? x->params.dense : x->params.expert;
-    int64_t ranks = ranks_of(x, side), shard = (total + ranks - 1) / ranks;
+bool mf_exec_range(const mf_exec *x, int position, int side, int64_t *begin, int64_t *end) {
+    return mf_params_range(&x->params, position, side == 1, begin, end);
+}
+
+void mf_exec_part(int64_t elements, int64_t ranks, int64_t i, int64_t *first, int64_t *end) {
+    const int64_t each = elements / ranks;
+    *first = i * each;
+    *end = i + 1 < ranks ? *first + each : elements;
+}
+
+void mf_exec_shares(const mf_exec *x, int position, int side, int64_t begin, int64_t end,
+                    int64_t *counts) {
+    const int64_t ranks = ranks_of(x, side);
+    int64_t from, to;
+    mf_exec_range(x, position, side, &from, &to);
     for (int64_t i = 0; i < ranks; i++) {
-        int64_t a = i * shard > begin ? i * shard : begin;
-        int64_t b = (i + 1) * shard < end ? (i + 1) * shard : end;
+        int64_t a, b;
+        mf_exec_part(to - from, ranks, i, &a, &b);
+        a = from + a > begin ? from + a : begin;
+        b = from + b < end ? from + b : end;
         counts[i] = b > a ? b - a : 0;
     }
 }
 
-bool mf_exec_range(const mf_exec *x, int position, int side, int64_t *begin, int64_t *end) {
-    *begin = *end = -1;
-    for (int i = x->params.first[position]; i < x->params.first[position + 1]; i++) {
-        const mf_param *q = &x->params.list[i];
-        if (q->expert == (side == 1)) {
-            *begin = *begin < 0 ? q->offset : *begin;
-            *end = q->offset + q->rows * q->cols;
-        }
-    }
-    return *begin >= 0;
+int64_t mf_exec_in_shard(const mf_exec *x, int position, int side, int64_t element) {
+    const owned_part *p = &x->positions[position].owned[side];
+    return p->at + element - p->begin;
 }
 
 /* --- data-parallel ranks ------------------------------------------------------------------------
@@ -60,7 +67,7 @@ static mf_status reduce_side(mf_exec *x, int position, int side, mf_err *e) {
     if (op->kind == MF_OP_ALL_REDUCE) {
         status = mf_comm_all_reduce(x->wire, group, MF_COMM_F32, MF_COMM_SUM, g, end - begin, e);
     } else {
-        mf_exec_shares(x, side, begin, end, counts);
+        mf_exec_shares(x, position, side, begin, end, counts);
         int64_t at = 0, me = mf_comm_group_rank(x->comm, group);
         for (int64_t i = 0; i < me; i++) {
             at += counts[i];
@@ -84,7 +91,7 @@ mf_status mf_exec_reduce_position(mf_exec *x, int position, mf_err *e) {
 mf_status mf_exec_reduce_positions(mf_exec *x, mf_err *e) {
     mf_status status = MF_OK;
     for (int i = 0; i < x->p->assignment.positions && status == MF_OK; i++) {
-        bool left = x->positions[i].block != NULL && !x->reductions.reduced[i];
+        bool left = x->positions[i].block != NULL && !x->beside.reduced[i];
         status = left ? mf_exec_reduce_position(x, i, e) : MF_OK;
     }
     return status == MF_OK ? mf_exec_beside_join(x, e) : status;
@@ -165,7 +172,9 @@ static mf_status find_copies(mf_exec *x, mf_table table, mf_err *e) {
             if (is_table(x, &list.list[i], table)) {
                 t->mine = s == x->stage ? t->count : t->mine;
                 t->param = s == x->stage ? i : t->param;
-                t->copy[t->count++] = (table_copy){s, list.list[i].offset, list.dense};
+                int64_t begin, end;
+                mf_params_range(&list, list.list[i].position, false, &begin, &end);
+                t->copy[t->count++] = (table_copy){s, list.list[i].offset - begin, end - begin};
                 break;
             }
         }
@@ -212,8 +221,10 @@ void mf_exec_reduce_clear(mf_exec *x) {
 /* Elements of a table that data-parallel rank i of a copy's stage reduces. */
 static void window(const mf_exec *x, const table_copy *c, int64_t elements, int64_t i,
                    int64_t *first, int64_t *end) {
-    int64_t ranks = ranks_of(x, 0), shard = (c->dense + ranks - 1) / ranks;
-    int64_t a = i * shard - c->offset, b = a + shard;
+    int64_t a, b;
+    mf_exec_part(c->elements, ranks_of(x, 0), i, &a, &b);
+    a -= c->offset;
+    b -= c->offset;
     *first = a > 0 ? a : 0;
     *end = b < elements ? b : elements;
     *end = *end > *first ? *end : *first;

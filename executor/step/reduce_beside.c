@@ -1,7 +1,12 @@
-/* reduce_beside.c - data-parallel reductions of a position's gradients beside compute: they begin
- * on a queue of their own once the step's last pass that adds to them has been entered, where the
- * layout overlaps dp; pass O waits for that queue. Where a position's gradients are tables, other
- * positions add to them, too. */
+/* reduce_beside.c - what data-parallel ranks say once a step, on a queue of its own beside compute
+ * where the layout overlaps dp.
+ *
+ * A step begins with gathers of the weights that other ranks have updated (ZeRO-1 and -2), position
+ * by position as they are read; a block waits for those of the weights that it reads. (Without such
+ * a queue the update is followed by them.) The reduction
+ * of a position's gradients begins once the step's last pass that adds to them has been entered;
+ * pass O waits for the queue. Where a position's weights are tables, other positions read them and
+ * add to their gradients, too. */
 #include "executor/step/exec.h"
 
 #include <stdlib.h>
@@ -18,8 +23,19 @@ static void count_writers(const mf_exec *x, int i, int by, int *count) {
     }
 }
 
+/* The last position whose weights position i's block reads. */
+static int last_read(const mf_exec *x, int i) {
+    const position_bind *q = &x->positions[i];
+    int last = -1;
+    for (int16_t t = 0; t < q->block->ntensors; t++) {
+        const int owner = q->param[t] >= 0 ? x->params.list[q->param[t]].position : -1;
+        last = owner > last ? owner : last;
+    }
+    return last;
+}
+
 mf_status mf_exec_beside_init(mf_exec *x, mf_err *e) {
-    reductions *r = &x->reductions;
+    dp_beside *r = &x->beside;
     const size_t n = (size_t)x->p->assignment.positions + 1;
     r->writes = calloc(n, sizeof *r->writes);
     r->left = calloc(n, sizeof *r->left);
@@ -32,28 +48,66 @@ mf_status mf_exec_beside_init(mf_exec *x, mf_err *e) {
             count_writers(x, i, (int)x->s->micro_batches, r->writes);
         }
     }
-    bool beside = !mf_exec_device(x)->on_host && x->p->layout.gpus > 1 &&
-                  (x->p->layout.overlap & MF_OVERLAP_DP) != 0;
-    return beside ? mf_exec_device(x)->side_queue(x->device, MF_DEVICE_REDUCTIONS, &r->queue, e)
-                  : MF_OK;
+    const bool own_queue = !mf_exec_device(x)->on_host && x->p->layout.gpus > 1 &&
+                           (x->p->layout.overlap & MF_OVERLAP_DP) != 0;
+    return own_queue ? mf_exec_device(x)->side_queue(x->device, MF_DEVICE_REDUCTIONS, &r->queue, e)
+                     : MF_OK;
 }
 
 void mf_exec_beside_clear(mf_exec *x) {
-    free(x->reductions.writes);
-    free(x->reductions.left);
-    free(x->reductions.reduced);
+    free(x->beside.writes);
+    free(x->beside.left);
+    free(x->beside.reduced);
 }
 
-void mf_exec_beside_begin(mf_exec *x) {
-    reductions *r = &x->reductions;
+/* Signals behind the gathers of a position; those of blocks and of ZeRO-3 come first. */
+static int gathered_slot(const mf_exec *x, int position) {
+    return 5 + 2 * x->slots + position;
+}
+
+static mf_status gather_weights(mf_exec *x, bool apart, mf_err *e) {
+    dp_beside *r = &x->beside;
+    mf_status status = apart ? mf_exec_device(x)->order(x->queue, r->queue, e) : MF_OK;
+    for (int i = 0; i < x->p->assignment.positions && status == MF_OK; i++) {
+        if (x->positions[i].block == NULL) {
+            continue;
+        }
+        mf_comm_use_stream(x->wire, apart ? r->queue->stream : x->queue->stream);
+        status = mf_exec_gather_position(x, i, e);
+        mf_comm_use_stream(x->wire, x->queue->stream);
+        if (apart && status == MF_OK) {
+            status = mf_exec_device(x)->signal(r->queue, gathered_slot(x, i), e);
+        }
+    }
+    return status;
+}
+
+mf_status mf_exec_beside_begin(mf_exec *x, mf_err *e) {
+    dp_beside *r = &x->beside;
     const size_t n = (size_t)x->p->assignment.positions;
     memcpy(r->left, r->writes, n * sizeof *r->left);
     memset(r->reduced, 0, n * sizeof *r->reduced);
-    r->begun = false;
+    r->begun = r->gathers = r->queue != NULL && x->streams;
+    r->gathered = -1;
+    return r->queue != NULL ? gather_weights(x, r->gathers, e) : MF_OK;
+}
+
+mf_status mf_exec_beside_end(mf_exec *x, mf_err *e) {
+    return x->beside.queue == NULL ? gather_weights(x, false, e) : MF_OK;
+}
+
+mf_status mf_exec_beside_enter(mf_exec *x, int position, mf_err *e) {
+    dp_beside *r = &x->beside;
+    const int last = last_read(x, position);
+    if (!r->gathers || last <= r->gathered) {
+        return MF_OK;
+    }
+    r->gathered = last; /* they come in the order of positions */
+    return mf_exec_device(x)->await(x->queue, gathered_slot(x, last), e);
 }
 
 mf_status mf_exec_beside_block(mf_exec *x, int position, mf_err *e) {
-    reductions *r = &x->reductions;
+    dp_beside *r = &x->beside;
     mf_status status = MF_OK;
     count_writers(x, position, -1, r->left);
     for (int i = 0; i < x->p->assignment.positions && status == MF_OK; i++) {
@@ -71,6 +125,6 @@ mf_status mf_exec_beside_block(mf_exec *x, int position, mf_err *e) {
 }
 
 mf_status mf_exec_beside_join(mf_exec *x, mf_err *e) {
-    const reductions *r = &x->reductions;
+    const dp_beside *r = &x->beside;
     return r->begun ? mf_exec_device(x)->order(r->queue, x->queue, e) : MF_OK;
 }

@@ -13,7 +13,7 @@ static void find_state(const mf_exec *x, int i, mf_exec_state *out) {
         return;
     }
     int64_t moment_B = (int64_t)mf_kernel_dtype_B(x->moment_type);
-    int64_t in_shard = q->offset + out->first - x->owned_first[half];
+    int64_t in_shard = mf_exec_in_shard(x, q->position, half, q->offset + out->first);
     out->value[MF_EXEC_WEIGHT] = weight;
     out->value[MF_EXEC_MOMENT1] = x->moments[0][half] + moment_B * in_shard;
     out->value[MF_EXEC_MOMENT2] = x->moments[1][half] + moment_B * in_shard;

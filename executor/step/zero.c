@@ -13,6 +13,7 @@ static int side_of(const mf_op *op) {
 
 /* Runs of a half that a block computes with: its own, and tables of other positions. */
 typedef struct run_of_half {
+    int position;
     int64_t begin, end; /* in the half */
     int64_t inner;      /* among the block's */
 } run_of_half;
@@ -23,13 +24,15 @@ static int runs_of(const mf_exec *x, int position, int side, run_of_half run[RUN
     const position_bind *q = &x->positions[position];
     int n = 0;
     if (mf_exec_range(x, position, side, &run[0].begin, &run[0].end)) {
+        run[n].position = position;
         run[n++].inner = 0;
     }
     for (int16_t t = 0; t < q->block->ntensors && side == 0; t++) {
         const mf_tensor *w = &q->block->tensors[t];
         if (w->class == MF_TENSOR_WEIGHT && w->part == UINT8_MAX && q->param[t] >= 0 && n < RUNS) {
             const mf_param *p = &x->params.list[q->param[t]];
-            run[n++] = (run_of_half){p->offset, p->offset + p->rows * p->cols, q->inner[t]};
+            run[n++] =
+                (run_of_half){p->position, p->offset, p->offset + p->rows * p->cols, q->inner[t]};
         }
     }
     return n;
@@ -56,12 +59,12 @@ static mf_status gather(mf_exec *x, const block_at *at, int side, mf_queue *q, m
     for (int i = 0; i < n && status == MF_OK; i++) {
         char *all = to + weight_B * run[i].inner;
         int64_t before = 0;
-        mf_exec_shares(x, side, run[i].begin, run[i].end, counts);
+        mf_exec_shares(x, run[i].position, side, run[i].begin, run[i].end, counts);
         for (int64_t k = 0; k < me; k++) {
             before += counts[k];
         }
         if (counts[me] > 0) {
-            int64_t from = run[i].begin + before - x->owned_first[side];
+            int64_t from = mf_exec_in_shard(x, run[i].position, side, run[i].begin + before);
             status = mf_exec_device(x)->copy(q, all + weight_B * before,
                                              mf_exec_weight_at(x, side, from),
                                              (size_t)(weight_B * counts[me]), e);
@@ -84,18 +87,18 @@ static mf_status reduce(mf_exec *x, const block_at *at, int side, mf_queue *q, m
     mf_status status = MF_OK;
     for (int i = 0; i < n && status == MF_OK; i++) {
         int64_t before = 0;
-        mf_exec_shares(x, side, run[i].begin, run[i].end, counts);
+        mf_exec_shares(x, run[i].position, side, run[i].begin, run[i].end, counts);
         for (int64_t k = 0; k < me; k++) {
             before += counts[k];
         }
         status = mf_comm_reduce_scatter(x->wire, group, MF_COMM_F32, from + run[i].inner, part,
                                         counts, e);
+        const int64_t own = mf_exec_in_shard(x, run[i].position, side, run[i].begin + before);
         const mf_kernel_cast add = {.count = counts[me],
                                     .alpha = 1.0f,
                                     .accumulate = true,
                                     .src = part,
-                                    .dst = x->gradients[side] + run[i].begin + before -
-                                           x->owned_first[side]};
+                                    .dst = x->gradients[side] + own};
         if (status == MF_OK && counts[me] > 0) {
             status = mf_exec_device(x)->cast(q, &add, e);
         }

@@ -145,13 +145,13 @@ static double gradient_error(fixture *w, ref_model *r, char worst[160]) {
             for (int64_t j = 0; j < p.rows * p.cols; j++) {
                 int64_t row = j / p.cols, col = j % p.cols, at_hub = 0;
                 int64_t here = (p.at_row + row) * q->cols + p.at_col + col;
+                const ref_tensor *want = hub_tensor(r, q, &p, row, col, &at_hub);
+                double g = want != NULL ? want->grad[at_hub] : (double)NAN;
                 if (here >= first && here < first + count) {
-                    const ref_tensor *want = hub_tensor(r, q, &p, row, col, &at_hub);
-                    double g = want != NULL ? want->grad[at_hub] : (double)NAN;
                     double d = (double)own[here - first] - g;
                     difference += d * d;
-                    size += g * g;
                 }
+                size += count > 0 ? g * g : 0.0; /* of the whole tensor, others' share as well */
             }
             /* Few elements of a shard may be smaller than what bf16 leaves of larger ones. */
             double least = w->layout.precision == MF_PREC_BF16 ? 1e-3 * r->r.grad_norm : 0.0;
