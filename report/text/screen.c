@@ -168,7 +168,8 @@ static int at_most(const line *l) {
 /* What stands in front of all, at most. */
 enum { HEAD = 14 };
 
-/* Neither the beginning nor the end, where the verdict is. */
+/* Neither the beginning nor the end, where the verdict is. Where a table is cut in two, its title
+ * and its verdict stay. */
 static void hide_middle(line *l, int count) {
     int first = 0, end = count, head = 0, tail = 0;
     while (first < count && l[first].hidden == 0 && head + l[first].height <= HEAD) {
@@ -177,7 +178,20 @@ static void hide_middle(line *l, int count) {
     while (end > first && tail + at_most(&l[end - 1]) < MF_SCREEN_LINES - head) {
         tail += at_most(&l[--end]);
     }
-    hide(l, first, end);
+    int title = end, verdict = end;
+    while (title > first && l[title - 1].length > 0) {
+        title--;
+    }
+    while (verdict < count && l[verdict].length > 0 && !l[verdict].kept) {
+        verdict++;
+    }
+    if (title > first && l[title].hidden == 0 && l[title].height == 1 && verdict >= end + 2 &&
+        verdict < count && l[verdict].kept) {
+        hide(l, first, title);
+        hide(l, title + 1, verdict);
+    } else {
+        hide(l, first, end);
+    }
 }
 
 /* Leaves rows out until no more than MF_SCREEN_LINES are left: of the longest tables at first, then
