@@ -225,8 +225,12 @@ mf_status mf_screen_write(FILE *out, const char *text, int columns, bool all, mf
     }
     for (int i = 0; i < count; i++) {
         if (l[i].hidden > 0) {
-            fprintf(out, "%*s... %d more (-v)\n", l[i].indent, "", l[i].hidden);
-            i += l[i].hidden - 1;
+            int n = l[i].hidden;
+            while (i + n < count && l[i + n].hidden > 0) {
+                n += l[i + n].hidden;
+            }
+            fprintf(out, "%*s... %d more (-v)\n", l[i].indent, "", n);
+            i += n - 1;
         } else {
             (void)fold(out, &l[i], columns);
         }
