@@ -141,7 +141,7 @@ static int longest(const line *l, int count, int kept, int *end) {
         }
         const int rows = l[from].remedy && kept < REMEDY_ROWS ? REMEDY_ROWS : kept;
         if (to - from > rows + 1 && to - from > most && l[from].hidden == 0 && !l[from].kept &&
-            l[from].indent <= ROW_INDENT) {
+            l[from].indent <= ROW_INDENT && (kept > 0 || l[from].indent > 0)) {
             most = to - from;
             best = from;
             *end = to;
@@ -216,9 +216,9 @@ static void hide_middle(line *l, int count) {
 /* Leaves rows out until no more than MF_SCREEN_LINES are left: of the longest tables at first, then
  * what stands in the middle. */
 static void shorten(line *l, int count) {
-    static const int keep[] = {5, 2};
+    static const int keep[] = {5, 2, 0};
     int end = 0, from;
-    for (int k = 0; k < 2; k++) {
+    for (int k = 0; k < 3; k++) {
         while (total(l, count) > MF_SCREEN_LINES &&
                (from = longest(l, count, keep[k], &end)) >= 0) {
             int first = end - 1;
