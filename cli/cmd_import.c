@@ -108,8 +108,8 @@ static mf_status run(const mf_args *a, const mf_cli *cli, mf_err *e) {
 }
 
 static const mf_option_id options[] = {MF_OPT_MODEL, MF_OPT_CLUSTER, MF_OPT_GPUS, MF_OPT_SOFTWARE,
-                                       MF_OPT_STORE, MF_OPT_RECIPE,  MF_OPT_OUT,  MF_OPT_JSON,
-                                       MF_OPT_HELP,  MF_OPT_COUNT};
+                                       MF_OPT_STORE, MF_OPT_RECIPE,  MF_OPT_OUT,  MF_OPT_VERBOSE,
+                                       MF_OPT_JSON,  MF_OPT_HELP,    MF_OPT_COUNT};
 
 const mf_command mf_cmd_import = {
     .name = "import",

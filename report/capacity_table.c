@@ -278,19 +278,33 @@ static void print_strains(FILE *out, const mf_capacity_table *t, int at) {
     }
 }
 
-/* A best offer, what is known of its limits, and what cannot be told from it. */
-static void print_verdict(FILE *out, const mf_capacity_table *t, int model, mf_verdict v) {
+/* Which limits a verdict keeps. */
+static bool is_timed(const mf_capacity_table *t, mf_verdict v) {
+    return t->deadline != NULL && v != MF_VERDICT_FASTEST;
+}
+
+static bool is_paid(const mf_capacity_table *t, mf_verdict v) {
+    return t->budget != NULL && v != MF_VERDICT_CHEAPEST;
+}
+
+/* "smallest in 60d for 10e6 USD" */
+static void say_verdict(const mf_capacity_table *t, mf_verdict v, char *label, size_t size) {
     const char *const name[MF_VERDICT_COUNT] = {"cheapest", "fastest", "smallest"};
-    const bool timed = t->deadline != NULL && v != MF_VERDICT_FASTEST;
-    const bool paid = t->budget != NULL && v != MF_VERDICT_CHEAPEST;
-    int best = mf_verdict_best(t->offer, t->count, model, v);
-    char label[96];
-    snprintf(label, sizeof label, "%s%s%.20s%s%.20s%s", name[v],
+    const bool timed = is_timed(t, v), paid = is_paid(t, v);
+    snprintf(label, size, "%s%s%.20s%s%.20s%s", name[v],
              !timed                             ? ""
              : strchr(t->deadline, '-') != NULL ? " by "
                                                 : " in ",
              timed ? t->deadline : "", paid ? " for " : "", paid ? t->budget : "",
              paid ? " USD" : "");
+}
+
+/* A best offer, what is known of its limits, and what cannot be told from it. */
+static void print_verdict(FILE *out, const mf_capacity_table *t, int model, mf_verdict v) {
+    const bool timed = is_timed(t, v), paid = is_paid(t, v);
+    int best = mf_verdict_best(t->offer, t->count, model, v);
+    char label[96];
+    say_verdict(t, v, label, sizeof label);
     fprintf(out, strlen(label) > VERDICT_COLUMN - 3 ? "  %s\n%31s" : "  %-28s %s", label, "");
     if (best < 0) {
         fputs("none of these\n", out);
@@ -375,6 +389,32 @@ static void print_model(FILE *out, const mf_capacity_table *t, int model) {
     }
 }
 
+/* The best offers of every model side by side: days and USD of the run, or tokens/s and USD a
+ * million. */
+static void print_all_verdicts(FILE *out, const mf_capacity_table *t) {
+    fprintf(out, "\nverdict on all models\n  %-16s  %-25s  %-25s  %s\n", "", "cheapest", "fastest",
+            "smallest");
+    for (int i = 0, model = -1; i < t->count; i++) {
+        if (t->offer[i].model == model) {
+            continue;
+        }
+        model = t->offer[i].model;
+        fprintf(out, "  %-16s", t->cell[i].model);
+        for (int v = 0; v < MF_VERDICT_COUNT; v++) {
+            const int best = mf_verdict_best(t->offer, t->count, model, (mf_verdict)v);
+            const mf_capacity_cell *c = best >= 0 ? &t->cell[best] : NULL;
+            char text[192] = "none of these";
+            if (c != NULL) {
+                snprintf(text, sizeof text, "%s x %.32s %s %s", mf_show_i64(c->gpus).s, c->cluster,
+                         t->tokens != NULL ? days(c->run_s).s : mf_show_count(c->tokens_per_s).s,
+                         usd(c, t->tokens != NULL).s);
+            }
+            fprintf(out, "  %-*s", v + 1 < MF_VERDICT_COUNT ? 25 : 0, text);
+        }
+        putc('\n', out);
+    }
+}
+
 /* How near the plans are proven to be to the fastest; -1: nothing fits. Those that miss the gap
  * that was asked for are named, as far as there is room. */
 static double say_gap(const mf_capacity_table *t, char *out, size_t size) {
@@ -437,6 +477,9 @@ void mf_capacity_print(FILE *out, const mf_capacity_table *t) {
     }
     for (int m = 0; m < t->models; m++) {
         print_model(out, t, m);
+    }
+    if (t->models > 1 && gap >= 0) {
+        print_all_verdicts(out, t);
     }
     if (t->interrupted) {
         fputs("\nInterrupted: the rest is missing.\n", out);

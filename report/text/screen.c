@@ -17,6 +17,7 @@ typedef struct line {
     int height; /* lines that it takes */
     int hidden; /* how many lines from here on are left out; 0 = it is shown */
     bool kept;  /* of a verdict: no row of a table */
+    bool remedy;
 } line;
 
 /* --- one line --------------------------------------------------------------------------------- */
@@ -104,7 +105,7 @@ static bool begins(const line *l, const char *word) {
 }
 
 static void cut(const char *text, line *l, int count, int columns) {
-    bool wide = false, verdict = false;
+    bool wide = false, verdict = false, remedy = false;
     for (int i = 0; i < count; i++) {
         const char *end = strchr(text, '\n');
         const size_t length = end != NULL ? (size_t)(end - text) : strlen(text);
@@ -112,6 +113,8 @@ static void cut(const char *text, line *l, int count, int columns) {
         l[i].indent = indent_of(text);
         verdict = length > 0 && (verdict || begins(&l[i], "verdict"));
         l[i].kept = verdict;
+        remedy = length > 0 && (remedy || begins(&l[i], "what would"));
+        l[i].remedy = remedy;
         wide |= l[i].length > columns && without_bar(&l[i]) < l[i].length;
         text += length + (end != NULL);
     }
@@ -123,19 +126,22 @@ static void cut(const char *text, line *l, int count, int columns) {
 
 /* Rows begin so far in at most; further in stands text that goes on. */
 enum { ROW_INDENT = 8 };
+/* Rows, with their heading, that a table of remedies keeps: what people read the output for. */
+enum { REMEDY_ROWS = 5 };
 
 /* The longest table (lines in a row that begin alike, none of them empty) of more than `kept` + 1
  * rows: its first line, and in *end the one behind it; -1. */
 static int longest(const line *l, int count, int kept, int *end) {
-    int best = -1, most = kept + 1;
+    int best = -1, most = 0;
     for (int from = 0, to; from < count; from = to) {
         to = from + 1;
         while (to < count && l[from].length > 0 && l[to].length > 0 && !l[to].kept &&
                l[to].indent == l[from].indent && l[to].hidden == 0) {
             to++;
         }
-        if (to - from > most && l[from].hidden == 0 && !l[from].kept &&
-            l[from].indent <= ROW_INDENT) {
+        const int rows = l[from].remedy && kept < REMEDY_ROWS ? REMEDY_ROWS : kept;
+        if (to - from > rows + 1 && to - from > most && l[from].hidden == 0 && !l[from].kept &&
+            l[from].indent <= ROW_INDENT && (kept > 0 || l[from].indent > 0)) {
             most = to - from;
             best = from;
             *end = to;
@@ -150,42 +156,69 @@ static void hide(line *l, int from, int end) {
     }
 }
 
+/* Lines on the screen for line `at`: those left out together take one. */
+static int height_of(const line *l, int at) {
+    return l[at].hidden == 0 ? l[at].height : at == 0 || l[at - 1].hidden == 0;
+}
+
 /* Lines on the screen. */
 static int total(const line *l, int count) {
     int n = 0;
     for (int i = 0; i < count; i++) {
-        n += l[i].hidden == 0 ? l[i].height : 1;
-        i += l[i].hidden > 0 ? l[i].hidden - 1 : 0;
+        n += height_of(l, i);
     }
     return n;
-}
-
-/* A line, or its part of those that are left out. */
-static int at_most(const line *l) {
-    return l->hidden == 0 ? l->height : 1;
 }
 
 /* What stands in front of all, at most. */
 enum { HEAD = 14 };
 
-/* Neither the beginning nor the end, where the verdict is. */
+/* Where a paragraph of which the rows in front of `at` are left out goes on: with its verdict, if
+ * it has one; else two lines further down, whose place its title and a line that counts take. */
+static int resume_at(const line *l, int count, int at, int *freed) {
+    int verdict = at, end;
+    while (verdict < count && l[verdict].length > 0 && !l[verdict].kept) {
+        verdict++;
+    }
+    const bool has = verdict < count && l[verdict].kept;
+    for (end = at, *freed = 0; has ? end < verdict : end < verdict && *freed < 2; end++) {
+        *freed += height_of(l, end);
+    }
+    return end;
+}
+
+/* Neither the beginning nor the end, where the verdict is. What is cut in two keeps its title. */
 static void hide_middle(line *l, int count) {
     int first = 0, end = count, head = 0, tail = 0;
     while (first < count && l[first].hidden == 0 && head + l[first].height <= HEAD) {
         head += l[first++].height;
     }
-    while (end > first && tail + at_most(&l[end - 1]) < MF_SCREEN_LINES - head) {
-        tail += at_most(&l[--end]);
+    while (end > first && tail + height_of(l, end - 1) < MF_SCREEN_LINES - head) {
+        tail += height_of(l, --end);
     }
-    hide(l, first, end);
+    int title = end, freed = 0;
+    while (title > first && l[title - 1].length > 0) {
+        title--;
+    }
+    const int resume = resume_at(l, count, end, &freed);
+    if (title > first && title < end && l[title].hidden == 0 && l[title].height == 1 &&
+        resume < count && l[resume].length > 0) {
+        while (freed < 2 && first > 0) {
+            freed += l[--first].height;
+        }
+        hide(l, first, title);
+        hide(l, title + 1, resume);
+    } else {
+        hide(l, first, end);
+    }
 }
 
 /* Leaves rows out until no more than MF_SCREEN_LINES are left: of the longest tables at first, then
  * what stands in the middle. */
 static void shorten(line *l, int count) {
-    static const int keep[] = {5, 2};
+    static const int keep[] = {5, 2, 0};
     int end = 0, from;
-    for (int k = 0; k < 2; k++) {
+    for (int k = 0; k < 3; k++) {
         while (total(l, count) > MF_SCREEN_LINES &&
                (from = longest(l, count, keep[k], &end)) >= 0) {
             int first = end - 1;
@@ -211,8 +244,12 @@ mf_status mf_screen_write(FILE *out, const char *text, int columns, bool all, mf
     }
     for (int i = 0; i < count; i++) {
         if (l[i].hidden > 0) {
-            fprintf(out, "%*s... %d more (-v)\n", l[i].indent, "", l[i].hidden);
-            i += l[i].hidden - 1;
+            int n = l[i].hidden;
+            while (i + n < count && l[i + n].hidden > 0) {
+                n += l[i + n].hidden;
+            }
+            fprintf(out, "%*s... %d more (-v)\n", l[i].indent, "", n);
+            i += n - 1;
         } else {
             (void)fold(out, &l[i], columns);
         }

@@ -133,6 +133,14 @@ static void what_megatron_would_take_is_said(void **state) {
     assert_non_null(strstr(r.out, line));
     assert_non_null(strstr(r.out, "model"));
     assert_below(strstr(r.out, line) - r.out, strstr(r.out, "prices ") - r.out);
+    const char *all = strstr(r.out, "\nverdict on all models\n");
+    assert_non_null(all); /* what the tables above say of each */
+    for (int k = 0; k < 2; k++) {
+        char cheapest[48], *row = strstr(all, k == 0 ? "\n  olmoe-1b-7b" : "\n  phi-3.5-moe");
+        assert_non_null(row);
+        assert_int_equal(sscanf(row, " %*s %47[^x]", cheapest), 1);
+        assert_string_equal(cheapest, "16 ");
+    }
     cli_free(&r);
 }
 

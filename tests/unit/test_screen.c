@@ -110,6 +110,49 @@ static void a_verdict_is_no_row(void **state) {
     free(out);
 }
 
+/* Of several tables the last keeps its name and its verdict: rows below another's heading mislead.
+ */
+static void a_table_cut_in_two_keeps_its_title_and_its_verdict(void **state) {
+    (void)state;
+    char text[4096] = "";
+    for (int m = 0; m < 3; m++) {
+        snprintf(text + strlen(text), 64, "%smodel-%d\n", m > 0 ? "\n" : "", m);
+        for (int i = 0; i < 8; i++) {
+            snprintf(text + strlen(text), 64, "%*srow-%d\n", 2 + 2 * (i % 2), "", i);
+        }
+        strcat(text, "  verdict\n");
+        for (int i = 0; i < 20; i++) {
+            snprintf(text + strlen(text), 64, "  verdict-%d-%d\n", m, i);
+        }
+    }
+    char *out = shown(text, 80, false);
+    const shape s = shape_of(out);
+    assert_true(s.lines <= MF_SCREEN_LINES);
+    assert_non_null(strstr(out, "\nmodel-2\n"));
+    assert_non_null(strstr(out, " more (-v)\n  verdict\n  verdict-2-0\n"));
+    free(out);
+}
+
+/* Tables of details lose rows before what is said to help; the end is filled as far as it goes. */
+static void remedies_stay_where_details_go(void **state) {
+    (void)state;
+    char text[8192] = "";
+    for (int m = 0; m < 8; m++) {
+        snprintf(text + strlen(text), 64, "%s %d\n  with\n", m == 5 ? "what would help" : "detail",
+                 m);
+        for (int i = 0; i < 12; i++) {
+            snprintf(text + strlen(text), 64, "  row-%d-%d\n", m, i);
+        }
+        strcat(text, "\n");
+    }
+    char *out = shown(text, 80, false);
+    const shape s = shape_of(out);
+    assert_true(s.lines > MF_SCREEN_LINES - 3 && s.lines <= MF_SCREEN_LINES);
+    assert_non_null(strstr(out, "\nwhat would help 5\n  with\n  row-5-0\n  row-5-1\n  row-5-2\n"));
+    assert_non_null(strstr(out, "\ndetail 6\n  with\n  row-6-0\n  ... 11 more (-v)\n"));
+    free(out);
+}
+
 /* Words, tables, empty lines and words wider than the screen. */
 static void random_text(rng *r, char *out, size_t size) {
     size_t used = 0;
@@ -166,6 +209,8 @@ int main(void) {
         cmocka_unit_test(bars_make_way_all_of_them),
         cmocka_unit_test(long_tables_lose_their_last_rows),
         cmocka_unit_test(a_verdict_is_no_row),
+        cmocka_unit_test(a_table_cut_in_two_keeps_its_title_and_its_verdict),
+        cmocka_unit_test(remedies_stay_where_details_go),
         cmocka_unit_test(any_text_is_held_to_the_screen),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

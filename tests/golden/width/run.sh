@@ -22,6 +22,7 @@ at() {
 }
 # shellcheck disable=SC2086 # words, not one
 $golden_limit "$golden_binary" plan $job $pins --out "$work/plan.json" >"$work/.out" 2>&1
+"$golden_binary" export --plan "$work/plan.json" --format bridge --force >"$work/launch.sh" 2>/dev/null
 for columns in 60 80 120; do
     # shellcheck disable=SC2086
     {
@@ -32,6 +33,7 @@ for columns in 60 80 120; do
         at $columns 40 tune --plan "$work/plan.json" --threads 2
         at $columns 40 capacity --models olmoe-1b-7b,qwen3-8b --clusters h100,gb200 --sizes 8..32 --global-batch 64 \
             --seq 4096 --pp 1 --cp 1 --tp 1 --tokens 1T --deadline 9d --skew zipf:0.3
+        at $columns 40 import --cluster h100 "$work/launch.sh"
         at $columns 40 models
         at $columns 40 models deepseek-v3
         at $columns 40 clusters
