@@ -286,16 +286,17 @@ static void same_first(const char *calm, const char *storm, int steps) {
     }
 }
 
-/* Kills `kills` saves of a run that begins again each time: there is always a checkpoint that is
- * whole, never an older one than before, the run goes on from it, and in the end its steps are
- * those of a run that nobody killed. */
+/* Kills saves of a run that begins again each time, until it has gone on behind `kills` of them:
+ * there is always a checkpoint that is whole, never an older one than before, the run goes on from
+ * it, and in the end its steps are those of a run that nobody killed. */
 static void kill_saves(int kills, bool one_rank, const char *name) {
     enum { STEPS = 40 };
     const char *layout = one_rank ? "--gpus 1 --resume" : "--gpus 2 --ep 2 --resume";
     char calm[32], storm[32];
     snprintf(calm, sizeof calm, "calm-%s", name);
     snprintf(storm, sizeof storm, "storm-%s", name);
-    int done = 0, in_save = 0, resumed = 0, anew = 0, silent = 0, through = 0;
+    int done = 0, in_save = 0, back = 0, resumed = 0, anew = 0, silent = 0, through = 0;
+    bool cut = false; /* the start before was killed in a save and left a checkpoint */
     int64_t newest = -1;
     char path[256], folder[160], from[64];
     mf_model m;
@@ -303,7 +304,7 @@ static void kill_saves(int kills, bool one_rank, const char *name) {
     run(calm, STEPS, layout, 0);
     assert_ok(mf_model_load("tests/data/hf/qwen3_moe/config.json", &m, NULL));
     snprintf(folder, sizeof folder, "%s/%s/checkpoints", scratch, storm);
-    for (int attempt = 0; in_save < kills && attempt < 20 * kills; attempt++) {
+    for (int attempt = 0; back < kills && attempt < 20 * kills; attempt++) {
         pid_t child = begin(storm, STEPS, layout), ranks[16];
         await_line(child, storm, "stream  "); /* what the one before has left is gone */
         int n = one_rank ? 1 : find_ranks(storm, child, ranks, 16);
@@ -325,6 +326,8 @@ static void kill_saves(int kills, bool one_rank, const char *name) {
             fail_msg("the run did not go on from %s", from);
         }
         resumed += began && newest > 0;
+        back += began && cut;
+        cut = false;
         anew += began && newest <= 0; /* there was no checkpoint */
         silent += !began;             /* it was killed before it said from where */
         if (whole) {                  /* it was through */
@@ -336,26 +339,28 @@ static void kill_saves(int kills, bool one_rank, const char *name) {
             continue;
         }
         snprintf(path, sizeof path, "ls %s | grep -q tmp-", folder);
-        in_save += system(path) == 0;
+        bool killed_in_save = system(path) == 0;
+        in_save += killed_in_save;
         int64_t now = check_all(folder, &m);
         if (now < newest) {
             fail_msg("step %lld was saved, now the newest is %lld", (long long)newest,
                      (long long)now);
         }
         newest = now;
+        cut = killed_in_save && newest > 0;
         if (newest >= STEPS - 2) { /* from the start again */
             same_first(calm, storm, (int)newest);
             snprintf(path, sizeof path, "rm -r %s/%s", scratch, storm);
             assert_int_equal(system(path), 0);
             newest = -1;
+            cut = false;
         }
     }
-    printf(
-        "%s: %d kills, %d in a save; of %d starts %d resumed, %d had no checkpoint, %d were killed "
-        "before they said; %d runs through\n",
-        storm, done, in_save, resumed + anew + silent, resumed, anew, silent, through);
-    assert_at_least(in_save, kills);
-    assert_at_least(resumed, in_save * 4 / 5);
+    printf("%s: %d kills, %d in a save, behind %d of which the run went on; of %d starts %d "
+           "resumed, %d had no checkpoint, %d were killed "
+           "before they said; %d runs through\n",
+           storm, done, in_save, back, resumed + anew + silent, resumed, anew, silent, through);
+    assert_at_least(back, kills);
     run(storm, STEPS, layout, 0);
     same_steps(calm, storm, STEPS);
 }
