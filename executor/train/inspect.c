@@ -195,11 +195,10 @@ static const char *pass_text(int pass) {
 static void place_text(const mf_inspect *s, int position, const char *label, char *out,
                        size_t size) {
     const mf_position_kind kind = mf_position_kind_of(s->model, position);
-    const int index = mf_position_index(s->model, position);
-    if (kind == MF_POS_LAYER) {
-        snprintf(out, size, "layer %d (%s)", index, label);
-    } else if (kind == MF_POS_MTP) {
-        snprintf(out, size, "MTP depth %d (%s)", index + 1, label);
+    if (kind == MF_POS_LAYER || kind == MF_POS_MTP) {
+        char place[32];
+        mf_position_text(s->model, position, place, sizeof place);
+        snprintf(out, size, "%s (%s)", place, label);
     } else {
         snprintf(out, size, "%s", label);
     }

@@ -437,8 +437,9 @@ mf_status mf_train(const mf_train_options *o, bool *alone, mf_err *e) {
     if (status == MF_LAYOUT) { /* all ranks found the same */
         return rank == 0 ? status : mf_err_set(e, status, "%s", "");
     }
-    status =
-        status == MF_OK ? mf_board_open(r.comm, o->hang_s, o->lost, o->user, &r.board, e) : status;
+    status = status == MF_OK
+                 ? mf_board_open(r.comm, &r.model, o->hang_s, o->lost, o->user, &r.board, e)
+                 : status;
     if (status != MF_OK) {
         mf_comm_destroy(r.comm);
         return rank == 0 || e->text[0] == '\0' ? status : mf_err_prefix(e, "rank %lld", LL(rank));
