@@ -3,6 +3,7 @@
 #include "executor/comm/board_hosts.h"
 
 #include "core/base/flag.h"
+#include "core/program/pass_text.h"
 
 #include <errno.h>
 #include <math.h>
@@ -30,14 +31,6 @@ static void nap(double s) {
 /* --- what is said -------------------------------------------------------------------------------
  */
 
-static const char *pass_text(int pass) {
-    return pass == MF_PASS_F   ? "forward"
-           : pass == MF_PASS_R ? "recomputation"
-           : pass == MF_PASS_B ? "input gradient"
-           : pass == MF_PASS_W ? "weight gradient"
-                               : "optimizer";
-}
-
 /* "expert_fc1 (forward) of layer 3" */
 static void describe(const mf_board *b, const board_slot *s, char *out, size_t size) {
     char place[32];
@@ -46,7 +39,7 @@ static void describe(const mf_board *b, const board_slot *s, char *out, size_t s
         if (b->model != NULL && s->position < mf_model_positions(b->model)) {
             mf_position_text(b->model, s->position, place, sizeof place);
         }
-        snprintf(out, size, "%.47s (%s) of %s", s->doing, pass_text(s->pass), place);
+        snprintf(out, size, "%.47s (%s) of %s", s->doing, mf_pass_text(s->pass), place);
     } else {
         snprintf(out, size, "%.47s", s->doing);
     }

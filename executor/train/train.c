@@ -73,6 +73,7 @@ static void before_op(void *user, const mf_exec_op *op) {
     if (r->inspect != NULL) {
         mf_inspect_before(r->inspect, op);
     } else {
+        mf_run_pace_before_op(r);
         mf_op_timer_begin(r->timer);
     }
 }
@@ -83,6 +84,7 @@ static void after_op(void *user, const mf_exec_op *op) {
         mf_board_phase(r->board, mf_run_entering(r), op->op->name);
     }
     if (r->inspect == NULL) {
+        mf_run_pace_after_op(r, op->position, op->block, op->op);
         mf_op_timer_end(r->timer, op->block, op->op);
     }
     if (r->o->exec.after_op != NULL) {

@@ -213,7 +213,9 @@ static void a_rank_that_is_stopped_for_a_while_goes_on(void **state) {
 }
 
 static bool is_told(const stopped *s) {
-    return log_has(s->out, " is slow: over 20 steps it worked ");
+    return log_has(s->out, " is slow: over 20 steps it worked ") &&
+           log_has(s->out, "), most at ") &&
+           log_has(s->out, "s where it is quickest: the others wait");
 }
 
 /* A rank that runs for a fifth of the time is named, and the run goes on. */
