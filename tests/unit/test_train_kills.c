@@ -243,6 +243,7 @@ static void await_folder(pid_t child, const char *out, const char *begins) {
         if (found) {
             return;
         }
+        nap(0.0002);
     }
 }
 
