@@ -237,9 +237,9 @@ test-kills: ## kill training runs in the middle of 1,000 saves, of one rank and 
 	@MF_KILLS=1000 $(BUILD)/tests/unit/test_train_kills
 
 .PHONY: test-faults
-test-faults: ## every I/O call of saving and reading fails once in turn (minutes)
+test-faults: ## every I/O call of saving and reading fails once in turn (half an hour)
 	$(build) build $(BUILD)/tests/unit/test_train_faults
-	@MF_FAULTS=100000 $(BUILD)/tests/unit/test_train_faults
+	@MF_FAULTS=all $(BUILD)/tests/unit/test_train_faults
 
 .PHONY: test-allocations
 test-allocations: ## every allocation of a plan, a simulation and a training start fails once in turn (minutes)

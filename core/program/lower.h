@@ -65,6 +65,8 @@ int mf_model_positions(const mf_model *m);
 mf_position_kind mf_position_kind_of(const mf_model *m, int position);
 /* Decoder layer of a LAYER position, depth of an MTP position. */
 int mf_position_index(const mf_model *m, int position);
+/* "layer 3" (from 0), "MTP depth 1", "the embedding", "the head". */
+void mf_position_text(const mf_model *m, int position, char *out, size_t size);
 /* What its layer is of; NULL: embedding and head. */
 const mf_layer_class *mf_position_class(const mf_model *m, int position);
 /* Whether the FFN of a position is a Mixture of Experts. */

@@ -3,6 +3,7 @@
 
 #include <assert.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -24,6 +25,24 @@ mf_position_kind mf_position_kind_of(const mf_model *m, int position) {
 
 int mf_position_index(const mf_model *m, int position) {
     return position <= m->layers ? position - 1 : position - 1 - (int)m->layers;
+}
+
+void mf_position_text(const mf_model *m, int position, char *out, size_t size) {
+    const int index = mf_position_index(m, position);
+    switch (mf_position_kind_of(m, position)) {
+    case MF_POS_LAYER:
+        snprintf(out, size, "layer %d", index);
+        break;
+    case MF_POS_MTP:
+        snprintf(out, size, "MTP depth %d", index + 1);
+        break;
+    case MF_POS_EMBEDDING:
+        snprintf(out, size, "the embedding");
+        break;
+    case MF_POS_HEAD:
+        snprintf(out, size, "the head");
+        break;
+    }
 }
 
 const mf_layer_class *mf_position_class(const mf_model *m, int position) {

@@ -169,8 +169,8 @@ static void close_parts(mf_board *b, bool watched, bool releases) {
     free(b);
 }
 
-mf_status mf_board_open(mf_comm *c, double hang_s, mf_board_lost_fn lost, void *user,
-                        mf_board **out, mf_err *e) {
+mf_status mf_board_open(mf_comm *c, const mf_model *model, double hang_s, mf_board_lost_fn lost,
+                        void *user, mf_board **out, mf_err *e) {
     *out = NULL;
     if (mf_comm_group_size(c, MF_GROUP_WORLD) == 1) {
         return MF_OK;
@@ -183,6 +183,7 @@ mf_status mf_board_open(mf_comm *c, double hang_s, mf_board_lost_fn lost, void *
         return status;
     }
     b->comm = c;
+    b->model = model;
     b->hang_s = hang_s;
     b->lost = lost;
     b->user = user;

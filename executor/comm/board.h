@@ -16,7 +16,7 @@
 typedef struct mf_board mf_board;
 
 /* Called at most once on one host, from the watching thread, with one line: "rank 2 (process 4711
- * on HOST) is gone: step 7, expert_fc1 (forward) of position 3". */
+ * on HOST) is gone: step 7, expert_fc1 (forward) of layer 3". */
 typedef void (*mf_board_lost_fn)(void *user, const char *line);
 
 /* What the main thread waits for: nothing, as it works itself; other ranks; its device. */
@@ -26,9 +26,10 @@ typedef enum mf_board_waits {
     MF_BOARD_FOR_DEVICE
 } mf_board_waits;
 
-/* Collective. *out is NULL with one rank; every call takes NULL. After `lost` (NULL: nothing is
- * said) the process ends with exit code 1 from the watching thread: the main one may wait for ever
- * for the missing rank. hang_s: so long a rank may stand still while another one waits, 0: for
+/* Collective. `model` names the layers that ranks are at (NULL: positions by number); it has to
+ * outlive the board. *out is NULL with one rank; every call takes NULL. After `lost` (NULL: nothing
+ * is said) the process ends with exit code 1 from the watching thread: the main one may wait for
+ * ever for the missing rank. hang_s: so long a rank may stand still while another one waits, 0: for
  * ever. Lost is then
  * - a rank whose process does not run (stopped, or without time on a core), which is killed;
  * - in any step but the first, one whose main thread works at one thing for hang_s, and four times
@@ -36,8 +37,8 @@ typedef enum mf_board_waits {
  * - likewise all ranks where each waits for others.
  * Where this process stood still itself, as when a whole job is stopped, the time begins anew.
  * `c` tells the board from here on when it waits. Errors: MF_LIBRARY, MF_NOMEM. */
-mf_status mf_board_open(mf_comm *c, double hang_s, mf_board_lost_fn lost, void *user,
-                        mf_board **out, mf_err *e);
+mf_status mf_board_open(mf_comm *c, const mf_model *model, double hang_s, mf_board_lost_fn lost,
+                        void *user, mf_board **out, mf_err *e);
 /* While *asked (NULL: never) is not 0, as the run is told to end, another host that is silent for a
  * moment is told of, too (by `lost`, behind which nothing ends): its death may be why. */
 void mf_board_heed(mf_board *b, const volatile int *asked);

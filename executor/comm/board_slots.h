@@ -50,6 +50,7 @@ typedef struct board_view {
 
 struct mf_board {
     mf_comm *comm;
+    const mf_model *model;
     mf_comm_shared memory;
     board_shared *all; /* in it */
     int ranks, me;     /* on this host */

@@ -3,6 +3,7 @@
 #include "executor/comm/board_hosts.h"
 
 #include "core/base/flag.h"
+#include "core/program/pass_text.h"
 
 #include <errno.h>
 #include <math.h>
@@ -30,18 +31,15 @@ static void nap(double s) {
 /* --- what is said -------------------------------------------------------------------------------
  */
 
-static const char *pass_text(int pass) {
-    return pass == MF_PASS_F   ? "forward"
-           : pass == MF_PASS_R ? "recomputation"
-           : pass == MF_PASS_B ? "input gradient"
-           : pass == MF_PASS_W ? "weight gradient"
-                               : "optimizer";
-}
-
-/* "expert_fc1 (forward) of position 3" */
-static void describe(const board_slot *s, char *out, size_t size) {
+/* "expert_fc1 (forward) of layer 3" */
+static void describe(const mf_board *b, const board_slot *s, char *out, size_t size) {
+    char place[32];
     if (s->position >= 0) {
-        snprintf(out, size, "%.47s (%s) of position %d", s->doing, pass_text(s->pass), s->position);
+        snprintf(place, sizeof place, "position %d", s->position);
+        if (b->model != NULL && s->position < mf_model_positions(b->model)) {
+            mf_position_text(b->model, s->position, place, sizeof place);
+        }
+        snprintf(out, size, "%.47s (%s) of %s", s->doing, mf_pass_text(s->pass), place);
     } else {
         snprintf(out, size, "%.47s", s->doing);
     }
@@ -79,7 +77,7 @@ static void end_all(const mf_board *b, const char *line, int process) {
 
 static void tell_gone(const mf_board *b, const board_slot *s) {
     char line[320], doing[128];
-    describe(s, doing, sizeof doing);
+    describe(b, s, doing, sizeof doing);
     snprintf(line, sizeof line, "rank %d (process %d on %s) is gone: step %lld, %s", s->rank,
              atomic_load(&s->process), b->host, (long long)s->step, doing);
     end_all(b, line, 0);
@@ -89,7 +87,7 @@ static void tell_silent(const mf_board *b, const board_slot *s, double silent_s)
     char line[400], doing[128];
     const int process = atomic_load(&s->process);
     const char state = state_of(process);
-    describe(s, doing, sizeof doing);
+    describe(b, s, doing, sizeof doing);
     snprintf(line, sizeof line,
              "rank %d (process %d on %s) hangs: step %lld, %s for %.3g s; what it did last: %s%s",
              s->rank, process, b->host, (long long)s->step,
@@ -104,7 +102,7 @@ static void tell_silent(const mf_board *b, const board_slot *s, double silent_s)
 static void tell_still(const mf_board *b, const board_slot *s, double still_s) {
     char line[400], doing[128];
     const int process = atomic_load(&s->process);
-    describe(s, doing, sizeof doing);
+    describe(b, s, doing, sizeof doing);
     snprintf(line, sizeof line,
              "rank %d (process %d on %s) hangs: step %lld, for %.3g s at %s; others wait for it, "
              "and nothing took it longer than %.3g s before",
@@ -123,7 +121,7 @@ static void tell_knot(const mf_board *b, double still_s) {
                           b->ranks, b->host, still_s);
     for (int i = 0; i < b->ranks && i < SOME; i++) {
         const board_slot *s = &b->all->of[i];
-        describe(s, doing, sizeof doing);
+        describe(b, s, doing, sizeof doing);
         length += snprintf(line + length, sizeof line - (size_t)length,
                            "%s rank %d (process %d) hangs: step %lld, %s", i > 0 ? ";" : "",
                            s->rank, atomic_load(&s->process), (long long)s->step, doing);

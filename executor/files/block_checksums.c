@@ -152,8 +152,8 @@ mf_status mf_block_checksums_read(const char *path, mf_block_checksums **out, mf
     size_t size = 0;
     int64_t file_B = 0;
     *out = NULL;
-    if (access(path, F_OK) != 0 && errno == ENOENT) {
-        return MF_OK;
+    if (access(path, F_OK) != 0) {
+        return errno == ENOENT ? MF_OK : mf_err_set(e, MF_IO, "%s: %s", path, strerror(errno));
     }
     mf_status status = mf_file_read(path, (size_t)1 << 32, &bytes, &size, &file_B, e);
     status = status == MF_OK ? mf_block_checksums_parse(path, (const char *)bytes, size, out, e)

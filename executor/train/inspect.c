@@ -2,6 +2,7 @@
 #include "executor/train/inspect.h"
 
 #include "core/program/lower.h"
+#include "core/program/pass_text.h"
 
 #include <math.h>
 #include <stdint.h>
@@ -185,21 +186,13 @@ void mf_inspect_before(mf_inspect *s, const mf_exec_op *op) {
 /* --- what is found ------------------------------------------------------------------------------
  */
 
-static const char *pass_text(int pass) {
-    return pass == MF_PASS_F   ? "forward"
-           : pass == MF_PASS_R ? "recomputation"
-           : pass == MF_PASS_B ? "input gradient"
-                               : "weight gradient";
-}
-
 static void place_text(const mf_inspect *s, int position, const char *label, char *out,
                        size_t size) {
     const mf_position_kind kind = mf_position_kind_of(s->model, position);
-    const int index = mf_position_index(s->model, position);
-    if (kind == MF_POS_LAYER) {
-        snprintf(out, size, "layer %d (%s)", index, label);
-    } else if (kind == MF_POS_MTP) {
-        snprintf(out, size, "MTP depth %d (%s)", index + 1, label);
+    if (kind == MF_POS_LAYER || kind == MF_POS_MTP) {
+        char place[32];
+        mf_position_text(s->model, position, place, sizeof place);
+        snprintf(out, size, "%s (%s)", place, label);
     } else {
         snprintf(out, size, "%s", label);
     }
@@ -240,8 +233,8 @@ void mf_inspect_after(mf_inspect *s, const mf_exec_op *op) {
         place_text(s, op->position, op->block->label, place, sizeof place);
         snprintf(s->text, sizeof s->text,
                  "%s, %s, op %s: its output %s is %s at row %lld, column %lld", place,
-                 pass_text(op->op->pass), op->op->name, t->name, text_of(bad.value).s, LL(bad.row),
-                 LL(bad.col));
+                 mf_pass_text(op->op->pass), op->op->name, t->name, text_of(bad.value).s,
+                 LL(bad.row), LL(bad.col));
         find_cause(s, op);
     }
 }

@@ -1,6 +1,7 @@
 /* pace.c - which rank holds the others up: the time that each works in a step. Of a CPU rank it is
  * the step's less what the rank waits for others in it, by the host's clock; of a GPU what its own
  * clock says (mf_exec_result.worked_s), as ranks of a slow one wait inside their collectives. */
+#include "executor/train/pace_ops.h"
 #include "executor/train/run.h"
 
 #include <stdio.h>
@@ -23,6 +24,7 @@ struct mf_pace {
     double *step_s;   /* [ranks] of the step at hand */
     bool *slow;       /* [ranks] and said to be */
     char (*host)[HOST_B];
+    mf_pace_ops *ops; /* NULL: a device works behind the host */
 };
 
 static void destroy(mf_pace *p) {
@@ -33,6 +35,7 @@ static void destroy(mf_pace *p) {
         free(p->step_s);
         free(p->slow);
         free(p->host);
+        mf_pace_ops_destroy(p->ops);
         free(p);
     }
 }
@@ -68,13 +71,21 @@ mf_status mf_run_pace_open(run *r, mf_err *e) {
         return MF_OK;
     }
     r->pace = create((int)r->layout.gpus, e);
+    if (r->pace != NULL && r->device->ops->on_host) {
+        r->pace->ops = mf_pace_ops_create(r->program, WINDOW);
+        if (r->pace->ops == NULL) {
+            mf_err_set(e, MF_NOMEM, "training: out of memory");
+            mf_run_pace_close(r);
+        }
+    }
     mf_status status = mf_comm_agree(r->comm, r->pace != NULL ? MF_OK : MF_NOMEM, e);
     if (gethostname(own, sizeof own - 1) != 0) {
         snprintf(own, sizeof own, "its host");
     }
-    return status == MF_OK ? mf_comm_all_gather(r->comm, MF_GROUP_WORLD, MF_COMM_I32, own,
-                                                r->pace->host, HOST_B / 4, e)
-                           : status;
+    return status == MF_OK && r->pace != NULL
+               ? mf_comm_all_gather(r->comm, MF_GROUP_WORLD, MF_COMM_I32, own, r->pace->host,
+                                    HOST_B / 4, e)
+               : status;
 }
 
 void mf_run_pace_close(run *r) {
@@ -86,6 +97,14 @@ void mf_run_pace_begin(run *r) {
     if (r->pace != NULL) {
         r->pace->waited_s = mf_board_waited_s(r->board);
     }
+}
+
+void mf_run_pace_before_op(run *r) {
+    mf_pace_ops_before(r->pace != NULL ? r->pace->ops : NULL);
+}
+
+void mf_run_pace_after_op(run *r, int position, const mf_block *b, const mf_op *op) {
+    mf_pace_ops_after(r->pace != NULL ? r->pace->ops : NULL, position, b, op);
 }
 
 static int by_size(const void *a, const void *b) {
@@ -112,21 +131,27 @@ static void add(mf_pace *p, const double *busy_s) {
     }
 }
 
-static void judge(run *r) {
+/* All ranks see the same times, so that all are here for the same ranks. */
+static mf_status judge(run *r, mf_err *e) {
     mf_pace *p = r->pace;
+    mf_status status = MF_OK;
     const double middle_s = median(p, p->sum_s);
     for (int i = 0; i < p->ranks && p->steps >= WINDOW; i++) {
         const double score = p->sum_s[i] > 0.0 ? middle_s / p->sum_s[i] : 1.0;
         const bool slow = score < slow_score && p->sum_s[i] - middle_s > least_s * (double)WINDOW;
-        if (slow && !p->slow[i]) {
+        if (slow && !p->slow[i] && status == MF_OK) {
+            char at[160] = "";
+            status =
+                p->ops != NULL ? mf_pace_ops_text(p->ops, r->comm, i, at, sizeof at, e) : MF_OK;
             mf_run_warn(r,
                         "step %lld: rank %d on %s is slow: over %d steps it worked %.3g s a step, "
-                        "the median rank %.3g s (score %.2f): the others wait for it",
+                        "the median rank %.3g s (score %.2f)%s: the others wait for it",
                         (long long)r->done, i, p->host[i], (int)WINDOW, p->sum_s[i] / WINDOW,
-                        middle_s / WINDOW, score);
+                        middle_s / WINDOW, score, at);
         }
         p->slow[i] = slow || (p->slow[i] && score < well_score);
     }
+    return status;
 }
 
 static void fill(mf_pace *p, const double *busy_s, mf_train_metrics *m) {
@@ -152,7 +177,8 @@ mf_status mf_run_pace_end(run *r, double took_s, double worked_s, mf_train_metri
         fill(p, p->step_s, m);
         if (r->own > 1) { /* in the first one memory is touched for the first time */
             add(p, p->step_s);
-            judge(r);
+            mf_pace_ops_step(p->ops);
+            status = judge(r, e);
         }
     }
     return status;

@@ -102,9 +102,11 @@ mf_status mf_run_write_times(run *r, bool ended, mf_err *e);
 bool mf_run_has_pace(const run *r);
 mf_status mf_run_pace_open(run *r, mf_err *e);
 void mf_run_pace_close(run *r);
-/* Around a step, which took so long: its metrics get the ranks' times, and a rank that is slow over
- * many steps is named. The end is collective. */
+/* Around a step and its ops; it took so long: its metrics get the ranks' times, and a rank that is
+ * slow over many steps is named. The end is collective. */
 void mf_run_pace_begin(run *r);
+void mf_run_pace_before_op(run *r);
+void mf_run_pace_after_op(run *r, int position, const mf_block *b, const mf_op *op);
 mf_status mf_run_pace_end(run *r, double took_s, double worked_s, mf_train_metrics *m, mf_err *e);
 
 /* saves.c: is a checkpoint written behind this step? */

@@ -73,6 +73,7 @@ static void before_op(void *user, const mf_exec_op *op) {
     if (r->inspect != NULL) {
         mf_inspect_before(r->inspect, op);
     } else {
+        mf_run_pace_before_op(r);
         mf_op_timer_begin(r->timer);
     }
 }
@@ -83,6 +84,7 @@ static void after_op(void *user, const mf_exec_op *op) {
         mf_board_phase(r->board, mf_run_entering(r), op->op->name);
     }
     if (r->inspect == NULL) {
+        mf_run_pace_after_op(r, op->position, op->block, op->op);
         mf_op_timer_end(r->timer, op->block, op->op);
     }
     if (r->o->exec.after_op != NULL) {
@@ -437,8 +439,9 @@ mf_status mf_train(const mf_train_options *o, bool *alone, mf_err *e) {
     if (status == MF_LAYOUT) { /* all ranks found the same */
         return rank == 0 ? status : mf_err_set(e, status, "%s", "");
     }
-    status =
-        status == MF_OK ? mf_board_open(r.comm, o->hang_s, o->lost, o->user, &r.board, e) : status;
+    status = status == MF_OK
+                 ? mf_board_open(r.comm, &r.model, o->hang_s, o->lost, o->user, &r.board, e)
+                 : status;
     if (status != MF_OK) {
         mf_comm_destroy(r.comm);
         return rank == 0 || e->text[0] == '\0' ? status : mf_err_prefix(e, "rank %lld", LL(rank));

@@ -176,6 +176,23 @@ ssize_t pwrite(int file, const void *bytes, size_t size, off_t at) {
     return fails("pwrite", path_of(file), ERRORS) != NONE ? -1 : real_pwrite(file, bytes, size, at);
 }
 
+ssize_t pread(int file, void *bytes, size_t size, off_t at) {
+    REAL(ssize_t, pread, int, void *, size_t, off_t)
+    return fails("pread", path_of(file), ERRORS) != NONE ? -1 : real_pread(file, bytes, size, at);
+}
+
+/* Locks alone. */
+int fcntl(int file, int command, ...) {
+    REAL(int, fcntl, int, int, ...)
+    va_list list;
+    va_start(list, command);
+    void *more = va_arg(list, void *); /* a number or an address, as large */
+    va_end(list);
+    return command == F_SETLK && fails("fcntl", path_of(file), CAN(BROKEN)) != NONE
+               ? -1
+               : real_fcntl(file, command, more);
+}
+
 int fsync(int file) {
     REAL(int, fsync, int)
     return fails("fsync", path_of(file), ERRORS) != NONE ? -1 : real_fsync(file);
@@ -226,6 +243,16 @@ int stat(const char *path, struct stat *info) {
     return fails("stat", path, CAN(BROKEN)) != NONE ? -1 : real_stat(path, info);
 }
 
+int lstat(const char *path, struct stat *info) {
+    REAL(int, lstat, const char *, struct stat *)
+    return fails("lstat", path, CAN(BROKEN)) != NONE ? -1 : real_lstat(path, info);
+}
+
+int access(const char *path, int how) {
+    REAL(int, access, const char *, int)
+    return fails("access", path, CAN(BROKEN)) != NONE ? -1 : real_access(path, how);
+}
+
 DIR *opendir(const char *path) {
     REAL(DIR *, opendir, const char *)
     if (fails("opendir", path, CAN(BROKEN)) != NONE) {
@@ -260,6 +287,29 @@ FILE *fopen(const char *path, const char *mode) {
     FILE *f = real_fopen(path, mode);
     keep(f != NULL ? fileno(f) : -1, path);
     return f;
+}
+
+/* What ferror() asks of a stream: glibc's _IO_ERR_SEEN. */
+static void mark_as_failed(FILE *f) {
+    f->_flags |= 0x20;
+}
+
+size_t fread(void *bytes, size_t size, size_t count, FILE *f) {
+    REAL(size_t, fread, void *, size_t, size_t, FILE *)
+    if (f == stdin || fails("fread", path_of(fileno(f)), CAN(BROKEN)) == NONE) {
+        return real_fread(bytes, size, count, f);
+    }
+    mark_as_failed(f);
+    return 0;
+}
+
+ssize_t getline(char **line, size_t *allocated, FILE *f) {
+    REAL(ssize_t, getline, char **, size_t *, FILE *)
+    if (f == stdin || fails("getline", path_of(fileno(f)), CAN(BROKEN)) == NONE) {
+        return real_getline(line, allocated, f);
+    }
+    mark_as_failed(f);
+    return -1;
 }
 
 size_t fwrite(const void *bytes, size_t size, size_t count, FILE *f) {

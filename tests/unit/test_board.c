@@ -103,7 +103,7 @@ static int be_rank(const char *what, char *log) {
     if (mf_model_load("tests/data/hf/llama/config.json", &m, &e) != MF_OK ||
         mf_layout_resolve(&l, &m, &e) != MF_OK || mf_comm_start(&r.me, &ranks, &e) != MF_OK ||
         mf_comm_create(&l, &r.comm, &e) != MF_OK ||
-        mf_board_open(r.comm, patient ? 0.0 : HANG_S, say, log, &r.board, &e) != MF_OK) {
+        mf_board_open(r.comm, NULL, patient ? 0.0 : HANG_S, say, log, &r.board, &e) != MF_OK) {
         fprintf(stderr, "%s\n", e.text);
         return 94;
     }

@@ -6,6 +6,7 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
@@ -85,7 +86,8 @@ static void a_search_takes_the_effort_that_it_is_allowed(void **state) {
         least = fmin(least, x.took_s / x.counted_s);
         most = fmax(most, x.took_s / x.counted_s);
     }
-    assert_at_most(all_took_s, 30.0 * all_s);
+    /* ThreadSanitizer alone takes 35 times what is counted */
+    assert_at_most(all_took_s, (getenv("MF_SANITIZED") != NULL ? 100.0 : 30.0) * all_s);
     assert_at_most(all_s, 10.0 * all_took_s);
     assert_at_most(most, 4.0 * least);
 }

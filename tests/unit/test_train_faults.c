@@ -4,8 +4,10 @@
  * that names file, reason and, of several ranks, which; the checkpoint before stands, and the run
  * goes on from there to the very weights of one that nothing happened to.
  *
- * A sample of them: MF_FAULTS says of how many calls (`make test-faults`: all). MF_TEST: the one
- * test to run (a pattern).
+ * A sample of them, drawn from the first and the last call of each name on each file. MF_FAULTS:
+ * how many instead; "all" (`make test-faults`): every call, by one kind of fault each, and the
+ * first and the last of each name on each file by every kind; "K/N": of all every Nth call, from
+ * the Kth. MF_TEST: the one test to run (a pattern).
  */
 #include "tests/support/rng.h"
 #include "tests/support/sampled.h"
@@ -30,7 +32,7 @@ static const struct {
     const char *name;
     int number;
 } kinds[] = {{"ENOSPC", ENOSPC}, {"EIO", EIO}, {"EINTR", EINTR}, {"SHORT", 0}};
-enum { KINDS = 4 };
+enum { KINDS = 4, ALWAYS = 1 /* any call can fail by it */ };
 
 static int shell(const char *format, ...) __attribute__((format(printf, 1, 2)));
 static int shell(const char *format, ...) {
@@ -145,8 +147,14 @@ static int fail_once(const char *base, const char *whole, const char *fold, cons
     return 0;
 }
 
-/* Calls to try: the first and the last of each name and file, and which of these it is. */
-static int choose(int calls, int *which, int *turn) {
+/* A call to try. at_end: it is the first or the last of its name on its file. */
+typedef struct trial {
+    int call, turn;
+    bool at_end;
+} trial;
+
+/* Calls to try: every one, or those at an end. */
+static int choose(int calls, bool every, trial *out) {
     int n = 0;
     for (int i = 0; i < calls; i++) {
         int before = 0, behind = 0;
@@ -156,51 +164,84 @@ static int choose(int calls, int *which, int *turn) {
             before += same && j < i;
             behind += same && j > i;
         }
-        if (before == 0 || behind == 0) {
-            which[n] = i;
-            turn[n++] = before + 1;
+        if (every || before == 0 || behind == 0) {
+            out[n++] = (trial){i, before + 1, before == 0 || behind == 0};
         }
     }
     return n;
 }
 
+/* What MF_FAULTS asks for: `draws` of the calls at an end (0: of all), or a share of all. */
+typedef struct extent {
+    bool every;
+    int draws, first, step;
+} extent;
+
+static extent wanted(int sample) {
+    const char *text = getenv("MF_FAULTS");
+    extent x = {.every = text != NULL, .first = 1, .step = 1};
+    if (text != NULL && sscanf(text, "%d/%d", &x.first, &x.step) == 2) {
+        assert_true(x.first >= 1 && x.first <= x.step);
+    } else if (text == NULL || strcmp(text, "all") != 0) {
+        x.every = false;
+        x.draws = text != NULL ? atoi(text) : cases_sampled() ? 3 : sample;
+    }
+    return x;
+}
+
+typedef struct tally {
+    int calls, tried, failed;
+} tally;
+
+/* By every kind, or by one: the i-th, or that which any call can fail by. */
+static void fail_by(const char *base, const char *whole, const char *fold, const char *rank,
+                    const trial *t, bool every, int i, tally *n) {
+    const int before = n->tried;
+    for (int k = 0; k < KINDS; k++) {
+        if (every || k == i % KINDS) {
+            n->failed += fail_once(base, whole, fold, rank, &all[t->call], t->turn, k, &n->tried);
+        }
+    }
+    if (!every && n->tried == before) {
+        n->failed += fail_once(base, whole, fold, rank, &all[t->call], t->turn, ALWAYS, &n->tried);
+    }
+    n->calls += n->tried > before;
+}
+
 static void fail_in_turn(const char *base, const char *whole, const char *fold, const char *rank,
                          int sample) {
-    const char *wanted = getenv("MF_FAULTS");
-    int most = wanted != NULL ? atoi(wanted) : cases_sampled() ? 3 : sample;
-    int tried = 0, failed = 0;
+    const extent x = wanted(sample);
+    tally n = {0};
     assert_int_equal(
         shell("mkdir %s/%s && cp %s/text %s/%s/text", scratch, base, scratch, scratch, base), 0);
     assert_int_equal(train(base, SAVED, fold, rank, NULL, -1, ""), 0);
     assert_int_equal(shell("cd %s && cp -r %s %s", scratch, base, whole), 0);
     assert_int_equal(train(whole, STEPS, fold, rank, NULL, 0, ""), 0);
-    int calls = read_calls();
+    const int calls = read_calls();
     assert_in_range(calls, 50, CALLS_MOST - 1);
     assert_true(is_whole(whole, whole));
-    static int which[CALLS_MOST], turn[CALLS_MOST];
-    int turns = choose(calls, which, turn);
+    static trial t[CALLS_MOST];
+    const int trials = choose(calls, x.every, t);
     rng r = rng_init((uint64_t)getpid());
-    for (int i = 0; i < (most < turns ? most : turns); i++) {
-        int at = most < turns ? (int)rng_range(&r, 0, turns - 1) : i;
-        for (int k = 0; k < KINDS; k++) {
-            if (most >= turns || k == i % KINDS) {
-                failed += fail_once(base, whole, fold, rank, &all[which[at]], turn[at], k, &tried);
-            }
-        }
+    for (int i = 0; i < x.draws; i++) {
+        fail_by(base, whole, fold, rank, &t[rng_range(&r, 0, trials - 1)], false, i, &n);
     }
-    printf("%d faults in %d of %d calls, %d not as promised\n", tried, turns, calls, failed);
-    assert_above(tried, 0);
-    assert_int_equal(failed, 0);
+    for (int i = x.first - 1; x.draws == 0 && i < trials; i += x.step) {
+        fail_by(base, whole, fold, rank, &t[i], t[i].at_end, i / x.step, &n);
+    }
+    printf("%d faults in %d of %d calls, %d not as promised\n", n.tried, n.calls, calls, n.failed);
+    assert_above(n.tried, 0);
+    assert_int_equal(n.failed, 0);
 }
 
 static void every_call_of_one_rank_may_fail(void **state) {
     (void)state;
-    fail_in_turn("base-1", "whole-1", "--gpus 1", "-", 48);
+    fail_in_turn("base-1", "whole-1", "--gpus 1", "-", 32);
 }
 
 static void every_call_of_another_rank_may_fail(void **state) {
     (void)state;
-    fail_in_turn("base-2", "whole-2", "--gpus 2 --ep 2", "1", 12);
+    fail_in_turn("base-2", "whole-2", "--gpus 2 --ep 2", "1", 8);
 }
 
 static int open_faults(const char *argv0) {

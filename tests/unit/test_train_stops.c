@@ -1,5 +1,6 @@
-/* Training runs whose ranks are stopped (SIGSTOP): one of them is named with its step and ends with
- * all others; all of them together, or one for a while, go on as if nothing had happened.
+/* Training runs whose ranks are stopped (SIGSTOP), or have an op that never ends: one of them is
+ * named with its step and ends with all others; all of them together, or one for a while, go on as
+ * if nothing had happened.
  *
  * Each under mpirun, where there is one, and as ranks that meet in a file, side by side. MF_TEST:
  * the one test to run (a pattern).
@@ -17,12 +18,15 @@ static double now_s(void) {
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
+static char library[512], hold[128]; /* an expf that never returns once the file is there */
+
 /* A run that has taken some steps, and its ranks. */
 static pid_t begin_ranks(const char *out, bool mpi, const char *layout, int count, pid_t *ranks) {
     int found = 0;
     setenv("PATH", mpi ? path_with : path_without, 1);
     pid_t child = begin(out, MAX_STEPS, layout);
     setenv("PATH", path_with, 1);
+    unsetenv("LD_PRELOAD");
     assert_true(await_steps(child, out, 3));
     found = find_ranks(out, child, ranks, 16);
     for (int i = found - 1; mpi && i >= 0 && found > count; i--) { /* mpirun has the same words */
@@ -40,12 +44,34 @@ static pid_t begin_ranks(const char *out, bool mpi, const char *layout, int coun
     return child;
 }
 
+/* Its launcher's number for a rank. */
+static int number_of(pid_t process) {
+    static const char *const keys[] = {"MOEFOLD_RANK=", "OMPI_COMM_WORLD_RANK="};
+    static char text[1 << 16];
+    char path[64];
+    snprintf(path, sizeof path, "/proc/%d/environ", (int)process);
+    FILE *f = fopen(path, "r");
+    assert_non_null(f);
+    size_t size = fread(text, 1, sizeof text - 1, f);
+    fclose(f);
+    text[size] = '\0';
+    for (size_t i = 0; i < size; i += strlen(text + i) + 1) {
+        for (int k = 0; k < 2; k++) {
+            if (strncmp(text + i, keys[k], strlen(keys[k])) == 0) {
+                return atoi(text + i + strlen(keys[k]));
+            }
+        }
+    }
+    return -1;
+}
+
 /* Runs that go on side by side, as most of what they do is to wait. */
 typedef struct stopped {
     const char *out;
     bool mpi;
     const char *layout;
     int count, which; /* ranks; the one that is stopped */
+    bool works;       /* rank 1 is not stopped: an op of it never ends */
     pid_t child, ranks[16];
     double since_s;
     int before; /* steps */
@@ -56,13 +82,21 @@ typedef struct stopped {
 static size_t begin_all(stopped *s, size_t count) {
     size_t n = 0;
     for (size_t i = 0; i < count; i++) {
-        bool first = i == 0 || s[i].mpi != s[i - 1].mpi;
+        bool first = i == 0 || s[i].mpi != s[i - 1].mpi || s[i].works;
         if ((s[i].mpi && !several_ranks) || (case_stride(2) > 1 && !first)) {
             continue;
         }
         s[n] = s[i];
+        if (s[n].works) {
+            setenv("LD_PRELOAD", library, 1);
+        }
         s[n].child = begin_ranks(s[n].out, s[n].mpi, s[n].layout, s[n].count, s[n].ranks);
-        if (s[n].which >= 0) {
+        if (s[n].works) {
+            const int file = open(hold, O_WRONLY | O_CREAT, 0666);
+            assert_true(file >= 0 && close(file) == 0);
+            s[n].since_s = now_s();
+            s[n].which = number_of(s[n].ranks[0]) == 1 ? 0 : 1;
+        } else if (s[n].which >= 0) {
             s[n].since_s = now_s();
             assert_int_equal(kill(s[n].ranks[s[n].which], SIGSTOP), 0);
         }
@@ -78,9 +112,10 @@ static void ends_by_name(stopped *s) {
     double took_s = now_s() - s->since_s;
     snprintf(line, sizeof line, "(process %d on ", (int)s->ranks[s->which]);
     if (code != 1 || !log_has(s->out, " hangs: step ") ||
-        !log_has(s->out, "its process is stopped for 3") || log_has(s->out, " is gone: ")) {
+        !log_has(s->out, s->works ? ", for 3" : "its process is stopped for 3") ||
+        (s->works && !log_has(s->out, ") of layer ")) || log_has(s->out, " is gone: ")) {
         show_log(s->out);
-        fail_msg("%s: exit code %d, and no line that names the stopped rank alone", s->out, code);
+        fail_msg("%s: exit code %d, and no line that names that rank alone", s->out, code);
     }
     if (!log_has(s->out, line)) {
         show_log(s->out);
@@ -97,6 +132,7 @@ static void a_stopped_rank_is_named_and_takes_the_others_along(void **state) {
     stopped s[] = {{.out = "file2-1", .layout = two, .count = 2, .which = 1},
                    {.out = "file2-0", .layout = two, .count = 2, .which = 0},
                    {.out = "file4-2", .layout = four, .count = 4, .which = 2},
+                   {.out = "filework", .layout = two, .count = 2, .works = true},
                    {.out = "mpi2-1", .mpi = true, .layout = two, .count = 2, .which = 1},
                    {.out = "mpi4-0", .mpi = true, .layout = four, .count = 4, .which = 0}};
     size_t n = begin_all(s, sizeof s / sizeof s[0]);
@@ -176,29 +212,10 @@ static void a_rank_that_is_stopped_for_a_while_goes_on(void **state) {
     end_calmly(s, n);
 }
 
-/* Its launcher's number for a rank. */
-static int number_of(pid_t process) {
-    static const char *const keys[] = {"MOEFOLD_RANK=", "OMPI_COMM_WORLD_RANK="};
-    static char text[1 << 16];
-    char path[64];
-    snprintf(path, sizeof path, "/proc/%d/environ", (int)process);
-    FILE *f = fopen(path, "r");
-    assert_non_null(f);
-    size_t size = fread(text, 1, sizeof text - 1, f);
-    fclose(f);
-    text[size] = '\0';
-    for (size_t i = 0; i < size; i += strlen(text + i) + 1) {
-        for (int k = 0; k < 2; k++) {
-            if (strncmp(text + i, keys[k], strlen(keys[k])) == 0) {
-                return atoi(text + i + strlen(keys[k]));
-            }
-        }
-    }
-    return -1;
-}
-
 static bool is_told(const stopped *s) {
-    return log_has(s->out, " is slow: over 20 steps it worked ");
+    return log_has(s->out, " is slow: over 20 steps it worked ") &&
+           log_has(s->out, "), most at ") &&
+           log_has(s->out, "s where it is quickest: the others wait");
 }
 
 /* A rank that runs for a fifth of the time is named, and the run goes on. */
@@ -258,6 +275,12 @@ int main(int argc, char **argv) {
     if (!train_run_open(argv[0])) {
         return 1;
     }
+    snprintf(library, sizeof library, "%s", binary);
+    char *slash = strrchr(library, '/');
+    snprintf(slash, sizeof library - (size_t)(slash - library), "/fault_expf.so");
+    snprintf(hold, sizeof hold, "%s/hold", scratch);
+    setenv("MF_FLIP_RANK", "1", 1);
+    setenv("MF_FLIP_HOLD", hold, 1);
     make_paths();
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_stopped_rank_is_named_and_takes_the_others_along),

@@ -1,0 +1,121 @@
+/* pace_ops.c - where a slow rank loses its time: the op of which layer takes it longest beside the
+ * quickest rank that has the same one. Ops that other ranks take part in are left out: a quick rank
+ * waits in them. */
+#include "executor/train/pace_ops.h"
+
+#include "core/program/pass_text.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+
+struct mf_pace_ops {
+    const mf_program *p;
+    int most;       /* ops of a block */
+    int64_t places; /* positions * most */
+    double keep;    /* of what was, step by step */
+    double weight;  /* of the steps that the sums hold */
+    double started_s;
+    double *sum_s;      /* [places] */
+    double *quickest_s; /* [places], negative */
+};
+
+static double now_s(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+void mf_pace_ops_destroy(mf_pace_ops *o) {
+    if (o != NULL) {
+        free(o->sum_s);
+        free(o->quickest_s);
+        free(o);
+    }
+}
+
+mf_pace_ops *mf_pace_ops_create(const mf_program *p, int window) {
+    mf_pace_ops *o = calloc(1, sizeof *o);
+    if (o == NULL) {
+        return NULL;
+    }
+    for (int i = 0; i < p->nblocks; i++) {
+        o->most = p->blocks[i]->nops > o->most ? p->blocks[i]->nops : o->most;
+    }
+    o->p = p;
+    o->keep = 1.0 - 1.0 / window;
+    o->places = (int64_t)p->assignment.positions * o->most;
+    o->sum_s = calloc((size_t)o->places + 1, sizeof *o->sum_s);
+    o->quickest_s = calloc((size_t)o->places + 1, sizeof *o->quickest_s);
+    if (o->sum_s == NULL || o->quickest_s == NULL) {
+        mf_pace_ops_destroy(o);
+        return NULL;
+    }
+    return o;
+}
+
+void mf_pace_ops_before(mf_pace_ops *o) {
+    if (o != NULL) {
+        o->started_s = now_s();
+    }
+}
+
+void mf_pace_ops_after(mf_pace_ops *o, int position, const mf_block *b, const mf_op *op) {
+    if (o != NULL && b != NULL && op->group == MF_GROUP_NONE) {
+        o->sum_s[(int64_t)position * o->most + (op - b->ops)] += now_s() - o->started_s;
+    }
+}
+
+void mf_pace_ops_step(mf_pace_ops *o) {
+    for (int64_t i = 0; o != NULL && i < o->places; i++) {
+        o->sum_s[i] *= o->keep;
+    }
+    if (o != NULL) {
+        o->weight = o->weight * o->keep + 1.0;
+    }
+}
+
+/* The place at which this rank is furthest behind the quickest; -1: at none. */
+static int64_t furthest(const mf_pace_ops *o) {
+    int64_t at = -1;
+    double most_s = 0.0;
+    for (int64_t i = 0; i < o->places; i++) {
+        if (o->sum_s[i] + o->quickest_s[i] > most_s) {
+            most_s = o->sum_s[i] + o->quickest_s[i];
+            at = i;
+        }
+    }
+    return at;
+}
+
+mf_status mf_pace_ops_text(mf_pace_ops *o, mf_comm *c, int64_t rank, char *text, size_t size,
+                           mf_err *e) {
+    double told[3] = {-1.0, 0.0, 0.0}; /* place, time of this rank, of the quickest */
+    text[0] = '\0';
+    for (int64_t i = 0; i < o->places; i++) {
+        o->quickest_s[i] = o->sum_s[i] > 0.0 ? -o->sum_s[i] : -HUGE_VAL;
+    }
+    mf_status status = mf_comm_all_reduce(c, MF_GROUP_WORLD, MF_COMM_F64, MF_COMM_MAX,
+                                          o->quickest_s, o->places, e);
+    if (status == MF_OK && mf_comm_rank(c) == rank) {
+        const int64_t at = furthest(o);
+        told[0] = (double)at;
+        told[1] = at >= 0 ? o->sum_s[at] / o->weight : 0.0;
+        told[2] = at >= 0 ? -o->quickest_s[at] / o->weight : 0.0;
+    } else {
+        told[0] = told[1] = told[2] = -HUGE_VAL;
+    }
+    status = status == MF_OK
+                 ? mf_comm_all_reduce(c, MF_GROUP_WORLD, MF_COMM_F64, MF_COMM_MAX, told, 3, e)
+                 : status;
+    if (status == MF_OK && told[0] >= 0.0) {
+        const int position = (int)((int64_t)told[0] / o->most);
+        const mf_op *op = &o->p->blocks[o->p->block_of[position]]->ops[(int64_t)told[0] % o->most];
+        char place[32];
+        mf_position_text(&o->p->model, position, place, sizeof place);
+        snprintf(text, size, ", most at %s (%s) of %s: %.3g s a step, %.3g s where it is quickest",
+                 op->name, mf_pass_text(op->pass), place, told[1], told[2]);
+    }
+    return status;
+}
