@@ -74,6 +74,7 @@ void mf_dual_free(mf_dual *d) {
     free(d->in_use);
     free(d->where);
     free(d->candidate);
+    free(d->place);
     free(d->nonbasic);
     free(d->up);
     free(d->at);
@@ -112,8 +113,9 @@ mf_dual *mf_dual_create(int cols, const double *lo, const double *hi, const doub
     d->x = calloc(n, sizeof *d->x);
     d->work = malloc(2 * n * sizeof *d->work);
     d->candidate = malloc(n * sizeof *d->candidate);
+    d->place = malloc(n * sizeof *d->place);
     bool ok = d->cost && d->tilted && d->nonbasic && d->up && d->at && d->basic && d->t &&
-              d->value && d->norm && d->x && d->work && d->candidate && more_rows(d);
+              d->value && d->norm && d->x && d->work && d->candidate && d->place && more_rows(d);
     for (int j = 0; j < cols && ok; j++) {
         d->cost[j] = cost[j];
         d->lo[j] = lo[j];

@@ -22,10 +22,10 @@ struct mf_lp {
     const mf_milp *program;
     const mf_milp_options *options;
     mf_dual *dual;
-    int *col_of;      /* [cols] the tableau's column, or -1: it is defined, */
-    int *col_var;     /* [cols] variable that has the column's bounds, -1 = it never had any */
+    int *col_of;          /* [cols] the tableau's column, or -1: it is defined, */
+    int *col_var;         /* [cols] variable that has the column's bounds, -1 = it never had any */
     defined_col *defined; /* [cols] */
-    int *row_var;     /* [rows, lazy ones included] variable; -1 = the row defines a column */
+    int *row_var;         /* [rows, lazy ones included] variable; -1 = the row defines a column */
     int rows, rows_allocated; /* lazy ones included */
     double *sum, *x;      /* [tableau's stride] a row that is being made; [cols] the last point */
     mf_milp_lazy_row row; /* the one that is asked for */
