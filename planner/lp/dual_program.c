@@ -153,6 +153,7 @@ int mf_dual_add_row(mf_dual *d, const double *a, double lo, double hi) {
             d->to[row] = j / 4 * 4 + 4;
         }
     }
+    d->entries += 4 * (int64_t)d->stride;
     d->where[v] = MF_DUAL_OUT;
     d->in_use[row] = d->solves;
     mf_dual_set(d, v, lo, hi);
@@ -202,6 +203,7 @@ void mf_dual_restore(mf_dual *d, const mf_dual_basis *b) {
         d->where[v] = MF_DUAL_OUT;
     }
     d->basics = b->basics;
+    d->entries += (int64_t)(b->basics + 1) * d->stride + d->cols + d->rows;
     memcpy(d->nonbasic, b->nonbasic, (size_t)d->cols * sizeof *b->nonbasic);
     memcpy(d->up, b->up, (size_t)d->cols * sizeof *b->up);
     memcpy(d->basic, b->basic, (size_t)b->basics * sizeof *b->basic);

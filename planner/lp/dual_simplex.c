@@ -172,6 +172,7 @@ static int choose_place(const mf_dual_candidate *c, int count, int at) {
 static void move_to(mf_dual *d, int p, double value) {
     double by = value - d->at[p];
     d->at[p] = value;
+    d->entries += MF_LP_COLUMN_ENTRIES * (int64_t)(d->basics + 1);
     for (int r = 0; r <= d->basics; r++) {
         d->value[r] += by * d->t[(size_t)r * (size_t)d->stride + (size_t)p];
     }
@@ -257,9 +258,10 @@ static bool is_done(mf_dual *d, bool *fresh, double *proven) {
 static bool iterate(mf_dual *d, int r) {
     mf_dual_candidate *c = d->candidate;
     int count = find_candidates(d, r, c);
-    d->entries += 4 * (int64_t)d->cols;
+    d->entries += 4 * (int64_t)d->cols + 2 * (int64_t)d->basics;
     double lo = d->lo[d->basic[r]], hi = d->hi[d->basic[r]], value = d->value[r + 1];
     int passed = bound_flip_ratio_test(c, count, value < lo ? lo - value : value - hi);
+    d->entries += 2 * (int64_t)count * (passed + 1) - (int64_t)passed * passed;
     if (passed == count) {
         return is_possible(d, r);
     }
