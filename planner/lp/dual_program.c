@@ -74,6 +74,7 @@ void mf_dual_free(mf_dual *d) {
     free(d->in_use);
     free(d->where);
     free(d->candidate);
+    free(d->place);
     free(d->nonbasic);
     free(d->up);
     free(d->at);
@@ -112,8 +113,9 @@ mf_dual *mf_dual_create(int cols, const double *lo, const double *hi, const doub
     d->x = calloc(n, sizeof *d->x);
     d->work = malloc(2 * n * sizeof *d->work);
     d->candidate = malloc(n * sizeof *d->candidate);
+    d->place = malloc(n * sizeof *d->place);
     bool ok = d->cost && d->tilted && d->nonbasic && d->up && d->at && d->basic && d->t &&
-              d->value && d->norm && d->x && d->work && d->candidate && more_rows(d);
+              d->value && d->norm && d->x && d->work && d->candidate && d->place && more_rows(d);
     for (int j = 0; j < cols && ok; j++) {
         d->cost[j] = cost[j];
         d->lo[j] = lo[j];
@@ -151,6 +153,7 @@ int mf_dual_add_row(mf_dual *d, const double *a, double lo, double hi) {
             d->to[row] = j / 4 * 4 + 4;
         }
     }
+    d->entries += 4 * (int64_t)d->stride;
     d->where[v] = MF_DUAL_OUT;
     d->in_use[row] = d->solves;
     mf_dual_set(d, v, lo, hi);
@@ -200,6 +203,7 @@ void mf_dual_restore(mf_dual *d, const mf_dual_basis *b) {
         d->where[v] = MF_DUAL_OUT;
     }
     d->basics = b->basics;
+    d->entries += (int64_t)(b->basics + 1) * d->stride + d->cols + d->rows;
     memcpy(d->nonbasic, b->nonbasic, (size_t)d->cols * sizeof *b->nonbasic);
     memcpy(d->up, b->up, (size_t)d->cols * sizeof *b->up);
     memcpy(d->basic, b->basic, (size_t)b->basics * sizeof *b->basic);

@@ -123,14 +123,19 @@ static void select_first(mf_dual_candidate *c, int from, int count) {
 /* Places that can bring tableau row r's variable back: by how much the cost rises with each. */
 static int find_candidates(const mf_dual *d, int r, mf_dual_candidate *out) {
     const double *t = d->t + (size_t)(r + 1) * (size_t)d->stride;
-    double sign = d->value[r + 1] < d->lo[d->basic[r]] ? 1.0 : -1.0;
-    int count = 0;
-    for (int p = 0; p < d->cols; p++) {
-        int v = d->nonbasic[p];
-        double entry = d->up[p] ? -sign * t[p] : sign * t[p];
-        if (entry > SMALLEST_PIVOT && d->lo[v] < d->hi[v]) {
-            double rise = fmax(d->up[p] ? -d->t[p] : d->t[p], 0.0);
-            out[count++] = (mf_dual_candidate){rise / entry, entry, d->hi[v] - d->lo[v], p};
+    const double sign = d->value[r + 1] < d->lo[d->basic[r]] ? 1.0 : -1.0;
+    int moves = 0, count = 0;
+    for (int p = 0; p < d->cols; p++) { /* signs are as good as random: no branch */
+        const double entry = sign * t[p];
+        d->place[moves] = p;
+        moves += (d->up[p] ? -entry : entry) > SMALLEST_PIVOT;
+    }
+    for (int k = 0; k < moves; k++) {
+        const int p = d->place[k], v = d->nonbasic[p];
+        if (d->lo[v] < d->hi[v]) {
+            const double entry = fabs(t[p]), rise = d->up[p] ? -d->t[p] : d->t[p];
+            out[count++] = (mf_dual_candidate){(rise > 0.0 ? rise : 0.0) / entry, entry,
+                                               d->hi[v] - d->lo[v], p};
         }
     }
     return count;
@@ -167,6 +172,7 @@ static int choose_place(const mf_dual_candidate *c, int count, int at) {
 static void move_to(mf_dual *d, int p, double value) {
     double by = value - d->at[p];
     d->at[p] = value;
+    d->entries += MF_LP_COLUMN_ENTRIES * (int64_t)(d->basics + 1);
     for (int r = 0; r <= d->basics; r++) {
         d->value[r] += by * d->t[(size_t)r * (size_t)d->stride + (size_t)p];
     }
@@ -252,9 +258,10 @@ static bool is_done(mf_dual *d, bool *fresh, double *proven) {
 static bool iterate(mf_dual *d, int r) {
     mf_dual_candidate *c = d->candidate;
     int count = find_candidates(d, r, c);
-    d->entries += 4 * (int64_t)d->cols;
+    d->entries += 4 * (int64_t)d->cols + 2 * (int64_t)d->basics;
     double lo = d->lo[d->basic[r]], hi = d->hi[d->basic[r]], value = d->value[r + 1];
     int passed = bound_flip_ratio_test(c, count, value < lo ? lo - value : value - hi);
+    d->entries += 2 * (int64_t)count * (passed + 1) - (int64_t)passed * passed;
     if (passed == count) {
         return is_possible(d, r);
     }

@@ -50,6 +50,7 @@ typedef struct mf_dual {
     double *x;     /* [cols] after a solve */
     double *work;  /* [2 * stride] */
     mf_dual_candidate *candidate; /* [cols] */
+    int *place;                   /* [cols] of which candidates are chosen */
     int64_t pivots, since;        /* in all, since the tableau was made */
     int64_t entries;              /* entries of tableau and rows that were gone through, in all; */
     int64_t most_entries;         /* solves end as LIMIT at so many; 0 = any */

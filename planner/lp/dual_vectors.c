@@ -12,16 +12,14 @@
 #define WIDE
 #endif
 
+typedef double four __attribute__((vector_size(32), aligned(8), may_alias));
+
 WIDE void mf_dual_add_times(double *restrict to, const double *restrict from, double by, int n) {
+#pragma GCC unroll 4
     for (int j = 0; j < n; j += 4) {
-        to[j] += by * from[j];
-        to[j + 1] += by * from[j + 1];
-        to[j + 2] += by * from[j + 2];
-        to[j + 3] += by * from[j + 3];
+        *(four *)(to + j) += by * *(const four *)(from + j);
     }
 }
-
-typedef double four __attribute__((vector_size(32), aligned(8), may_alias));
 
 WIDE double mf_dual_product(const double *restrict a, const double *restrict b, int n) {
     four s = {0.0, 0.0, 0.0, 0.0};

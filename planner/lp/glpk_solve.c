@@ -8,13 +8,14 @@
 #include <math.h>
 #include <string.h>
 
-/* GLPK's iterations go through its basis, which it makes anew for every relaxation. Half of the
- * rows that came on the way were there on average. */
+/* GLPK's iterations go through its basis, which it makes anew for every relaxation, as it does its
+ * copies of the program. Half of the rows that came on the way were there on average. */
 static int64_t effort_ns(const mf_fence *f, glp_prob *g) {
     const mf_milp *p = f->program;
     const int64_t each_ns = MF_GLPK_NS * (p->rows + f->lazy_rows / 2 + p->cols) +
                             MF_GLPK_ENTRY_NS * (p->entries + f->lazy_entries / 2);
-    return each_ns * (glp_get_it_cnt(g) + MF_GLPK_BASIS * f->relaxations);
+    return each_ns * (glp_get_it_cnt(g) + MF_GLPK_BASIS * f->relaxations) +
+           MF_GLPK_RELAXATION_NS * f->relaxations;
 }
 
 static bool is_used_up(const mf_fence *f, glp_prob *g) {

@@ -11,16 +11,23 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* A column that a row defines, as a sum over the tableau's columns: those within [from, to),
+ * multiples of 4. */
+typedef struct defined_col {
+    double *value; /* [the tableau's stride]; NULL: no row defines it */
+    int from, to;
+} defined_col;
+
 struct mf_lp {
     const mf_milp *program;
     const mf_milp_options *options;
     mf_dual *dual;
-    int *col_of;      /* [cols] the tableau's column, or -1: it is defined, */
-    int *col_var;     /* [cols] variable that has the column's bounds, -1 = it never had any */
-    double **defined; /* [cols] it as a sum over the tableau's columns, or NULL */
-    int *row_var;     /* [rows, lazy ones included] variable; -1 = the row defines a column */
+    int *col_of;          /* [cols] the tableau's column, or -1: it is defined, */
+    int *col_var;         /* [cols] variable that has the column's bounds, -1 = it never had any */
+    defined_col *defined; /* [cols] */
+    int *row_var;         /* [rows, lazy ones included] variable; -1 = the row defines a column */
     int rows, rows_allocated; /* lazy ones included */
-    double *sum, *x;      /* [tableau's columns] a row that is being made; [cols] the last point */
+    double *sum, *x;      /* [tableau's stride] a row that is being made; [cols] the last point */
     mf_milp_lazy_row row; /* the one that is asked for */
     int64_t lazy_rows;
     int64_t entries;     /* of defined columns that were put in or read, in all */
@@ -41,10 +48,10 @@ static void add_entry(mf_lp *lp, int col, double value) {
         lp->sum[at] += value;
         return;
     }
-    const double *defined = lp->defined[col];
-    lp->entries += lp->dual->cols;
-    for (int j = 0; j < lp->dual->cols; j++) {
-        lp->sum[j] += value * defined[j];
+    const defined_col *x = &lp->defined[col];
+    lp->entries += x->to - x->from;
+    if (x->to > x->from) {
+        mf_dual_add_times(lp->sum + x->from, x->value + x->from, value, x->to - x->from);
     }
 }
 
@@ -72,17 +79,22 @@ static int take_row(mf_lp *lp, double lo, double hi) {
 /* The column that row i defines, from the entries of the others in lp->sum and its own. */
 static bool define(mf_lp *lp, int i, double own) {
     int col = lp->program->row[i].defines;
-    size_t n = (size_t)lp->dual->cols;
-    double *sum = malloc((n + 1) * sizeof *sum);
+    const int n = lp->dual->cols;
+    double *sum = calloc((size_t)lp->dual->stride, sizeof *sum);
     if (!sum || !(own > 0.0 || own < 0.0)) {
         free(sum);
         return false;
     }
-    for (size_t j = 0; j < n; j++) {
-        sum[j] = -lp->sum[j] / own;
+    defined_col x = {.value = sum};
+    for (int j = 0; j < n; j++) {
+        if (lp->sum[j] > 0.0 || lp->sum[j] < 0.0) {
+            sum[j] = -lp->sum[j] / own;
+            x.from = x.to > 0 ? x.from : j / 4 * 4;
+            x.to = j / 4 * 4 + 4;
+        }
     }
-    memset(lp->sum, 0, n * sizeof *sum);
-    lp->defined[col] = sum;
+    memset(lp->sum, 0, (size_t)n * sizeof *sum);
+    lp->defined[col] = x;
     return true;
 }
 
@@ -164,7 +176,7 @@ static bool load(mf_lp *lp) {
     lp->col_of = calloc(n, sizeof *lp->col_of);
     lp->col_var = calloc(n, sizeof *lp->col_var);
     lp->defined = calloc(n, sizeof *lp->defined);
-    lp->sum = calloc(n, sizeof *lp->sum);
+    lp->sum = calloc(n + 4, sizeof *lp->sum);
     lp->x = calloc(n, sizeof *lp->x);
     lp->row.col = malloc(n * sizeof *lp->row.col);
     lp->row.value = malloc(n * sizeof *lp->row.value);
@@ -208,7 +220,7 @@ void mf_lp_close(mf_lp *lp) {
     }
     mf_dual_free(lp->dual);
     for (int j = 0; lp->defined && j < lp->program->cols; j++) {
-        free(lp->defined[j]);
+        free(lp->defined[j].value);
     }
     for (int i = 0; i < lp->kept_allocated; i++) {
         mf_dual_basis_clear(&lp->kept[i]);
@@ -241,14 +253,16 @@ void mf_lp_set_row(mf_lp *lp, int row, double lo, double hi) {
 
 static void read_point(mf_lp *lp) {
     const mf_dual *d = lp->dual;
-    lp->entries += (int64_t)(lp->program->cols - d->cols) * d->cols;
     for (int j = 0; j < lp->program->cols; j++) {
-        int at = lp->col_of[j];
-        double sum = at >= 0 ? d->x[at] : 0.0;
-        for (int k = 0; at < 0 && k < d->cols; k++) {
-            sum += lp->defined[j][k] * d->x[k];
+        const int at = lp->col_of[j];
+        const defined_col *x = &lp->defined[j];
+        if (at >= 0) {
+            lp->x[j] = d->x[at];
+        } else {
+            const int n = x->to - x->from;
+            lp->x[j] = n > 0 ? mf_dual_product(x->value + x->from, d->x + x->from, n) : 0.0;
+            lp->entries += n;
         }
-        lp->x[j] = sum;
     }
 }
 

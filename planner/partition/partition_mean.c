@@ -3,6 +3,7 @@
 #include "planner/bound/mean_bound.h"
 #include "planner/bound/stage_bound.h"
 #include "planner/partition/class_bounds.h"
+#include "planner/tuning/limits.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -115,6 +116,7 @@ mf_status mf_partition_mean_s(const mf_partition *in, const mf_chains *c, double
         find_rooms(in, mf_main_room_B(&fl), room_B);
         double sum_s = others_s(&m) + mf_partition_chain_fixed_s(in, &c->mean);
         sum_s += mf_mean_layers_s(&x, in->effort_ns);
+        *in->effort_ns += MF_MEAN_NS;
         *bound_s = sum_s > 0.0 ? sum_s * MF_BOUND_SAFETY : 0.0;
     }
     free(m.part_s);

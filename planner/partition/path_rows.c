@@ -8,18 +8,57 @@
 
 /* --- chains ----------------------------------------------------------------------------------- */
 
-/* Seconds that one layer of a cell adds to the chain. */
-static double chain_s(const mf_rows *b, int v, int slot, int m) {
+/* Seconds that one layer adds to the chain, at the least of its choices. */
+static double chain_s(const mf_rows *b, int v, int slot) {
     const mf_partition_class *c = mf_partition_class_at(b->in, v, slot);
     double sum_s = 0.0;
     for (int p = 0; p < MF_ORDER_PARTS; p++) {
         double n = b->chain.count[p][v];
         if (n > 0.0 || n < 0.0) {
-            sum_s +=
-                n * mf_partition_part_s(b->in, c, b->coarse ? -1 : m, (mf_order_part)p, b->hull);
+            sum_s += n * mf_partition_part_s(b->in, c, -1, (mf_order_part)p, b->hull);
         }
     }
     return sum_s;
+}
+
+/* Coarse: an entry for every slot on every virtual stage, and what stages take more. */
+static void coarse_chain(const mf_rows *b, mf_milp_lazy_row *row) {
+    const mf_partition *in = b->in;
+    for (int v = 0; v < in->vstages; v++) {
+        for (int s = 0; s < in->slots; s++) {
+            const int col = b->col[mf_partition_cell(in, v, s, 0)];
+            const double each_s = col >= 0 ? chain_s(b, v, s) : 0.0;
+            if (each_s > 0.0 || each_s < 0.0) {
+                row->col[row->count] = col;
+                row->value[row->count++] = each_s / b->unit_s;
+            }
+        }
+    }
+    for (int p = 0; p < in->stages; p++) {
+        double least = HUGE_VAL; /* whichever chunk has it */
+        for (int k = 0; k < in->chunks; k++) {
+            int v = (int)mf_layout_vstage(&in->layout, p, k);
+            least = fmin(least, mf_chain_visits(&b->chain, v));
+        }
+        if (least > 0.0) {
+            row->col[row->count] = b->extra[p];
+            row->value[row->count++] = least;
+        }
+    }
+}
+
+/* With every choice: an entry for every sum of a part that it passes through. */
+static void whole_chain(const mf_rows *b, mf_milp_lazy_row *row) {
+    for (int v = 0; v < b->in->vstages; v++) {
+        for (int p = 0; p < MF_ORDER_PARTS; p++) {
+            const double n = b->chain.count[p][v];
+            const int col = b->figure_col[v * MF_FIGURES + p];
+            if (col >= 0 && (n > 0.0 || n < 0.0)) {
+                row->col[row->count] = col;
+                row->value[row->count++] = n;
+            }
+        }
+    }
 }
 
 /* The chain as a row: sum x * seconds - T <= -(what does not depend on x). */
@@ -30,29 +69,10 @@ static void chain_row(mf_rows *b, mf_milp_lazy_row *row) {
     row->hi = -mf_partition_chain_fixed_s(in, &b->chain) / b->unit_s;
     if (b->splits) {
         mf_rows_split_chain(b, &b->chain, row);
-    }
-    for (int v = 0; v < in->vstages && !b->splits; v++) {
-        for (int s = 0; s < in->slots; s++) {
-            for (int m = 0; m < mf_rows_choices(b, mf_partition_class_at(in, v, s)); m++) {
-                int col = b->col[mf_partition_cell(in, v, s, m)];
-                double each_s = col >= 0 ? chain_s(b, v, s, m) : 0.0;
-                if (each_s > 0.0 || each_s < 0.0) {
-                    row->col[row->count] = col;
-                    row->value[row->count++] = each_s / b->unit_s;
-                }
-            }
-        }
-    }
-    for (int p = 0; p < in->stages && b->coarse; p++) {
-        double least = HUGE_VAL; /* whichever chunk has it */
-        for (int k = 0; k < in->chunks; k++) {
-            int v = (int)mf_layout_vstage(&in->layout, p, k);
-            least = fmin(least, mf_chain_visits(&b->chain, v));
-        }
-        if (least > 0.0) {
-            row->col[row->count] = b->extra[p];
-            row->value[row->count++] = least;
-        }
+    } else if (b->coarse) {
+        coarse_chain(b, row);
+    } else {
+        whole_chain(b, row);
     }
     row->col[row->count] = b->step;
     row->value[row->count++] = -1.0;

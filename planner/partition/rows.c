@@ -267,6 +267,45 @@ static void add_extras(mf_rows *b) {
     }
 }
 
+/* The sum of a part's seconds over the layers of v as a column: a chain's row, which would have an
+ * entry for every choice on every virtual stage, has one for each part that it passes through. */
+static void add_part(mf_rows *b, int v, mf_order_part part) {
+    const mf_partition *in = b->in;
+    int *at = &b->figure_col[v * MF_FIGURES + (int)part], row = -1;
+    *at = -1;
+    for (int s = 0; s < in->slots; s++) {
+        const mf_partition_class *c = mf_partition_class_at(in, v, s);
+        for (int m = 0; m < c->choices; m++) {
+            const int col = b->col[mf_partition_cell(in, v, s, m)];
+            const double each_s =
+                col >= 0 ? mf_partition_part_s(in, c, m, part, b->hull) / b->unit_s : 0.0;
+            if (!(each_s > 0.0 || each_s < 0.0)) {
+                continue;
+            }
+            if (*at < 0) {
+                *at = mf_milp_add_col(&b->milp, -INFINITY, INFINITY, 0, false);
+                row = mf_milp_add_row(&b->milp, 0, 0);
+                mf_milp_define(&b->milp, *at, row);
+                mf_milp_add_entry(&b->milp, row, *at, -1.0);
+            }
+            mf_milp_add_entry(&b->milp, row, col, each_s);
+        }
+    }
+}
+
+static mf_status add_parts(mf_rows *b) {
+    b->figure_col = malloc((size_t)b->in->vstages * MF_FIGURES * sizeof *b->figure_col);
+    if (!b->figure_col) {
+        return mf_err_set(b->e, MF_NOMEM, "out of memory");
+    }
+    for (int v = 0; v < b->in->vstages; v++) {
+        for (int p = 0; p < MF_ORDER_PARTS; p++) {
+            add_part(b, v, (mf_order_part)p);
+        }
+    }
+    return MF_OK;
+}
+
 /* At least one layer fewer, of those that stand there, on the stage (or anywhere). */
 static void add_tried(mf_rows *b, const mf_partition_tried *tried) {
     const mf_partition *in = b->in;
@@ -310,7 +349,7 @@ mf_status mf_rows_add_fixed(mf_rows *b, const mf_partition_tried *tried) {
     }
     add_memory(b);
     add_tried(b, tried);
-    return MF_OK;
+    return add_parts(b);
 }
 
 /* --- the whole -------------------------------------------------------------------------------- */

@@ -33,8 +33,9 @@ typedef struct mf_rows {
     int first_size_row; /* splits: rows of the positions of each virtual stage, then of each stage
                          */
     mf_figures *figure; /* splits: [classes] */
-    int *figure_col;    /* splits: [vstages][MF_FIGURES] column of the sum over layers of classes
-                         * where the figure is mixed, -1 = there are none */
+    int *figure_col;    /* [vstages][MF_FIGURES] column of the sum over layers, -1 = there is none.
+                         * Splits: over layers of classes where the figure is mixed; with every
+                         * choice: of parts alone; coarse: NULL */
     double *sum;        /* splits: [columns] of a row that is being made */
     int sums;           /* columns that it may have */
     double *curves_s;   /* coarse: [stages][main layers + 1] a stage's extra by its main layers */

@@ -3,6 +3,7 @@
 
 #include "core/base/pool.h"
 #include "planner/price/cost_key.h"
+#include "planner/tuning/limits.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -10,12 +11,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Entries are never changed nor taken out, so readers need no lock: a chain is as good as it was
- * when its head was read. */
+/* Entries are never taken out, and of them changes nothing but that they were counted, so readers
+ * need no lock: a chain is as good as it was when its head was read. */
 typedef struct entry {
     struct entry *next;
     uint64_t hash;
     mf_cost_key key; /* with these in front it is found by a cache line or two */
+    atomic_bool counted;
+    bool pair;
     union {
         mf_block_cost cost;
         double pair_s; /* of a merged pair, whose entry ends here: as many as costs */
@@ -74,11 +77,11 @@ int64_t mf_block_costs_asked(const mf_block_costs *q) {
 
 /* --- the table -------------------------------------------------------------------------------- */
 
-static const entry *find(mf_block_costs *q, uint64_t hash, const mf_cost_key *key) {
+static entry *find(mf_block_costs *q, uint64_t hash, const mf_cost_key *key) {
     if (!mf_uses(q->evaluator->without, MF_MECHANISM_COST_CACHE)) {
         return NULL;
     }
-    const entry *x = atomic_load_explicit(&q->bucket[hash % BUCKETS], memory_order_acquire);
+    entry *x = atomic_load_explicit(&q->bucket[hash % BUCKETS], memory_order_acquire);
     while (x && !(x->hash == hash && mf_cost_key_same(&x->key, key))) {
         x = x->next;
     }
@@ -86,10 +89,10 @@ static const entry *find(mf_block_costs *q, uint64_t hash, const mf_cost_key *ke
 }
 
 /* One thread at a time for each hash; not where it was made meanwhile. */
-static mf_status keep(mf_block_costs *q, const entry *made, bool pair, const entry **out,
-                      mf_err *e) {
+static mf_status keep(mf_block_costs *q, const entry *made, entry **out, mf_err *e) {
     pthread_mutex_lock(&q->lock);
-    const size_t size = offsetof(entry, is) + (pair ? sizeof made->is.pair_s : sizeof made->is);
+    const size_t size =
+        offsetof(entry, is) + (made->pair ? sizeof made->is.pair_s : sizeof made->is);
     entry *x = mf_pool_take(&q->pool, size);
     if (x) {
         _Atomic(entry *) *head = &q->bucket[made->hash % BUCKETS];
@@ -116,28 +119,81 @@ static mf_status ask(const mf_evaluator *o, const question *x, entry *made, mf_e
 }
 
 static mf_status make(mf_block_costs *q, const question *x, const mf_cost_key *key, uint64_t hash,
-                      const entry **out, mf_err *e) {
+                      entry **out, mf_err *e) {
     pthread_mutex_t *making = &q->making[(hash >> 32) % MAKERS];
     mf_status status = MF_OK;
     pthread_mutex_lock(making);
     *out = find(q, hash, key); /* by another thread meanwhile */
     if (!*out) {
-        entry made = {.key = *key, .hash = hash};
+        entry made = {.key = *key, .hash = hash, .pair = x->b != NULL};
         status = ask(q->evaluator, x, &made, e);
         if (status == MF_OK) {
-            status = keep(q, &made, x->b != NULL, out, e);
+            status = keep(q, &made, out, e);
         }
     }
     pthread_mutex_unlock(making);
     return status;
 }
 
+/* --- what is counted -------------------------------------------------------------------------- */
+
+static _Thread_local mf_costs_noted *noted;
+
+void mf_block_costs_note(mf_costs_noted *x) {
+    noted = x;
+}
+
+static bool is_counted(entry *x) {
+    return atomic_load_explicit(&x->counted, memory_order_relaxed);
+}
+
+/* Without memory for it the entry is not counted. */
+static void note(entry *x) {
+    if (noted == NULL || is_counted(x)) {
+        return;
+    }
+    if (noted->count == noted->allocated) {
+        const int64_t allocated = 2 * noted->allocated + 64;
+        void **grown = realloc(noted->entry, (size_t)allocated * sizeof *grown);
+        if (!grown) {
+            return;
+        }
+        noted->entry = grown;
+        noted->allocated = allocated;
+    }
+    noted->entry[noted->count++] = x;
+}
+
+int64_t mf_block_costs_count(mf_costs_noted *x) {
+    int64_t sum_ns = 0;
+    for (int64_t i = 0; i < x->count; i++) {
+        entry *one = x->entry[i];
+        if (!is_counted(one)) {
+            atomic_store_explicit(&one->counted, true, memory_order_relaxed);
+            sum_ns += one->pair ? MF_BLOCK_PAIR_NS : MF_BLOCK_NS;
+        }
+    }
+    x->count = 0;
+    return sum_ns;
+}
+
+void mf_costs_noted_clear(mf_costs_noted *x) {
+    free(x->entry);
+    *x = (mf_costs_noted){0};
+}
+
+/* --- answers ---------------------------------------------------------------------------------- */
+
 /* The answer, made where nobody has asked yet. */
-static mf_status answer(mf_block_costs *q, const question *x, const entry **out, mf_err *e) {
+static mf_status answer(mf_block_costs *q, const question *x, entry **out, mf_err *e) {
     const mf_cost_key key = mf_cost_key_of(q->evaluator->model, x->l, x->a, x->b, x->exact);
     const uint64_t hash = mf_cost_key_hash(&key);
     *out = find(q, hash, &key);
-    return *out ? MF_OK : make(q, x, &key, hash, out, e);
+    const mf_status status = *out ? MF_OK : make(q, x, &key, hash, out, e);
+    if (status == MF_OK) {
+        note(*out);
+    }
+    return status;
 }
 
 /* A table that another block of the stage holds is read all the same, and is no parameter of this
@@ -152,7 +208,7 @@ mf_status mf_block_costs_get(mf_block_costs *q, const mf_layout *l, const mf_blo
                              bool exact, mf_block_cost *out, mf_err *e) {
     const mf_block_key own = with_own_tables(key);
     const question x = {l, &own, NULL, exact};
-    const entry *found;
+    entry *found;
     mf_status status = answer(q, &x, &found, e);
     if (status != MF_OK) {
         return status;
@@ -166,7 +222,7 @@ mf_status mf_block_costs_pair(mf_block_costs *q, const mf_layout *l, const mf_bl
                               const mf_block_key *backward, double *time_s, mf_err *e) {
     const mf_block_key f = with_own_tables(forward), b = with_own_tables(backward);
     const question x = {l, &f, &b, true};
-    const entry *found;
+    entry *found;
     mf_status status = answer(q, &x, &found, e);
     if (status == MF_OK) {
         *time_s = found->is.pair_s;

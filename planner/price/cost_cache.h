@@ -25,6 +25,17 @@ mf_status mf_block_costs_get(mf_block_costs *q, const mf_layout *l, const mf_blo
 /* As the evaluator's pair. */
 mf_status mf_block_costs_pair(mf_block_costs *q, const mf_layout *l, const mf_block_key *forward,
                               const mf_block_key *backward, double *time_s, mf_err *e);
+/* Which blocks are made first by whom depends on threads, so what they take is counted by what was
+ * asked for. Between note(x) and note(NULL) a thread notes in x what has not been counted yet; what
+ * is in x and still has not been is then counted once, in nanoseconds, by whoever calls in an order
+ * that does not depend on threads. */
+typedef struct mf_costs_noted {
+    void **entry; /* [count] */
+    int64_t count, allocated;
+} mf_costs_noted;
+void mf_block_costs_note(mf_costs_noted *x);
+int64_t mf_block_costs_count(mf_costs_noted *x);
+void mf_costs_noted_clear(mf_costs_noted *x);
 /* Costs asked of the evaluator so far. */
 int64_t mf_block_costs_asked(const mf_block_costs *q);
 

@@ -177,6 +177,7 @@ mf_status mf_planner_search(const mf_problem *p, const mf_search_options *o,
     const mf_search_request request = {
         .evaluator = &book->evaluator,
         .costs = book->costs,
+        .lowers = true,
         .space = space,
         .threads = threads,
         .top = o->top > 0 ? o->top : 4,

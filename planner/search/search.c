@@ -87,6 +87,7 @@ static void free_tasks(mf_search_state *s) {
     for (int i = 0; i < MF_FLIGHT; i++) {
         for (int k = 0; k < MF_TASK_NODES; k++) {
             free(s->task[i].out[k].child);
+            mf_costs_noted_clear(&s->task[i].asked[k]);
         }
     }
 }
@@ -105,12 +106,14 @@ static void work_on(void *self, int slot) {
         mf_search_outcome *out = &t->out[i];
         clear_outcome(out);
         out->seen = t->seen;
+        mf_block_costs_note(&t->asked[i]);
         if (t->node[i].level < MF_LEVEL_LAYOUT) {
             mf_search_split(&s->context, &t->node[i], &t->aim[i], out);
         } else {
             mf_search_close(&s->context, &t->node[i], &t->aim[i], out);
         }
     }
+    mf_block_costs_note(NULL);
     t->cpu_s = thread_s() - start_s;
 }
 
@@ -221,6 +224,12 @@ static void give_up(mf_search_state *s, const mf_search_node *n) {
     }
 }
 
+/* Blocks that nothing before it had asked for. */
+static void count_blocks(const mf_search_state *s, mf_costs_noted *asked, mf_search_outcome *out) {
+    const int64_t blocks_ns = mf_block_costs_count(asked);
+    out->work += s->r->lowers ? blocks_ns / 1000 : 0;
+}
+
 static mf_status merge(mf_search_state *s, mf_search_node *node, mf_search_outcome *o, mf_err *e) {
     mf_status status = o->status;
     if (status != MF_OK && e) {
@@ -265,8 +274,9 @@ static mf_status merge(mf_search_state *s, mf_search_node *node, mf_search_outco
 /* --- the search ------------------------------------------------------------------------------- */
 
 double mf_search_lower_bound(const mf_search_state *s) {
-    return s->ranking ? fmin(s->proven_s, s->best_s)
-                      : fmin(mf_search_least_open(s), fmin(s->best_s, s->stuck.key_s));
+    return s->ranking
+               ? fmin(s->proven_s, s->best_s)
+               : fmax(s->held_s, fmin(mf_search_least_open(s), fmin(s->best_s, s->stuck.key_s)));
 }
 
 /* Is a tree not worth its time? It would not reach the target, or closing it would not help since
@@ -443,7 +453,13 @@ static void take(mf_search_state *s, find_tries *find) {
         s->status = mf_err_set(&s->err, MF_NOMEM, "out of memory");
         return;
     }
+    mf_costs_noted asked = {0};
+    s->held_s = mf_search_lower_bound(s);
+    mf_block_costs_note(&asked);
     s->status = find(s, out, &s->err);
+    mf_block_costs_note(NULL);
+    count_blocks(s, &asked, out);
+    mf_costs_noted_clear(&asked);
     s->status = s->status == MF_OK ? push_tries(s, out, &s->err) : s->status;
     s->interrupted |= s->status == MF_INTERRUPTED;
     s->status = s->status == MF_INTERRUPTED ? MF_OK : s->status;
@@ -510,6 +526,7 @@ static void land(void *self, int slot) {
     t->flies = false;
     s->pricing_s += t->node[0].level <= MF_LEVEL_LAYOUT ? t->cpu_s : 0.0;
     for (int i = 0; i < t->count; i++) {
+        count_blocks(s, &t->asked[i], &t->out[i]);
         mf_search_note_taken(s, &t->node[i], t->out[i].work);
         s->fits_tries -= t->node[i].level == MF_LEVEL_TRY;
         mf_status one = merge(s, &t->node[i], &t->out[i], s->status == MF_OK ? &s->err : NULL);
@@ -565,6 +582,7 @@ mf_status mf_search_run(const mf_search_request *r, mf_search_report *out, mf_er
     if (status == MF_OK) {
         s->context.cancel = r->cancel;
         s->context.fault = r->fault;
+        s->work = r->lowers ? MF_READY_US : 0;
         status = run(s, e);
         out->interrupted = s->interrupted;
     }

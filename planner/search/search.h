@@ -246,6 +246,7 @@ void mf_search_push(mf_search_outcome *out, mf_search_node *child, const mf_sear
 typedef struct mf_search_request {
     const mf_evaluator *evaluator;
     mf_block_costs *costs; /* of that evaluator, to be shared with other searches; NULL = its own */
+    bool lowers;           /* its blocks are lowered and priced, which is counted */
     mf_space space;
     int threads, top;
     bool ranks; /* runners-up are looked for once the best plan is proven, with half as much effort

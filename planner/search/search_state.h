@@ -12,6 +12,7 @@
 typedef struct mf_search_task {
     mf_search_node node[MF_TASK_NODES];
     mf_search_outcome out[MF_TASK_NODES];
+    mf_costs_noted asked[MF_TASK_NODES]; /* for them */
     int count;
     double key_s[MF_TASK_NODES];                        /* of the nodes */
     mf_search_aim aim[MF_TASK_NODES];                   /* as of its start, */
@@ -38,7 +39,9 @@ typedef struct mf_search_state {
     int64_t priced, evaluated, simulated, milps, milp_failed, work;
     mf_search_node stuck; /* of the layouts that nothing more can be done about, that of the least
                            * bound; key_s HUGE_VAL: there are none */
-    int64_t stucks;       /* below the target when they were given up */
+    double held_s;  /* what was proven when layouts were to be tried, whose keys lie before all that
+                     * is  open */
+    int64_t stucks; /* below the target when they were given up */
     mf_search_task task[MF_FLIGHT];
     int64_t merged;
     double pricing_s;    /* of tasks that bound families and layouts */

@@ -13,18 +13,18 @@
  * bench_plan reach within seconds. */
 #define MF_DEFAULT_GAP 0.03
 #define MF_DEFAULT_TOP 4
-#define MF_DEFAULT_BUDGET_US 20000000
+#define MF_DEFAULT_BUDGET_US 30000000
 /* Runners-up have this part of the budget for themselves. */
 #define MF_RANK_PART 2
 /* What takes little is looked into for so long behind the gap: Llama-3 8B on 16 H100 ends 1.2 %
  * faster, Qwen3-30B on 64 in `capacity` 0.7 %. */
-#define MF_SECOND_LOOK_US 150000
+#define MF_SECOND_LOOK_US 200000
 /* Without a plan by then, layouts that are known to fit are simulated. */
-#define MF_FIT_FIRST_US 2000000
+#define MF_FIT_FIRST_US 3000000
 /* Counted effort after which open layouts are tried where the gap is wider than the one that was
  * asked for: on Llama-3 405B on 2,048 GPUs that finds a plan 3.7 % faster. No part of the budget,
  * so that a search with more of it finds all that one with less finds. */
-#define MF_TRY_OPEN_US 12000000
+#define MF_TRY_OPEN_US 18000000
 /* A gap is narrower from this much on, for a search of limited patience. */
 #define MF_NARROWER 0.001
 /* A tree whose bound is so far below the target is put aside: it does not get there in any time
@@ -44,7 +44,7 @@
 #define MF_KEPT_CHILDREN 128
 /* What one tree, program or local search of a task may take: so much, or this part of what the
  * search has taken so far. */
-#define MF_TASK_MOST_US 1000000
+#define MF_TASK_MOST_US 1500000
 #define MF_TASK_PART 8
 /* Tasks in flight: as many threads are kept busy if every task takes what it usually takes. */
 #define MF_FLIGHT 8
@@ -95,7 +95,8 @@
 /* Nanoseconds of one core by entry of a tableau that a linear program goes through, by event that a
  * play of an order goes through and by cell that is summed for it, by slot of a chunk whose bytes
  * are weighed and choice that stands there. */
-#define MF_LP_ENTRY_NS 0.35
+#define MF_LP_ENTRY_NS 0.42
+#define MF_PLAY_NS 4000
 #define MF_PLAY_NODE_NS 30
 #define MF_PLAY_CELL_NS 2
 #define MF_FILL_SLOT_NS 30
@@ -103,32 +104,41 @@
 /* By run of positions of a stage, by price of a byte, by merged pair that is asked for, for a
  * partition and by class of its blocks, by entry of a program's rows as they are made. */
 #define MF_RUN_NS 60
-#define MF_PRICE_NS 4
-#define MF_PAIR_NS 1000
-#define MF_CREATE_NS 20000
-#define MF_CREATE_CLASS_NS 25000
-#define MF_ROWS_ENTRY_NS 60
-/* By iteration of GLPK's and row or column of its program, and entry; a new basis counts as so many
- * iterations. */
-#define MF_GLPK_NS 20
-#define MF_GLPK_ENTRY_NS 2
-#define MF_GLPK_BASIS 15
+#define MF_PRICE_NS 12
+#define MF_MEAN_NS 8000
+#define MF_PAIR_NS 500
+#define MF_CREATE_NS 12000
+#define MF_CREATE_CLASS_NS 15000
+#define MF_ROWS_ENTRY_NS 90
+/* Entries that one of a tableau's column counts as: each is in a line of its own. */
+#define MF_LP_COLUMN_ENTRIES 4
+/* By iteration of GLPK's and row or column of its program, and entry; a relaxation takes so many
+ * iterations more, and so long. */
+#define MF_GLPK_NS 77
+#define MF_GLPK_ENTRY_NS 5
+#define MF_GLPK_BASIS 4
+#define MF_GLPK_RELAXATION_NS 54000
 /* Microseconds of a played step and by event of a stage of it, of one whose memory is laid out and
  * by position, of one combination of degrees that is judged. */
 #define MF_STEP_US 100
-#define MF_STEP_EVENT_US 0.3
+#define MF_STEP_EVENT_US 0.6
 #define MF_LAID_OUT_US 1000
 #define MF_LAID_OUT_POSITION_US 50
 #define MF_JUDGE_US 200
 /* Microseconds of a bound of an attention side, of both sides, of a pipeline degree, an order or a
  * layout by figures that are there; of whole layers' figures for orders, for layouts of an order,
  * of a layout's own. */
-#define MF_SIDE_US 60
-#define MF_POINT_US 6
+#define MF_SIDE_US 36
+#define MF_POINT_US 4
 #define MF_BOUND_US 1
-#define MF_WHOLE_US 30
-#define MF_ORDER_US 16
-#define MF_OWN_US 30
+#define MF_WHOLE_US 18
+#define MF_ORDER_US 10
+#define MF_OWN_US 25
+/* Microseconds in which a search makes itself ready and writes down what it found; nanoseconds of a
+ * block that is lowered, priced and played, and of a merged pair of them. */
+#define MF_READY_US 90000
+#define MF_BLOCK_NS 22000
+#define MF_BLOCK_PAIR_NS 5000
 /* Nanoseconds of a memory plan by position. */
 #define MF_COUNT_POSITION_NS 12000
 
@@ -142,8 +152,8 @@
  * make large; of a tree when it is first taken up, which is what nearly all trees need, so many
  * times more each time after, so many times in all; this part of it while no plan is known, or the
  * gap is proven (Mixtral-8x22B on 40 GPUs takes 1.6 times as long without). */
-#define MF_ROOT_US 300000
-#define MF_TREE_US 1000000
+#define MF_ROOT_US 420000
+#define MF_TREE_US 1400000
 #define MF_TREE_MORE 4
 #define MF_TREE_TRIES 3
 #define MF_LOOK_PART 10
@@ -169,8 +179,8 @@
 #define MF_EXACT_VSTAGES 12
 /* Nodes of the exact program: about half a second of them, at first and when it is taken up again.
  */
-#define MF_EXACT_US 600000
-#define MF_EXACT_AGAIN_US 2400000
+#define MF_EXACT_US 1000000
+#define MF_EXACT_AGAIN_US 4000000
 #define MF_EXACT_NODES 60
 #define MF_EXACT_NODES_AGAIN 200
 
