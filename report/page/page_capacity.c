@@ -43,6 +43,22 @@ static void write_offer(const mf_page *p, size_t cell) {
     mf_page_text(p, text_at(p, cell, "cluster"));
 }
 
+/* What becomes of the run when a node is gone. */
+static void write_node_lost(const mf_page *p, size_t cell) {
+    if (mf_page_at(p, CELL "node_lost", cell) == NULL) {
+        return;
+    }
+    fputs("<br>a node less: ", p->f);
+    if (!mf_page_true(mf_page_at(p, CELL "node_lost/fits", cell))) {
+        fputs("no plan of the table remains", p->f);
+        return;
+    }
+    fputs("goes on with ", p->f);
+    mf_page_figure(p, MF_UNIT_WHOLE, CELL "node_lost/gpus", cell);
+    fputs(" GPUs, ", p->f);
+    mf_page_figure(p, MF_UNIT_DAYS, CELL "node_lost/run_s", cell);
+}
+
 static void write_verdict(const mf_page *p, size_t model, const char *key, const char *says) {
     const mf_json_value *best = mf_page_at(p, "/capacity/verdicts/%zu/%s/cell", model, key);
     const mf_json_value *ties = mf_page_at(p, "/capacity/verdicts/%zu/%s/ties", model, key);
@@ -73,6 +89,7 @@ static void write_verdict(const mf_page *p, size_t model, const char *key, const
         fputs(i == 0 ? "<br>a tie with " : ", ", p->f);
         write_offer(p, (size_t)mf_page_number(mf_json_at(ties, i)));
     }
+    write_node_lost(p, cell);
     fputs("</span></div>\n", p->f);
 }
 

@@ -39,7 +39,8 @@ static void write_layout(const mf_page *p) {
     }
     fputs("<br>", p->f);
     mf_page_figure(p, MF_UNIT_WHOLE, "/step/layout/micro_batches");
-    fputs(" micro-batches of ", p->f);
+    const bool one = mf_page_number(mf_page_at(p, "/step/layout/micro_batches")) == 1;
+    fputs(one ? " micro-batch of " : " micro-batches of ", p->f);
     mf_page_figure(p, MF_UNIT_WHOLE, "/step/layout/micro_batch");
     for (size_t i = 0; i < sizeof words / sizeof words[0]; i++) {
         fprintf(p->f, ", %s ", words[i]);

@@ -60,6 +60,8 @@ def check_facts(made, path):
         there = getattr(made, field, getattr(made, NAMES_IN_CORE.get(field, field), None))
         said = [config[word] for word in words if isinstance(config.get(word), int)]
         latent = getattr(made, "multi_latent_attention", False)
+        if field == "num_query_groups" and not getattr(made, "group_query_attention", True):
+            there = made.num_attention_heads  # what core_transformer_config_from_args makes of it
         if there is None or not said or (latent and field in ("num_query_groups", "kv_channels")):
             continue
         if there not in said:
