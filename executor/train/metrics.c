@@ -37,13 +37,13 @@ bool mf_metrics_copy_lines(FILE *old, int64_t last_step, FILE *new) {
     char *line = NULL;
     size_t allocated = 0;
     bool written = true;
-    ssize_t length;
+    ssize_t length = 0;
     while (written && (length = getline(&line, &allocated, old)) > 0 &&
            is_kept(line, length, last_step)) {
         written = fwrite(line, 1, (size_t)length, new) == (size_t)length;
     }
     free(line);
-    return written;
+    return written && (length >= 0 || feof(old));
 }
 
 /* Lines up to last_step into the file that takes the old one's place. */

@@ -49,7 +49,7 @@ typedef struct mf_metrics mf_metrics;
 mf_status mf_metrics_open(const char *folder, int64_t last_step, mf_metrics_parts parts,
                           mf_metrics **out, mf_err *e);
 /* What is kept of `old` then: its lines up to the first that is not whole, not a step's or of a
- * step after last_step. False: `new` could not be written. */
+ * step after last_step. False: `old` could not be read, or `new` not written. */
 bool mf_metrics_copy_lines(FILE *old, int64_t last_step, FILE *new);
 /* One line, flushed. */
 mf_status mf_metrics_add(mf_metrics *w, const mf_train_metrics *m, mf_err *e);

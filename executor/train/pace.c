@@ -175,9 +175,9 @@ mf_status mf_run_pace_end(run *r, double took_s, double worked_s, mf_train_metri
         mf_comm_all_gather(r->comm, MF_GROUP_WORLD, MF_COMM_F64, &own_s, p->step_s, 1, e);
     if (status == MF_OK) {
         fill(p, p->step_s, m);
+        mf_pace_ops_step(p->ops, r->own > 1);
         if (r->own > 1) { /* in the first one memory is touched for the first time */
             add(p, p->step_s);
-            mf_pace_ops_step(p->ops);
             status = judge(r, e);
         }
     }

@@ -67,12 +67,13 @@ void mf_pace_ops_after(mf_pace_ops *o, int position, const mf_block *b, const mf
     }
 }
 
-void mf_pace_ops_step(mf_pace_ops *o) {
+void mf_pace_ops_step(mf_pace_ops *o, bool counts) {
+    const double keep = counts && o != NULL ? o->keep : 0.0;
     for (int64_t i = 0; o != NULL && i < o->places; i++) {
-        o->sum_s[i] *= o->keep;
+        o->sum_s[i] *= keep;
     }
     if (o != NULL) {
-        o->weight = o->weight * o->keep + 1.0;
+        o->weight = (o->weight + 1.0) * keep;
     }
 }
 

@@ -6,16 +6,19 @@
 #include "core/program/lower.h"
 #include "executor/comm/comm.h"
 
+#include <stdbool.h>
+
 typedef struct mf_pace_ops mf_pace_ops;
 
 /* Of about the last `window` steps, the older the less. `p` has to outlive it. NULL: no memory. */
 mf_pace_ops *mf_pace_ops_create(const mf_program *p, int window);
 void mf_pace_ops_destroy(mf_pace_ops *o);
 
-/* Around each op, and behind each step. NULL is fine. b: NULL outside blocks. */
+/* Around each op, and behind each step; one that does not count is forgotten with those before it.
+ * NULL is fine. b: NULL outside blocks. */
 void mf_pace_ops_before(mf_pace_ops *o);
 void mf_pace_ops_after(mf_pace_ops *o, int position, const mf_block *b, const mf_op *op);
-void mf_pace_ops_step(mf_pace_ops *o);
+void mf_pace_ops_step(mf_pace_ops *o, bool counts);
 
 /* Collective: ", most at expert_fc1 (forward) of layer 3: 0.2 s a step, 0.1 s where it is
  * quickest", the op at which `rank` loses most; "" where no other rank has an op of this one. */

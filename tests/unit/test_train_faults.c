@@ -114,6 +114,13 @@ static bool is_told(const char *out, const char *rank, int number) {
     return reported;
 }
 
+/* A line a step, all of them there. */
+static bool is_metrics_whole(void) {
+    return shell("grep -o '\"step\": *[0-9]*' %s/tried/metrics.jsonl | grep -o '[0-9]*' | "
+                 "tr '\\n' ' ' | grep -qx '1 2 3 4 '",
+                 scratch) == 0;
+}
+
 static int wrong(const char *when, const io_call *c, int turn, int kind, int code) {
     show_log("tried");
     (void)shell("grep FAILS %s/calls", scratch);
@@ -142,6 +149,9 @@ static int fail_once(const char *base, const char *whole, const char *fold, cons
             log_has("tried", "step 2/")) {
             return wrong("behind", c, turn, kind, code);
         }
+    }
+    if (!is_metrics_whole()) {
+        return wrong("in metrics.jsonl of", c, turn, kind, code);
     }
     same_steps("tried", whole, STEPS);
     return 0;
