@@ -18,6 +18,10 @@ if [ $gpu = cuda ] && ! nvidia-smi -L 2>/dev/null | grep -q .; then
     echo "MF_SKIPPED 6 no GPU: faults of GPU runs were not tried"
     exit 0
 fi
+[ -r "$data" ] || {
+    echo "faults.sh: $data cannot be read: a text to train on is needed (DATA=FILE)"
+    exit 1
+}
 work=$(mktemp -d "${TMPDIR:-/tmp}/moefold-faults.XXXXXX") || exit 1
 mark=MOEFOLD_FAULTS=$work
 passed=0
