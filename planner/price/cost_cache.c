@@ -19,6 +19,7 @@ typedef struct entry {
     mf_cost_key key; /* with these in front it is found by a cache line or two */
     atomic_bool counted;
     bool pair;
+    int32_t made_ns; /* what making it is counted as */
     union {
         mf_block_cost cost;
         double pair_s; /* of a merged pair, whose entry ends here: as many as costs */
@@ -118,6 +119,13 @@ static mf_status ask(const mf_evaluator *o, const question *x, entry *made, mf_e
                 : o->ops->cost(o->self, x->l, x->a, x->exact, &made->is.cost, e);
 }
 
+static int32_t made_ns(const mf_model *m, const question *x) {
+    if (m->kv_lora_rank > 0) {
+        return x->b ? MF_LATENT_BLOCK_PAIR_NS : MF_LATENT_BLOCK_NS;
+    }
+    return x->b ? MF_BLOCK_PAIR_NS : MF_BLOCK_NS;
+}
+
 static mf_status make(mf_block_costs *q, const question *x, const mf_cost_key *key, uint64_t hash,
                       entry **out, mf_err *e) {
     pthread_mutex_t *making = &q->making[(hash >> 32) % MAKERS];
@@ -125,7 +133,10 @@ static mf_status make(mf_block_costs *q, const question *x, const mf_cost_key *k
     pthread_mutex_lock(making);
     *out = find(q, hash, key); /* by another thread meanwhile */
     if (!*out) {
-        entry made = {.key = *key, .hash = hash, .pair = x->b != NULL};
+        entry made = {.key = *key,
+                      .hash = hash,
+                      .pair = x->b != NULL,
+                      .made_ns = made_ns(q->evaluator->model, x)};
         status = ask(q->evaluator, x, &made, e);
         if (status == MF_OK) {
             status = keep(q, &made, out, e);
@@ -170,7 +181,7 @@ int64_t mf_block_costs_count(mf_costs_noted *x) {
         entry *one = x->entry[i];
         if (!is_counted(one)) {
             atomic_store_explicit(&one->counted, true, memory_order_relaxed);
-            sum_ns += one->pair ? MF_BLOCK_PAIR_NS : MF_BLOCK_NS;
+            sum_ns += one->made_ns;
         }
     }
     x->count = 0;

@@ -124,7 +124,7 @@
 #define MF_STEP_EVENT_US 0.6
 #define MF_LAID_OUT_US 1000
 #define MF_LAID_OUT_POSITION_US 50
-#define MF_JUDGE_US 200
+#define MF_JUDGE_US 300
 /* Microseconds of a bound of an attention side, of both sides, of a pipeline degree, an order or a
  * layout by figures that are there; of whole layers' figures for orders, for layouts of an order,
  * of a layout's own. */
@@ -136,9 +136,11 @@
 #define MF_OWN_US 25
 /* Microseconds in which a search makes itself ready and writes down what it found; nanoseconds of a
  * block that is lowered, priced and played, and of a merged pair of them. */
-#define MF_READY_US 90000
-#define MF_BLOCK_NS 22000
-#define MF_BLOCK_PAIR_NS 5000
+#define MF_READY_US 110000
+#define MF_BLOCK_NS 16000
+#define MF_BLOCK_PAIR_NS 4500
+#define MF_LATENT_BLOCK_NS 30000 /* with latent attention, which has more ops */
+#define MF_LATENT_BLOCK_PAIR_NS 6500
 /* Nanoseconds of a memory plan by position. */
 #define MF_COUNT_POSITION_NS 12000
 
