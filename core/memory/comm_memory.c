@@ -3,9 +3,9 @@
  * Measured on two H100s of one host with NCCL 2.32 (bench/gpu/bench_nccl_memory.c, whose series
  * are met within 2 MB a communicator): NCCL takes memory in pieces of 2 MiB, for each
  * channel of a communicator three, for each connection of a channel to a neighbour six (buffers of
- * the receiver five, of the sender one), and some once for all communicators. Beyond an NVLink
- * domain nothing was measured: channels there are NCCL's own choice on hosts of eight network
- * cards, with the same bytes each.
+ * the receiver five, of the sender one), and some once for all communicators. Groups of four ranks:
+ * runs of four H200s (docs/RUNS4.md). Beyond an NVLink domain nothing was measured: channels there
+ * are NCCL's own choice on hosts of eight network cards, with the same bytes each.
  */
 #include "core/memory/memory.h"
 #include "core/schedule/cta_shares.h"
@@ -35,12 +35,12 @@ static int64_t channels_at_most(const mf_cluster *c, const mf_layout *l) {
     return each < MESSAGE_CHANNELS ? each : MESSAGE_CHANNELS;
 }
 
-/* Rings and trees of collectives: neighbours on both sides; of two ranks they are the same one. */
-static double collectives_B(int64_t size, bool inside, int64_t most) {
+/* Rings and trees of collectives. A channel sends to one neighbour and receives from another, or
+ * from the same one where there are two ranks: that takes as much (bench/gpu/runs-h200-x4.csv). */
+static double collectives_B(bool inside, int64_t most) {
     const int64_t channels = inside ? SUM_CHANNELS : OUTSIDE_CHANNELS;
-    const double sides = size > 2 ? 2.0 : 1.0;
     return mib * (CHANNEL_MIB * (double)most + COMMUNICATOR_MIB +
-                  sides * CONNECTION_MIB * (double)(channels < most ? channels : most));
+                  CONNECTION_MIB * (double)(channels < most ? channels : most));
 }
 
 /* Does a group stay inside an NVLink domain? */
@@ -97,7 +97,7 @@ double mf_memory_comm_B(const mf_cluster *c, const mf_layout *l) {
         const mf_group_shape s = mf_layout_group(l, kind);
         const int64_t peers = peers_of(c, l, kind);
         const bool own = s.size > 1 && mf_layout_group_shared(l, kind) == kind;
-        bytes += own ? collectives_B(s.size, is_inside(c, s), most) : 0.0;
+        bytes += own ? collectives_B(is_inside(c, s), most) : 0.0;
         bytes += peers > 0 ? messages_B(c, s, peers, most) : 0.0;
         messages = messages || peers > 0;
     }
