@@ -11,15 +11,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Entries are never taken out, and of them changes nothing but that they were counted, so readers
- * need no lock: a chain is as good as it was when its head was read. */
+/* Entries are never changed nor taken out, so readers need no lock: a chain is as good as it was
+ * when its head was read. */
 typedef struct entry {
     struct entry *next;
     uint64_t hash;
     mf_cost_key key; /* with these in front it is found by a cache line or two */
-    atomic_bool counted;
     bool pair;
     int32_t made_ns; /* what making it is counted as */
+    int64_t number;  /* of the table's entries */
     union {
         mf_block_cost cost;
         double pair_s; /* of a merged pair, whose entry ends here: as many as costs */
@@ -98,6 +98,7 @@ static mf_status keep(mf_block_costs *q, const entry *made, entry **out, mf_err 
     if (x) {
         _Atomic(entry *) *head = &q->bucket[made->hash % BUCKETS];
         memcpy(x, made, size);
+        x->number = q->asked;
         x->next = atomic_load_explicit(head, memory_order_relaxed);
         atomic_store_explicit(head, x, memory_order_release);
         q->asked++;
@@ -148,19 +149,56 @@ static mf_status make(mf_block_costs *q, const question *x, const mf_cost_key *k
 
 /* --- what is counted -------------------------------------------------------------------------- */
 
+/* Which entries were counted, by number: pages are made as they are needed. What stands beyond is
+ * not counted: two million blocks. */
+enum { PAGE = 1 << 10, PAGES = 1 << 11 };
+
+struct mf_costs_counted {
+    _Atomic(atomic_bool *) page[PAGES];
+};
+
+mf_costs_counted *mf_costs_counted_create(void) {
+    return calloc(1, sizeof(mf_costs_counted));
+}
+
+void mf_costs_counted_destroy(mf_costs_counted *x) {
+    for (int i = 0; x && i < PAGES; i++) {
+        free(atomic_load_explicit(&x->page[i], memory_order_relaxed));
+    }
+    free(x);
+}
+
+static bool is_counted(const mf_costs_counted *x, int64_t number) {
+    if (number >= (int64_t)PAGE * PAGES) {
+        return true;
+    }
+    const atomic_bool *page = atomic_load_explicit(&x->page[number / PAGE], memory_order_acquire);
+    return page && atomic_load_explicit(&page[number % PAGE], memory_order_relaxed);
+}
+
+/* False when memory ran out. */
+static bool set_counted(mf_costs_counted *x, int64_t number) {
+    _Atomic(atomic_bool *) *at = &x->page[number / PAGE];
+    atomic_bool *page = atomic_load_explicit(at, memory_order_relaxed);
+    if (!page) {
+        page = calloc(PAGE, sizeof *page);
+        atomic_store_explicit(at, page, memory_order_release);
+    }
+    if (page) {
+        atomic_store_explicit(&page[number % PAGE], true, memory_order_relaxed);
+    }
+    return page != NULL;
+}
+
 static _Thread_local mf_costs_noted *noted;
 
 void mf_block_costs_note(mf_costs_noted *x) {
     noted = x;
 }
 
-static bool is_counted(entry *x) {
-    return atomic_load_explicit(&x->counted, memory_order_relaxed);
-}
-
 /* Without memory for it the entry is not counted. */
 static void note(entry *x) {
-    if (noted == NULL || is_counted(x)) {
+    if (x == NULL || noted == NULL || is_counted(noted->counted, x->number)) {
         return;
     }
     if (noted->count == noted->allocated) {
@@ -179,8 +217,7 @@ int64_t mf_block_costs_count(mf_costs_noted *x) {
     int64_t sum_ns = 0;
     for (int64_t i = 0; i < x->count; i++) {
         entry *one = x->entry[i];
-        if (!is_counted(one)) {
-            atomic_store_explicit(&one->counted, true, memory_order_relaxed);
+        if (!is_counted(x->counted, one->number) && set_counted(x->counted, one->number)) {
             sum_ns += one->made_ns;
         }
     }

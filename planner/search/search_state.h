@@ -57,6 +57,7 @@ typedef struct mf_search_state {
     int64_t narrowed_at; /* the work by then */
     bool stale;          /* it has not narrowed for long */
     mf_search_taken taken[MF_TAKEN_KINDS];
+    mf_costs_counted *counted; /* blocks that are in `work` */
     mf_search_fits fits;
     double target_s;
     /* Runners-up are looked for once the best plan is proven (search_rank.c), with what is below
