@@ -73,9 +73,6 @@ static mf_problem problem_of(const mf_problem *p, const family *f) {
     mf_problem q = *p;
     q.pinned |= MF_PIN(RECOMPUTE) | MF_PIN(OFFLOAD) | MF_PIN_MOE_ACT;
     q.base.memory.recompute = f->recompute;
-    if ((f->recompute & R(LAYER)) && q.base.graph == MF_GRAPH_PARTIAL) {
-        q.base.graph = MF_GRAPH_NONE; /* as mf_target_concede does */
-    }
     q.base.overlap &= (uint8_t)~MF_OVERLAP_CP;
     q.limits.equal_zero = true;
     q.limits.most_chunks = 1 + mf_target_chunk_starts(p->model, NULL);
@@ -86,6 +83,12 @@ static mf_problem problem_of(const mf_problem *p, const family *f) {
         q.limits.chunked = true;
     } else {
         q.limits.schedules = PLAIN;
+    }
+    mf_layout like = q.base;
+    like.schedule = f->merged ? MF_SCHED_MERGED : MF_SCHED_1F1B;
+    if (like.graph == MF_GRAPH_PARTIAL &&
+        ((f->recompute & R(LAYER)) || !mf_target_captures_attention(p->model, &like))) {
+        q.base.graph = MF_GRAPH_NONE; /* as mf_target_concede does */
     }
     return q;
 }

@@ -337,6 +337,11 @@ static bool concede_merged_memory(const step_input *in, mf_plan *p, mf_concessio
     return true;
 }
 
+bool mf_target_captures_attention(const mf_model *m, const mf_layout *l) {
+    return l->schedule != MF_SCHED_MERGED || (l->overlap & MF_OVERLAP_DP) == 0 ||
+           !(m->qkv_bias || m->o_bias);
+}
+
 static bool concede_graph(const step_input *in, mf_plan *p, mf_concession *c) {
     mf_layout *l = &p->layout;
     bool whole = false, offload = false;
@@ -344,9 +349,11 @@ static bool concede_graph(const step_input *in, mf_plan *p, mf_concession *c) {
         whole = whole || (p->assignment.memory[i].recompute & MF_RECOMPUTE_LAYER) != 0;
         offload = offload || p->assignment.memory[i].offload != 0;
     }
-    (void)in;
     if (l->graph == MF_GRAPH_PARTIAL && whole) {
         SAY(c, "cuda_graph partial: layers that are recomputed whole cannot be captured in parts");
+    } else if (l->graph == MF_GRAPH_PARTIAL && !mf_target_captures_attention(in->model, l)) {
+        SAY(c, "cuda_graph partial: attention with biases is not captured where merged passes "
+               "delay its weight gradients");
     } else if (l->graph == MF_GRAPH_STEP && offload) {
         SAY(c, "cuda_graph step: offloading has no settings there that moefold knows");
     } else {

@@ -42,6 +42,10 @@ bool mf_target_rotates_none(const mf_model *m);
 /* Class of the layer at a position, or of its MTP block. */
 const mf_layer_class *mf_target_class_at(const mf_model *m, int position);
 
+/* Whether attention can be captured in a CUDA graph of its own: not with biases, where weight
+ * gradients wait for the merged passes while gradients are reduced. */
+bool mf_target_captures_attention(const mf_model *m, const mf_layout *l);
+
 /* Megatron-Bridge's recipe for the model of this name ("deepseek_v3_pretrain_config"); NULL: there
  * is none. */
 const char *mf_target_recipe(const char *name);
