@@ -3,9 +3,9 @@
  * Measured on two H100s of one host with NCCL 2.32 (bench/gpu/bench_nccl_memory.c, whose series
  * are met within 2 MB a communicator): NCCL takes memory in pieces of 2 MiB, for each
  * channel of a communicator three, for each connection of a channel to a neighbour six (buffers of
- * the receiver five, of the sender one), and some once for all communicators. Groups of four ranks:
- * runs of four H200s (docs/RUNS4.md). Beyond an NVLink domain nothing was measured: channels there
- * are NCCL's own choice on hosts of eight network cards, with the same bytes each.
+ * the receiver five, of the sender one), and some once for all communicators. Groups of four ranks
+ * were measured in runs of four H200s (docs/RUNS4.md). Beyond an NVLink domain nothing was:
+ * channels there are NCCL's own choice on hosts of eight network cards, with the same bytes each.
  */
 #include "core/memory/memory.h"
 #include "core/schedule/cta_shares.h"
