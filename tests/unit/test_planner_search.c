@@ -346,7 +346,7 @@ static void little_effort_finds_a_good_plan_where_memory_decides(void **state) {
         fixture w;
         fixture_init(&w, false, 8, tight[i].memory_B);
         w.problem.base.software_traits = tight[i].traits;
-        truth t = find_truth_within(&w, 0.1);
+        truth t = find_truth_within(&w, 0.12);
         mf_evaluator_real real = {.model = &w.model, .cost = w.cost};
         mf_evaluator evaluator = mf_evaluator_init(&real);
         leaner l = {.s = {.after = INT64_MAX}, .problem = &w.problem};

@@ -170,6 +170,7 @@ typedef struct beside {
 static const beside kinds[] = {
     {"layer", streams_of_a_layer, false, MF_STREAM_COMPUTE + 1, MF_STREAM_COUNT - 1},
     {"copies", two_copies, true, REDUCTIONS, REDUCTIONS},
+    {"weights", two_copies, false, REDUCTIONS, REDUCTIONS},
     {"shards", two_shards, false, MF_STREAM_DP, MF_STREAM_DP},
 };
 
@@ -358,6 +359,22 @@ static void a_wait_for_a_shard_that_is_missing_is_named(void **state) {
     leave_out_waits("shards", 2, 0.5);
 }
 
+static void gathers_beside_compute_have_none(void **state) {
+    (void)state;
+    assert_int_equal(launch("weights", 0), 0);
+    assert_int_equal(launch("weights", -1), 0);
+}
+
+/* Each position's block waits for the gathers of the weights that it reads. */
+static void a_wait_for_a_gather_that_is_missing_is_named(void **state) {
+    enum { POSITIONS = 6 };
+    (void)state;
+    for (int64_t k = 1; k <= POSITIONS; k++) {
+        assert_int_equal(launch("weights", k), 1);
+    }
+    assert_int_equal(launch("weights", POSITIONS + 1), 3);
+}
+
 static void reductions_beside_compute_have_none(void **state) {
     (void)state;
     assert_int_equal(launch("copies", 0), 0);
@@ -365,14 +382,15 @@ static void reductions_beside_compute_have_none(void **state) {
 }
 
 /* Behind the gradients of each of the positions, and before the norm; the first two calls of a step
- * are around its batch. */
+ * are around its batch, the third lets gathers begin behind the update of the step before, which is
+ * not recorded here. */
 static void an_edge_of_a_reduction_that_is_missing_is_named(void **state) {
-    enum { AROUND_BATCH = 2, POSITIONS = 6 };
+    enum { BEFORE = 3, POSITIONS = 6 };
     (void)state;
     for (int64_t k = 1; k <= POSITIONS + 1; k++) {
-        assert_int_equal(launch("copies", AROUND_BATCH + k), 1);
+        assert_int_equal(launch("copies", BEFORE + k), 1);
     }
-    assert_int_equal(launch("copies", AROUND_BATCH + POSITIONS + 2), 3);
+    assert_int_equal(launch("copies", BEFORE + POSITIONS + 2), 3);
 }
 
 int main(int argc, char **argv) {
@@ -385,6 +403,8 @@ int main(int argc, char **argv) {
         cmocka_unit_test(a_wait_that_is_missing_is_named),
         cmocka_unit_test(shards_beside_the_next_block_have_none),
         cmocka_unit_test(a_wait_for_a_shard_that_is_missing_is_named),
+        cmocka_unit_test(gathers_beside_compute_have_none),
+        cmocka_unit_test(a_wait_for_a_gather_that_is_missing_is_named),
         cmocka_unit_test(reductions_beside_compute_have_none),
         cmocka_unit_test(an_edge_of_a_reduction_that_is_missing_is_named),
     };

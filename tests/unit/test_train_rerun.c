@@ -132,8 +132,10 @@ static void open_fixture(fixture *w, int ranks, int64_t rank, fault f) {
     assert_ok(mf_cluster_load("cpu", &w->cluster, &e));
     lay_out(w, ranks);
     w->fault = f;
-    /* Whose stage has the layer; or the loss. */
-    w->faulty = rank == (ranks == 1 ? 0 : f == LEAPS ? ranks - 1 : 1);
+    /* Whose stage has the layer; or the loss; or who keeps the part of the weight, of two
+     * data-parallel ranks the first. */
+    const bool keeps = ranks == 1 || (ranks == 4 && f == WEIGHT);
+    w->faulty = rank == (keeps ? 0 : f == LEAPS ? ranks - 1 : 1);
     mf_train_options_init(&w->o);
     w->o.model = &w->model;
     w->o.cluster = &w->cluster;
@@ -170,7 +172,6 @@ static bool is_as_expected(const fixture *w, int ranks, mf_status status, const 
     const char *text = w->warned[0] != '\0' ? w->warned : e->text;
     char where[64], step[16];
     snprintf(step, sizeof step, "step %d: ", BAD);
-    /* A weight has come to the other data-parallel rank, which keeps a part of it. */
     const int named = ranks == 1 || (ranks == 4 && w->fault == WEIGHT) ? 0 : 1;
     snprintf(where, sizeof where, "rank %d, layer 1 (", named);
     bool right = status == (w->o.rerun ? want->rerun : want->plain) &&
