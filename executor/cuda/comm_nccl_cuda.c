@@ -102,7 +102,7 @@ static bool equal(const int64_t *counts, int64_t members, int64_t *left) {
     return *left >= 0;
 }
 
-/* What all have goes in one collective, what the last has beside it in another. */
+/* As many as every member has go in one collective, what the last member has more in another. */
 static mf_status all_gather_equal(mf_comm *c, int g, mf_comm_type type, char *data, int64_t count,
                                   int64_t left, mf_err *e) {
     const nccl_state *s = c->state;
@@ -318,8 +318,9 @@ static void destroy(mf_comm *c) {
     free(s);
 }
 
-/* In a graph NCCL lets all of a rank's collectives follow one another as the host enters them: a
- * communicator that is used on two queues needs that. */
+/* Collectives of all kinds find room on the GPU at once. (In a graph NCCL lets those of one
+ * communicator follow one another as the host enters them: one that is used on two queues needs
+ * that, mf_layout_group_shared.) */
 static mf_status limit_ctas(const mf_comm *c, ncclConfig_t *config, mf_err *e) {
     mf_cta_shares s;
     mf_status status = mf_cuda_cta_shares(&c->layout, &s, e);

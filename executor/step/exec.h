@@ -147,7 +147,7 @@ typedef struct step_progress {
 
 /* Gathers of weights and reductions of gradients beside compute. */
 typedef struct dp_beside {
-    mf_queue *queue; /* NULL: they go before and behind the step's passes */
+    mf_queue *queue; /* NULL: reductions follow the passes, gathers the update */
     int *writes;     /* [positions] times in a step that a weight's gradient there is added to, */
     int *left;       /* and those that are still to come */
     bool *reduced;   /* [positions] */
@@ -192,8 +192,7 @@ struct mf_exec {
     char *host_states;   /* from here on the optimizer's states are in host memory, */
     char *host_memory;   /* from here on; the same where the device's memory is the host's */
     int64_t owned_count[2];
-    bool master_in_whole[2]; /* the float weights of all ranks' shares stand where layers read them
-                              */
+    bool master_in_whole[2]; /* the owned float weights are where layers read them, in the half */
     int64_t boundary_B, gathered_B;
     char *boundary[4]; /* input and output of the block at work, by side */
     char *gathered;    /* two buffers a side */
@@ -362,7 +361,8 @@ void mf_exec_shares(const mf_exec *x, int position, int side, int64_t begin, int
 int64_t mf_exec_in_shard(const mf_exec *x, int position, int side, int64_t element);
 
 /* reduce_beside.c: a step begins; a position's block is about to begin; it has made its weight
- * gradients of a micro-batch; compute waits for what goes on beside it; weights are updated. */
+ * gradients of a micro-batch; compute waits for what goes on beside it; the update has been made.
+ */
 mf_status mf_exec_beside_init(mf_exec *x, mf_err *e);
 void mf_exec_beside_clear(mf_exec *x);
 mf_status mf_exec_beside_begin(mf_exec *x, mf_err *e);

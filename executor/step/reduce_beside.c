@@ -2,11 +2,10 @@
  * where the layout overlaps dp.
  *
  * A step begins with gathers of the weights that other ranks have updated (ZeRO-1 and -2), position
- * by position as they are read; a block waits for those of the weights that it reads. (Without such
- * a queue the update is followed by them.) The reduction
- * of a position's gradients begins once the step's last pass that adds to them has been entered;
- * pass O waits for the queue. Where a position's weights are tables, other positions read them and
- * add to their gradients, too. */
+ * by position; a block waits for the weights that it reads. (Without such a queue they are gathered
+ * behind the update.) The reduction of a position's gradients begins once the step's last pass that
+ * adds to them has been entered; pass O waits for the queue. Where a position's weights are tables,
+ * other positions read them and add to their gradients, too. */
 #include "executor/step/exec.h"
 
 #include <stdlib.h>
