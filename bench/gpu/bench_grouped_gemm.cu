@@ -1,14 +1,14 @@
 /* bench_grouped_gemm.cu - speed of the grouped GEMM at expert shapes of real models, one GPU.
  *
- *   bench_grouped_gemm [--variant raster,balance]... [--row N]... [--ragged]
+ *   bench_grouped_gemm [--variant raster,balance[,taken]]... [--row N]... [--ragged]
  * [--once]
  *
  * For each row and problem: TFLOP/s of the config that the kernel chooses (or of each variant,
- * timed in turns), the median over rounds of back-to-back launches on random data. Operands and
- * outputs are several times the L2, so every launch finds it full of something else. limit: the
- * rate at which the least bytes alone would take all the time at 4.3 TB/s, when that is below the
- * matrix rate. --ragged draws the experts' counts at random with the same sum. wgrad overwrites
- * f32; wgrad+ adds to f32.
+ * timed in turns; taken 1: tiles are taken as they come), the median over rounds of back-to-back
+ * launches on random data. Operands and outputs are several times the L2, so every launch finds it
+ * full of something else. limit: the rate at which the least bytes alone would take all the time
+ * at 4.3 TB/s, when that is below the matrix rate. --ragged draws the experts' counts at random
+ * with the same sum. wgrad overwrites f32; wgrad+ adds to f32.
  */
 #include "kernels/grouped_gemm/grouped_gemm.h"
 #include "tests/gpu/gpu_random.cuh"
@@ -69,6 +69,7 @@ mf_grouped_device device(void) {
 
 struct Variant {
     int raster, balance; /* -1: as chosen */
+    int taken;
 };
 
 mf_grouped_config apply(mf_grouped_config c, const Variant &v) {
@@ -92,7 +93,8 @@ std::vector<int32_t> make_offsets(const Row &r, bool ragged, uint64_t seed) {
 
 /* Median seconds of one launch of each variant. */
 std::vector<double> time_variants(const mf_kernel_grouped_gemm &g,
-                                  const std::vector<mf_grouped_config> &configs) {
+                                  const std::vector<mf_grouped_config> &configs,
+                                  const std::vector<Variant> &variants, uint32_t *turns) {
     cudaEvent_t from, to;
     mf_err e;
     mf_err_clear(&e);
@@ -103,9 +105,11 @@ std::vector<double> time_variants(const mf_kernel_grouped_gemm &g,
     std::vector<std::vector<double>> times(configs.size());
     for (int round = once ? 0 : -1; round < (once ? 1 : rounds); round++) {
         for (size_t v = 0; v < configs.size(); v++) {
+            mf_kernel_grouped_gemm with = g;
+            with.turns = variants[v].taken != 0 ? turns : NULL;
             GPU_MUST(cudaEventRecord(from));
             for (int i = 0; i < launches; i++) {
-                must(mf_kernel_grouped_gemm_run_cuda_config(&g, &configs[v], NULL, &e), e);
+                must(mf_kernel_grouped_gemm_run_cuda_config(&with, &configs[v], NULL, &e), e);
             }
             GPU_MUST(cudaEventRecord(to));
             GPU_MUST(cudaEventSynchronize(to));
@@ -133,9 +137,9 @@ int main(int argc, char **argv) {
     std::vector<int> rows;
     bool ragged = false;
     for (int i = 1; i < argc; i++) {
-        Variant v = {-1, -1};
+        Variant v = {-1, -1, 0};
         if (!strcmp(argv[i], "--variant") && i + 1 < argc) {
-            (void)sscanf(argv[++i], "%d,%d", &v.raster, &v.balance);
+            (void)sscanf(argv[++i], "%d,%d,%d", &v.raster, &v.balance, &v.taken);
             variants.push_back(v);
         } else if (!strcmp(argv[i], "--row") && i + 1 < argc) {
             rows.push_back(atoi(argv[++i]));
@@ -146,7 +150,7 @@ int main(int argc, char **argv) {
         } else if (!strcmp(argv[i], "--once")) {
             once = true;
         } else {
-            printf("usage: %s [--variant raster,balance] [--row N] [--ragged] "
+            printf("usage: %s [--variant raster,balance[,taken]] [--row N] [--ragged] "
                    "[--once]\n",
                    argv[0]);
             return 2;
@@ -154,11 +158,14 @@ int main(int argc, char **argv) {
     }
     gpu_need(1, 9);
     if (variants.empty()) {
-        variants.push_back({-1, -1});
+        variants.push_back({-1, -1, 0});
     }
     const uint64_t seed = gpu_seed();
     const mf_grouped_device dev = device();
     std::vector<double> log_sum(variants.size(), 0.0);
+    uint32_t *turns;
+    GPU_MUST(cudaMalloc((void **)&turns, sizeof *turns));
+    GPU_MUST(cudaMemset(turns, 0, sizeof *turns));
     int lines = 0;
     mf_err e;
     mf_err_clear(&e);
@@ -200,7 +207,7 @@ int main(int argc, char **argv) {
             for (const Variant &v : variants) {
                 configs.push_back(apply(chosen, v));
             }
-            const std::vector<double> times = time_variants(g, configs);
+            const std::vector<double> times = time_variants(g, configs, variants, turns);
             const double flops = mf_grouped_flops(&g, tokens);
             const double by_bytes = flops / (mf_grouped_least_B(&g, tokens) / COPY_BPS);
             printf("%-18s %-10s limit %4.0f  TFLOP/s", row.name, p.name,

@@ -86,10 +86,13 @@ static mf_status open_queue(mf_device *d, mf_cuda_queue *q, bool urgent, mf_err 
         cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking, urgent ? greatest : least), e);
     q->queue.stream = stream;
     MF_CUDA_TRY(cudaEventCreateWithFlags(&q->reached, cudaEventDisableTiming), e);
+    MF_CUDA_TRY(cudaMalloc((void **)&q->turns, sizeof *q->turns), e);
+    MF_CUDA_TRY(cudaMemset(q->turns, 0, sizeof *q->turns), e);
     return MF_OK;
 }
 
 static void close_queue(mf_cuda_queue *q) {
+    (void)cudaFree(q->turns);
     if (q->reached != NULL) {
         (void)cudaEventDestroy(q->reached);
     }

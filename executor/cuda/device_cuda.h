@@ -13,6 +13,7 @@ typedef struct mf_cuda_attentions mf_cuda_attentions;
 typedef struct mf_cuda_queue {
     mf_queue queue;
     cudaEvent_t reached; /* of what others wait for: NULL while there is no stream */
+    uint32_t *turns;     /* device memory: mf_kernel_grouped_gemm.turns of this queue's products */
 } mf_cuda_queue;
 
 typedef struct mf_device_cuda {

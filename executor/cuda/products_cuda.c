@@ -174,7 +174,8 @@ mf_status mf_cuda_grouped(mf_queue *q, const mf_device_grouped *a, mf_err *e) {
                                       .bf16 = a->kind == MF_GROUPED_WGRAD &&
                                               a->out_dtype == MF_KERNEL_BF16,
                                       .act = a->act,
-                                      .prob = a->prob};
+                                      .prob = a->prob,
+                                      .turns = ((mf_cuda_queue *)q)->turns};
     if (a->dtype != MF_KERNEL_BF16) {
         return mf_err_set(e, MF_INTERNAL, "grouped products of floats on a GPU");
     }

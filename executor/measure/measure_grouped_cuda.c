@@ -51,6 +51,12 @@ static const int32_t *take_offsets(mf_measure_session *s, const mf_kernel_groupe
     return result == cudaSuccess ? p : NULL;
 }
 
+/* The word by which the blocks of a product take its tiles, as in a step. */
+static uint32_t *take_turns(mf_measure_session *s) {
+    uint32_t *p = mf_measure_take(s, sizeof *p, MF_DATA_NONE);
+    return p != NULL && cudaMemsetAsync(p, 0, sizeof *p, s->stream) == cudaSuccess ? p : NULL;
+}
+
 mf_status mf_measure_grouped(mf_measure_session *s, const mf_point *p, mf_measure_time *out,
                              mf_err *e) {
     grouped g = {.sets = 0};
@@ -63,11 +69,12 @@ mf_status mf_measure_grouped(mf_measure_session *s, const mf_point *p, mf_measur
     size_t x_B = (size_t)(shape.rows * shape.k) * 2, y_B = (size_t)(shape.rows * shape.n) * 2;
     size_t w_B = (size_t)(shape.experts * shape.n * shape.k) * (wgrad ? 4 : 2);
     shape.offsets = take_offsets(s, &shape);
+    shape.turns = take_turns(s);
     g.sets = mf_measure_sets(s, x_B + y_B + w_B);
     for (int i = 0; i < g.sets; i++) {
         void *x = mf_measure_take(s, x_B, MF_DATA_BF16), *y = mf_measure_take(s, y_B, MF_DATA_BF16);
         void *w = mf_measure_take(s, w_B, wgrad ? MF_DATA_F32 : MF_DATA_BF16);
-        if (x == NULL || y == NULL || w == NULL || shape.offsets == NULL) {
+        if (x == NULL || y == NULL || w == NULL || shape.offsets == NULL || shape.turns == NULL) {
             return mf_err_set(e, MF_INPUT, "the product does not fit into the GPU's memory");
         }
         g.set[i] = shape;

@@ -93,6 +93,19 @@ MF_DEVICE void mf_mbar_arrive_at(uint32_t bar, uint32_t rank) {
                  : "memory");
 }
 
+/* Writes a word at the same address in block `rank` of the cluster, and counts its bytes at that
+ * block's barrier of this address. */
+MF_DEVICE void mf_store_at(uint32_t address, uint32_t bar, uint32_t rank, uint32_t value) {
+    asm volatile("{\n"
+                 ".reg .b32 to, by;\n"
+                 "mapa.shared::cluster.u32 to, %0, %2;\n"
+                 "mapa.shared::cluster.u32 by, %1, %2;\n"
+                 "st.async.shared::cluster.mbarrier::complete_tx::bytes.b32 [to], %3, [by];\n"
+                 "}" ::"r"(address),
+                 "r"(bar), "r"(rank), "r"(value)
+                 : "memory");
+}
+
 /* Waits until the phase of this parity is complete. With MF_HOPPER_WATCHDOG (for debugging) a wait
  * of more than about a second names its barrier and ends the kernel. */
 MF_DEVICE void mf_mbar_wait(uint32_t bar, uint32_t parity) {

@@ -154,6 +154,7 @@ mf_status launch(const mf_kernel_grouped_gemm *g, const mf_grouped_config *c, cu
     p.out = wgrad ? NULL : (uint16_t *)g->out;
     p.act = g->act;
     p.prob = g->prob;
+    p.turns = g->turns;
     p.half = (int32_t)(g->n / 2);
     p.reduction = wgrad ? 0 : (int32_t)(forward ? g->k : g->n);
     p.accumulate = g->accumulate;

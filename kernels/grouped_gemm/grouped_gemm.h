@@ -65,6 +65,12 @@ typedef struct mf_kernel_grouped_gemm {
     bool bf16;              /* ... this; not with accumulate */
     uint16_t *act;          /* FORWARD: bf16 [rows, n / 2]; NULL: none */
     const float *prob;      /* [rows], of act; NULL: 1 */
+    /* A word of device memory that is 0 when the product begins, is 0 again when it has ended, and
+     * belongs to no other product meanwhile. Blocks then take their next tile when they are free:
+     * beside a collective, whose blocks hold some multiprocessors, a static share would keep those
+     * waiting that began late. NULL: each block has its share from the start. The results are the
+     * same to the bit. */
+    uint32_t *turns;
 } mf_kernel_grouped_gemm;
 
 /* How the CUDA kernel cuts the work. Plain data, chosen without a GPU, so that it can be tested and

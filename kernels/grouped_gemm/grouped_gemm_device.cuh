@@ -55,13 +55,16 @@ MF_DEVICE int gated_col(const mf_grouped_tile &t, int j, const Args &p) {
 
 template <class C>
 MF_DEVICE void produce(const Smem<C> s, const CUtensorMap *map_a, const CUtensorMap *map_b,
-                       const Args &p, const mf_grouped_split &split) {
+                       const Args &p, const Work &w) {
     Ring<C::STAGES> r = {0};
     const int rank = (int)mf_cluster_rank();
-    Turns turns = {split, mf_grouped_walk_start(), 0};
+    mf_grouped_walk walk = mf_grouped_walk_start();
     mf_grouped_tile t = {0, 0, 0, 0, 0, 0, false};
     uint32_t number = 0;
-    for (; turns_next(turns, p, rank, t); number++) {
+    int k = 0; /* of its own turns */
+    int turn = p.turns != NULL ? turn_taken(s, 0, rank, take_turn(p, w, rank)) : own_turn(w, k);
+    for (; mf_grouped_walk_seek(&p.space, &w.split, p.offsets, &walk, turn, rank, &t); number++) {
+        const uint32_t taken = take_turn(p, w, rank); /* arrives while this tile is computed */
         const int steps = steps_of(p, t);
         const uint32_t bytes = (uint32_t)(BOXES_A + t.boxes) * BOX_B;
         const int row = C::WGRAD ? t.m : t.begin + t.m;
@@ -96,6 +99,7 @@ MF_DEVICE void produce(const Smem<C> s, const CUtensorMap *map_a, const CUtensor
             }
             r.at++;
         }
+        turn = p.turns != NULL ? turn_taken(s, number + 1, rank, taken) : own_turn(w, k);
     }
     pass_on<C>(s, number, t, -1, p);
 }
@@ -282,14 +286,18 @@ __global__ void __launch_bounds__(THREADS, 1)
             mf_mbar_init(s.slot_full(i), 1);
             mf_mbar_init(s.slot_empty(i), CONSUMERS * 4);
         }
+        for (uint32_t i = 0; i < MAILS; i++) {
+            mf_mbar_init(s.mail_full(i), 1);
+            mf_mbar_init(s.mail_empty(i), 1);
+        }
         mf_mbar_init_fence();
     }
-    const mf_grouped_split split = choose_split(p);
+    const Work work = choose_work(p);
     mf_cluster_sync();
     if (warpgroup == 0) {
         mf_registers_give<40>();
         if (threadIdx.x == 0) {
-            produce<C>(s, &map_a, &map_b, p, split);
+            produce<C>(s, &map_a, &map_b, p, work);
         }
     } else {
         mf_registers_take<232>();

@@ -35,6 +35,7 @@ struct Args {
     uint16_t *out;     /* for tiles that the copy engine cannot mask */
     uint16_t *act;     /* likewise */
     const float *prob; /* of rows, of act; NULL: 1 */
+    uint32_t *turns;   /* taken so far; NULL: each cluster has its own */
     int32_t half;      /* columns of gate, and of up */
     int32_t reduction; /* elements summed; WGRAD: the expert's tokens instead */
     int32_t accumulate;
@@ -89,6 +90,8 @@ enum Field {
     FIELDS
 };
 constexpr int SLOTS = 4, SLOT_B = 64, SLOT_BARS = 48;
+/* Turns on their way from the block that takes them to its neighbour: two barriers, then a word. */
+constexpr int MAILS = 2, MAIL_B = 32, MAIL_WORD = 16;
 static_assert(FIELDS * 4 <= SLOT_BARS && SLOT_BARS + 16 <= SLOT_B, "fields, then two barriers");
 
 /* Shared memory: the ring, the output buffers, the barriers. */
@@ -119,6 +122,18 @@ template <class C> struct Smem {
     MF_DEVICE_MEMBER uint32_t slot_empty(uint32_t number) const {
         return slot(number) + SLOT_BARS + 8;
     }
+    MF_DEVICE_MEMBER uint32_t mail(uint32_t number) const {
+        return slot(0) + SLOTS * SLOT_B + number % MAILS * MAIL_B;
+    }
+    MF_DEVICE_MEMBER uint32_t mail_full(uint32_t number) const { /* the neighbour's */
+        return mail(number);
+    }
+    MF_DEVICE_MEMBER uint32_t mail_empty(uint32_t number) const { /* the taker's */
+        return mail(number) + 8;
+    }
+    MF_DEVICE_MEMBER uint32_t mail_word(uint32_t number) const {
+        return mail(number) + MAIL_WORD;
+    }
     MF_DEVICE_MEMBER int field(uint32_t number, Field f) const {
         int v;
         asm volatile("ld.shared.b32 %0, [%1];"
@@ -138,24 +153,48 @@ MF_DEVICE int steps_of(const Args &p, const mf_grouped_tile &t) {
     return (length + MF_GROUPED_TILE_K - 1) / MF_GROUPED_TILE_K;
 }
 
-/* The turns of a block's cluster. */
-struct Turns {
+/* The split that all blocks work by, and how many turns there are in all. */
+struct Work {
     mf_grouped_split split;
-    mf_grouped_walk walk;
-    int k;
+    int turns;
 };
 
-MF_DEVICE bool turns_next(Turns &w, const Args &p, int rank, mf_grouped_tile &t) {
-    const int clusters = (int)mf_cluster_count();
+/* Turn number k of a block's cluster, where each has its own. */
+MF_DEVICE int own_turn(const Work &w, int &k) {
     int turn;
     do {
-        turn = mf_grouped_turn(&w.split, w.k++, (int)mf_cluster_id(), clusters);
+        turn = mf_grouped_turn(&w.split, k++, (int)mf_cluster_id(), (int)mf_cluster_count());
     } while (turn < 0);
-    return mf_grouped_walk_seek(&p.space, &w.split, p.offsets, &w.walk, turn, rank, &t);
+    return turn;
 }
 
-/* The split that all blocks work by. All threads of a warp. */
-MF_DEVICE mf_grouped_split choose_split(const Args &p) {
+/* The next turn that no cluster has, for block 0 of a cluster. Each takes one more than it has
+ * tiles, so the count ends where it began. */
+MF_DEVICE uint32_t take_turn(const Args &p, const Work &w, int rank) {
+    return p.turns != NULL && rank == 0
+               ? atomicInc(p.turns, (uint32_t)w.turns + mf_cluster_count() - 1)
+               : 0;
+}
+
+/* Turn `number` of a block's cluster: `taken` in block 0, which tells the other one. */
+template <class C>
+MF_DEVICE int turn_taken(const Smem<C> &s, uint32_t number, int rank, uint32_t taken) {
+    const uint32_t round = number / MAILS % 2;
+    if (rank == 0) {
+        mf_mbar_wait(s.mail_empty(number), round ^ 1);
+        mf_store_at(s.mail_word(number), s.mail_full(number), 1, taken);
+        return (int)taken;
+    }
+    int turn;
+    mf_mbar_expect(s.mail_full(number), 4);
+    mf_mbar_wait(s.mail_full(number), round);
+    asm volatile("ld.shared.b32 %0, [%1];" : "=r"(turn) : "r"(s.mail_word(number)) : "memory");
+    mf_mbar_arrive_at(s.mail_empty(number), 0);
+    return turn;
+}
+
+/* All threads of a warp. */
+MF_DEVICE Work choose_work(const Args &p) {
     int pairs = 0;
     for (int i = (int)threadIdx.x % 32; i < p.space.experts; i += 32) {
         int begin, count, tiles_m;
@@ -163,11 +202,12 @@ MF_DEVICE mf_grouped_split choose_split(const Args &p) {
         pairs += mf_grouped_pairs(&p.space, count, &tiles_m);
     }
     pairs = __reduce_add_sync(~0u, pairs);
-    mf_grouped_split split = {0, 1};
+    Work w = {{0, 1}, 0};
     if (p.balance) {
-        split = mf_grouped_split_choose(&p.space, pairs, (int)mf_cluster_count());
+        w.split = mf_grouped_split_choose(&p.space, pairs, (int)mf_cluster_count());
     }
-    return split;
+    w.turns = pairs + w.split.pairs_cut * (w.split.slices - 1);
+    return w;
 }
 
 } // namespace mf_grouped

@@ -178,6 +178,21 @@ void run_case(const Case &c, uint64_t seed) {
         GPU_MUST(cudaDeviceSynchronize());
         GPU_MUST(cudaMemcpy(copy->data(), out.p, out.size_B, cudaMemcpyDefault));
     }
+    /* Tiles taken as they come are the same to the bit, and the count of turns ends at 0. */
+    std::vector<uint8_t> taken(first.size());
+    Buffer turns(4);
+    uint32_t left = 1;
+    mf_kernel_grouped_gemm as_they_come = g;
+    as_they_come.turns = (uint32_t *)turns.p;
+    GPU_MUST(cudaMemset(turns.p, 0, 4));
+    GPU_MUST(cudaMemcpy(out.p, start.data(), out.size_B, cudaMemcpyDefault));
+    status = mf_kernel_grouped_gemm_run_cuda(&as_they_come, NULL, &e);
+    GPU_MUST(cudaDeviceSynchronize());
+    GPU_MUST(cudaMemcpy(taken.data(), out.p, out.size_B, cudaMemcpyDefault));
+    GPU_MUST(cudaMemcpy(&left, turns.p, 4, cudaMemcpyDefault));
+    GPU_CHECK(status == MF_OK && left == 0 && memcmp(taken.data(), first.data(), taken.size()) == 0,
+              "%s: tiles as they come: %s, %u turns left over", c.name,
+              status == MF_OK ? "as in order" : e.text, left);
     Sums sums;
     GPU_MUST(cudaMemset(sums_dev.p, 0, sizeof sums));
     if (outs > 0) {
@@ -224,6 +239,7 @@ void graph_follows_offsets(uint64_t seed) {
                                 (const uint16_t *)b.p,
                                 out.p,
                                 false,
+                                NULL,
                                 NULL,
                                 NULL};
     GPU_MUST(cudaMemcpy(offsets.p, layouts[0], 16, cudaMemcpyDefault));

@@ -188,6 +188,7 @@ void run_case(cublasHandle_t library, const Case &c, mf_grouped_kind kind, uint6
                                 ours,
                                 false,
                                 NULL,
+                                NULL,
                                 NULL};
     mf_err e;
     mf_err_clear(&e);
