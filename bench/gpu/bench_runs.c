@@ -194,13 +194,33 @@ static void take(const char *line, const char *key, double *out) {
     *out = value > 0 ? value : *out;
 }
 
+/* A file for --routing, "" where routing says nothing; the caller removes it. */
+static void write_routing(const char *routing, char path[RUNS_TEXT]) {
+    path[0] = '\0';
+    if (routing[0] == '\0') {
+        return;
+    }
+    snprintf(path, RUNS_TEXT, "/tmp/bench-runs-routing-XXXXXX");
+    const int file = mkstemp(path);
+    FILE *f = file >= 0 ? fdopen(file, "w") : NULL;
+    for (const char *c = routing; f != NULL && *c != '\0'; c++) {
+        fputc(*c == ' ' ? ',' : *c == ';' ? '\n' : *c, f);
+    }
+    if (f == NULL || fclose(f) != 0) {
+        training_give_up(path);
+    }
+}
+
 static void predict(const options *o, run_row *r) {
     char program[TRAINING_LINE], command[3 * TRAINING_LINE], line[TRAINING_LINE], text[RUNS_TEXT];
+    char routing[RUNS_TEXT];
+    write_routing(r->routing, routing);
     snprintf(text, sizeof text, "%s", r->arguments);
     without(text, " --force-balance");
     training_program(program, sizeof program);
-    snprintf(command, sizeof command, "'%s' simulate --json --cluster %s %s%s", program, o->table,
-             o->set->gpus == 1 ? "--gpus 1 " : "", text);
+    snprintf(command, sizeof command, "'%s' simulate --json --cluster %s %s%s%s%s", program,
+             o->table, o->set->gpus == 1 ? "--gpus 1 " : "", text,
+             routing[0] != '\0' ? " --routing " : "", routing);
     FILE *f = popen(command, "r");
     while (f != NULL && fgets(line, sizeof line, f) != NULL) {
         take(line, "step_time_s", &r->predicted_s);
@@ -210,6 +230,9 @@ static void predict(const options *o, run_row *r) {
     }
     if (f == NULL || pclose(f) != 0) {
         training_give_up(command);
+    }
+    if (routing[0] != '\0') {
+        remove(routing);
     }
 }
 
@@ -321,7 +344,8 @@ static void tell_heading(const options *o) {
            "beside what was measured: the mean of the steps in three seconds (--watch) that begin "
            "2.5 (--warm) behind the first step,\nthe most memory that the driver counted%s, and "
            "the mean clock and power meanwhile. Tokens are random, routing is a new router's own "
-           "where `--force-balance` does not stand,\nlearning rate and auxiliary loss keep it so. "
+           "where `--force-balance` does not stand,\nlearning rate and auxiliary loss keep it so; "
+           "with `--ep` the prediction is for the rows that the run's experts got (routing.csv). "
            "A third of the runs, by a hash of their options, is held out: no price may be fitted "
            "to it.\n\n",
            option, option, gpus == 1 ? "" : " on the fullest GPU");

@@ -10,7 +10,8 @@ enum {
     RUNS_TOKENS = 1 << 22,
     RUNS_VOCABULARY = 32000,
     RUNS_STEPS = 5, /* at least */
-    RUNS_TEXT = 512
+    RUNS_TEXT = 512,
+    RUNS_ROUTING = 1 << 13
 };
 
 /* Share of a step within which the order of two runs is not known: the same run, measured on two
@@ -22,6 +23,8 @@ typedef struct run_row {
     double step_s, memory_B, clock_MHz, power_W; /* of the fullest GPU; means over the GPUs */
     int steps;
     double predicted_s, predicted_B, predicted_MHz, predicted_W; /* of a table */
+    char routing[RUNS_ROUTING]; /* rows of each expert, layers behind ';'; "": balanced, or of no
+                                   ranks that differ by it */
 } run_row;
 
 /* How long a run is warmed up and watched; when a call begins no further run; where what a run
@@ -47,16 +50,17 @@ static inline bool runs_take_option(run_times *t, const char *option, const char
     return figure != NULL;
 }
 
-/* "ARGUMENTS",step_s,memory_B,clock_MHz,power_W,steps */
+/* "ARGUMENTS",step_s,memory_B,clock_MHz,power_W,steps,"ROUTING" */
 static inline int runs_read(const char *path, run_row *rows) {
-    char line[TRAINING_LINE];
+    char line[TRAINING_LINE + RUNS_ROUTING];
     int n = 0;
     FILE *f = fopen(path, "r");
     while (f != NULL && n < RUNS_MOST && fgets(line, sizeof line, f) != NULL) {
         run_row *r = &rows[n];
         *r = (run_row){.steps = 0};
-        n += sscanf(line, "\"%511[^\"]\",%lf,%lf,%lf,%lf,%d", r->arguments, &r->step_s,
-                    &r->memory_B, &r->clock_MHz, &r->power_W, &r->steps) == 6;
+        n += sscanf(line, "\"%511[^\"]\",%lf,%lf,%lf,%lf,%d,\"%8191[^\"]\"", r->arguments,
+                    &r->step_s, &r->memory_B, &r->clock_MHz, &r->power_W, &r->steps,
+                    r->routing) >= 6;
     }
     if (f != NULL) {
         fclose(f);
@@ -70,10 +74,10 @@ static inline void runs_add(const char *path, const run_row *r) {
         training_give_up(strerror(errno));
     }
     if (ftell(f) == 0) {
-        fprintf(f, "options of moefold train,step_s,memory_B,clock_MHz,power_W,steps\n");
+        fprintf(f, "options of moefold train,step_s,memory_B,clock_MHz,power_W,steps,routing\n");
     }
-    fprintf(f, "\"%s\",%.6g,%.9g,%.0f,%.0f,%d\n", r->arguments, r->step_s, r->memory_B,
-            r->clock_MHz, r->power_W, r->steps);
+    fprintf(f, "\"%s\",%.6g,%.9g,%.0f,%.0f,%d,\"%s\"\n", r->arguments, r->step_s, r->memory_B,
+            r->clock_MHz, r->power_W, r->steps, r->routing);
     if (fclose(f) != 0) {
         training_give_up(strerror(errno));
     }
@@ -95,6 +99,29 @@ static inline int runs_split(char *text, char **words, int most) {
         words[n++] = word;
     }
     return n;
+}
+
+/* What the run's routing.csv says, counts rounded. */
+static inline void runs_take_routing(const char *folder, run_row *r) {
+    char path[TRAINING_LINE], line[TRAINING_LINE];
+    size_t n = 0;
+    snprintf(path, sizeof path, "%s/run/routing.csv", folder);
+    FILE *f = fopen(path, "r");
+    while (f != NULL && fgets(line, sizeof line, f) != NULL) {
+        char *save = NULL;
+        for (char *word = strtok_r(line, ",\n", &save); line[0] != '#' && word != NULL;
+             word = strtok_r(NULL, ",\n", &save)) {
+            const char *mark = word != line ? " " : n > 0 ? ";" : "";
+            n += (size_t)snprintf(r->routing + n, sizeof r->routing - n, "%s%.0f", mark,
+                                  strtod(word, NULL));
+            if (n >= sizeof r->routing) {
+                training_give_up("a run's routing is longer than a row of the file holds");
+            }
+        }
+    }
+    if (f != NULL) {
+        fclose(f);
+    }
 }
 
 /* KEEP/NNN, of the row that is the NNN-th of the file. */
@@ -135,6 +162,9 @@ static inline bool runs_train(const char *file, const run_times *t, const char *
         r.clock_MHz = result.clock_MHz;
         r.power_W = result.power_W;
         r.steps = result.steps;
+        if (strstr(how, "--ep ") != NULL && strstr(how, "--force-balance") == NULL) {
+            runs_take_routing(folder, &r);
+        }
         runs_add(file, &r);
         if (t->keep != NULL) {
             runs_keep(t->keep, folder, file);

@@ -8,6 +8,7 @@
 #include "executor/comm/comm_status.h"
 #include "executor/data/data_mix.h"
 #include "executor/train/inspect.h"
+#include "executor/train/routing_counts.h"
 #include "executor/train/run_lock.h"
 #include "executor/train/train.h"
 #include "executor/train/watchdog.h"
@@ -51,8 +52,9 @@ typedef struct run {
     mf_data_order order;
     mf_pace *pace; /* NULL with one rank */
     mf_metrics *metrics;
-    mf_run_lock *lock; /* on the folder: rank 0's */
-    double *loads;     /* [positions * experts] */
+    mf_routing_counts *routing; /* rank 0's, of a run with a folder and experts; else NULL */
+    mf_run_lock *lock;          /* on the folder: rank 0's */
+    double *loads;              /* [positions * experts] */
     char checkpoints[MF_PATH_B], resumed[MF_PATH_B];
     int64_t done;                 /* steps, those before this run included */
     int64_t begun;                /* of those that follow, given to the device */

@@ -266,6 +266,9 @@ static mf_status tell(run *r, const mf_train_metrics *m, const mf_run_bad *bad, 
     if (status == MF_OK && r->metrics != NULL) {
         status = mf_metrics_add(r->metrics, m, e);
     }
+    if (status == MF_OK && r->routing != NULL) {
+        status = mf_routing_counts_add(r->routing, m->step, r->loads, e);
+    }
     if (status == MF_OK && mf_comm_rank(r->comm) == 0 && r->o->stepped != NULL) {
         *wish = r->o->stepped(r->o->user, m) != 0;
     }

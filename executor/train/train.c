@@ -375,6 +375,9 @@ static mf_status prepare(run *r, mf_err *e) {
         const mf_metrics_parts parts = {r->model.mtp_layers > 0, o->exec.z_coef > 0,
                                         mf_run_has_pace(r)};
         opened = mf_metrics_open(o->out, r->done, parts, &r->metrics, e);
+        opened = opened == MF_OK ? mf_routing_counts_open(o->out, r->program->assignment.positions,
+                                                          r->model.experts, &r->routing, e)
+                                 : opened;
     }
     return s == MF_OK ? mf_comm_agree(r->comm, opened, e) : s;
 }
@@ -457,6 +460,9 @@ mf_status mf_train(const mf_train_options *o, bool *alone, mf_err *e) {
         mf_err_set(e, status, "%s", "");
     }
     mf_status closed = mf_metrics_close(r.metrics, status == MF_OK ? e : NULL);
+    const bool well = status == MF_OK && closed == MF_OK;
+    mf_status counted = mf_routing_counts_close(r.routing, well, well ? e : NULL);
+    closed = closed == MF_OK ? counted : closed;
     closed = closed == MF_OK ? mf_run_lock_stands(r.lock, status == MF_OK ? e : NULL) : closed;
     mf_run_lock_release(r.lock, !*alone); /* else others may still be writing */
     status = status == MF_OK && !*alone ? mf_comm_agree(r.comm, closed, e) : status;

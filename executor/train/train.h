@@ -70,8 +70,8 @@ typedef struct mf_train_options {
     mf_exec_options exec; /* aux_coef > 0: auxiliary loss per micro-batch; before_op and after_op
                              are called beside the run's own */
 
-    /* Folder for metrics.jsonl, the event file, op_times.json, checkpoints/ and, at the end, the
-     * weights as hf/; made when missing. NULL: nothing is written. */
+    /* Folder for metrics.jsonl, the event file, op_times.json, routing.csv, checkpoints/ and, at
+     * the end, the weights as hf/; made when missing. NULL: nothing is written. */
     const char *out;
     bool resume;        /* from the newest checkpoint of `out`, when there is one */
     int64_t save_every; /* steps; 0: only at the end */
