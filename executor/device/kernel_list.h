@@ -86,6 +86,7 @@
     X(loss_grad, mf_kernel_ce_grad, mf_kernel_cross_entropy_backward)                              \
     X(grad_norm, mf_kernel_grad_norm, mf_kernel_grad_norm_add)                                     \
     X(update_begin, mf_kernel_update_begin, mf_kernel_update_begin_step)                           \
+    X(progress, mf_kernel_progress, mf_kernel_progress_tell)                                       \
     X(work_clock, mf_kernel_work_clock, mf_kernel_work_clock_turn)                                 \
     X(adamw, mf_kernel_adamw, mf_kernel_adamw_update)
 

@@ -140,7 +140,6 @@ typedef struct progress_place {
 
 typedef struct step_progress {
     int32_t *word;         /* in the host's memory; NULL where work is done when a call returns */
-    int32_t *count;        /* [places + 1] device memory: 0, 1, 2, ... */
     progress_place *place; /* [places + 1] from 1 on */
     int64_t places, at;    /* at: of the step that is entered */
 } step_progress;

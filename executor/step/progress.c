@@ -23,31 +23,19 @@ mf_status mf_exec_progress_init(mf_exec *x, mf_err *e) {
         return MF_OK;
     }
     p->places = places_of(x);
-    const int64_t size_B = (p->places + 1) * (int64_t)sizeof(int32_t);
     void *memory = NULL;
-    int32_t *counts = malloc((size_t)size_B);
     p->place = calloc((size_t)p->places + 1, sizeof *p->place);
-    mf_status status = counts != NULL && p->place != NULL
-                           ? device->allocate(x->device, size_B, &memory, e)
+    mf_status status = p->place != NULL
+                           ? device->allocate_host(x->device, sizeof(int32_t), &memory, e)
                            : mf_err_set(e, MF_NOMEM, "executor: out of memory");
-    p->count = memory;
     if (status == MF_OK) {
-        status = device->allocate_host(x->device, sizeof(int32_t), &memory, e);
-        p->word = status == MF_OK ? memory : NULL;
-    }
-    if (status == MF_OK && counts != NULL) {
-        for (int64_t i = 0; i <= p->places; i++) {
-            counts[i] = (int32_t)i;
-        }
+        p->word = memory;
         *p->word = 0;
-        status = mf_exec_put(x, p->count, counts, (size_t)size_B, e);
     }
-    free(counts);
     return status;
 }
 
 void mf_exec_progress_clear(mf_exec *x) {
-    mf_exec_device(x)->release(x->device, x->progress.count);
     mf_exec_device(x)->release_host(x->device, x->progress.word);
     free(x->progress.place);
 }
@@ -60,7 +48,8 @@ mf_status mf_exec_progress_mark(mf_exec *x, int position, unsigned passes, int m
     }
     p->at++;
     p->place[p->at] = (progress_place){position, micro_batch, passes};
-    return mf_exec_copy(x, p->word, p->count + p->at, sizeof *p->word, e);
+    const mf_kernel_progress here = {p->word, (int32_t)p->at};
+    return mf_exec_device(x)->progress(x->queue, &here, e);
 }
 
 int64_t mf_exec_progress(const mf_exec *x) {
@@ -80,6 +69,8 @@ void mf_exec_progress_text(const mf_exec *x, int64_t at, char *text, size_t size
     const char *pass = p->passes == MF_PASS_F   ? "forward"
                        : p->passes == MF_PASS_W ? "weight gradient"
                                                 : "backward";
-    snprintf(text, size, "%s of position %d (%s), micro-batch %d", pass, p->position,
+    char where[64];
+    mf_position_text(&x->p->model, p->position, where, sizeof where);
+    snprintf(text, size, "%s of %s (%s), micro-batch %d", pass, where,
              x->positions[p->position].block->label, p->micro_batch);
 }

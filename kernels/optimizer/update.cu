@@ -21,6 +21,16 @@ extern "C" mf_status mf_kernel_update_begin_step_cuda(const mf_kernel_update_beg
     return mf_launch(update_begin, dim3(1), dim3(32), 0, (cudaStream_t)stream, e, *a);
 }
 
+static __global__ void progress(mf_kernel_progress a) {
+    mf_await();
+    *(volatile int32_t *)a.word = a.place;
+}
+
+extern "C" mf_status mf_kernel_progress_tell_cuda(const mf_kernel_progress *a, void *stream,
+                                                  mf_err *e) {
+    return mf_launch(progress, dim3(1), dim3(1), 0, (cudaStream_t)stream, e, *a);
+}
+
 /* What is in front of it has ended: mf_await waits for all of it. */
 static __global__ void work_clock(mf_kernel_work_clock a) {
     unsigned long long now_ns;

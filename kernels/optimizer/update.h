@@ -49,7 +49,16 @@ typedef struct mf_kernel_work_clock {
     mf_kernel_update_state *state;
 } mf_kernel_work_clock;
 
+/* Tells the host how far the queue has come: what is in front of it has ended. A kernel writes the
+ * word, since the copy engine would take ten times as long to begin. */
+typedef struct mf_kernel_progress {
+    int32_t *word; /* in the host's memory, which the device can write to */
+    int32_t place;
+} mf_kernel_progress;
+
 MF_KERNEL_C_BEGIN
+mf_status mf_kernel_progress_tell(const mf_kernel_progress *a, mf_err *e);
+mf_status mf_kernel_progress_tell_cuda(const mf_kernel_progress *a, void *stream, mf_err *e);
 mf_status mf_kernel_work_clock_turn(const mf_kernel_work_clock *a, mf_err *e);
 mf_status mf_kernel_work_clock_turn_cuda(const mf_kernel_work_clock *a, void *stream, mf_err *e);
 mf_status mf_kernel_update_begin_step(const mf_kernel_update_begin *a, mf_err *e);

@@ -297,6 +297,13 @@ static void update_begin(const mf_kernel_update_begin *a, bool look, shadow_span
     updates(s, a->state, (int64_t)sizeof *a->state);
 }
 
+/* Its word is the host's. */
+static void progress(const mf_kernel_progress *a, bool look, shadow_spans *s) {
+    (void)a;
+    (void)look;
+    (void)s;
+}
+
 static void work_clock(const mf_kernel_work_clock *a, bool look, shadow_spans *s) {
     (void)look;
     updates(s, &a->state->began_ns, 8);
