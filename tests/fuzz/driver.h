@@ -7,7 +7,8 @@
  * prints "seed N", is repeated by MF_FUZZ_SEED=N MF_FUZZ_SECONDS=0. A run of 20 s counts as a hang.
  * A target may define MF_FUZZ_WORDS, a list of string literals that mutations insert, beforehand.
  *
- * main() is weak: with -fsanitize=fuzzer the one of libFuzzer wins.
+ * main() is weak: with -fsanitize=fuzzer the one of libFuzzer wins, and ends without a failure
+ * after MF_FUZZ_CPU_SECONDS of processor time (0: no limit).
  */
 #ifndef MF_TESTS_FUZZ_DRIVER_H
 #define MF_TESTS_FUZZ_DRIVER_H
@@ -57,6 +58,24 @@ static void fuzz_signal(int number) {
 
 /* Present when a sanitizer is linked in: those end the process without a signal. */
 void __sanitizer_set_death_callback(void (*callback)(void)) __attribute__((weak));
+
+/* libFuzzer's own limit is of the clock on the wall, which a fuzzer that waits for a core does not
+ * use. It ends, and counts what it did, on SIGUSR1. */
+int LLVMFuzzerInitialize(int *argc, char ***argv);
+int LLVMFuzzerInitialize(int *argc, char ***argv) {
+    const char *text = getenv("MF_FUZZ_CPU_SECONDS");
+    const double seconds = text != NULL ? strtod(text, NULL) : 0.0;
+    struct itimerspec limit = {.it_value = {.tv_sec = (time_t)seconds}};
+    struct sigevent event = {.sigev_notify = SIGEV_SIGNAL, .sigev_signo = SIGUSR1};
+    timer_t timer;
+    (void)argc, (void)argv;
+    if (seconds >= 1.0 && (timer_create(CLOCK_PROCESS_CPUTIME_ID, &event, &timer) != 0 ||
+                           timer_settime(timer, 0, &limit, NULL) != 0)) {
+        fprintf(stderr, "fuzz: no timer of processor time\n");
+        exit(2);
+    }
+    return 0;
+}
 
 static uint64_t fuzz_random(uint64_t *state) { /* splitmix64 */
     uint64_t x = *state += 0x9e3779b97f4a7c15u;

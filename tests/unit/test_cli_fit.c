@@ -76,19 +76,23 @@ static void what_fits_nowhere_ends_with_3_and_a_size_that_would_do(void **state)
 }
 
 /* DeepSeek-V3's training state and NCCL's memory need more than 176 H100: 23 nodes fit, where 184
- * can be folded. */
+ * can be folded. Tried are what is named and a node less. */
 static void the_size_that_would_do_is_the_smallest_in_whole_nodes(void **state) {
     (void)state;
     const char *job =
         "fit --model deepseek-v3 --cluster h100 --global-batch 8192 --seq 4096 --json";
     double named = 0;
-    for (int gpus = 128; gpus <= 192; gpus += 8 * case_stride(6)) {
+    if (cases_sampled()) {
+        return; /* as in the job before, for longer */
+    }
+    for (int k = 0; k < 3; k++) {
         char line[160];
+        const int gpus = k == 0 ? 128 : (int)named + 8 * (k - 2);
         snprintf(line, sizeof line, "%s --top 1 --gpus %d", job, gpus);
         cli_result r = cli_run(line, NULL);
         assert_int_equal(mf_json_parse("output", r.out, strlen(r.out), &r.json, NULL), MF_OK);
         const mf_json_value *o = mf_json_root(r.json);
-        named = gpus == 128 ? cli_number(o, "smallest_gpus") : named;
+        named = k == 0 ? cli_number(o, "smallest_gpus") : named;
         assert_true((cli_number(o, "feasible") > 0) == (gpus >= named));
         cli_free(&r);
     }
@@ -173,7 +177,8 @@ static void a_host_that_is_too_small_is_named(void **state) {
         const char *command, *says;
         int code;
     } cases[] = {
-        {"fit", "GB of host memory are missing; the smallest size", 3},
+        {"fit --tp 1 --cp 1 --etp 1 --ep 8 --recompute full",
+         "GB of host memory are missing; the smallest size", 3},
         {"simulate --ep 8 --recompute full",
          "DOES NOT FIT, it offloads 35.03 GB to a host that has 1", 0},
         {"explain --ep 8 --recompute full", "GB for each GPU: 34.03 GB", 0},

@@ -100,7 +100,7 @@ static void plans_are_the_same_on_any_number_of_threads(void **state) {
         char *first = NULL;
         mf_search_stats stats = {0};
         fixture_init(&w, cases[i].mla, cases[i].gpus, cases[i].memory_B);
-        for (size_t k = 0; k < sizeof threads / sizeof threads[0]; k++) {
+        for (size_t k = 0; k < sizeof threads / sizeof threads[0]; k += (size_t)case_stride(3)) {
             mf_search_options o;
             mf_search_result x;
             mf_search_options_init(&o);
@@ -537,7 +537,7 @@ static void patience_ends_what_does_not_narrow_the_gap(void **state) {
     int64_t work[4];
     for (int i = 0; i < 4; i++) {
         double plan_s = 0;
-        for (int threads = 1; threads <= 3; threads += 2) {
+        for (int threads = 1; threads <= 3; threads += 2 * case_stride(2)) {
             mf_evaluator_real real = {.model = &w.model, .cost = w.cost};
             mf_evaluator evaluator = mf_evaluator_init(&real);
             stopper never = {.after = INT64_MAX};
@@ -562,7 +562,7 @@ static void patience_ends_what_does_not_narrow_the_gap(void **state) {
     assert_at_most(bound_s, least_s * (1 + HAIR)); /* each bound holds for every plan */
     assert_int_equal(work[0], work[1]);
     assert_true(work[3] < work[2] && work[2] < work[0]);
-    assert_int_equal(stale % 2, 0);
+    assert_true(cases_sampled() || stale % 2 == 0);
     assert_above(stale, 0);
     fixture_clear(&w);
 }

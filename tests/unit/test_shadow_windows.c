@@ -10,6 +10,7 @@
  *     MF_SHADOW_CASES=40 test_shadow_windows    so many of each number of ranks
  */
 #include "executor/comm/comm_launch.h"
+#include "tests/support/sampled.h"
 #include "tests/support/shadow_grid.h"
 
 #include <unistd.h>
@@ -94,7 +95,7 @@ static int child(int ranks, int only) {
     int64_t rank = 0, size = 1;
     mf_err e = {.text = ""};
     const char *wanted = getenv("MF_SHADOW_CASES");
-    const int cases = wanted != NULL ? atoi(wanted) : CASES;
+    const int cases = wanted != NULL ? atoi(wanted) : CASES - cases_sampled();
     if (mf_comm_start(&rank, &size, &e) != MF_OK || size != ranks) {
         printf("ranks: %lld of %d: %s\n", (long long)size, ranks, e.text);
         return 1;
