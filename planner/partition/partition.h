@@ -262,6 +262,7 @@ typedef struct mf_partition_split_options {
     int64_t effort_ns;             /* counted nanoseconds of one core, about; 0 = any */
     bool own_losses;               /* whole splits count what their own positions lose, and more of
                                     * them are looked into: tighter, and takes longer */
+    bool again;                    /* the tree for this cutoff did not end before */
     const struct mf_chains *known; /* chains to begin with; may be NULL */
     struct mf_chains *kept; /* may be NULL: receives the chains that bind the relaxation, with
                              * their weights, as mf_partition_relax gives them */

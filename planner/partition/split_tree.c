@@ -46,6 +46,7 @@ typedef struct tree {
     double open; /* least bound of what is left open or is a whole split */
     int64_t lps;
     int64_t started_ns; /* *in->effort_ns when it began */
+    int64_t spare_ns;   /* of its effort, for attempts after this one */
     mf_partition_split_result *out;
 } tree;
 
@@ -175,7 +176,7 @@ static int64_t left_ns(const tree *t) {
 }
 
 static bool is_tired(const tree *t) {
-    return t->o->effort_ns > 0 && left_ns(t) <= 0;
+    return t->o->effort_ns > 0 && left_ns(t) <= t->spare_ns;
 }
 
 /* Solves for ranges. Returns the bound, the cutoff at most; INFINITY when nothing is left. The
@@ -449,17 +450,62 @@ static void weigh_root(tree *t) {
     t->rows.kept = NULL;
 }
 
-/* The root, then the tree. */
-static void grow(tree *t) {
+static void start_ranges(tree *t) {
     int vstages = t->in->vstages;
-    range *r = t->now;
     for (int i = 0; i < t->sizes; i++) {
         int most = t->in->positions - vstages + (i < vstages ? 1 : t->in->chunks);
-        r[i] = (range){1, (int16_t)most};
+        t->now[i] = (range){1, (int16_t)most};
     }
+}
+
+/* Is it proven, but for a part of the effort that is left, that all is at or above the cutoff, or
+ * the whole split that was met? Else *bound is. */
+static bool attempt(tree *t, double *bound, double cutoff, int spare_part) {
+    t->spare_ns = left_ns(t) / spare_part;
+    t->cutoff = cutoff;
+    t->open = HUGE_VAL;
+    t->out->outcome = MF_MILP_OPTIMAL;
+    start_ranges(t);
+    mf_lp_back_to(t->lp, 0);
+    branch(t, t->now, 0, *bound);
+    if (t->out->outcome == MF_MILP_OPTIMAL) {
+        *bound = fmin(t->open, cutoff);
+        return true;
+    }
+    *bound = fmax(*bound, t->open);
+    return false;
+}
+
+/* A tree that does not end proves next to nothing: its least open node lies beside its root. Lower
+ * cutoffs have far smaller trees, so where the one for all that is wanted does not end, or did not
+ * before, trees are grown for a part of what lies between what is proven and what was too much. */
+static void climb(tree *t, double bound) {
+    const double wanted = t->cutoff;
+    bool ended = !t->o->again && attempt(t, &bound, wanted, MF_CLIMB_SPARE);
+    double above = t->o->again ? HUGE_VAL : t->cutoff; /* that did not end */
+    while (!ended && t->out->outcome != MF_MILP_FAILED && left_ns(t) > 0 &&
+           bound * MF_CLIMB_LEAST < above && t->lps < t->o->lp_limit &&
+           !mf_flag_is_set(t->o->cancel)) {
+        double cutoff = bound + MF_CLIMB_SHARE * (fmin(wanted, above) - bound);
+        cutoff = fmin(wanted, fmax(cutoff, bound * MF_CLIMB_LEAST));
+        if (attempt(t, &bound, cutoff, 2)) {
+            ended = cutoff >= wanted || t->cutoff < cutoff; /* a whole split is the least */
+        } else {
+            above = t->cutoff;
+        }
+    }
+    if (!ended && t->out->outcome != MF_MILP_FAILED) {
+        t->out->outcome = MF_MILP_LIMIT;
+        t->open = bound;
+    }
+}
+
+/* The root, then the tree. */
+static void grow(tree *t) {
+    start_ranges(t);
     t->lps++;
     mf_lp_stall(t->lp, MF_ROOT_STALL_ROUNDS, MF_ROOT_STALL_SHARE);
-    double bound = solve(t, r, MF_ROOT_ROUNDS);
+    double bound = solve(t, t->now, MF_ROOT_ROUNDS);
     mf_lp_stall(t->lp, 0, 0.0);
     weigh_root(t);
     if (t->out->outcome == MF_MILP_FAILED || bound >= t->cutoff) {
@@ -471,7 +517,7 @@ static void grow(tree *t) {
     }
     t->out->near = true;
     mf_rows_nearest(t->in, t->n, t->out->first);
-    branch(t, r, 0, bound);
+    climb(t, fmax(bound, t->o->floor_s / t->rows.unit_s / MF_BOUND_SAFETY));
 }
 
 /* --- the whole ---------------------------------------------------------------------------------

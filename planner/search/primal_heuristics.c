@@ -310,10 +310,16 @@ static mf_status list_families(mf_search_context *w, const mf_search_open *open,
     return status;
 }
 
-static bool add_tries(const open_layout *x, int64_t n, double key_s, mf_search_outcome *out) {
+static bool add_tries(const open_layout *x, int64_t n, double target_s, double key_s,
+                      mf_search_outcome *out) {
+    int behind = 0;
     bool good = true;
-    for (int64_t i = 0; i < n && i < MF_OPEN_TRIES && good; i++) {
+    for (int64_t i = 0; i < n && out->children < MF_OPEN_TRIES && good; i++) {
         mf_search_node one = x[i].node;
+        behind += one.key_s >= target_s;
+        if (one.key_s >= target_s && behind > MF_OPEN_BEHIND) {
+            continue;
+        }
         one.level = MF_LEVEL_TRY;
         one.tries = 0;
         one.open = false;
@@ -337,7 +343,7 @@ mf_status mf_search_try_open(mf_search_context *w, const mf_search_open *open, d
                 x[n] = open_of(w, &list.child[i]);
                 n += may_fit(open->fits, &x[n]);
             }
-            good = add_tries(x, choose_open(x, n), key_s, out);
+            good = add_tries(x, choose_open(x, n), open->target_s, key_s, out);
         }
         status = good ? MF_OK : mf_err_set(e, MF_NOMEM, "out of memory");
         free(x);

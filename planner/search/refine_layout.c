@@ -244,7 +244,7 @@ static void by_relaxation(closing *c) {
 /* What a tree may take: more each time that it is taken up. */
 static int64_t tree_us(const closing *c) {
     int64_t most_us = c->n->tries == 0 ? MF_ROOT_US : MF_TREE_US;
-    for (int i = 1; i < c->n->tries; i++) {
+    for (int i = 1; i < c->n->tries && i < MF_TREE_TRIES; i++) {
         most_us *= MF_TREE_MORE;
     }
     bool look = c->target_s >= c->best_s; /* no plan is known, or the gap is proven */
@@ -259,6 +259,7 @@ static void by_splits(closing *c) {
         .lp_limit = c->n->tries == 0 ? 0 : INT64_MAX, /* the relaxation alone at first */
         .effort_ns = effort_ns(c, tree_us(c)),
         .own_losses = c->n->tries > 0 && uses(c->w, MF_MECHANISM_FIXED_SPLIT),
+        .again = c->n->tries > 1,
         .cancel = c->w->cancel,
         .fault = c->w->fault,
     };
@@ -300,7 +301,8 @@ static void by_splits(closing *c) {
          mf_partition_is_split(c->in, r.first))) {
         try_split(c, MF_IMPROVE_US, r.first);
     }
-    const bool more = c->n->tries < MF_TREE_TRIES;
+    const bool more = c->n->tries < MF_TREE_TRIES ||
+                      (c->n->tries < MF_SEARCH_DONE - 1 && r.bound_s > c->n->key_s * MF_CLIMB_GAIN);
     bool again = r.outcome == MF_MILP_OPTIMAL ? !r.have || (!o.own_losses && more)
                                               : r.outcome == MF_MILP_LIMIT && more;
     if (!again && r.outcome != MF_MILP_OPTIMAL) {

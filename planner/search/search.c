@@ -324,6 +324,9 @@ static bool has_below_target(mf_search_state *s) {
             s->patient = true;
             continue;
         }
+        if (has_plan(s) && open_s >= s->stuck.key_s && s->work - s->free_at >= MF_HELD_US) {
+            return false;
+        }
         if (!park(s)) {
             s->status = no_room(&s->err);
             return false;
@@ -345,6 +348,10 @@ static bool is_stale(const mf_search_state *s) {
 
 static void note_gap(mf_search_state *s) {
     const double gap = s->best_s / mf_search_lower_bound(s) - 1.0;
+    if ((!s->opened && mf_search_least_open(s) < s->stuck.key_s) || s->best_s < s->free_best_s) {
+        s->free_at = s->work;
+        s->free_best_s = s->best_s;
+    }
     if (!(gap > s->narrowed - MF_NARROWER)) {
         s->narrowed = gap;
         s->narrowed_at = s->work;
@@ -429,7 +436,8 @@ static mf_status try_open(mf_search_state *s, mf_search_outcome *out, mf_err *e)
     const mf_search_open all = {.list = {s->queue.node, s->queue.aside},
                                 .count = {s->queue.used, s->queue.asides},
                                 .fits = &s->fits,
-                                .best_s = s->best_s};
+                                .best_s = s->best_s,
+                                .target_s = s->best_s / (1.0 + mf_search_asked_gap(s))};
     return mf_search_try_open(&s->context, &all, mf_search_lower_bound(s), out, e);
 }
 
@@ -563,7 +571,8 @@ mf_status mf_search_run(const mf_search_request *r, mf_search_report *out, mf_er
     }
     s->r = r;
     s->best_s = known_s(s);
-    s->stuck.key_s = s->target_s = s->unlisted_s = s->narrowed = s->fits_s = HUGE_VAL;
+    s->stuck.key_s = s->target_s = s->unlisted_s = s->narrowed = s->fits_s = s->free_best_s =
+        HUGE_VAL;
     mf_search_queue_init(&s->queue);
     s->step_gap = mf_search_uses(s, MF_MECHANISM_GAP_STEPS)
                       ? fmax(mf_search_asked_gap(s), MF_DEFAULT_GAP)

@@ -307,7 +307,7 @@ typedef struct mf_search_open {
     const mf_search_node *list[2];
     int64_t count[2];
     const mf_search_fits *fits; /* those of other degrees are left out */
-    double best_s;
+    double best_s, target_s;    /* of those at or above target_s few are tried */
 } mf_search_open;
 
 /* Of open layouts, and of layouts in open families, two of all degrees and ways to play (that of

@@ -56,6 +56,8 @@ typedef struct mf_search_state {
     double narrowed;     /* the gap as of when it last narrowed, */
     int64_t narrowed_at; /* the work by then */
     bool stale;          /* it has not narrowed for long */
+    int64_t free_at;    /* work by which the layout `stuck` was not the least of all, or a better */
+    double free_best_s; /* plan was found: this one */
     mf_search_taken taken[MF_TAKEN_KINDS];
     mf_costs_counted *counted; /* blocks that are in `work` */
     mf_search_fits fits;
