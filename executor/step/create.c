@@ -293,6 +293,7 @@ mf_status mf_exec_create(const mf_program *program, const mf_schedule *schedule,
     status = status == MF_OK ? mf_exec_open_messages(x, e) : status;
     status = status == MF_OK ? allocate_host(x, e) : status;
     status = status == MF_OK ? mf_exec_progress_init(x, e) : status;
+    status = status == MF_OK ? mf_exec_work_init(x, e) : status;
     status = status == MF_OK ? mf_exec_beside_init(x, e) : status;
     status = status == MF_OK ? fill_inputs(x, e) : status;
     status = status == MF_OK ? mf_exec_update_init(x, e) : status;
@@ -320,6 +321,7 @@ void mf_exec_destroy(mf_exec *x) {
     mf_exec_beside_clear(x);
     mf_exec_flight_clear(x);
     mf_exec_progress_clear(x);
+    mf_exec_work_clear(x);
     free(x->sample);
     free(x->zigzag);
     free(x->begun);

@@ -127,8 +127,9 @@ typedef struct table_copies {
 /* A step that the device was given: what it reads on its way up, what the host reads of it on its
  * way down. In host memory. */
 typedef struct step_flight {
-    char *up;   /* `rows` of every micro-batch, then the learning rate */
-    char *down; /* sums, update, loads as they stood after the step */
+    char *up;       /* `rows` of every micro-batch, then the learning rate */
+    char *down;     /* sums, update, loads as they stood after the step */
+    int64_t *spans; /* work_clocks.span_ns after the step; NULL: nothing is timed */
     int64_t ops;
 } step_flight;
 
@@ -137,6 +138,15 @@ typedef struct progress_place {
     int position, micro_batch;
     unsigned passes;
 } progress_place;
+
+/* How long this rank's device worked: since the executor was made, by the op of a block that it
+ * began with behind a wait. */
+typedef struct work_clock {
+    int64_t *span_ns; /* [mf_exec_spans] device memory; NULL: nothing is timed */
+    int64_t span;     /* that was begun last */
+    int64_t seen_ns;  /* of all spans, as the step that was read last reports it */
+    bool runs;        /* where the queue of compute has come to */
+} work_clock;
 
 typedef struct step_progress {
     int32_t *word;         /* in the host's memory; NULL where work is done when a call returns */
@@ -229,8 +239,7 @@ struct mf_exec {
     mf_update_tables tables;
     mf_update_pieces pieces;
     int64_t ops;
-    int64_t worked_ns;      /* as the step that was read last reports it */
-    bool works;             /* the clock of work runs where the queue of compute has come to */
+    work_clock work;
     bool preparing;         /* plans are made: nothing is said to other ranks */
     bool quiet;             /* nobody is told of ops: they do not run */
     mf_device_graph *graph; /* of a step; NULL: none yet */
@@ -415,11 +424,13 @@ void mf_exec_progress_clear(mf_exec *x);
 mf_status mf_exec_progress_mark(mf_exec *x, int position, unsigned passes, int micro_batch,
                                 mf_err *e);
 
-/* work_clock.c: compute begins to work in a block, or goes on; it waits, or its block ends. */
-mf_status mf_exec_work(mf_exec *x, bool works, mf_err *e);
+/* work_clock.c: makes the clock; compute waits, or its block ends. */
+mf_status mf_exec_work_init(mf_exec *x, mf_err *e);
+void mf_exec_work_clear(mf_exec *x);
+mf_status mf_exec_work_pause(mf_exec *x, mf_err *e);
 /* Before an op of a block, and what it waits for, and before its own work. */
 mf_status mf_exec_work_awaits(mf_exec *x, const block_at *at, int op, const mf_queue *q, mf_err *e);
-mf_status mf_exec_work_on(mf_exec *x, const mf_op *op, const mf_queue *q, mf_err *e);
+mf_status mf_exec_work_on(mf_exec *x, const block_at *at, int op, const mf_queue *q, mf_err *e);
 
 /* program_run.c: around an op of the program that no block holds. False: it is to be left out. */
 bool mf_exec_runs(mf_exec *x, const mf_op *op);

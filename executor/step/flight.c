@@ -141,6 +141,10 @@ mf_status mf_exec_flight_enter(mf_exec *x, mf_err *e) {
     step_flight *f = &x->flight[slot];
     f->ops = x->ops;
     mf_status status = mf_exec_copy(x, f->down, x->inputs + x->in.sums, (size_t)x->in.report_B, e);
+    if (status == MF_OK && x->work.span_ns != NULL) {
+        status = mf_exec_copy(x, f->spans, x->work.span_ns,
+                              (size_t)mf_exec_spans(x->p) * sizeof *f->spans, e);
+    }
     if (status == MF_OK && mf_exec_device(x)->point != NULL) {
         status = mf_exec_device(x)->point(x->queue, slot, e);
     }
@@ -173,8 +177,9 @@ static void read_losses(mf_exec *x, const step_flight *f, mf_exec_result *out) {
     out->overflowed = update->overflow;
     out->ops = f->ops;
     /* Between two reports, as one follows the other. */
-    out->worked_s = 1e-9 * (double)(update->worked_ns - x->worked_ns);
-    x->worked_ns = update->worked_ns;
+    out->worked_s = 1e-9 * (double)(update->worked_ns - x->work.seen_ns);
+    x->work.seen_ns = update->worked_ns;
+    out->span_ns = f->spans;
 }
 
 mf_status mf_exec_flight_land(mf_exec *x, mf_exec_result *out, mf_err *e) {

@@ -115,7 +115,7 @@ static mf_status run_op_on(mf_exec *x, const block_at *at, int i, mf_queue *q, m
     bool left_out = x->preparing ? kind->group != MF_GROUP_NONE : skipped(x, kind);
     mf_status status = mf_exec_work_awaits(x, at, i, op.queue, e);
     status = status == MF_OK ? mf_exec_before_op(x, at, i, op.queue, e) : status;
-    status = status == MF_OK ? mf_exec_work_on(x, kind, op.queue, e) : status;
+    status = status == MF_OK ? mf_exec_work_on(x, at, i, op.queue, e) : status;
     status = status == MF_OK && !left_out ? do_op(x, at, &op, e) : status;
     status = status == MF_OK ? mf_exec_after_op(x, at, i, op.queue, e) : status;
     if (status != MF_OK) {
@@ -274,7 +274,7 @@ static mf_status run_blocks(mf_exec *x, const pass_run *run, block_at *at, const
         status = paired ? run_pair(x, &run[0], &at[0], &run[1], &at[1], e)
                         : run_block(x, &run[one], &at[one], e);
     }
-    status = status == MF_OK ? mf_exec_work(x, false, e) : status;
+    status = status == MF_OK ? mf_exec_work_pause(x, e) : status;
     for (int i = 0; i < 2 && status == MF_OK; i++) {
         bool ends = block[i] == run[i].n - 1;
         status = block[i] >= 0 ? mf_exec_join(x, &at[i], ends, e) : MF_OK;
@@ -386,7 +386,7 @@ static mf_status clear_sums(mf_exec *x, mf_err *e) {
 /* All of a step but its update, from the batch in host memory on. */
 static mf_status play_gradients(mf_exec *x, mf_err *e) {
     x->ops = 0;
-    x->works = false;
+    x->work.runs = false;
     x->progress.at = 0;
     memset(x->begun, 0, (size_t)x->p->assignment.positions * sizeof *x->begun);
     mf_status status = mf_exec_beside_begin(x, e);

@@ -62,12 +62,19 @@ typedef struct mf_exec_result {
     double worked_s;               /* by this rank's device in blocks' ops on the queue of compute,
                                       while it waited for no other queue and no other rank; 0: of one
                                       rank, or where the device's memory is the host's */
-    int64_t ops;                   /* executed by this rank */
-    bool skipped;                  /* the update, as something was not finite or did not fit */
-    int64_t updates_skipped;       /* so far, this one included */
-    int64_t overflowed; /* 0; more routed rows than their buffers hold: thousandths of that
-                           room that the fullest of them asked for */
+    const int64_t *span_ns;  /* [mf_exec_spans] the same since the executor was made, by the op
+                                that followed a wait; NULL: of one rank, or where the device's
+                                memory is the host's */
+    int64_t ops;             /* executed by this rank */
+    bool skipped;            /* the update, as something was not finite or did not fit */
+    int64_t updates_skipped; /* so far, this one included */
+    int64_t overflowed;      /* 0; more routed rows than their buffers hold: thousandths of that
+                                room that the fullest of them asked for */
 } mf_exec_result;
+
+/* Places of span_ns: op `i` of the block of `position` is at position * mf_exec_span_ops(p) + i. */
+int mf_exec_span_ops(const mf_program *p);
+int64_t mf_exec_spans(const mf_program *p);
 
 typedef struct mf_exec mf_exec;
 

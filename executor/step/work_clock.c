@@ -7,17 +7,58 @@
  */
 #include "executor/step/exec.h"
 
-static bool is_timed(const mf_exec *x) {
-    return !x->preparing && !mf_exec_device(x)->on_host && x->p->layout.gpus > 1;
+#include <string.h>
+
+int mf_exec_span_ops(const mf_program *p) {
+    int most = 0;
+    for (int i = 0; i < p->nblocks; i++) {
+        most = p->blocks[i]->nops > most ? p->blocks[i]->nops : most;
+    }
+    return most;
 }
 
-mf_status mf_exec_work(mf_exec *x, bool works, mf_err *e) {
-    const mf_kernel_work_clock turn = {.begins = works, .state = x->update};
-    if (!is_timed(x) || x->works == works) {
+int64_t mf_exec_spans(const mf_program *p) {
+    return (int64_t)p->assignment.positions * mf_exec_span_ops(p);
+}
+
+mf_status mf_exec_work_init(mf_exec *x, mf_err *e) {
+    const mf_device_ops *device = mf_exec_device(x);
+    const int64_t size_B = mf_exec_spans(x->p) * (int64_t)sizeof(int64_t);
+    void *memory = NULL;
+    if (device->on_host || x->p->layout.gpus == 1) {
         return MF_OK;
     }
-    x->works = works;
-    return mf_exec_device(x)->work_clock(x->queue, &turn, e);
+    mf_status status = device->allocate(x->device, size_B, &memory, e);
+    x->work.span_ns = status == MF_OK ? memory : NULL;
+    for (int64_t i = 0; i < mf_exec_ahead(x) && status == MF_OK; i++) {
+        status = device->allocate_host(x->device, size_B, &memory, e);
+        x->flight[i].spans = status == MF_OK ? memory : NULL;
+    }
+    if (status == MF_OK) {
+        memset(x->flight[0].spans, 0, (size_t)size_B);
+        status = mf_exec_put(x, x->work.span_ns, x->flight[0].spans, (size_t)size_B, e);
+    }
+    return status;
+}
+
+void mf_exec_work_clear(mf_exec *x) {
+    for (int i = 0; i < MF_DEVICE_POINTS; i++) {
+        mf_exec_device(x)->release_host(x->device, x->flight[i].spans);
+    }
+    mf_exec_device(x)->release(x->device, x->work.span_ns);
+}
+
+static mf_status turn(mf_exec *x, bool begins, mf_err *e) {
+    const mf_kernel_work_clock one = {begins, x->update, x->work.span_ns + x->work.span};
+    if (x->work.span_ns == NULL || x->preparing || x->work.runs == begins) {
+        return MF_OK;
+    }
+    x->work.runs = begins;
+    return mf_exec_device(x)->work_clock(x->queue, &one, e);
+}
+
+mf_status mf_exec_work_pause(mf_exec *x, mf_err *e) {
+    return turn(x, false, e);
 }
 
 mf_status mf_exec_work_awaits(mf_exec *x, const block_at *at, int op, const mf_queue *q,
@@ -25,9 +66,16 @@ mf_status mf_exec_work_awaits(mf_exec *x, const block_at *at, int op, const mf_q
     const mf_op *one = &x->positions[at->position].block->ops[op];
     const bool waits =
         one->group != MF_GROUP_NONE || (at->streams != NULL && at->streams->order[op].awaits > 0);
-    return q == x->queue && waits ? mf_exec_work(x, false, e) : MF_OK;
+    return q == x->queue && waits ? mf_exec_work_pause(x, e) : MF_OK;
 }
 
-mf_status mf_exec_work_on(mf_exec *x, const mf_op *op, const mf_queue *q, mf_err *e) {
-    return q == x->queue && op->group == MF_GROUP_NONE ? mf_exec_work(x, true, e) : MF_OK;
+mf_status mf_exec_work_on(mf_exec *x, const block_at *at, int op, const mf_queue *q, mf_err *e) {
+    const mf_op *one = &x->positions[at->position].block->ops[op];
+    if (q != x->queue || one->group != MF_GROUP_NONE) {
+        return MF_OK;
+    }
+    if (!x->work.runs) {
+        x->work.span = (int64_t)at->position * mf_exec_span_ops(x->p) + op;
+    }
+    return turn(x, true, e);
 }

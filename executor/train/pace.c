@@ -24,7 +24,7 @@ struct mf_pace {
     double *step_s;   /* [ranks] of the step at hand */
     bool *slow;       /* [ranks] and said to be */
     char (*host)[HOST_B];
-    mf_pace_ops *ops; /* NULL: a device works behind the host */
+    mf_pace_ops *ops; /* of the run's program */
 };
 
 static void destroy(mf_pace *p) {
@@ -71,14 +71,8 @@ mf_status mf_run_pace_open(run *r, mf_err *e) {
         return MF_OK;
     }
     r->pace = create((int)r->layout.gpus, e);
-    if (r->pace != NULL && r->device->ops->on_host) {
-        r->pace->ops = mf_pace_ops_create(r->program, WINDOW);
-        if (r->pace->ops == NULL) {
-            mf_err_set(e, MF_NOMEM, "training: out of memory");
-            mf_run_pace_close(r);
-        }
-    }
-    mf_status status = mf_comm_agree(r->comm, r->pace != NULL ? MF_OK : MF_NOMEM, e);
+    mf_status status = r->pace != NULL ? mf_run_pace_program(r, e) : MF_NOMEM;
+    status = mf_comm_agree(r->comm, status, e);
     if (gethostname(own, sizeof own - 1) != 0) {
         snprintf(own, sizeof own, "its host");
     }
@@ -86,6 +80,15 @@ mf_status mf_run_pace_open(run *r, mf_err *e) {
                ? mf_comm_all_gather(r->comm, MF_GROUP_WORLD, MF_COMM_I32, own, r->pace->host,
                                     HOST_B / 4, e)
                : status;
+}
+
+mf_status mf_run_pace_program(run *r, mf_err *e) {
+    if (r->pace == NULL) {
+        return MF_OK;
+    }
+    mf_pace_ops_destroy(r->pace->ops);
+    r->pace->ops = mf_pace_ops_create(r->program, WINDOW);
+    return r->pace->ops != NULL ? MF_OK : mf_err_set(e, MF_NOMEM, "training: out of memory");
 }
 
 void mf_run_pace_close(run *r) {
@@ -99,12 +102,17 @@ void mf_run_pace_begin(run *r) {
     }
 }
 
+/* Where an op is over when its function returns; a GPU's own clock tells of spans. */
+static mf_pace_ops *timed_by_host(const run *r) {
+    return r->pace != NULL && r->device->ops->on_host ? r->pace->ops : NULL;
+}
+
 void mf_run_pace_before_op(run *r) {
-    mf_pace_ops_before(r->pace != NULL ? r->pace->ops : NULL);
+    mf_pace_ops_before(timed_by_host(r));
 }
 
 void mf_run_pace_after_op(run *r, int position, const mf_block *b, const mf_op *op) {
-    mf_pace_ops_after(r->pace != NULL ? r->pace->ops : NULL, position, b, op);
+    mf_pace_ops_after(timed_by_host(r), position, b, op);
 }
 
 static int by_size(const void *a, const void *b) {
@@ -141,8 +149,7 @@ static mf_status judge(run *r, mf_err *e) {
         const bool slow = score < slow_score && p->sum_s[i] - middle_s > least_s * (double)WINDOW;
         if (slow && !p->slow[i] && status == MF_OK) {
             char at[160] = "";
-            status =
-                p->ops != NULL ? mf_pace_ops_text(p->ops, r->comm, i, at, sizeof at, e) : MF_OK;
+            status = mf_pace_ops_text(p->ops, r->comm, i, at, sizeof at, e);
             mf_run_warn(r,
                         "step %lld: rank %d on %s is slow: over %d steps it worked %.3g s a step, "
                         "the median rank %.3g s (score %.2f)%s: the others wait for it",
@@ -164,17 +171,22 @@ static void fill(mf_pace *p, const double *busy_s, mf_train_metrics *m) {
     m->slowest_rank = slowest;
 }
 
-mf_status mf_run_pace_end(run *r, double took_s, double worked_s, mf_train_metrics *m, mf_err *e) {
+mf_status mf_run_pace_end(run *r, double took_s, const mf_exec_result *result, mf_train_metrics *m,
+                          mf_err *e) {
     mf_pace *p = r->pace;
     if (p == NULL) {
         return MF_OK;
     }
-    const double own_s =
-        r->device->ops->on_host ? took_s - (mf_board_waited_s(r->board) - p->waited_s) : worked_s;
+    const double own_s = r->device->ops->on_host
+                             ? took_s - (mf_board_waited_s(r->board) - p->waited_s)
+                             : result->worked_s;
     mf_status status =
         mf_comm_all_gather(r->comm, MF_GROUP_WORLD, MF_COMM_F64, &own_s, p->step_s, 1, e);
     if (status == MF_OK) {
         fill(p, p->step_s, m);
+        if (result->span_ns != NULL) {
+            mf_pace_ops_spans(p->ops, result->span_ns);
+        }
         mf_pace_ops_step(p->ops, r->own > 1);
         if (r->own > 1) { /* in the first one memory is touched for the first time */
             add(p, p->step_s);

@@ -4,6 +4,7 @@
 #include "executor/train/pace_ops.h"
 
 #include "core/program/pass_text.h"
+#include "executor/step/program_run.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -18,6 +19,8 @@ struct mf_pace_ops {
     double weight;  /* of the steps that the sums hold */
     double started_s;
     double *sum_s;      /* [places] */
+    int64_t *seen_ns;   /* [places] of spans */
+    bool spans;         /* sums are of spans: an op and what follows it */
     double *quickest_s; /* [places], negative */
 };
 
@@ -31,6 +34,7 @@ void mf_pace_ops_destroy(mf_pace_ops *o) {
     if (o != NULL) {
         free(o->sum_s);
         free(o->quickest_s);
+        free(o->seen_ns);
         free(o);
     }
 }
@@ -40,15 +44,14 @@ mf_pace_ops *mf_pace_ops_create(const mf_program *p, int window) {
     if (o == NULL) {
         return NULL;
     }
-    for (int i = 0; i < p->nblocks; i++) {
-        o->most = p->blocks[i]->nops > o->most ? p->blocks[i]->nops : o->most;
-    }
+    o->most = mf_exec_span_ops(p);
     o->p = p;
     o->keep = 1.0 - 1.0 / window;
-    o->places = (int64_t)p->assignment.positions * o->most;
+    o->places = mf_exec_spans(p);
     o->sum_s = calloc((size_t)o->places + 1, sizeof *o->sum_s);
     o->quickest_s = calloc((size_t)o->places + 1, sizeof *o->quickest_s);
-    if (o->sum_s == NULL || o->quickest_s == NULL) {
+    o->seen_ns = calloc((size_t)o->places + 1, sizeof *o->seen_ns);
+    if (o->sum_s == NULL || o->quickest_s == NULL || o->seen_ns == NULL) {
         mf_pace_ops_destroy(o);
         return NULL;
     }
@@ -64,6 +67,16 @@ void mf_pace_ops_before(mf_pace_ops *o) {
 void mf_pace_ops_after(mf_pace_ops *o, int position, const mf_block *b, const mf_op *op) {
     if (o != NULL && b != NULL && op->group == MF_GROUP_NONE) {
         o->sum_s[(int64_t)position * o->most + (op - b->ops)] += now_s() - o->started_s;
+    }
+}
+
+void mf_pace_ops_spans(mf_pace_ops *o, const int64_t *span_ns) {
+    for (int64_t i = 0; o != NULL && i < o->places; i++) {
+        o->sum_s[i] += 1e-9 * (double)(span_ns[i] - o->seen_ns[i]);
+        o->seen_ns[i] = span_ns[i];
+    }
+    if (o != NULL) {
+        o->spans = true;
     }
 }
 
@@ -115,8 +128,10 @@ mf_status mf_pace_ops_text(mf_pace_ops *o, mf_comm *c, int64_t rank, char *text,
         const mf_op *op = &o->p->blocks[o->p->block_of[position]]->ops[(int64_t)told[0] % o->most];
         char place[32];
         mf_position_text(&o->p->model, position, place, sizeof place);
-        snprintf(text, size, ", most at %s (%s) of %s: %.3g s a step, %.3g s where it is quickest",
-                 op->name, mf_pass_text(op->pass), place, told[1], told[2]);
+        snprintf(text, size,
+                 ", most %s %s (%s) of %s%s: %.3g s a step, %.3g s where it is quickest",
+                 o->spans ? "from" : "at", op->name, mf_pass_text(op->pass), place,
+                 o->spans ? " on" : "", told[1], told[2]);
     }
     return status;
 }

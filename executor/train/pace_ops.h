@@ -1,5 +1,6 @@
-/* pace_ops.h - seconds that a CPU rank works at each op of each layer, over the last steps, so that
- * the line about a slow rank says what it is slow at. */
+/* pace_ops.h - seconds that a rank works at each op of each layer, over the last steps, so that the
+ * line about a slow rank says what it is slow at. Of a GPU: from each op behind a wait to the next
+ * wait, by its own clock. */
 #ifndef MF_EXECUTOR_PACE_OPS_H
 #define MF_EXECUTOR_PACE_OPS_H
 
@@ -19,6 +20,9 @@ void mf_pace_ops_destroy(mf_pace_ops *o);
 void mf_pace_ops_before(mf_pace_ops *o);
 void mf_pace_ops_after(mf_pace_ops *o, int position, const mf_block *b, const mf_op *op);
 void mf_pace_ops_step(mf_pace_ops *o, bool counts);
+/* What a GPU says in place of the calls around ops, before the step's end: mf_exec_result.span_ns,
+ * of one executor. */
+void mf_pace_ops_spans(mf_pace_ops *o, const int64_t *span_ns);
 
 /* Collective: ", most at expert_fc1 (forward) of layer 3: 0.2 s a step, 0.1 s where it is
  * quickest", the op at which `rank` loses most; "" where no other rank has an op of this one. */

@@ -81,6 +81,7 @@ static mf_status change(run *r, const room *to, mf_err *e) {
         mf_run_unmake(r);
         apply(r, to, &r->layout, &r->assignment);
         s = mf_run_make(r, e);
+        s = s == MF_OK ? mf_run_pace_program(r, e) : s;
         s = s == MF_OK ? mf_exec_restore(r->exec, kept, e) : s;
         s = s == MF_OK ? mf_exec_set_steps(r->exec, updates, r->skipped, e) : s;
         s = mf_comm_agree(r->comm, s, e);

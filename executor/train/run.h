@@ -109,7 +109,10 @@ void mf_run_pace_close(run *r);
 void mf_run_pace_begin(run *r);
 void mf_run_pace_before_op(run *r);
 void mf_run_pace_after_op(run *r, int position, const mf_block *b, const mf_op *op);
-mf_status mf_run_pace_end(run *r, double took_s, double worked_s, mf_train_metrics *m, mf_err *e);
+mf_status mf_run_pace_end(run *r, double took_s, const mf_exec_result *result, mf_train_metrics *m,
+                          mf_err *e);
+/* The run has another program: its ops are counted from here on. */
+mf_status mf_run_pace_program(run *r, mf_err *e);
 
 /* saves.c: is a checkpoint written behind this step? */
 bool mf_run_saves_after(const run *r, int64_t step);

@@ -161,7 +161,7 @@ static mf_status end_step(run *r, mf_train_metrics *m, mf_run_bad *bad, int64_t 
     r->in_row = result.skipped ? r->in_row + 1 : 0;
     mf_op_timer_step(r->timer, took_s, r->own > 1);
     mf_board_phase(r->board, r->done, "metrics");
-    status = mf_run_pace_end(r, took_s, result.worked_s, m, e);
+    status = mf_run_pace_end(r, took_s, &result, m, e);
     if (status == MF_OK && r->model.experts > 0) {
         status = mf_exec_expert_load(r->exec, r->loads, e);
     }

@@ -53,6 +53,7 @@ MF_UPDATE_INLINE void mf_update_turn(const mf_kernel_work_clock *a, int64_t now_
         a->state->began_ns = now_ns;
     } else {
         a->state->worked_ns += now_ns - a->state->began_ns;
+        *a->span_ns += now_ns - a->state->began_ns;
     }
 }
 

@@ -518,7 +518,7 @@ slow() {
     on=$?
     kill -TERM "$pid"
     ended slow 30
-    case $what in *": rank 1 on "*) named=0 ;; *) named=1 ;; esac
+    case $what in *": rank 1 on "*", most "*" of layer "*) named=0 ;; *) named=1 ;; esac
     check "$(all $named $on "$(holds [ "$code" = 130 ])")" "slow: named after $took s, 20 steps on: exit code $code: $what"
     clean 10
     check $? "slow: $clean_text"

@@ -308,6 +308,7 @@ static void work_clock(const mf_kernel_work_clock *a, bool look, shadow_spans *s
     (void)look;
     updates(s, &a->state->began_ns, 8);
     updates(s, &a->state->worked_ns, 8);
+    updates(s, a->begins ? NULL : a->span_ns, a->begins ? 0 : 8);
 }
 
 static void adamw(const mf_kernel_adamw *a, bool look, shadow_spans *s) {

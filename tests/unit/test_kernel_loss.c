@@ -390,11 +390,14 @@ static void the_clock_of_work_adds_what_stands_between_its_turns(void **state) {
     (void)state;
     const struct timespec moment = {.tv_nsec = 3000000};
     mf_kernel_update_state s = {.worked_ns = 0};
-    const mf_kernel_work_clock begin = {.begins = true, .state = &s}, pause = {.state = &s};
+    int64_t span_ns[2] = {0};
+    const mf_kernel_work_clock begin = {.begins = true, .state = &s};
+    const mf_kernel_work_clock pauses[] = {{.state = &s, .span_ns = &span_ns[0]},
+                                           {.state = &s, .span_ns = &span_ns[1]}};
     for (int64_t i = 1; i <= 2; i++) {
         assert_ok(mf_kernel_work_clock_turn(&begin, NULL));
         nanosleep(&moment, NULL);
-        assert_ok(mf_kernel_work_clock_turn(&pause, NULL));
+        assert_ok(mf_kernel_work_clock_turn(&pauses[i - 1], NULL));
         assert_true(s.worked_ns >= i * moment.tv_nsec);
     }
     const int64_t worked_ns = s.worked_ns, began_ns = s.began_ns;
@@ -402,6 +405,8 @@ static void the_clock_of_work_adds_what_stands_between_its_turns(void **state) {
     assert_ok(mf_kernel_work_clock_turn(&begin, NULL));
     assert_int_equal(s.worked_ns, worked_ns); /* what it rested does not count */
     assert_true(s.began_ns - began_ns >= 2 * moment.tv_nsec);
+    assert_true(span_ns[0] >= moment.tv_nsec && span_ns[1] >= moment.tv_nsec);
+    assert_int_equal(span_ns[0] + span_ns[1], worked_ns);
 }
 
 int main(void) {

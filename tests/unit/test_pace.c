@@ -12,7 +12,11 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { RANKS = 4, WINDOW = 20 };
+enum { RANKS = 4, WINDOW = 20, OPS = 2, POSITIONS = 6, SLOW_LAYER = 2 };
+
+/* So far: half of what a device works is in the first layer's first op and what follows it, the
+ * rest in the second op of another layer. */
+static int64_t span_ns[POSITIONS * OPS];
 
 static int warnings;
 static char last[512];
@@ -26,11 +30,14 @@ static void warned(void *user, const char *line) {
 /* So many more steps of 100 ms, in which this rank's device works for worked_s. */
 static void steps(run *r, int count, double worked_s, mf_train_metrics *m) {
     mf_err e;
+    const mf_exec_result result = {.worked_s = worked_s, .span_ns = span_ns};
     for (int i = 0; i < count; i++) {
+        span_ns[OPS] += 25000000;
+        span_ns[(1 + SLOW_LAYER) * OPS + 1] += (int64_t)(1e9 * worked_s) - 25000000;
         r->done++;
         r->own++;
         mf_run_pace_begin(r);
-        if (mf_run_pace_end(r, 0.1, worked_s, m, &e) != MF_OK) {
+        if (mf_run_pace_end(r, 0.1, &result, m, &e) != MF_OK) {
             printf("%s\n", e.text);
             mf_comm_abort(1);
         }
@@ -57,6 +64,7 @@ static void judge(run *r, int64_t rank) {
     REQUIRE(!said || m.slowest_rank == 2.0);
     REQUIRE(!said || (strstr(last, ": rank 2 on ") != NULL && strstr(last, " is slow: ") != NULL &&
                       strstr(last, "(score 0.") != NULL));
+    REQUIRE(!said || strstr(last, ", most from fc1 (forward) of layer 2 on: 0.0") != NULL);
     REQUIRE(!said || (fabs(m.work_slowest_s - 0.08) < 1e-9 && fabs(m.work_median_s - 0.05) < 1e-9));
     steps(r, WINDOW, rank == 2 ? 0.08 : 0.05, &m); /* it is said once, */
     steps(r, WINDOW, 0.05, &m);                    /* and it is well again */
@@ -74,7 +82,14 @@ static int child(void) {
     mf_device device = {.ops = &behind};
     const mf_model model = {.layers = 4, .heads = 4, .kv_heads = 4};
     const mf_train_options o = {.warned = warned};
-    run r = {.o = &o, .device = &device};
+    mf_op ops[OPS] = {{.name = "qkv_proj", .pass = MF_PASS_F}, {.name = "fc1", .pass = MF_PASS_F}};
+    mf_block block = {.ops = ops, .nops = OPS}, *blocks[] = {&block};
+    static mf_program program;
+    run r = {.o = &o, .device = &device, .program = &program};
+    program.model = model;
+    program.blocks = blocks;
+    program.nblocks = 1;
+    program.assignment.positions = POSITIONS;
     int64_t rank = 0, size = 1;
     mf_err e = {.text = ""};
     mf_layout_init(&r.layout);
