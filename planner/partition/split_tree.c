@@ -461,7 +461,7 @@ static void start_ranges(tree *t) {
 /* Is it proven, but for a part of the effort that is left, that all is at or above the cutoff, or
  * the whole split that was met? Else *bound is. */
 static bool attempt(tree *t, double *bound, double cutoff, int spare_part) {
-    t->spare_ns = left_ns(t) / spare_part;
+    t->spare_ns = spare_part > 0 ? left_ns(t) / spare_part : 0;
     t->cutoff = cutoff;
     t->open = HUGE_VAL;
     t->out->outcome = MF_MILP_OPTIMAL;
@@ -481,9 +481,11 @@ static bool attempt(tree *t, double *bound, double cutoff, int spare_part) {
  * before, trees are grown for a part of what lies between what is proven and what was too much. */
 static void climb(tree *t, double bound) {
     const double wanted = t->cutoff;
-    bool ended = !t->o->again && attempt(t, &bound, wanted, MF_CLIMB_SPARE);
-    double above = t->o->again ? HUGE_VAL : t->cutoff; /* that did not end */
-    while (!ended && t->out->outcome != MF_MILP_FAILED && left_ns(t) > 0 &&
+    const bool climbs = mf_uses(t->in->evaluator->without, MF_MECHANISM_CLIMB);
+    const bool again = climbs && t->o->again;
+    bool ended = !again && attempt(t, &bound, wanted, climbs ? MF_CLIMB_SPARE : 0);
+    double above = again ? HUGE_VAL : t->cutoff; /* that did not end */
+    while (climbs && !ended && t->out->outcome != MF_MILP_FAILED && left_ns(t) > 0 &&
            bound * MF_CLIMB_LEAST < above && t->lps < t->o->lp_limit &&
            !mf_flag_is_set(t->o->cancel)) {
         double cutoff = bound + MF_CLIMB_SHARE * (fmin(wanted, above) - bound);

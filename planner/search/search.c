@@ -309,6 +309,13 @@ static bool grow_patient(mf_search_state *s) {
     return s->status == MF_OK;
 }
 
+/* Has a layout about which nothing can be done the least bound of all, and was no better plan found
+ * for long? */
+static bool is_held(const mf_search_state *s, double open_s) {
+    return mf_search_uses(s, MF_MECHANISM_HELD) && has_plan(s) && open_s >= s->stuck.key_s &&
+           s->work - s->free_at >= MF_HELD_US;
+}
+
 /* Is there something to start on the way to the gap that is worked on? Goes over to tighter gaps
  * as they are reached. */
 static bool has_below_target(mf_search_state *s) {
@@ -324,7 +331,7 @@ static bool has_below_target(mf_search_state *s) {
             s->patient = true;
             continue;
         }
-        if (has_plan(s) && open_s >= s->stuck.key_s && s->work - s->free_at >= MF_HELD_US) {
+        if (is_held(s, open_s)) {
             return false;
         }
         if (!park(s)) {

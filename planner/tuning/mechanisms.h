@@ -26,6 +26,7 @@
     X(RELAXATION, "relaxation", "the first layout of an order is relaxed without memory choices")  \
     X(SPLITS, "splits", "a tree over numbers of layers, with linear programs, bounds a layout")    \
     X(PAIR_PORTIONS, "pair-portions", "trees ask for the merged pairs of all choices")             \
+    X(CLIMB, "climb", "trees that do not end are grown for less")                                  \
     X(TRIALS, "trials", "numbers are tried before a tree branches on one of them")                 \
     X(STAGE_SUMS, "stage-sums", "trees branch on sums of stages, too")                             \
     X(BETWEEN, "between", "paths are looked for between a point and the best one so far")          \
@@ -35,6 +36,7 @@
     X(REFILL, "refill", "what the gaps of its arrangement make too large is filled again")         \
     X(FIT_FIRST, "fit-first", "layouts that fit are tried where bounds find none")                 \
     X(TRY_OPEN, "try-open", "open layouts of all degrees are tried at the end of a wide search")   \
+    X(HELD, "held", "a search that one layout holds ends when no better plan comes")               \
     X(BATCHES, "batches", "one task takes up to 16 nodes that take little")                        \
     X(PARKING, "parking", "trees far below the target wait until nothing else is left")            \
     X(GAP_STEPS, "gap-steps", "a tight gap is approached in steps")                                \
