@@ -76,7 +76,7 @@ FAST_OBJ  :=
 SHIPS     := $(LIB)
 endif
 FAST_BENCH := $(BUILD)/bench/bench_plan $(BUILD)/bench/bench_sim
-DEPS      := $(LIB_OBJ:.o=.d) $(TEST_OBJ:.o=.d) $(FAST_OBJ:.o=.d) $(VALIDATE_OBJ:.o=.d) $(MAIN_OBJ:.o=.d) $(UNIT_BIN:=.d) $(FUZZ_BIN:=.d) $(BENCH_BIN:=.d)
+DEPS      := $(LIB_OBJ:.o=.d) $(TEST_OBJ:.o=.d) $(FAST_OBJ:.o=.d) $(VALIDATE_OBJ:.o=.d) $(MAIN_OBJ:.o=.d) $(UNIT_SRC:%.c=$(BUILD)/obj/%.d) $(FUZZ_SRC:%.c=$(BUILD)/obj/%.d) $(BENCH_BIN:=.d)
 
 .PHONY: all setup test check lint format bench validate validate-fit san fuzz demo install clean help
 .SECONDARY:
@@ -137,16 +137,17 @@ $(TEST_LIB): $(TEST_OBJ)
 	$(call say,AR,$@)
 	$(Q)rm -f $@ && ar rcs $@ $^
 
-$(BUILD)/tests/%: tests/%.c $(TEST_LIB) $(LIB)
+# Compiled by the rule of all objects, which a compiler cache knows.
+$(BUILD)/tests/%: $(BUILD)/obj/tests/%.o $(TEST_LIB) $(LIB)
 	@mkdir -p $(@D)
-	$(call say,TEST,$<)
-	$(Q)$(CC) $(CPPFLAGS) $(CFLAGS) -MMD -MP -MF $@.d $(LDFLAGS) $< $(TEST_LIB) $(LIB) $(TEST_LIBS) $(LIBS) -o $@
+	$(call say,TEST,$@)
+	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) $< $(TEST_LIB) $(LIB) $(TEST_LIBS) $(LIBS) -o $@
 
 # Published rows are read by the objects of validate.
-$(BUILD)/tests/unit/test_published: tests/unit/test_published.c $(VALIDATE_OBJ) $(LIB)
+$(BUILD)/tests/unit/test_published: $(BUILD)/obj/tests/unit/test_published.o $(VALIDATE_OBJ) $(LIB)
 	@mkdir -p $(@D)
-	$(call say,TEST,$<)
-	$(Q)$(CC) $(CPPFLAGS) $(CFLAGS) -MMD -MP -MF $@.d $(LDFLAGS) $< $(filter-out %/main.o,$(VALIDATE_OBJ)) $(LIB) $(TEST_LIBS) $(LIBS) -o $@
+	$(call say,TEST,$@)
+	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) $< $(filter-out %/main.o,$(VALIDATE_OBJ)) $(LIB) $(TEST_LIBS) $(LIBS) -o $@
 
 # Loaded in front of libc by the test that has I/O calls fail; never with sanitizers of its own.
 $(BUILD)/fault_io.so: tests/preload/fault_io.c
@@ -167,10 +168,10 @@ $(BUILD)/tests/unit/test_train_transient: $(BUILD)/fault_expf.so
 
 # A fuzz target holds LLVMFuzzerTestOneInput; without clang's driver it replays and mutates its
 # seed corpus (tests/fuzz/NAME.seeds/) through tests/fuzz/driver.h.
-$(BUILD)/fuzz/%: tests/fuzz/%.c $(LIB)
+$(BUILD)/fuzz/%: $(BUILD)/obj/tests/fuzz/%.o $(LIB)
 	@mkdir -p $(@D)
-	$(call say,FUZZ,$<)
-	$(Q)$(CC) $(CPPFLAGS) $(CFLAGS) -MMD -MP -MF $@.d $(LDFLAGS) $< $(LIB) $(LIBS) -o $@
+	$(call say,FUZZ,$@)
+	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) $< $(LIB) $(LIBS) -o $@
 
 $(FAST_BENCH): $(BUILD)/bench/%: bench/%.c $(SHIPS) $(BUILD)/.ships
 	@mkdir -p $(@D)

@@ -20,10 +20,11 @@ $(SHARED): $(BUILD)/$(SHARED_FILE)
 	$(Q)ln -sf $(<F) $@
 
 # As a user's program: the public header, the shared library and nothing else of ours.
-$(BUILD)/tests/unit/test_library: tests/unit/test_library.c $(SHARED) $(BUILD)/moefold
+$(BUILD)/obj/tests/unit/test_library.o: private CPPFLAGS += -Iinclude
+$(BUILD)/tests/unit/test_library: $(BUILD)/obj/tests/unit/test_library.o $(SHARED) $(BUILD)/moefold
 	@mkdir -p $(@D)
-	$(call say,TEST,$<)
-	$(Q)$(CC) -Iinclude $(CPPFLAGS) $(CFLAGS) -MMD -MP -MF $@.d $(LDFLAGS) $< -L$(BUILD) -lmoefold \
+	$(call say,TEST,$@)
+	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) $< -L$(BUILD) -lmoefold \
 	  -Wl,-rpath,'$$ORIGIN/../..' $(TEST_LIBS) -lpthread -o $@
 
 # --- packages --------------------------------------------------------------------------------------

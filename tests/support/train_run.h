@@ -135,11 +135,28 @@ static inline bool has_ended(pid_t child) {
 }
 
 /* Waits until a run has written so many steps, or said something. False: it ended before that. */
+/* How many steps a run has written: asked for every moment, so not read. */
+static inline int count_steps(const char *out) {
+    char path[160], block[4096];
+    int n = 0;
+    size_t got;
+    snprintf(path, sizeof path, "%s/%s/metrics.jsonl", scratch, out);
+    FILE *f = fopen(path, "r");
+    while (f != NULL && (got = fread(block, 1, sizeof block, f)) > 0) {
+        for (const char *c = block; (c = memchr(c, '\n', got - (size_t)(c - block))) != NULL; c++) {
+            n++;
+        }
+    }
+    if (f != NULL) {
+        fclose(f);
+    }
+    return n;
+}
+
 static inline bool await_steps(pid_t child, const char *out, int steps) {
-    static double x[MAX_STEPS][3];
-    while (read_losses(out, x) < steps) {
+    while (count_steps(out) < steps) {
         if (has_ended(child)) {
-            return read_losses(out, x) >= steps;
+            return count_steps(out) >= steps;
         }
         nap(0.01);
     }

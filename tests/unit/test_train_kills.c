@@ -106,7 +106,7 @@ static bool kill_one(const char *out, int steps, int after, double later, int wh
     int found = 0;
     while (found < 4 && !has_ended(child)) {
         found = find_ranks(out, child, ranks, 16);
-        nap(0.001);
+        nap(0.005); /* looking costs one */
     }
     assert_int_equal(found, 4);
     assert_true(await_steps(child, out, after));

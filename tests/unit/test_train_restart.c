@@ -128,7 +128,7 @@ static int strike_until(pid_t child, const char *out, int least, const char *sai
             last = ranks[own - 1];
             strikes++;
         }
-        nap(0.001);
+        nap(0.005); /* looking costs one */
     }
     return strikes;
 }
