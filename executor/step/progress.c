@@ -28,8 +28,8 @@ mf_status mf_exec_progress_init(mf_exec *x, mf_err *e) {
     mf_status status = p->place != NULL
                            ? device->allocate_host(x->device, sizeof(int32_t), &memory, e)
                            : mf_err_set(e, MF_NOMEM, "executor: out of memory");
-    if (status == MF_OK) {
-        p->word = memory;
+    p->word = status == MF_OK ? memory : NULL;
+    if (p->word != NULL) {
         *p->word = 0;
     }
     return status;

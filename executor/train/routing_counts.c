@@ -50,10 +50,11 @@ static bool routes(const mf_routing_counts *c, int64_t position) {
 }
 
 static size_t format(const mf_routing_counts *c, char *text, size_t size) {
+    const long long last = c->last, first = last - c->steps + 1;
     size_t n = (size_t)snprintf(text, size,
                                 "# rows of each expert, one line a MoE layer: means of steps %lld "
                                 "to %lld\n",
-                                (long long)(c->last - c->steps + 1), (long long)c->last);
+                                first, last);
     for (int64_t i = 0; i < c->positions; i++) {
         for (int64_t k = 0; routes(c, i) && k < c->experts; k++) {
             n += (size_t)snprintf(text + n, size - n, "%.1f%c",
