@@ -268,6 +268,10 @@ static mf_status tell(run *r, const mf_train_metrics *m, const mf_run_bad *bad, 
     }
     if (status == MF_OK && r->routing != NULL) {
         status = mf_routing_counts_add(r->routing, m->step, r->loads, e);
+        mf_err gone; /* the folder: then that is what there is to say */
+        if (status == MF_IO && e != NULL && mf_run_lock_stands(r->lock, &gone) != MF_OK) {
+            *e = gone;
+        }
     }
     if (status == MF_OK && mf_comm_rank(r->comm) == 0 && r->o->stepped != NULL) {
         *wish = r->o->stepped(r->o->user, m) != 0;
