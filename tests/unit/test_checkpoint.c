@@ -4,6 +4,7 @@
 #include "executor/files/files.h"
 #include "tests/support/hf_case.h"
 #include "tests/support/rng.h"
+#include "tests/support/sampled.h"
 #include "tests/support/test.h"
 
 #include <dirent.h>
@@ -235,7 +236,7 @@ static void every_layout_reads_what_any_other_wrote(void **state) {
         printf("MF_SKIPPED 1 no MPI: checkpoints of several ranks are not tested\n");
         return;
     }
-    for (size_t k = 0; k < 2; k++) {
+    for (size_t k = cases_sampled(); k < 2; k++) {
         char folder[] = "/tmp/mf-layouts-XXXXXX", from[64], to[64], path[2][128], config[128];
         const char *no_mtp = "num_nextn_predict_layers=0";
         mf_model m;
@@ -354,7 +355,7 @@ static void damage_is_found_before_use_and_named(void **state) {
     snprintf(file[1], sizeof file[1], "%s/manifest.json", path);
     assert_ok(open_and_load(&h, path, &e));
     rng r = rng_init((uint64_t)getpid());
-    for (int i = 0; i < 300; i++) {
+    for (int i = 0; i < 300; i += case_stride(5)) {
         const char *f = file[i % 4 == 0];
         long at = (long)(rng_next(&r) % (uint64_t)size_of(f));
         unsigned bit = (unsigned)(rng_next(&r) % 8);
@@ -366,7 +367,7 @@ static void damage_is_found_before_use_and_named(void **state) {
     }
     /* Every bit of the end of the manifest, where its own checksum stands. */
     for (long at = size_of(file[1]) - 40; at < size_of(file[1]); at++) {
-        for (unsigned bit = 0; bit < 8; bit++) {
+        for (unsigned bit = 0; bit < 8; bit += (unsigned)case_stride(8)) {
             flip(file[1], at, bit);
             mf_err_clear(&e);
             if (open_and_load(&h, path, &e) == MF_OK || strstr(e.text, file[1]) == NULL) {
@@ -382,7 +383,8 @@ static void damage_is_found_before_use_and_named(void **state) {
     assert_non_null(strstr(e.text, "tensor \"moment2|"));
     flip(file[0], size_of(file[0]) - 3, 2);
     assert_ok(open_and_load(&h, path, &e));
-    for (int i = 0; i < 24; i++) { /* a byte, most of it, anything; then whole again */
+    for (int i = 0; i < 24;
+         i += case_stride(3)) { /* a byte, most of it, anything; then whole again */
         char command[400];
         const char *f = file[i % 2];
         long size = size_of(f);

@@ -1,6 +1,7 @@
 /* Training on a device that works behind the host (tests/support/shadow_device.h): a step begins
  * before the one in front of it was read, and everything that a run writes and tells is that of the
  * CPU, to the bit; steps that have to be left out or run again, too. */
+#include "tests/support/sampled.h"
 #include "tests/support/shadow_device.h"
 #include "tests/support/test.h"
 
@@ -194,7 +195,7 @@ static void runs_are_those_of_the_cpu(void **state) {
                  {"deepseek_v3", false, false, 3},
                  {"llama", true, false, 1}};
     (void)state;
-    for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
+    for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i += (size_t)case_stride(2)) {
         const shadow_options so = {.seed = i, .eager = kinds[i].eager};
         shadow_twin twin;
         mf_device *shadow;
@@ -418,7 +419,7 @@ static void rows_without_a_place_let_the_step_run_again_with_room(void **state) 
         kind k;
     } runs[] = {{"allgather", TIGHT}, {"alltoall", TIGHT}, {"fused", TIGHT}, {"fused", RECOMPUTED}};
     (void)state;
-    for (size_t i = 0; i < sizeof runs / sizeof runs[0]; i++) {
+    for (size_t i = 0; i < sizeof runs / sizeof runs[0]; i += (size_t)case_stride(3)) {
         fixture tight = {0}, roomy = {0};
         launch(&tight, runs[i].by, runs[i].k);
         launch(&roomy, runs[i].by, ROOMY);
