@@ -49,10 +49,10 @@ void mf_exec_work_clear(mf_exec *x) {
 }
 
 static mf_status turn(mf_exec *x, bool begins, mf_err *e) {
-    const mf_kernel_work_clock one = {begins, x->update, x->work.span_ns + x->work.span};
     if (x->work.span_ns == NULL || x->preparing || x->work.runs == begins) {
         return MF_OK;
     }
+    const mf_kernel_work_clock one = {begins, x->update, x->work.span_ns + x->work.span};
     x->work.runs = begins;
     return mf_exec_device(x)->work_clock(x->queue, &one, e);
 }
