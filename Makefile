@@ -203,19 +203,11 @@ san: ## all tests under AddressSanitizer and UBSan, of what repeats a sample
 	  build-tests
 	@MF_SANITIZED=$(SANITIZED) sh scripts/run-tests.sh $(BUILD)/san
 
-# Linked by clang with libFuzzer, whose main() stands in for that of tests/fuzz/driver.h, and with a library of what
-# parsers reach: without these folders, but for the files of theirs that are named behind them.
+# Linked by clang with libFuzzer, whose main() stands in for that of tests/fuzz/driver.h.
 .PHONY: fuzz fuzzers
 fuzzers: $(FUZZ_BIN)
-UNPARSED := $(addsuffix /%,cli compare job report simulator $(addprefix kernels/,attention gemm grouped_gemm moe rows) \
-              $(addprefix planner/,bound capacity explain lp partition price search space tuning) \
-              $(addprefix executor/,cpu cuda device measure ranks train))
-PARSED   := $(addprefix cli/,option_set.c options.c options_train.c parse.c progress.c) job/request.c job/unsaid.c \
-              simulator/routing.c kernels/attention/attention.c kernels/moe/router.c \
-              $(addprefix executor/train/,events.c metrics.c op_times.c)
 fuzz: ## libFuzzer (clang) over every parser, 10^7 executions each (hours; FUZZ_SECONDS=60: a minute of a core each; NAMES=fuzz_plan ..)
 	$(build) BUILD=$(BUILD)/fuzzing CC="$(if $(findstring ccache,$(CC)),ccache )clang" CUDA=0 NO_MPI=1 LTO= LDFLAGS=-fsanitize=fuzzer \
-	  LIB_SRC="$(filter-out $(UNPARSED),$(LIB_SRC)) $(PARSED)" \
 	  OPT="-O1 -g1 -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer" \
 	  fuzzers
 	@sh scripts/fuzz.sh $(BUILD)/fuzzing $(NAMES)

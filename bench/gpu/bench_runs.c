@@ -345,7 +345,9 @@ static void tell_heading(const options *o) {
            "2.5 (--warm) behind the first step,\nthe most memory that the driver counted%s, and "
            "the mean clock and power meanwhile. Tokens are random, routing is a new router's own "
            "where `--force-balance` does not stand,\nlearning rate and auxiliary loss keep it so; "
-           "with `--ep` the prediction is for the rows that the run's experts got (routing.csv). "
+           "with `--ep` the prediction is for the rows that the run's experts got, where FILE has "
+           "them "
+           "(routing.csv). "
            "A third of the runs, by a hash of their options, is held out: no price may be fitted "
            "to it.\n\n",
            option, option, gpus == 1 ? "" : " on the fullest GPU");
@@ -393,7 +395,7 @@ static const struct set *find_set(const char *gpus) {
             return &sets[i];
         }
     }
-    training_give_up("--gpus: there are runs of 1 and of 2");
+    training_give_up("--gpus: there are runs of 1, 2 and 4");
     return NULL;
 }
 

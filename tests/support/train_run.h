@@ -134,7 +134,6 @@ static inline bool has_ended(pid_t child) {
     return waitid(P_PID, (id_t)child, &info, WEXITED | WNOHANG | WNOWAIT) != 0 || info.si_pid != 0;
 }
 
-/* Waits until a run has written so many steps, or said something. False: it ended before that. */
 /* How many steps a run has written: asked for every moment, so not read. */
 static inline int count_steps(const char *out) {
     char path[160], block[4096];
@@ -153,6 +152,7 @@ static inline int count_steps(const char *out) {
     return n;
 }
 
+/* Waits until a run has written so many steps. False: it ended before that. */
 static inline bool await_steps(pid_t child, const char *out, int steps) {
     while (count_steps(out) < steps) {
         if (has_ended(child)) {
