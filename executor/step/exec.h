@@ -212,6 +212,7 @@ struct mf_exec {
     char *gathered;    /* two buffers a side */
     int gathers[2];    /* of this step, by side */
     bool *begun;       /* [positions] a weight gradient of this step stands */
+    bool *reduced[2];  /* [positions], by side: sharded gradients of this step stand */
     char *exchange;    /* a fused dispatcher's copies on their way, or what it keeps: */
     mf_ops_window window;
     char dispatch_text[256];
@@ -339,8 +340,13 @@ mf_status mf_exec_end_messages(mf_exec *x, mf_err *e);
 /* Once, when mailboxes have their memory: queues for those to other ranks. */
 mf_status mf_exec_open_messages(mf_exec *x, mf_err *e);
 
+/* Of a gradient: does the first op of its block that writes it write it whole? */
+bool mf_exec_overwrites(const mf_exec *x, int position, int16_t t);
+
 /* zero.c: what ZeRO-2 and ZeRO-3 do inside a block. */
 bool mf_exec_is_zero_op(const mf_op *op);
+/* Before a step: sharded gradients that are added to begin at zero. */
+mf_status mf_exec_zero_clear(mf_exec *x, int side, mf_err *e);
 mf_status mf_exec_zero_op(mf_exec *x, const block_at *at, const mf_op *op, mf_queue *q, mf_err *e);
 /* Before a pass that writes gradients: those that stand in full for this block alone begin at 0. */
 mf_status mf_exec_zero_begin(mf_exec *x, const block_at *at, unsigned passes, mf_err *e);

@@ -348,8 +348,7 @@ static mf_status clear_gradients(mf_exec *x, mf_err *e) {
     mf_status status = MF_OK;
     for (int h = 0; h < 2 && status == MF_OK; h++) {
         if (mf_exec_shards_gradients(x, h)) {
-            status =
-                mf_exec_zero_out(x, x->gradients[h], (size_t)x->owned_count[h] * sizeof(float), e);
+            status = mf_exec_zero_clear(x, h, e);
         }
         x->gathers[h] = 0;
         x->put_off[h] = x->fetched[h] = false;
