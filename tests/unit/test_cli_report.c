@@ -256,14 +256,34 @@ static void markup_in_a_name_stays_text(void **state) {
     char line[512];
     snprintf(line, sizeof line, "%s/a", dir);
     assert_int_equal(mkdir(line, 0777), 0);
-    snprintf(line, sizeof line, "simulate " JOB "--out %s/%s -o %s/a", dir, "<b>&x", dir);
+    snprintf(line, sizeof line,
+             "simulate " JOB "--recompute act --recompute-layers 2 --out %s/%s -o %s/a", dir,
+             "<b>&x", dir);
     cli_result r = cli_run(line, NULL);
     assert_int_equal(r.code, 0);
     char *page = read_file("a/report.html");
     assert_null(strstr(page, "<b>&x"));
     assert_non_null(strstr(page, "&lt;b&gt;&amp;x"));
+    assert_non_null(strstr(page, "<br>recompute act in layers 0 to 1<"));
     mf_json_destroy(embedded(page));
     free(page);
+    cli_free(&r);
+}
+
+/* What tune says to change to, in the folder, is kept once it is there, and no layer of it copies
+ * to the host: the job did not, and fits. */
+static void assert_kept(void) {
+    static const char mark[] = "\"offload\": \"";
+    char line[256], *plan = read_file("plan.json");
+    for (const char *p = strstr(plan, mark); p != NULL; p = strstr(p, mark)) {
+        p += strlen(mark);
+        assert_int_equal(strncmp(p, "none\"", 5), 0);
+    }
+    free(plan);
+    snprintf(line, sizeof line, "tune --plan %s/plan.json", dir);
+    cli_result r = cli_run(line, NULL);
+    assert_int_equal(r.code, 0);
+    assert_non_null(strstr(r.out, "verdict     keep it"));
     cli_free(&r);
 }
 
@@ -288,6 +308,7 @@ static void a_job_is_tuned_and_compared_on_a_page(void **state) {
     mf_json_destroy(doc);
     free(page);
     free(text);
+    assert_kept();
     snprintf(line, sizeof line, "%s/log", dir);
     FILE *f = fopen(line, "w");
     assert_non_null(f);
