@@ -117,9 +117,12 @@ static void print_split(FILE *out, const mf_plan *now, const mf_plan *best) {
         (a->vstages == b->vstages && memcmp(a->first, b->first, firsts * sizeof *b->first) == 0)) {
         return;
     }
-    fputs("            positions by virtual stage", out);
-    for (int v = 0; v < b->vstages; v++) {
-        fprintf(out, "%c%d", v > 0 ? '|' : ' ', (int)(b->first[v + 1] - b->first[v]));
+    fputs("            positions by virtual stage ", out);
+    for (int v = 0, to; v < b->vstages; v = to) {
+        const int held = b->first[v + 1] - b->first[v];
+        for (to = v + 1; to < b->vstages && b->first[to + 1] - b->first[to] == held; to++) {
+        }
+        fprintf(out, to - v > 1 ? "%s%d x %d" : "%s%d", v > 0 ? ", " : "", held, to - v);
     }
     putc('\n', out);
 }
@@ -197,6 +200,14 @@ static void print_verdict(FILE *out, const findings *f) {
     if (f->x.log.steps > 0) {
         fprintf(out, "measured    %s a step, predicted %s\n", mf_show_time(f->x.log.step_time_s).s,
                 mf_show_time(now->step_time_s).s);
+    }
+    if (best == NULL && !now->fits) {
+        mf_err why;
+        mf_err_clear(&why);
+        mf_problem_nothing_fits(&f->fit, &why);
+        fprintf(out, "verdict     %s\n",
+                f->fit.feasible == 0 ? why.text : "the search finds no plan that fits");
+        return;
     }
     if (best == NULL) {
         fprintf(
