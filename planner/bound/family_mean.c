@@ -145,6 +145,7 @@ static void find_losses(const mf_family_bound_bounding *b, double cutoff_s, mf_o
     const bool split = b->mode == MF_FLOOR_SPLIT;
     const int vstages = (int)(b->l->pp * b->l->vpp);
     bool main_last = true; /* a main layer stands before the head */
+    double head_s = 0.0;   /* reduction */
     mf_loss_stage stage[MF_MAX_VSTAGES];
     mf_loss_stage layer = loss_of(&r->layer, split, r->layer_gather_s, r->layer_reduce_s);
     mf_loss_figures x = {.l = b->l,
@@ -165,6 +166,7 @@ static void find_losses(const mf_family_bound_bounding *b, double cutoff_s, mf_o
             stage[0].first_s = 0.0; /* its pass is the last block */
         } else if (y->first == r->positions - 1) {
             stage[vstages - 1] = of;
+            head_s = of.reduce_s;
         } else {
             x.layer_s = mf_smaller(x.layer_s, alone_or_pair_s(&y->pass, b->mode));
             least_loss(&layer, &of);
@@ -179,8 +181,8 @@ static void find_losses(const mf_family_bound_bounding *b, double cutoff_s, mf_o
     for (int v = 0; v + 1 < vstages; v++) {
         stage[v].own_most_s = own_s;
     }
-    mf_loss_stage *last = &stage[vstages - 1]; /* the head is first, and reduced beside one */
-    last->own_most_s = main_last ? mf_larger(own_s - r->lost * last->reduce_s, 0.0) : 0.0;
+    /* on the last the head is first, and reduced beside one */
+    stage[vstages - 1].own_most_s = main_last ? mf_larger(own_s - r->lost * head_s, 0.0) : 0.0;
     mf_overlap_losses(&x, out);
 }
 
