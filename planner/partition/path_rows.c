@@ -171,13 +171,22 @@ static mf_status note_row(mf_rows *b, const mf_milp_lazy_row *row) {
         b->chain_row = grown;
         b->chain_rows_allocated = allocated;
     }
+    const size_t n = (size_t)b->in->vstages;
     mf_chain_row *x = &b->chain_row[b->chain_rows];
-    mf_status status = mf_order_chain_copy(&x->chain, &b->chain, b->e);
-    if (status == MF_OK) {
-        x->bound = row->hi + mf_partition_chain_fixed_s(b->in, &b->chain) / b->unit_s;
-        b->chain_rows++;
+    double *loss = malloc(MF_LOSS_KINDS * n * sizeof *loss);
+    if (!loss) {
+        return mf_err_set(b->e, MF_NOMEM, "out of memory");
     }
-    return status;
+    x->chain = b->chain;
+    memset(x->chain.count, 0, sizeof x->chain.count);
+    for (size_t k = 0; k < MF_LOSS_KINDS; k++) {
+        x->chain.loss[k] = loss + k * n;
+        memcpy(x->chain.loss[k], b->chain.loss[k], n * sizeof *loss);
+    }
+    x->bound = row->hi + mf_partition_chain_fixed_s(b->in, &b->chain) / b->unit_s;
+    *b->in->effort_ns += 2 * MF_LOSS_CELL_NS * (int64_t)n;
+    b->chain_rows++;
+    return MF_OK;
 }
 
 void mf_rows_take_losses(mf_rows *b, mf_lp *lp) {

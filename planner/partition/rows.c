@@ -361,7 +361,7 @@ void mf_rows_clear(mf_rows *b) {
         mf_order_chain_clear(&b->found[i]);
     }
     for (int i = 0; i < b->chain_rows; i++) {
-        mf_order_chain_clear(&b->chain_row[i].chain);
+        free(b->chain_row[i].chain.loss[0]);
     }
     free(b->chain_row);
     free(b->col);

@@ -24,8 +24,8 @@ typedef struct mf_figures {
 
 /* A chain that is a row: what passes lose stands in its bound alone. */
 typedef struct mf_chain_row {
-    mf_order_chain chain;
-    double bound; /* of the row, in units, but for what of the chain no layer adds */
+    mf_order_chain chain; /* without its counts; loss[0] is owned, the others lie behind it */
+    double bound;         /* of the row, in units, but for what of the chain no layer adds */
 } mf_chain_row;
 
 typedef struct mf_rows {
