@@ -157,6 +157,7 @@ typedef struct step_progress {
     int32_t *word;          /* in the host's memory; NULL where work is done when a call returns */
     progress_place **chunk; /* [chunks] of CHUNK (progress.c) each, NULL until it is needed */
     int64_t chunks, at;     /* at: of the step that is entered, from 1 on */
+    double since_s;         /* least time of the work entered since then */
 } step_progress;
 
 /* Gathers of weights and reductions of gradients beside compute. */
@@ -434,6 +435,8 @@ mf_status mf_exec_progress_init(mf_exec *x, mf_err *e);
 void mf_exec_progress_clear(mf_exec *x);
 mf_status mf_exec_progress_mark(mf_exec *x, int position, unsigned passes, int micro_batch,
                                 mf_err *e);
+/* Before an op of compute's own queue, which is told where there is enough work since the last. */
+mf_status mf_exec_progress_op(mf_exec *x, const progress_place *here, mf_err *e);
 /* The number by which `here` is known, of the step that is entered. False: it has none. */
 bool mf_exec_progress_next(mf_exec *x, const progress_place *here, int32_t *place);
 

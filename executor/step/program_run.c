@@ -387,6 +387,7 @@ static mf_status play_gradients(mf_exec *x, mf_err *e) {
     x->ops = 0;
     x->work.runs = false;
     x->progress.at = 0;
+    x->progress.since_s = 0;
     memset(x->begun, 0, (size_t)x->p->assignment.positions * sizeof *x->begun);
     mf_status status = mf_exec_beside_begin(x, e);
     status = status == MF_OK ? clear_gradients(x, e) : status;

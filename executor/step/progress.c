@@ -8,6 +8,14 @@
 
 enum { CHUNK = 4096 };
 
+/* Least time of the work between two words: each is a kernel of 2.4 us, so 0.24 % at most. */
+#define WORD_S 1e-3
+
+/* On a Hopper GPU. */
+static double least_s(const mf_op *op) {
+    return op->flops / 1e15 + op->bytes / 4.8e12;
+}
+
 /* Places of a step on this rank, at most: for each position that an event plays, in both directions
  * where events are merged, a block, and of each of its ops a wait and work behind one; the update.
  */
@@ -62,8 +70,19 @@ bool mf_exec_progress_next(mf_exec *x, const progress_place *here, int32_t *plac
     }
     p->chunk[chunk][at % CHUNK] = *here;
     p->at = at;
+    p->since_s = 0;
     *place = (int32_t)at;
     return true;
+}
+
+mf_status mf_exec_progress_op(mf_exec *x, const progress_place *here, mf_err *e) {
+    const double op_s = least_s(&x->positions[here->position].block->ops[here->op]);
+    mf_kernel_progress one = {.word = x->progress.word};
+    const double word_s = x->o.word_s > 0 ? x->o.word_s : WORD_S;
+    const bool told =
+        x->progress.since_s + op_s >= word_s && mf_exec_progress_next(x, here, &one.place);
+    x->progress.since_s += op_s;
+    return told ? mf_exec_device(x)->progress(x->queue, &one, e) : MF_OK;
 }
 
 mf_status mf_exec_progress_mark(mf_exec *x, int position, unsigned passes, int micro_batch,

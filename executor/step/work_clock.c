@@ -80,5 +80,9 @@ mf_status mf_exec_work_awaits(mf_exec *x, const block_at *at, int op, const mf_q
 mf_status mf_exec_work_on(mf_exec *x, const block_at *at, int op, const mf_queue *q, mf_err *e) {
     const mf_op *one = &x->positions[at->position].block->ops[op];
     const progress_place here = {at->position, at->micro_batch, 0, op, PROGRESS_WORKS};
-    return q == x->queue && one->group == MF_GROUP_NONE ? turn(x, true, &here, e) : MF_OK;
+    if (q != x->queue || one->group != MF_GROUP_NONE) {
+        return MF_OK;
+    }
+    const mf_status status = turn(x, true, &here, e);
+    return status == MF_OK ? mf_exec_progress_op(x, &here, e) : status;
 }

@@ -1,5 +1,6 @@
 /* test_shadow_steps.c - training steps on a device that behaves as a GPU
  * (tests/support/shadow_device.h) leave what they leave on the CPU, to the bit. */
+#include "core/program/pass_text.h"
 #include "executor/checkpoint/checkpoint.h"
 #include "tests/support/sampled.h"
 #include "tests/support/shadow_case.h"
@@ -210,8 +211,63 @@ static void a_save_beside_a_step_is_of_the_moment_before(void **state) {
     }
 }
 
+/* What the host is told while an op of compute is under way. */
+typedef struct told {
+    const shadow_case *c;
+    int64_t looks;
+    bool others; /* were named instead */
+} told;
+
+static void look(void *user, const mf_exec_op *op) {
+    told *t = user;
+    mf_err e = {.text = ""};
+    char text[256], want[64];
+    if (t->c->exec == NULL || op->block == NULL || op->op->stream != MF_STREAM_COMPUTE) {
+        return;
+    }
+    assert_int_equal(t->c->device->ops->wait(t->c->device, &e), MF_OK);
+    mf_exec_progress_text(t->c->exec, mf_exec_progress(t->c->exec), text, sizeof text);
+    snprintf(want, sizeof want, "%s (%s) of ", op->op->name, mf_pass_text(op->op->pass));
+    t->others = t->others || strstr(text, want) == NULL;
+    t->looks++;
+}
+
+static void run_told(double word_s, told *t, mf_err *e) {
+    const shadow_setup s = {.family = "mixtral", .precision = MF_PREC_BF16, .aux_coef = 0.02};
+    const shadow_options o = {.seed = 3};
+    shadow_bytes bytes = {0};
+    shadow_case c;
+    mf_device *shadow = NULL;
+    mf_exec_options more;
+    shadow_case_options(&s, &more);
+    more.word_s = word_s;
+    more.after_op = look;
+    more.user = t;
+    *t = (told){.c = &c};
+    mf_status status = shadow_open(&o, &shadow, e);
+    status = status == MF_OK ? shadow_case_lower(&c, &s, shadow, e) : status;
+    status = status == MF_OK ? shadow_case_start(&c, shadow, &more, e) : status;
+    status = status == MF_OK ? shadow_steps(&c, 1, &bytes, e) : status;
+    assert_int_equal(status, MF_OK);
+    shadow_case_close(&c);
+    shadow_bytes_clear(&bytes);
+    shadow->ops->close(shadow);
+}
+
+static void a_device_that_stands_is_in_the_op_that_the_host_was_told(void **state) {
+    mf_err e = {.text = ""};
+    told t;
+    (void)state;
+    run_told(1e-15, &t, &e); /* each op is worth a word */
+    assert_true(t.looks > 100);
+    assert_false(t.others);
+    run_told(1.0, &t, &e); /* none is: the block before is all that is known */
+    assert_true(t.others);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_device_that_stands_is_in_the_op_that_the_host_was_told),
         cmocka_unit_test(steps_are_those_of_the_cpu),
         cmocka_unit_test(steps_with_ops_of_one_family_are_those_of_the_cpu),
         cmocka_unit_test(choices_are_those_of_the_cpu),
