@@ -1,11 +1,13 @@
 /* cmd_tune.c - `moefold tune`: the three phases on one job, against the layout it runs with. */
 #include "cli/args_request.h"
 #include "cli/commands.h"
+#include "job/host_copies.h"
 #include "job/import_job.h"
 #include "job/problem.h"
 #include "job/runs_on.h"
 #include "launch/steps.h"
 #include "report/doubts.h"
+#include "report/host_copies_text.h"
 #include "report/output.h"
 #include "report/report_folder.h"
 #include "report/text/show.h"
@@ -25,11 +27,40 @@ typedef struct findings {
     mf_steps steps;  /* single ones, fastest first */
     mf_steps to_fit; /* of a layout that does not fit */
     mf_search_result search;
+    mf_host_copies host; /* of the best plan */
     mf_explanation explanation;
     mf_doubts doubts; /* of the best plan, or of the present layout */
 } findings;
 
+/* A plan that is as fast as the present layout to the fourth digit is no reason to change. */
+#define LEAST_GAIN 0.0005
+
+/* The best plan, if it is worth a change; else NULL. */
+static const mf_plan *better_plan(const findings *f) {
+    const mf_plan_prediction *now = &f->x.job.plan.prediction;
+    const mf_plan *best = f->search.count > 0 ? &f->search.plan[0] : NULL;
+    const bool worth = best != NULL && (!now->fits || best->prediction.step_time_s <
+                                                          now->step_time_s * (1 - LEAST_GAIN));
+    return worth ? best : NULL;
+}
+
 /* --- the phases ------------------------------------------------------------------------------- */
+
+/* Plans that keep activations on the host compete where the job does so, or where nothing fits
+ * without. */
+static mf_status find_best(findings *f, mf_search_options *o, mf_err *e) {
+    const mf_plan *now = &f->x.job.plan;
+    mf_problem p = f->problem;
+    if (!now->prediction.fits) {
+        return mf_host_copies_search(mf_runs_on_search, &f->on, &p, o, false, &f->search, &f->host,
+                                     e);
+    }
+    p.pinned |= mf_host_copies_of(now) ? 0 : MF_PIN(OFFLOAD);
+    o->known_s = now->prediction.step_time_s;
+    mf_status s = mf_runs_on_search(&f->on, &p, o, &f->search, e);
+    f->host.used = f->search.count > 0 && mf_host_copies_of(&f->search.plan[0]);
+    return s;
+}
 
 static mf_status find_all(const mf_args *a, const mf_cli *cli, findings *f, mf_err *e) {
     const mf_plan *now = &f->x.job.plan;
@@ -51,8 +82,7 @@ static mf_status find_all(const mf_args *a, const mf_cli *cli, findings *f, mf_e
                             e);
     }
     if (s == MF_OK && f->fit.feasible > 0) {
-        o.known_s = now->prediction.fits ? now->prediction.step_time_s : 0;
-        s = mf_runs_on_search(&f->on, &f->problem, &o, &f->search, e);
+        s = find_best(f, &o, e);
         s = s == MF_INFEASIBLE ? MF_OK : s; /* nothing is faster */
     }
     return s == MF_OK ? mf_planner_explain(&f->problem, l, &now->assignment, &f->explanation, e)
@@ -61,15 +91,40 @@ static mf_status find_all(const mf_args *a, const mf_cli *cli, findings *f, mf_e
 
 /* --- for people ------------------------------------------------------------------------------- */
 
-static void print_layout(FILE *out, const char *name, const mf_layout *l) {
-    char recompute[96];
-    mf_recompute_format(l->memory.recompute, recompute, sizeof recompute);
+static void print_layout(FILE *out, const char *name, const mf_plan *plan) {
+    const mf_layout *l = &plan->layout;
     fprintf(out,
             "%-12sTP %lld CP %lld PP %lld VPP %lld EP %lld ETP %lld, micro-batch %lld, ZeRO %d/%d, "
-            "%s, %s, recompute %s\n",
+            "%s, %s\n",
             name, (long long)l->tp, (long long)l->cp, (long long)l->pp, (long long)l->vpp,
             (long long)l->ep, (long long)l->etp, (long long)l->mbs, l->zero, l->expert_zero,
-            mf_schedule_text(l->schedule), mf_dispatcher_text(l->dispatcher), recompute);
+            mf_schedule_text(l->schedule), mf_dispatcher_text(l->dispatcher));
+    char text[448];
+    int at = 0;
+    while (mf_report_memory_choice(&plan->assignment, &at, text, sizeof text)) {
+        fprintf(out, "            %s\n", text);
+    }
+    if (at == 0) {
+        fputs("            no layer recomputes\n", out);
+    }
+}
+
+/* How many positions each virtual stage holds, where they stand otherwise than now. */
+static void print_split(FILE *out, const mf_plan *now, const mf_plan *best) {
+    const mf_assignment *a = &now->assignment, *b = &best->assignment;
+    const size_t firsts = (size_t)b->vstages + 1;
+    if (b->vstages == 1 ||
+        (a->vstages == b->vstages && memcmp(a->first, b->first, firsts * sizeof *b->first) == 0)) {
+        return;
+    }
+    fputs("            positions by virtual stage ", out);
+    for (int v = 0, to; v < b->vstages; v = to) {
+        const int held = b->first[v + 1] - b->first[v];
+        for (to = v + 1; to < b->vstages && b->first[to + 1] - b->first[to] == held; to++) {
+        }
+        fprintf(out, to - v > 1 ? "%s%d x %d" : "%s%d", v > 0 ? ", " : "", held, to - v);
+    }
+    putc('\n', out);
 }
 
 static void print_step(FILE *out, const mf_one_step *s, const mf_plan_prediction *now) {
@@ -95,7 +150,7 @@ static void print_steps(FILE *out, const findings *f) {
     int shown = 0;
     for (int i = 0; i < f->steps.count && shown < 8; i++) {
         const mf_one_step *s = &f->steps.step[i];
-        bool gains = s->fits && s->step_time_s < now->step_time_s * 0.9995;
+        bool gains = s->fits && s->step_time_s < now->step_time_s * (1 - LEAST_GAIN);
         if (gains && !seen[s->dimension]) {
             seen[s->dimension] = true;
             print_step(out, s, now);
@@ -140,11 +195,19 @@ static void print_bottlenecks(FILE *out, const findings *f) {
 
 static void print_verdict(FILE *out, const findings *f) {
     const mf_plan_prediction *now = &f->x.job.plan.prediction;
-    const mf_plan *best = f->search.count > 0 ? &f->search.plan[0] : NULL;
+    const mf_plan *best = better_plan(f);
     putc('\n', out);
     if (f->x.log.steps > 0) {
         fprintf(out, "measured    %s a step, predicted %s\n", mf_show_time(f->x.log.step_time_s).s,
                 mf_show_time(now->step_time_s).s);
+    }
+    if (best == NULL && !now->fits) {
+        mf_err why;
+        mf_err_clear(&why);
+        mf_problem_nothing_fits(&f->fit, &why);
+        fprintf(out, "verdict     %s\n",
+                f->fit.feasible == 0 ? why.text : "the search finds no plan that fits");
+        return;
     }
     if (best == NULL) {
         fprintf(
@@ -154,7 +217,9 @@ static void print_verdict(FILE *out, const findings *f) {
             100 * (1 - f->search.stats.lower_bound_s / now->step_time_s));
         return;
     }
-    print_layout(out, "change to", &best->layout);
+    print_layout(out, "change to", best);
+    print_split(out, &f->x.job.plan, best);
+    mf_host_copies_print(out, &f->host, best->prediction.step_time_s);
     fprintf(out,
             "verdict     %s a step instead of %s: %.2f x as fast, %s of %s; no plan takes less "
             "than %s\n",
@@ -173,7 +238,7 @@ static void print_text(FILE *out, const findings *f) {
             mf_show_i64(j->plan.layout.gbs).s, mf_show_i64(j->plan.layout.seq).s, j->software.name,
             f->on.limited ? ", runs on " : "",
             f->on.limited ? mf_target_info_of(f->on.target)->program : "");
-    print_layout(out, "now", &j->plan.layout);
+    print_layout(out, "now", &j->plan);
     fprintf(out, "            %s a step, %.1f TFLOP/s/GPU\n\n", mf_show_time(now->step_time_s).s,
             now->model_tflops_per_gpu / 1e12 > 1 ? now->model_tflops_per_gpu / 1e12
                                                  : now->model_tflops_per_gpu);
@@ -223,8 +288,8 @@ static void write_members(mf_json_writer *w, const findings *f) {
     json_steps(w, "to_fit", &f->to_fit);
     json_steps(w, "steps", &f->steps);
     json_remedies(w, f);
-    if (f->search.count > 0) {
-        mf_plan_write(w, "best", &f->search.plan[0]);
+    if (better_plan(f) != NULL) {
+        mf_plan_write(w, "best", better_plan(f));
     } else {
         mf_json_write_null(w, "best");
     }
@@ -252,8 +317,8 @@ static void write_tune(mf_json_writer *w, const void *user) {
 
 /* Of the best plan, or of the layout that there is where nothing is faster. */
 static mf_status write_folder(const mf_args *a, const mf_cli *cli, const findings *f, mf_err *e) {
-    const bool faster = f->search.count > 0;
-    const mf_plan *plan = faster ? &f->search.plan[0] : &f->x.job.plan;
+    const bool faster = better_plan(f) != NULL;
+    const mf_plan *plan = faster ? better_plan(f) : &f->x.job.plan;
     mf_report report = mf_report_of(&f->x.job, plan);
     const mf_report_step step = {.report = &report,
                                  .problem = &f->problem,
@@ -296,7 +361,7 @@ static mf_status run(const mf_args *a, const mf_cli *cli, mf_err *e) {
     s = s == MF_OK ? load(a, f, e) : s;
     s = s == MF_OK ? find_all(a, cli, f, e) : s;
     if (s == MF_OK) {
-        mf_doubts_of_plan(&f->x.job, f->search.count > 0 ? &f->search.plan[0] : &f->x.job.plan,
+        mf_doubts_of_plan(&f->x.job, better_plan(f) != NULL ? better_plan(f) : &f->x.job.plan,
                           &f->doubts);
         mf_doubts_print(a->notes, &f->doubts);
     }
@@ -306,8 +371,8 @@ static mf_status run(const mf_args *a, const mf_cli *cli, mf_err *e) {
         print_text(cli->out, f);
     }
     s = s == MF_OK ? write_folder(a, cli, f, e) : s;
-    if (s == MF_OK && a->value[MF_OPT_OUT].given && f->search.count > 0) {
-        s = mf_plan_save(&f->search.plan[0], a->value[MF_OPT_OUT].text, e);
+    if (s == MF_OK && a->value[MF_OPT_OUT].given && better_plan(f) != NULL) {
+        s = mf_plan_save(better_plan(f), a->value[MF_OPT_OUT].text, e);
     }
     mf_search_result_clear(&f->search);
     mf_fit_result_clear(&f->fit);

@@ -169,6 +169,7 @@ typedef struct player {
     const mf_target *target;
     const volatile int *cancel;
     mf_steps *out;
+    bool to_fit; /* only steps that fit are played */
 } player;
 
 /* The layers of the stages it comes from, where there are as many; choices of the dimension that
@@ -253,6 +254,29 @@ static bool add(mf_steps *s, const mf_one_step *step) {
     return true;
 }
 
+/* By the sums of its memory alone, which no arrangement goes below; its time is left open. */
+static mf_status weigh(const player *x, mf_one_step *step, mf_err *e) {
+    mf_program *program = NULL;
+    mf_schedule *schedule = NULL;
+    mf_memory *memory = NULL;
+    mf_layout l = step->layout;
+    mf_status s = mf_layout_resolve(&l, x->p->model, e);
+    if (s == MF_OK) {
+        s = mf_program_lower(x->p->model, &l, mf_cost_cluster(x->p->cost), &step->assignment,
+                             &program, e);
+    }
+    s = s == MF_OK ? mf_schedule_create(&l, &schedule, e) : s;
+    s = s == MF_OK ? mf_memory_sums(program, schedule, &memory, e) : s;
+    if (s == MF_OK) {
+        step->fits = memory->fits;
+        step->peak_B = memory->peak_B;
+    }
+    mf_memory_destroy(memory);
+    mf_schedule_destroy(schedule);
+    mf_program_destroy(program);
+    return s;
+}
+
 /* Plays a step whose layout is set; one that is not valid is passed over. */
 static mf_status play(player *x, mf_one_step *step, const mf_layout *from, const mf_assignment *a,
                       int other, mf_err *e) {
@@ -273,7 +297,14 @@ static mf_status play(player *x, mf_one_step *step, const mf_layout *from, const
     if (!can_say(x, step)) {
         return MF_OK;
     }
-    mf_status s = mf_planner_predict(x->p, &step->layout, &step->assignment, &plan, NULL, e);
+    mf_status s = x->to_fit ? weigh(x, step, e) : MF_OK;
+    if (s == MF_OK && x->to_fit && !step->fits) {
+        return add(x->out, step) ? MF_OK : mf_err_set(e, MF_NOMEM, "out of memory");
+    }
+    if (s != MF_OK) {
+        return s;
+    }
+    s = mf_planner_predict(x->p, &step->layout, &step->assignment, &plan, NULL, e);
     if (s == MF_OK) {
         step->fits = plan.prediction.fits;
         step->step_time_s = plan.prediction.step_time_s;
@@ -297,10 +328,9 @@ static int by_peak(const void *a, const void *b) {
     return (x->peak_B > y->peak_B) - (x->peak_B < y->peak_B);
 }
 
-mf_status mf_steps_single(const mf_problem *p, const mf_layout *l, const mf_assignment *a,
-                          const mf_target *target, const volatile int *cancel, mf_steps *out,
-                          mf_err *e) {
-    player x = {p, target, cancel, out};
+static mf_status play_single(player *x, const mf_layout *l, const mf_assignment *a, mf_err *e) {
+    const mf_problem *p = x->p;
+    mf_steps *out = x->out;
     mf_status s = MF_OK;
     *out = (mf_steps){0};
     for (int d = 0; d < DIMENSIONS && s == MF_OK; d++) {
@@ -308,7 +338,7 @@ mf_status mf_steps_single(const mf_problem *p, const mf_layout *l, const mf_assi
             mf_one_step step = {.dimension = d, .value = i, .layout = *l};
             if (set_value(d, i, p->model, &step.layout)) {
                 name_step(d, &step.layout, step.what, sizeof step.what);
-                s = play(&x, &step, l, a, d, e);
+                s = play(x, &step, l, a, d, e);
             }
         }
     }
@@ -316,6 +346,13 @@ mf_status mf_steps_single(const mf_problem *p, const mf_layout *l, const mf_assi
         qsort(out->step, (size_t)out->count, sizeof *out->step, by_time);
     }
     return s;
+}
+
+mf_status mf_steps_single(const mf_problem *p, const mf_layout *l, const mf_assignment *a,
+                          const mf_target *target, const volatile int *cancel, mf_steps *out,
+                          mf_err *e) {
+    player x = {.p = p, .target = target, .cancel = cancel, .out = out};
+    return play_single(&x, l, a, e);
 }
 
 /* --- pairs ------------------------------------------------------------------------------------ */
@@ -357,9 +394,10 @@ mf_status mf_steps_to_fit(const mf_problem *p, const mf_layout *l, const mf_assi
                           const mf_target *target, const volatile int *cancel, int most,
                           mf_steps *out, mf_err *e) {
     mf_steps single = {0};
+    player alone = {.p = p, .target = target, .cancel = cancel, .out = &single, .to_fit = true};
+    player x = {.p = p, .target = target, .cancel = cancel, .out = out, .to_fit = true};
     *out = (mf_steps){0};
-    mf_status s = mf_steps_single(p, l, a, target, cancel, &single, e);
-    player x = {p, target, cancel, out};
+    mf_status s = play_single(&alone, l, a, e);
     if (s == MF_OK && single.count > 0) {
         qsort(single.step, (size_t)single.count, sizeof *single.step, by_peak);
         s = play_pairs(&x, l, a, &single, e);

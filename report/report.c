@@ -70,7 +70,7 @@ enum { MAX_RUNS = 4 };
 
 /* "in layers 0 to 57", "in layer 3, 7 to 9" or, past a few runs, "in 31 layers". Layers are counted
  * from 0, MTP depths behind them. */
-static void print_where(FILE *out, const mf_assignment *a, mf_memory_choice c) {
+static void where_text(const mf_assignment *a, mf_memory_choice c, char *out, size_t size) {
     const int end = a->positions - 1;
     int runs = 0, layers = 0;
     for (int at = 1; at < end; at++) {
@@ -79,26 +79,28 @@ static void print_where(FILE *out, const mf_assignment *a, mf_memory_choice c) {
         runs += here && (at == 1 || !same_choice(a->memory[at - 1], c));
     }
     if (layers == end - 1) {
-        fputs(" in every layer", out);
+        snprintf(out, size, "in every layer");
         return;
     }
     if (runs > MAX_RUNS) {
-        fprintf(out, " in %d layers", layers);
+        snprintf(out, size, "in %d layers", layers);
         return;
     }
-    fputs(layers == 1 ? " in layer" : " in layers", out);
+    snprintf(out, size, "in layer%s", layers == 1 ? "" : "s");
     const char *gap = " ";
     for (int from = 1, to; from < end; from = to) {
         for (to = from + 1; to < end && same_choice(a->memory[to], a->memory[from]); to++) {
         }
         if (same_choice(a->memory[from], c)) {
-            fprintf(out, to - from == 1 ? "%s%d" : "%s%d to %d", gap, from - 1, to - 2);
+            const size_t used = strlen(out);
+            snprintf(out + used, size - used, to - from == 1 ? "%s%d" : "%s%d to %d", gap, from - 1,
+                     to - 2);
             gap = ", ";
         }
     }
 }
 
-static bool printed_before(const mf_assignment *a, int at) {
+static bool listed_before(const mf_assignment *a, int at) {
     for (int i = 1; i < at; i++) {
         if (same_choice(a->memory[i], a->memory[at])) {
             return true;
@@ -107,26 +109,29 @@ static bool printed_before(const mf_assignment *a, int at) {
     return false;
 }
 
-/* A line for each choice that some layer makes: "recompute core_attn in layers 0 to 57". */
-static void print_memory_choices(FILE *out, const mf_report *r) {
-    const mf_assignment *a = &r->plan->assignment;
-    char recompute[160], offload[160];
-    for (int at = 1; at < a->positions - 1; at++) { /* without embedding and head */
-        mf_memory_choice c = a->memory[at];
-        if ((c.recompute == 0 && c.offload == 0) || printed_before(a, at)) {
+bool mf_report_memory_choice(const mf_assignment *a, int *at, char *out, size_t size) {
+    char recompute[160], offload[160], where[96];
+    for (int i = *at + 1; i < a->positions - 1; i++) { /* without embedding and head */
+        const mf_memory_choice c = a->memory[i];
+        if ((c.recompute == 0 && c.offload == 0) || listed_before(a, i)) {
             continue;
         }
         mf_recompute_format(c.recompute, recompute, sizeof recompute);
         mf_offload_format(c.offload, offload, sizeof offload);
-        fputs("            ", out);
-        if (c.recompute != 0) {
-            fprintf(out, "recompute %s", recompute);
-        }
-        if (c.offload != 0) {
-            fprintf(out, "%soffload %s", c.recompute != 0 ? ", " : "", offload);
-        }
-        print_where(out, a, c);
-        putc('\n', out);
+        where_text(a, c, where, sizeof where);
+        snprintf(out, size, "%s%s%s%s%s %s", c.recompute != 0 ? "recompute " : "",
+                 c.recompute != 0 ? recompute : "", c.recompute != 0 && c.offload != 0 ? ", " : "",
+                 c.offload != 0 ? "offload " : "", c.offload != 0 ? offload : "", where);
+        *at = i;
+        return true;
+    }
+    return false;
+}
+
+static void print_memory_choices(FILE *out, const mf_assignment *a) {
+    char text[448];
+    for (int at = 0; mf_report_memory_choice(a, &at, text, sizeof text);) {
+        fprintf(out, "            %s\n", text);
     }
 }
 
@@ -194,7 +199,7 @@ void mf_report_print_job(FILE *out, const mf_report *r) {
     fprintf(out, "            %s micro-batch%s of %lld sample%s\n", mf_show_i64(l->micro_batches).s,
             l->micro_batches == 1 ? "" : "es", LL(l->mbs), l->mbs == 1 ? "" : "s");
     print_choices(out, r);
-    print_memory_choices(out, r);
+    print_memory_choices(out, &r->plan->assignment);
     if (r->made_for[0] != '\0') {
         bool same = strcmp(r->made_for, r->plan->provenance.cluster) == 0;
         fprintf(out, "made for    %s%s: what is predicted here is for this one\n", r->made_for,

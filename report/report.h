@@ -54,6 +54,9 @@ void mf_report_print_job(FILE *out, const mf_report *r);       /* two or three l
 void mf_report_print_time(FILE *out, const mf_report *r);      /* step time, rates, memory */
 void mf_report_print_breakdown(FILE *out, const mf_report *r); /* bars, what holds it back */
 void mf_report_print_stages(FILE *out, const mf_report *r);    /* memory by kind, busy, idle */
+/* What some layers recompute or offload, one choice a call: "recompute core_attn in layers 0 to
+ * 57". *at is 0 before the first. False: there is no more. */
+bool mf_report_memory_choice(const mf_assignment *a, int *at, char *out, size_t size);
 
 /* "TP 2  CP 1  PP 8 ..." in one line. */
 void mf_report_layout_text(const mf_layout *l, char *out, size_t size);

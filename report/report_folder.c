@@ -223,6 +223,16 @@ static mf_status save_plan(const char *dir, const mf_plan *plan, mf_err *e) {
     return s == MF_OK ? s : mf_err_prefix(e, "--report");
 }
 
+/* Layers of one plan may choose otherwise each; the layout's own choice says nothing of them. */
+static void write_memory_choices(mf_json_writer *w, const mf_assignment *a) {
+    char text[448];
+    mf_json_write_array(w, "memory_choices", true);
+    for (int at = 0; mf_report_memory_choice(a, &at, text, sizeof text);) {
+        mf_json_write_string(w, NULL, text);
+    }
+    mf_json_write_end(w);
+}
+
 mf_status mf_report_folder_step(mf_report_folder to, const mf_job *j, const mf_report_step *step,
                                 mf_err *e) {
     const mf_search_result *found = step->found;
@@ -248,6 +258,7 @@ mf_status mf_report_folder_step(mf_report_folder to, const mf_job *j, const mf_r
     write_command(&w, to);
     mf_json_write_object(&w, "step", false);
     mf_report_json(&w, step->report);
+    write_memory_choices(&w, &plan->assignment);
     mf_json_write_end(&w);
     write_remedies(&w, &x);
     if (found != NULL) {

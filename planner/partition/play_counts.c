@@ -45,6 +45,7 @@ static mf_status play(mf_partition *in, const double *count, bool coarse,
         if (status != MF_OK) {
             return status;
         }
+        *in->effort_ns += MF_GRAPH_NODE_NS * mf_order_nodes(in->graph);
     }
     double *part_s = calloc(MF_ORDER_PARTS * n, sizeof *part_s);
     if (!part_s) {

@@ -160,7 +160,8 @@ void mf_page_write(FILE *f, const mf_json *report, const char *text) {
           "<link rel=\"icon\" href=\"data:,\">\n<title>",
           f);
     mf_page_text(&p, title);
-    fprintf(f, "</title>\n<style>\n%s</style></head>\n<body><main>\n<header><h1>", mf_page_style);
+    fprintf(f, "</title>\n<style>\n%s%s</style></head>\n<body><main>\n<header><h1>", mf_page_style,
+            mf_page_print_style);
     mf_page_text(&p, title);
     fputs("</h1></header>\n", f);
     mf_page_job(&p);

@@ -50,10 +50,15 @@ static void write_layout(const mf_page *p) {
     mf_page_figure(p, MF_UNIT_WHOLE, "/step/layout/zero");
     putc('/', p->f);
     mf_page_figure(p, MF_UNIT_WHOLE, "/step/layout/expert_zero");
-    fputs(", recompute ", p->f);
-    mf_page_text(p, mf_page_string(mf_page_at(p, "/step/layout/recompute")));
-    fputs(", offload ", p->f);
-    mf_page_text(p, mf_page_string(mf_page_at(p, "/step/layout/offload")));
+    const mf_json_value *choices = mf_page_at(p, "/step/memory_choices");
+    const size_t count = choices != NULL ? mf_json_size(choices) : 0;
+    if (count == 0) {
+        fputs(", no layer recomputes", p->f);
+    }
+    for (size_t i = 0; i < count; i++) {
+        fputs("<br>", p->f);
+        mf_page_text(p, mf_page_string(mf_json_at(choices, i)));
+    }
     fputs("</p>\n", p->f);
 }
 

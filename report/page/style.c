@@ -38,8 +38,9 @@ const char mf_page_style[] =
     ".axis{display:flex;justify-content:space-between}\n"
     ".wide{overflow-x:auto}table{border-collapse:collapse;font-size:13px;width:100%}\n"
     "th,td{padding:4px 7px 4px 0;text-align:right;border-bottom:1px solid var(--line);"
-    "white-space:nowrap}th{color:var(--dim);font-weight:500}\n"
-    "th.l,td.l{text-align:left;padding-left:10px}tr.front td{font-weight:600}\n"
+    "white-space:nowrap}th{color:var(--dim);font-weight:500;white-space:normal;"
+    "vertical-align:bottom}\n"
+    "th.l,td.l{text-align:left;padding-left:7px}tr.front td{font-weight:600}\n"
     "pre{background:var(--card);border:1px solid var(--line);border-radius:6px;padding:10px 12px;"
     "white-space:pre-wrap;overflow-wrap:anywhere;font-size:13px}\n"
     ".plot{position:relative;height:360px;margin:6px 12px 44px 64px;border-left:1px solid "
@@ -58,9 +59,12 @@ const char mf_page_style[] =
     ".plot .g{background:var(--line);opacity:.5}\n"
     "@media(max-width:600px){body{font-size:14px}main{padding:14px 14px 36px}h1{font-size:20px}"
     ".tiles{grid-template-columns:1fr 1fr}.plot{height:300px;margin-left:52px}"
-    ".plot .y{left:-54px;width:48px}.rows{gap:5px 7px}}\n"
+    ".plot .y{left:-54px;width:48px}.rows{gap:5px 7px}}\n";
+
+const char mf_page_print_style[] =
     "@media print{:root{color-scheme:light}main{max-width:none;padding:0}body{font-size:11px;"
     "print-color-adjust:exact;-webkit-print-color-adjust:exact}.wide{overflow:visible}"
-    "table{font-size:10px}h1{font-size:17px}h2{font-size:13px;margin:18px 0 6px}"
+    "table{font-size:9px}th,td{padding:3px 4px 3px "
+    "0}th.l,td.l{padding-left:4px}h1{font-size:17px}h2{font-size:13px;margin:18px 0 6px}"
     ".tile b{font-size:15px}.tile span,.note,.legend,.gantt>.name,.axis{font-size:10px}"
     ".tiles{grid-template-columns:repeat(auto-fit,minmax(110px,1fr))}}\n";

@@ -3,5 +3,7 @@
 #define MF_REPORT_PAGE_STYLE_H
 
 extern const char mf_page_style[];
+/* On paper, behind it. */
+extern const char mf_page_print_style[];
 
 #endif

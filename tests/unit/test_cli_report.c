@@ -256,23 +256,46 @@ static void markup_in_a_name_stays_text(void **state) {
     char line[512];
     snprintf(line, sizeof line, "%s/a", dir);
     assert_int_equal(mkdir(line, 0777), 0);
-    snprintf(line, sizeof line, "simulate " JOB "--out %s/%s -o %s/a", dir, "<b>&x", dir);
+    snprintf(line, sizeof line,
+             "simulate " JOB "--recompute act --recompute-layers 2 --out %s/%s -o %s/a", dir,
+             "<b>&x", dir);
     cli_result r = cli_run(line, NULL);
     assert_int_equal(r.code, 0);
     char *page = read_file("a/report.html");
     assert_null(strstr(page, "<b>&x"));
     assert_non_null(strstr(page, "&lt;b&gt;&amp;x"));
+    assert_non_null(strstr(page, "<br>recompute act in layers 0 to 1<"));
     mf_json_destroy(embedded(page));
     free(page);
     cli_free(&r);
 }
 
-/* A job that there is: its present layout, its log. */
+/* What tune says to change to, in the folder, is kept once it is there, and no layer of it copies
+ * to the host: the job did not, and fits. */
+static void assert_kept(void) {
+    static const char mark[] = "\"offload\": \"";
+    char line[256], *plan = read_file("plan.json");
+    for (const char *p = strstr(plan, mark); p != NULL; p = strstr(p, mark)) {
+        p += strlen(mark);
+        assert_int_equal(strncmp(p, "none\"", 5), 0);
+    }
+    free(plan);
+    snprintf(line, sizeof line, "tune --plan %s/plan.json", dir);
+    cli_result r = cli_run(line, NULL);
+    assert_int_equal(r.code, 0);
+    assert_non_null(strstr(r.out, "verdict     keep it"));
+    cli_free(&r);
+}
+
+#define TIGHT                                                                                      \
+    "--model granite-3.1-1b-a400m --cluster h100 --gpus 1 --global-batch 8 --seq 4096 "            \
+    "--recompute full "
+
+/* A job that there is: its present layout, its log. Memory is tight: offloading would be faster. */
 static void a_job_is_tuned_and_compared_on_a_page(void **state) {
     (void)state;
     char line[512];
-    snprintf(line, sizeof line,
-             "simulate " JOB "--ep 8 --software megatron-26.06 --json --out %s/now.json", dir);
+    snprintf(line, sizeof line, "simulate " TIGHT "--reserve 70%% --json --out %s/now.json", dir);
     cli_result r = cli_json(line);
     const double step_s = cli_number(mf_json_root(r.json), "step_time_s");
     cli_free(&r);
@@ -288,6 +311,7 @@ static void a_job_is_tuned_and_compared_on_a_page(void **state) {
     mf_json_destroy(doc);
     free(page);
     free(text);
+    assert_kept();
     snprintf(line, sizeof line, "%s/log", dir);
     FILE *f = fopen(line, "w");
     assert_non_null(f);
@@ -316,6 +340,24 @@ static void a_job_is_tuned_and_compared_on_a_page(void **state) {
     free(text);
 }
 
+static void a_job_for_which_nothing_fits_is_told_what_would(void **state) {
+    (void)state;
+    char line[512];
+    snprintf(line, sizeof line, "simulate " TIGHT "--reserve 80%% --out %s/now.json", dir);
+    cli_result r = cli_run(line, NULL);
+    cli_free(&r);
+    snprintf(line, sizeof line, "tune --plan %s/now.json -o %s", dir, dir);
+    r = cli_run(line, NULL);
+    assert_int_equal(r.code, 0);
+    assert_non_null(strstr(r.out, "verdict     nothing fits: the leanest layout"));
+    assert_non_null(strstr(r.out, "the smallest size that would: 2 GPUs"));
+    char *page = read_file("report.html");
+    assert_null(strstr(page, "keep it"));
+    assert_non_null(strstr(page, "it does not fit"));
+    free(page);
+    cli_free(&r);
+}
+
 static void what_can_be_no_folder_is_refused_before_the_work(void **state) {
     (void)state;
     char line[512];
@@ -341,6 +383,8 @@ int main(void) {
                                         new_folder, remove_folder),
         cmocka_unit_test_setup_teardown(a_plan_lists_its_candidates, new_folder, remove_folder),
         cmocka_unit_test_setup_teardown(sizes_are_a_front_of_time_and_money, new_folder,
+                                        remove_folder),
+        cmocka_unit_test_setup_teardown(a_job_for_which_nothing_fits_is_told_what_would, new_folder,
                                         remove_folder),
         cmocka_unit_test_setup_teardown(a_job_is_tuned_and_compared_on_a_page, new_folder,
                                         remove_folder),
