@@ -131,14 +131,13 @@ static mf_status read_point(const mf_csv *c, const int at[COLUMNS], bool checked
                             mf_err *e) {
     mf_err why;
     mf_err_clear(&why);
+    p->time_s = 0.0;
     mf_status st = read_key(c, at, p, e);
     if (st == MF_OK && mf_csv_field(c, at[COL_TIME])[0] == '\0') {
         st = mf_csv_fail(c, at[COL_TIME], e, "time_s: expected a number, got \"\"");
     }
     st = st == MF_OK ? read_number(c, at[COL_TIME], "time_s", &p->time_s, e) : st;
-    if (st == MF_OK) {
-        p->low_s = p->high_s = p->time_s;
-    }
+    p->low_s = p->high_s = p->time_s;
     st = st == MF_OK ? read_number(c, at[COL_LOW], "low_s", &p->low_s, e) : st;
     st = st == MF_OK ? read_number(c, at[COL_HIGH], "high_s", &p->high_s, e) : st;
     st = st == MF_OK ? read_integer(c, at[COL_SAMPLES], "samples", &p->samples, e) : st;
