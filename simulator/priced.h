@@ -25,6 +25,10 @@ void mf_priced_destroy(mf_priced *p);
 /* Time of op i of the block, alone. */
 double mf_priced_op_s(const mf_priced *p, int i);
 
+/* Seconds of full use of a link by all of a go but the data-parallel stream: of
+ * mf_block_time.link_s all that any groups have. */
+double mf_priced_link_s(const mf_priced *p, mf_go go, mf_link_kind link);
+
 /* Data-parallel groups (DP*CP, EDP) may have other sizes than those that the block was lowered
  * with, as long as what was larger than 1 stays so: prices of gathers and reductions follow. */
 void mf_priced_regroup(mf_priced *p, const mf_layout *l);

@@ -316,12 +316,23 @@ static mf_exec_tensor operand(const mf_exec *x, const block_at *at, int16_t t, u
     return out;
 }
 
-/* Is this gradient, in full on this rank, made by weight gradients of its own position alone? */
-static bool overwritten(const mf_exec *x, int position, int16_t t) {
+/* Of a gradient: its parameter; NULL: there is none. */
+static const mf_param *param_of(const mf_exec *x, int position, int16_t t) {
     const position_bind *q = &x->positions[position];
-    int i = q->param[q->bind->weight_of[t]];
-    const mf_param *p = &x->params.list[i < 0 ? 0 : i];
-    return i >= 0 && p->overwritten;
+    const int weight = q->bind->weight_of[t], i = weight >= 0 ? q->param[weight] : -1;
+    return i >= 0 ? &x->params.list[i] : NULL;
+}
+
+bool mf_exec_overwrites(const mf_exec *x, int position, int16_t t) {
+    const mf_param *p = param_of(x, position, t);
+    return p != NULL && p->overwritten;
+}
+
+/* Is a gradient new with each block that makes it, or the first of a step? */
+static bool begins(const mf_exec *x, int position, int16_t t) {
+    const mf_param *p = param_of(x, position, t);
+    return p != NULL && p->overwritten &&
+           (mf_exec_shards_gradients(x, p->expert) || !x->begun[position]);
 }
 
 void mf_exec_bind_op(const mf_exec *x, const block_at *at, int op_index, mf_exec_op *out) {
@@ -338,8 +349,8 @@ void mf_exec_bind_op(const mf_exec *x, const block_at *at, int op_index, mf_exec
     out->forward_nin = bind->forward_nin;
     out->env = &x->env;
     out->queue = mf_exec_queue_of(x, at, op->stream);
-    out->overwrites = mf_exec_op_overwrites(op) && bind->first[0] && !x->begun[at->position] &&
-                      overwritten(x, at->position, op->out[0]);
+    out->overwrites =
+        mf_exec_op_overwrites(op) && bind->first[0] && begins(x, at->position, op->out[0]);
     out->host = at->host != NULL ? at->host + q->bind->host_at[op_index] : NULL;
     for (int k = 0; k < bind->nin; k++) {
         out->in[k] = operand(x, at, op->in[k], op->pass);

@@ -193,12 +193,11 @@ static bool is_shared(const mf_exec *x, const mf_param *q) {
 }
 
 /* Is a gradient written whole by the first op of its block that writes it, and by its block alone?
- * Then it need not be cleared before a step. */
+ * Then it need not be cleared before: a step, or a block whose gradients are reduced behind it. */
 static bool is_overwritten(const mf_exec *x, const mf_param *q) {
     const mf_block *b = x->p->blocks[x->p->block_of[q->position]];
     const int16_t gradient = b->tensors[q->tensor].grad;
-    if (is_shared(x, q) || mf_exec_shards_gradients(x, q->expert) || gradient < 0 ||
-        b->tensors[gradient].for_w) {
+    if (q->shared || gradient < 0 || b->tensors[gradient].for_w) {
         return false;
     }
     for (int i = b->nforward; i < b->nops; i++) {
@@ -231,6 +230,7 @@ mf_status mf_exec_bind(mf_exec *x, mf_err *e) {
         }
     }
     for (int i = 0; i < x->params.count && status == MF_OK; i++) {
+        x->params.list[i].shared = is_shared(x, &x->params.list[i]);
         x->params.list[i].overwritten = is_overwritten(x, &x->params.list[i]);
     }
     status = status == MF_OK ? mf_exec_window_open(x, e) : status;

@@ -249,8 +249,12 @@ static mf_status allocate_host(mf_exec *x, mf_err *e) {
     const mf_layout *l = &x->p->layout;
     x->sample = calloc((size_t)l->seq + 1, sizeof *x->sample);
     x->zigzag = calloc((size_t)(l->seq / l->cp) + 1, sizeof *x->zigzag);
-    x->begun = calloc((size_t)x->p->assignment.positions + 1, sizeof *x->begun);
-    return x->sample != NULL && x->zigzag != NULL && x->begun != NULL
+    const size_t positions = (size_t)x->p->assignment.positions + 1;
+    x->begun = calloc(positions, sizeof *x->begun);
+    x->reduced[0] = calloc(positions, sizeof *x->reduced[0]);
+    x->reduced[1] = calloc(positions, sizeof *x->reduced[1]);
+    return x->sample != NULL && x->zigzag != NULL && x->begun != NULL && x->reduced[0] != NULL &&
+                   x->reduced[1] != NULL
                ? mf_exec_flight_init(x, e)
                : mf_err_set(e, MF_NOMEM, "executor: out of memory");
 }
@@ -325,6 +329,8 @@ void mf_exec_destroy(mf_exec *x) {
     free(x->sample);
     free(x->zigzag);
     free(x->begun);
+    free(x->reduced[0]);
+    free(x->reduced[1]);
     mf_exec_state_release(x);
     free(x->corrections_copy);
     free(x->merged);

@@ -133,10 +133,14 @@ typedef struct step_flight {
     int64_t ops;
 } step_flight;
 
-/* Where a step's work has set the word: behind a block, or behind the update (position -1). */
+/* Where a step's work has set the word: behind a block, or behind the update (position -1); where
+ * compute waits for an op, or goes on with one behind a wait. */
+typedef enum progress_kind { PROGRESS_BLOCK, PROGRESS_WAITS, PROGRESS_WORKS } progress_kind;
 typedef struct progress_place {
     int position, micro_batch;
-    unsigned passes;
+    unsigned passes; /* of a block */
+    int op;
+    progress_kind kind;
 } progress_place;
 
 /* How long this rank's device worked: since the executor was made, by the op of a block that it
@@ -148,10 +152,11 @@ typedef struct work_clock {
     bool runs;        /* where the queue of compute has come to */
 } work_clock;
 
+/* Places come in chunks, which stay where they are: another thread reads them. */
 typedef struct step_progress {
-    int32_t *word;         /* in the host's memory; NULL where work is done when a call returns */
-    progress_place *place; /* [places + 1] from 1 on */
-    int64_t places, at;    /* at: of the step that is entered */
+    int32_t *word;          /* in the host's memory; NULL where work is done when a call returns */
+    progress_place **chunk; /* [chunks] of CHUNK (progress.c) each, NULL until it is needed */
+    int64_t chunks, at;     /* at: of the step that is entered, from 1 on */
 } step_progress;
 
 /* Gathers of weights and reductions of gradients beside compute. */
@@ -207,6 +212,7 @@ struct mf_exec {
     char *gathered;    /* two buffers a side */
     int gathers[2];    /* of this step, by side */
     bool *begun;       /* [positions] a weight gradient of this step stands */
+    bool *reduced[2];  /* [positions], by side: sharded gradients of this step stand */
     char *exchange;    /* a fused dispatcher's copies on their way, or what it keeps: */
     mf_ops_window window;
     char dispatch_text[256];
@@ -334,8 +340,13 @@ mf_status mf_exec_end_messages(mf_exec *x, mf_err *e);
 /* Once, when mailboxes have their memory: queues for those to other ranks. */
 mf_status mf_exec_open_messages(mf_exec *x, mf_err *e);
 
+/* Of a gradient: does the first op of its block that writes it write it whole? */
+bool mf_exec_overwrites(const mf_exec *x, int position, int16_t t);
+
 /* zero.c: what ZeRO-2 and ZeRO-3 do inside a block. */
 bool mf_exec_is_zero_op(const mf_op *op);
+/* Before a step: sharded gradients that are added to begin at zero. */
+mf_status mf_exec_zero_clear(mf_exec *x, int side, mf_err *e);
 mf_status mf_exec_zero_op(mf_exec *x, const block_at *at, const mf_op *op, mf_queue *q, mf_err *e);
 /* Before a pass that writes gradients: those that stand in full for this block alone begin at 0. */
 mf_status mf_exec_zero_begin(mf_exec *x, const block_at *at, unsigned passes, mf_err *e);
@@ -423,11 +434,13 @@ mf_status mf_exec_progress_init(mf_exec *x, mf_err *e);
 void mf_exec_progress_clear(mf_exec *x);
 mf_status mf_exec_progress_mark(mf_exec *x, int position, unsigned passes, int micro_batch,
                                 mf_err *e);
+/* The number by which `here` is known, of the step that is entered. False: it has none. */
+bool mf_exec_progress_next(mf_exec *x, const progress_place *here, int32_t *place);
 
-/* work_clock.c: makes the clock; compute waits, or its block ends. */
+/* work_clock.c: makes the clock; a block of compute ends. */
 mf_status mf_exec_work_init(mf_exec *x, mf_err *e);
 void mf_exec_work_clear(mf_exec *x);
-mf_status mf_exec_work_pause(mf_exec *x, mf_err *e);
+mf_status mf_exec_work_end(mf_exec *x, mf_err *e);
 /* Before an op of a block, and what it waits for, and before its own work. */
 mf_status mf_exec_work_awaits(mf_exec *x, const block_at *at, int op, const mf_queue *q, mf_err *e);
 mf_status mf_exec_work_on(mf_exec *x, const block_at *at, int op, const mf_queue *q, mf_err *e);

@@ -23,6 +23,7 @@ typedef struct mf_param {
     int64_t sum_rows;
     int64_t rows, cols;
     int64_t offset;   /* elements from the start of its half */
+    bool shared;      /* another position of the stage holds it, too */
     bool overwritten; /* its gradient is made by weight gradients of its own position alone */
 } mf_param;
 

@@ -274,7 +274,7 @@ static mf_status run_blocks(mf_exec *x, const pass_run *run, block_at *at, const
         status = paired ? run_pair(x, &run[0], &at[0], &run[1], &at[1], e)
                         : run_block(x, &run[one], &at[one], e);
     }
-    status = status == MF_OK ? mf_exec_work_pause(x, e) : status;
+    status = status == MF_OK ? mf_exec_work_end(x, e) : status;
     for (int i = 0; i < 2 && status == MF_OK; i++) {
         bool ends = block[i] == run[i].n - 1;
         status = block[i] >= 0 ? mf_exec_join(x, &at[i], ends, e) : MF_OK;
@@ -348,8 +348,7 @@ static mf_status clear_gradients(mf_exec *x, mf_err *e) {
     mf_status status = MF_OK;
     for (int h = 0; h < 2 && status == MF_OK; h++) {
         if (mf_exec_shards_gradients(x, h)) {
-            status =
-                mf_exec_zero_out(x, x->gradients[h], (size_t)x->owned_count[h] * sizeof(float), e);
+            status = mf_exec_zero_clear(x, h, e);
         }
         x->gathers[h] = 0;
         x->put_off[h] = x->fetched[h] = false;

@@ -1,31 +1,35 @@
 /* progress.c - how far a device that works behind the host has come in a step: a word in the host's
  * memory, which the step's own work sets after every block. */
+#include "core/program/pass_text.h"
 #include "executor/step/exec.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 
-/* Places of a step on this rank, at most: a block for each position that an event plays, in both
- * directions where events are merged; and the update. */
+enum { CHUNK = 4096 };
+
+/* Places of a step on this rank, at most: for each position that an event plays, in both directions
+ * where events are merged, a block, and of each of its ops a wait and work behind one; the update.
+ */
 static int64_t places_of(const mf_exec *x) {
     const mf_assignment *a = &x->p->assignment;
     int most = 0;
     for (int v = 0; v < a->vstages; v++) {
         most = a->first[v + 1] - a->first[v] > most ? a->first[v + 1] - a->first[v] : most;
     }
-    return 2 * x->s->count[x->stage] * most + 1;
+    return 2 * x->s->count[x->stage] * most * (1 + 2 * (int64_t)mf_exec_span_ops(x->p)) + 1;
 }
 
 mf_status mf_exec_progress_init(mf_exec *x, mf_err *e) {
     step_progress *p = &x->progress;
     const mf_device_ops *device = mf_exec_device(x);
+    void *memory = NULL;
     if (device->on_host) {
         return MF_OK;
     }
-    p->places = places_of(x);
-    void *memory = NULL;
-    p->place = calloc((size_t)p->places + 1, sizeof *p->place);
-    mf_status status = p->place != NULL
+    p->chunks = places_of(x) / CHUNK + 1;
+    p->chunk = calloc((size_t)p->chunks, sizeof(progress_place *));
+    mf_status status = p->chunk != NULL
                            ? device->allocate_host(x->device, sizeof(int32_t), &memory, e)
                            : mf_err_set(e, MF_NOMEM, "executor: out of memory");
     p->word = status == MF_OK ? memory : NULL;
@@ -36,41 +40,74 @@ mf_status mf_exec_progress_init(mf_exec *x, mf_err *e) {
 }
 
 void mf_exec_progress_clear(mf_exec *x) {
-    mf_exec_device(x)->release_host(x->device, x->progress.word);
-    free(x->progress.place);
+    step_progress *p = &x->progress;
+    mf_exec_device(x)->release_host(x->device, p->word);
+    for (int64_t i = 0; p->chunk != NULL && i < p->chunks; i++) {
+        free(p->chunk[i]);
+    }
+    free((void *)p->chunk);
+}
+
+bool mf_exec_progress_next(mf_exec *x, const progress_place *here, int32_t *place) {
+    step_progress *p = &x->progress;
+    const int64_t at = p->at + 1, chunk = at / CHUNK;
+    if (p->word == NULL || x->preparing || chunk >= p->chunks) {
+        return false;
+    }
+    if (p->chunk[chunk] == NULL) {
+        p->chunk[chunk] = calloc(CHUNK, sizeof *here);
+    }
+    if (p->chunk[chunk] == NULL) { /* a run goes on without */
+        return false;
+    }
+    p->chunk[chunk][at % CHUNK] = *here;
+    p->at = at;
+    *place = (int32_t)at;
+    return true;
 }
 
 mf_status mf_exec_progress_mark(mf_exec *x, int position, unsigned passes, int micro_batch,
                                 mf_err *e) {
-    step_progress *p = &x->progress;
-    if (p->word == NULL || x->preparing || p->at == p->places) {
-        return MF_OK;
-    }
-    p->at++;
-    p->place[p->at] = (progress_place){position, micro_batch, passes};
-    const mf_kernel_progress here = {p->word, (int32_t)p->at};
-    return mf_exec_device(x)->progress(x->queue, &here, e);
+    const progress_place here = {
+        .position = position, .micro_batch = micro_batch, .passes = passes};
+    mf_kernel_progress one = {.word = x->progress.word};
+    return mf_exec_progress_next(x, &here, &one.place)
+               ? mf_exec_device(x)->progress(x->queue, &one, e)
+               : MF_OK;
 }
 
 int64_t mf_exec_progress(const mf_exec *x) {
     return x->progress.word != NULL ? *(const volatile int32_t *)x->progress.word : 0;
 }
 
+/* Where the device is, of which the word says that it came to `at`. */
 void mf_exec_progress_text(const mf_exec *x, int64_t at, char *text, size_t size) {
-    if (at <= 0 || at > x->progress.places) {
-        snprintf(text, size, "nothing yet");
-        return;
-    }
-    const progress_place *p = &x->progress.place[at];
-    if (p->position < 0) {
-        snprintf(text, size, "an update");
-        return;
-    }
-    const char *pass = p->passes == MF_PASS_F   ? "forward"
-                       : p->passes == MF_PASS_W ? "weight gradient"
-                                                : "backward";
+    const step_progress *p = &x->progress;
+    const int64_t chunk = at / CHUNK;
+    const progress_place *here = at > 0 && chunk < p->chunks && p->chunk[chunk] != NULL
+                                     ? &p->chunk[chunk][at % CHUNK]
+                                     : NULL;
     char where[64];
-    mf_position_text(&x->p->model, p->position, where, sizeof where);
-    snprintf(text, size, "%s of %s (%s), micro-batch %d", pass, where,
-             x->positions[p->position].block->label, p->micro_batch);
+    if (here == NULL) {
+        snprintf(text, size, "at the step's first ops");
+        return;
+    }
+    if (here->position < 0) {
+        snprintf(text, size, "behind an update");
+        return;
+    }
+    const mf_block *b = x->positions[here->position].block;
+    mf_position_text(&x->p->model, here->position, where, sizeof where);
+    if (here->kind == PROGRESS_BLOCK) {
+        const char *pass = here->passes == MF_PASS_F   ? "forward"
+                           : here->passes == MF_PASS_W ? "weight gradient"
+                                                       : "backward";
+        snprintf(text, size, "behind %s of %s (%s), micro-batch %d", pass, where, b->label,
+                 here->micro_batch);
+        return;
+    }
+    const mf_op *op = &b->ops[here->op];
+    snprintf(text, size, "%s %s (%s) of %s (%s), micro-batch %d%s",
+             here->kind == PROGRESS_WAITS ? "at" : "from", op->name, mf_pass_text(op->pass), where,
+             b->label, here->micro_batch, here->kind == PROGRESS_WAITS ? "" : ", on");
 }

@@ -48,17 +48,24 @@ void mf_exec_work_clear(mf_exec *x) {
     mf_exec_device(x)->release(x->device, x->work.span_ns);
 }
 
-static mf_status turn(mf_exec *x, bool begins, mf_err *e) {
+static mf_status turn(mf_exec *x, bool begins, const progress_place *here, mf_err *e) {
+    mf_kernel_work_clock one = {.begins = begins, .state = x->update};
     if (x->work.span_ns == NULL || x->preparing || x->work.runs == begins) {
         return MF_OK;
     }
-    const mf_kernel_work_clock one = {begins, x->update, x->work.span_ns + x->work.span};
+    if (begins) {
+        x->work.span = (int64_t)here->position * mf_exec_span_ops(x->p) + here->op;
+    }
+    if (here != NULL && mf_exec_progress_next(x, here, &one.place)) {
+        one.word = x->progress.word;
+    }
+    one.span_ns = x->work.span_ns + x->work.span;
     x->work.runs = begins;
     return mf_exec_device(x)->work_clock(x->queue, &one, e);
 }
 
-mf_status mf_exec_work_pause(mf_exec *x, mf_err *e) {
-    return turn(x, false, e);
+mf_status mf_exec_work_end(mf_exec *x, mf_err *e) {
+    return turn(x, false, NULL, e);
 }
 
 mf_status mf_exec_work_awaits(mf_exec *x, const block_at *at, int op, const mf_queue *q,
@@ -66,16 +73,12 @@ mf_status mf_exec_work_awaits(mf_exec *x, const block_at *at, int op, const mf_q
     const mf_op *one = &x->positions[at->position].block->ops[op];
     const bool waits =
         one->group != MF_GROUP_NONE || (at->streams != NULL && at->streams->order[op].awaits > 0);
-    return q == x->queue && waits ? mf_exec_work_pause(x, e) : MF_OK;
+    const progress_place here = {at->position, at->micro_batch, 0, op, PROGRESS_WAITS};
+    return q == x->queue && waits ? turn(x, false, &here, e) : MF_OK;
 }
 
 mf_status mf_exec_work_on(mf_exec *x, const block_at *at, int op, const mf_queue *q, mf_err *e) {
     const mf_op *one = &x->positions[at->position].block->ops[op];
-    if (q != x->queue || one->group != MF_GROUP_NONE) {
-        return MF_OK;
-    }
-    if (!x->work.runs) {
-        x->work.span = (int64_t)at->position * mf_exec_span_ops(x->p) + op;
-    }
-    return turn(x, true, e);
+    const progress_place here = {at->position, at->micro_batch, 0, op, PROGRESS_WORKS};
+    return q == x->queue && one->group == MF_GROUP_NONE ? turn(x, true, &here, e) : MF_OK;
 }

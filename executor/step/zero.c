@@ -75,6 +75,32 @@ static mf_status gather(mf_exec *x, const block_at *at, int side, mf_queue *q, m
     return status;
 }
 
+/* Do other positions add to gradients of this one, too? */
+static bool is_shared(const mf_exec *x, int position, int side) {
+    bool shared = false;
+    for (int i = x->params.first[position]; i < x->params.first[position + 1]; i++) {
+        const mf_param *p = &x->params.list[i];
+        shared = shared || (p->expert == (side == 1) && p->shared);
+    }
+    return shared;
+}
+
+mf_status mf_exec_zero_clear(mf_exec *x, int side, mf_err *e) {
+    const int positions = x->p->assignment.positions;
+    mf_status status = MF_OK;
+    memset(x->reduced[side], 0, (size_t)positions * sizeof *x->reduced[side]);
+    for (int i = 0; i < positions && status == MF_OK; i++) {
+        const owned_part *own = &x->positions[i].owned[side];
+        if (own->end > own->begin && is_shared(x, i, side)) {
+            status = mf_exec_zero_out(x, x->gradients[side] + own->at,
+                                      (size_t)(own->end - own->begin) * sizeof(float), e);
+            x->reduced[side][i] = true;
+        }
+    }
+    return status;
+}
+
+/* The first micro-batch's sums go to the shard itself, those of others are added to it. */
 static mf_status reduce(mf_exec *x, const block_at *at, int side, mf_queue *q, mf_err *e) {
     run_of_half run[RUNS];
     int n = runs_of(x, at->position, side, run);
@@ -83,7 +109,6 @@ static mf_status reduce(mf_exec *x, const block_at *at, int side, mf_queue *q, m
     int64_t me = mf_comm_group_rank(x->comm, group);
     bool dense = mf_exec_shards_gradients(x, 0);
     float *from = (float *)(void *)side_part(x, at, at->gradients, side, dense, 4);
-    float *part = x->env.scratch;
     mf_status status = MF_OK;
     for (int i = 0; i < n && status == MF_OK; i++) {
         int64_t before = 0;
@@ -91,17 +116,18 @@ static mf_status reduce(mf_exec *x, const block_at *at, int side, mf_queue *q, m
         for (int64_t k = 0; k < me; k++) {
             before += counts[k];
         }
-        status = mf_comm_reduce_scatter(x->wire, group, MF_COMM_F32, from + run[i].inner, part,
+        float *own =
+            x->gradients[side] + mf_exec_in_shard(x, run[i].position, side, run[i].begin + before);
+        bool *stands = &x->reduced[side][run[i].position];
+        float *sums = *stands ? x->env.scratch : own;
+        status = mf_comm_reduce_scatter(x->wire, group, MF_COMM_F32, from + run[i].inner, sums,
                                         counts, e);
-        const int64_t own = mf_exec_in_shard(x, run[i].position, side, run[i].begin + before);
-        const mf_kernel_cast add = {.count = counts[me],
-                                    .alpha = 1.0f,
-                                    .accumulate = true,
-                                    .src = part,
-                                    .dst = x->gradients[side] + own};
-        if (status == MF_OK && counts[me] > 0) {
+        const mf_kernel_cast add = {
+            .count = counts[me], .alpha = 1.0f, .accumulate = true, .src = sums, .dst = own};
+        if (status == MF_OK && *stands && counts[me] > 0) {
             status = mf_exec_device(x)->cast(q, &add, e);
         }
+        *stands = true;
     }
     return status;
 }
@@ -127,12 +153,37 @@ static mf_status early_gradients(mf_exec *x, const block_at *at, bool begin, mf_
     return status;
 }
 
-mf_status mf_exec_zero_begin(mf_exec *x, const block_at *at, unsigned passes, mf_err *e) {
+/* What a block's ops add to begins at zero, all but the gradients that the first op of each writes
+ * whole. */
+static mf_status clear_unreduced(mf_exec *x, const block_at *at, mf_err *e) {
     const mf_block *b = x->positions[at->position].block;
+    char *from = at->gradients;
+    char *const end = from + (int64_t)mf_memory_unreduced_B(&x->p->layout, b);
+    mf_status status = MF_OK;
+    while (from < end && status == MF_OK) {
+        char *written = end; /* the first such gradient from here on */
+        int64_t written_B = 0;
+        for (int16_t t = 0; t < b->ntensors; t++) {
+            const mf_tensor *g = &b->tensors[t];
+            char *const at_B =
+                g->class == MF_TENSOR_GRADIENT && mf_exec_overwrites(x, at->position, t)
+                    ? mf_exec_address(x, at, t, MF_PASS_W)
+                    : NULL;
+            if (at_B != NULL && at_B >= from && at_B < written) {
+                written = at_B;
+                written_B = g->rows * g->cols * (int64_t)sizeof(float);
+            }
+        }
+        status = written > from ? mf_exec_zero_out(x, from, (size_t)(written - from), e) : MF_OK;
+        from = written + written_B;
+    }
+    return status;
+}
+
+mf_status mf_exec_zero_begin(mf_exec *x, const block_at *at, unsigned passes, mf_err *e) {
     mf_status status = MF_OK;
     if ((passes & MF_PASS_W) != 0 && at->gradients != NULL) {
-        int64_t size_B = (int64_t)mf_memory_unreduced_B(&x->p->layout, b);
-        status = mf_exec_zero_out(x, at->gradients, (size_t)size_B, e);
+        status = clear_unreduced(x, at, e);
     }
     bool split = (passes & (MF_PASS_B | MF_PASS_W)) != (MF_PASS_B | MF_PASS_W);
     return status == MF_OK && split ? early_gradients(x, at, (passes & MF_PASS_B) != 0, e) : status;

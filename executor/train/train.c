@@ -107,13 +107,13 @@ static int64_t progress(void *user) {
  * same of themselves. */
 static void hangs(void *user, int64_t step, int64_t at) {
     const run *r = user;
-    char line[400], last[160], host[64] = "";
+    char line[500], last[240], host[64] = "";
     (void)gethostname(host, sizeof host - 1);
     mf_board_blame(r->board); /* whose process does not run is what the device waits for */
     mf_exec_progress_text(r->exec, at, last, sizeof last);
     snprintf(line, sizeof line,
              "rank %lld (process %lld on %s) hangs: step %lld, nothing has moved on its GPU for %g "
-             "s; what it ended last: %s",
+             "s; it is %s",
              LL(mf_comm_rank(r->comm)), LL(getpid()), host, LL(step), r->o->hang_s, last);
     mf_board_speak(r->board);
     if (r->o->lost != NULL) {

@@ -62,7 +62,7 @@ MF_DEVICE void produce(const Smem<C> s, const CUtensorMap *map_a, const CUtensor
     mf_grouped_tile t = {0, 0, 0, 0, 0, 0, false};
     uint32_t number = 0;
     int k = 0; /* of its own turns */
-    int turn = p.turns != NULL ? turn_taken(s, 0, rank, take_turn(p, w, rank)) : own_turn(w, k);
+    int turn = next_turn(s, p, w, 0, rank, take_turn(p, w, rank), k);
     for (; mf_grouped_walk_seek(&p.space, &w.split, p.offsets, &walk, turn, rank, &t); number++) {
         const uint32_t taken = take_turn(p, w, rank); /* arrives while this tile is computed */
         const int steps = steps_of(p, t);
@@ -99,7 +99,7 @@ MF_DEVICE void produce(const Smem<C> s, const CUtensorMap *map_a, const CUtensor
             }
             r.at++;
         }
-        turn = p.turns != NULL ? turn_taken(s, number + 1, rank, taken) : own_turn(w, k);
+        turn = next_turn(s, p, w, number + 1, rank, taken, k);
     }
     pass_on<C>(s, number, t, -1, p);
 }

@@ -193,6 +193,17 @@ MF_DEVICE int turn_taken(const Smem<C> &s, uint32_t number, int rank, uint32_t t
     return turn;
 }
 
+/* Turn `number` of a block's cluster, of the one thread that calls this. It comes out of a shuffle,
+ * so that the compiler knows it to be the same in all threads that run and keeps the coordinates of
+ * the copies in uniform registers; with a loop over threads around each copy the producer would be
+ * too slow for the tensor cores (a sixth of the speed). */
+template <class C>
+MF_DEVICE int next_turn(const Smem<C> &s, const Args &p, const Work &w, uint32_t number, int rank,
+                        uint32_t taken, int &k) {
+    const int turn = p.turns != NULL ? turn_taken(s, number, rank, taken) : own_turn(w, k);
+    return __shfl_sync(1u, turn, 0);
+}
+
 /* All threads of a warp. */
 MF_DEVICE Work choose_work(const Args &p) {
     int pairs = 0;

@@ -43,11 +43,13 @@ typedef struct mf_kernel_update_begin {
 } mf_kernel_update_begin;
 
 /* Work that is timed begins where the queue has come to, or pauses there: what stands between the
- * two is added to worked_ns, and to *span_ns of the pause. */
+ * two is added to worked_ns, and to *span_ns of the pause. The host is told, too. */
 typedef struct mf_kernel_work_clock {
     bool begins;
     mf_kernel_update_state *state;
     int64_t *span_ns;
+    int32_t *word; /* mf_kernel_progress; NULL: the host is not told */
+    int32_t place;
 } mf_kernel_work_clock;
 
 /* Tells the host how far the queue has come: what is in front of it has ended. A kernel writes the

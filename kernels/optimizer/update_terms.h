@@ -55,6 +55,9 @@ MF_UPDATE_INLINE void mf_update_turn(const mf_kernel_work_clock *a, int64_t now_
         a->state->worked_ns += now_ns - a->state->began_ns;
         *a->span_ns += now_ns - a->state->began_ns;
     }
+    if (a->word != NULL) {
+        *(volatile int32_t *)a->word = a->place;
+    }
 }
 
 /* finite: whether all sums beside the norm are. */

@@ -78,7 +78,8 @@ typedef struct mf_layer_times {
      * passes count that much less */
     double pair_gives_s, keep_gives_s;
     double layer_gather_s, layer_reduce_s; /* once a step */
-    double lost; /* share that passes lose to these beside them at least; 0: not known */
+    double beside_s; /* least reduction of the block before a main layer in a backward pass */
+    double lost;     /* share that passes lose to these beside them at least; 0: not known */
     /* last, since few of them are there as a rule (mf_layer_times_copy) */
     int others;
     mf_family_bound_other other[MF_FAMILY_OTHERS]; /* ends and heads of MTP depths included */

@@ -12,6 +12,7 @@
 typedef struct means {
     mf_family_bound_bounding b;
     const mf_chains *c;
+    bool loses; /* what passes lose is known */
     mf_mean_parts parts;
     double layer_s[MF_ORDER_PARTS]; /* a main layer's, in these parts */
     double way_s[MF_FAMILY_POINTS][MF_ORDER_PARTS];
@@ -44,9 +45,21 @@ static void parts_of(const means *m, const mf_family_bound_pass *p, const mf_par
     }
 }
 
+/* What a main layer's block loses in the last backward pass to the reduction of the one before it,
+ * with the fastest choice. Beside another pass a block may be a hair quicker than alone. */
+static double own_lost_s(const mf_family_bound_bounding *b) {
+    const double e = b->r->lost;
+    double least_s = b->mode == MF_FLOOR_SPLIT ? b->r->layer.w_s : b->r->layer.b_s;
+    least_s *= b->mode == MF_FLOOR_MERGED ? 0.95 : 1.0;
+    return e <= 0.95 ? e * mf_smaller(b->r->beside_s, least_s / (1.0 - e)) : 0.0;
+}
+
 static void layer_parts(const means *m, const mf_family_bound_pass *p, double *out) {
     const mf_layer_times *r = m->b.r;
     parts_of(m, p, &r->layer_params, r->layer_gather_s, r->layer_reduce_s, out);
+    for (int i = 0; i < m->parts.count; i++) {
+        out[i] = m->loses && m->parts.part[i] == MF_ORDER_OWN_LOST ? own_lost_s(&m->b) : out[i];
+    }
 }
 
 /* --- positions -------------------------------------------------------------------------------- */
@@ -106,7 +119,10 @@ static mf_loss_stage loss_of(const mf_family_bound_pass *p, bool split, double g
                            .w_s = p->w_s,
                            .gather_s = gather_s,
                            .first_s = split ? p->w_s : p->b_s,
-                           .reduce_s = reduce_s};
+                           .reduce_s = reduce_s,
+                           .f_rate = 1.0,
+                           .b_rate = 1.0,
+                           .w_rate = 1.0};
 }
 
 static void least_loss(mf_loss_stage *least, const mf_loss_stage *x) {
@@ -128,6 +144,8 @@ static void find_losses(const mf_family_bound_bounding *b, double cutoff_s, mf_o
     const mf_layer_times *r = b->r;
     const bool split = b->mode == MF_FLOOR_SPLIT;
     const int vstages = (int)(b->l->pp * b->l->vpp);
+    bool main_last = true; /* a main layer stands before the head */
+    double head_s = 0.0;   /* reduction */
     mf_loss_stage stage[MF_MAX_VSTAGES];
     mf_loss_stage layer = loss_of(&r->layer, split, r->layer_gather_s, r->layer_reduce_s);
     mf_loss_figures x = {.l = b->l,
@@ -142,11 +160,13 @@ static void find_losses(const mf_family_bound_bounding *b, double cutoff_s, mf_o
     for (int i = 0; i < r->others; i++) {
         const mf_family_bound_other *y = &r->other[i];
         const mf_loss_stage of = loss_of(&y->pass, split, y->gather_s, y->reduce_s);
+        main_last = main_last && y->last != r->positions - 2;
         if (y->first == 0) {
             stage[0] = of;
             stage[0].first_s = 0.0; /* its pass is the last block */
         } else if (y->first == r->positions - 1) {
             stage[vstages - 1] = of;
+            head_s = of.reduce_s;
         } else {
             x.layer_s = mf_smaller(x.layer_s, alone_or_pair_s(&y->pass, b->mode));
             least_loss(&layer, &of);
@@ -157,6 +177,12 @@ static void find_losses(const mf_family_bound_bounding *b, double cutoff_s, mf_o
     for (int v = 1; v + 1 < vstages; v++) {
         stage[v] = layer;
     }
+    const double own_s = own_lost_s(b);
+    for (int v = 0; v + 1 < vstages; v++) {
+        stage[v].own_most_s = own_s;
+    }
+    /* on the last the head is first, and reduced beside one */
+    stage[vstages - 1].own_most_s = main_last ? mf_larger(own_s - r->lost * head_s, 0.0) : 0.0;
     mf_overlap_losses(&x, out);
 }
 
@@ -194,8 +220,9 @@ double mf_family_bound_mean_s(const mf_layer_times *r, const mf_layout *l,
         const mf_family_bound_ends ends = mf_family_bound_ends_of(r, l, p);
         room_B[p] = mf_family_bound_room_B(&m.b, &ends, 0);
     }
-    if (r->lost > 0.0 && l->pp * l->vpp > 1 && r->others < MF_FAMILY_OTHERS &&
-        (m.b.mode != MF_FLOOR_SPLIT || r->layer.w_s > 0.0)) {
+    m.loses = r->lost > 0.0 && l->pp * l->vpp > 1 && r->others < MF_FAMILY_OTHERS &&
+              (m.b.mode != MF_FLOOR_SPLIT || r->layer.w_s > 0.0);
+    if (m.loses) {
         mf_order_losses_init(&losses, lost_s, (int)(l->pp * l->vpp));
         find_losses(&m.b, cutoff_s, &losses);
     }

@@ -14,6 +14,7 @@ void mf_order_losses_init(mf_order_losses *x, double *figures, int vstages) {
     }
     for (size_t k = 0; k < MF_ORDER_BEHIND; k++) {
         x->after_s[k] = figures + (k + 1 + MF_LOSS_KINDS) * n;
+        x->late_s[k] = figures + (k + 1 + MF_LOSS_KINDS + MF_ORDER_BEHIND) * n;
     }
 }
 
@@ -83,22 +84,28 @@ static double filled(const mf_loss_figures *x) {
 static void behind(const mf_loss_figures *x, int v, mf_order_losses *out) {
     const mf_order_follow *f = x->order->follow + (size_t)v * MF_ORDER_BEHIND;
     const double e = x->lost;
-    double after_s = 0.0;
+    double after_s = 0.0, late_s = out->left_s[v];
     for (int k = 0; k < MF_ORDER_BEHIND && f[k].v >= 0; k++) {
         const mf_loss_stage *y = &x->stage[f[k].v];
         double time_s = f[k].pass == MF_EVENT_F   ? y->f_s
                         : f[k].pass == MF_EVENT_W ? y->w_s
                                                   : y->b_s;
+        double rate = f[k].pass == MF_EVENT_F    ? y->f_rate
+                      : f[k].pass == MF_EVENT_W  ? y->w_rate
+                      : f[k].pass == MF_EVENT_FB ? 1.0 /* whatever is beside it */
+                                                 : y->b_rate;
         if (f[k].last) { /* its later blocks have reductions of their own beside them */
             time_s = mf_smaller(time_s, y->first_s);
         }
         /* beside another pass a block may be a hair quicker than alone */
         time_s *= f[k].pass == MF_EVENT_FB ? 0.95 : 1.0;
-        double left_s = mf_larger(out->left_s[v] - after_s, 0.0);
-        double lost_s = e * mf_smaller(left_s, time_s / (1.0 - e));
+        double left_s = mf_larger(late_s - after_s, 0.0);
+        double lost_s = e * mf_smaller(left_s / rate, time_s / (1.0 - e));
         out->kind_s[MF_LOSS_BEHIND + k][v] = lost_s;
         out->after_s[k][v] = after_s;
+        out->late_s[k][v] = late_s;
         after_s += time_s + lost_s;
+        late_s += (1.0 - rate) * (time_s + lost_s);
     }
 }
 
@@ -109,14 +116,13 @@ static void set_shares(int vstages, mf_order_losses *out) {
         double lost_s = 0.0, left_s = 0.0;
         for (int v = 0; v < vstages; v++) {
             lost_s += out->kind_s[MF_LOSS_BEHIND + k][v];
-            left_s += mf_larger(out->left_s[v] - out->after_s[k][v], 0.0);
+            left_s += mf_larger(out->late_s[k][v] - out->after_s[k][v], 0.0);
         }
         out->share[k] = lost_s > 0.0 ? lost_s / left_s : 0.0;
     }
 }
 
-/* Does the summary tell how the order ends? It may be that of fewer micro-batches. */
-static bool ends_known(const mf_layout *l) {
+bool mf_order_end_known(const mf_layout *l) {
     return l->micro_batches <= 8 * l->pp || l->micro_batches % l->pp == 0;
 }
 
@@ -132,7 +138,7 @@ void mf_overlap_losses(const mf_loss_figures *x, mf_order_losses *out) {
         out->left_s[v] = mf_larger(x->stage[v].reduce_s - 2.0 * x->hold_s, 0.0);
         out->kind_s[MF_LOSS_OWN][v] = x->stage[v].own_most_s;
         out->kind_s[MF_LOSS_FIRST][v] = x->stage[v].first_s;
-        if (ends_known(x->l)) {
+        if (mf_order_end_known(x->l)) {
             behind(x, v, out);
         }
     }

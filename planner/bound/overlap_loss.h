@@ -19,8 +19,11 @@ typedef struct mf_loss_stage {
     double f_s, b_s, w_s, gather_s; /* all of them together */
     double first_s;                 /* the first block of its last backward pass */
     double reduce_s;                /* the block that is reduced last */
-    double own_most_s;              /* most that OWN_LOST counts for the first block */
-    bool layer;                     /* not only the embedding or the head */
+    double own_most_s;              /* most that OWN_LOST counts too much */
+    /* how fast reductions run on at most beside its forward, backward, weight gradient passes: as
+     * far as their exchanges leave the network (mf_beside_rate) */
+    double f_rate, b_rate, w_rate;
+    bool layer; /* not only the embedding or the head */
 } mf_loss_stage;
 
 typedef struct mf_loss_figures {
@@ -35,6 +38,8 @@ typedef struct mf_loss_figures {
     const mf_loss_stage *stage; /* [vstages] */
 } mf_loss_figures;
 
+/* Does the summary tell how the order ends? It may be that of fewer micro-batches. */
+bool mf_order_end_known(const mf_layout *l);
 /* Points losses into figures[MF_ORDER_LOSS_DOUBLES(vstages)]. */
 void mf_order_losses_init(mf_order_losses *x, double *figures, int vstages);
 /* out: initialised. Nothing is lost where once-a-step collectives have no passes beside them. */

@@ -27,7 +27,7 @@ mf_status mf_order_chain_init(mf_order_chain *c, int vstages, mf_err *e) {
 double mf_order_lost_behind(const mf_order_losses *x, int behind, double share, int v) {
     double at_once_s =
         x->kind_s[MF_LOSS_BEHIND + behind - 1][v] + share * x->after_s[behind - 1][v];
-    double late_s = share * x->left_s[v];
+    double late_s = share * x->late_s[behind - 1][v];
     return late_s < at_once_s ? late_s : at_once_s;
 }
 

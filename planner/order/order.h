@@ -74,10 +74,13 @@ typedef struct mf_order_losses {
     double *kind_s[MF_LOSS_KINDS]; /* [vstages] of the reductions, when nothing is waited for */
     double *left_s; /* [vstages] how long reductions run on at least when the last pass is done */
     double *after_s[MF_ORDER_BEHIND]; /* [vstages] after that an event behind starts at least */
+    /* [vstages] left_s, and what passes up to that event hold them up: it has none beside it when
+     * it starts so late */
+    double *late_s[MF_ORDER_BEHIND];
 } mf_order_losses;
 /* Doubles behind left_s, all of the above included. */
 #define MF_ORDER_LOSS_DOUBLES(vstages)                                                             \
-    ((size_t)(1 + MF_LOSS_KINDS + MF_ORDER_BEHIND) * (size_t)(vstages))
+    ((size_t)(1 + MF_LOSS_KINDS + 2 * MF_ORDER_BEHIND) * (size_t)(vstages))
 
 /* Times by virtual stage (those of NORM and UPDATE add up over the virtual stages of a stage). */
 typedef struct mf_order_times {
@@ -145,6 +148,7 @@ typedef struct mf_order_summary {
     int32_t *held;      /* the same: between B and W of a split backward */
     int32_t *warm_up;   /* [stages][chunks] forward passes before the first backward pass */
     mf_order_follow *follow; /* [vstages][MF_ORDER_BEHIND] */
+    bool paired_end;         /* a last backward pass stands in a merged pair */
     /* Averages over the layers of a stage that holds k layers of the kind that counts and at most
      * `others` positions besides: no chunk is empty, so all but `others` chunks hold a layer each,
      * and the rest may stand where it serves. [stages][layers + 1] */

@@ -159,6 +159,7 @@ static void list_follows(const mf_layout *l, const mf_schedule *s, int64_t p,
     for (int64_t i = 0; i < s->count[p]; i++) {
         mf_order_follow of = follow_of(l, s, p, &s->events[p][i]);
         mf_order_follow *to = out->follow + (size_t)of.v * MF_ORDER_BEHIND;
+        out->paired_end = out->paired_end || (of.last && of.pass == MF_EVENT_FB);
         for (int64_t k = i + 1; of.last && k < s->count[p] && k - i <= MF_ORDER_BEHIND; k++) {
             to[k - i - 1] = follow_of(l, s, p, &s->events[p][k]);
             of.last = !to[k - i - 1].last;
@@ -208,6 +209,7 @@ static bool same(const mf_order_summary *a, const mf_order_summary *b) {
     return memcmp(a->rows, b->rows, stages * sizeof *a->rows) == 0 &&
            memcmp(a->in_flight, b->in_flight, cells) == 0 && memcmp(a->held, b->held, cells) == 0 &&
            memcmp(a->warm_up, b->warm_up, stages * chunks * sizeof *a->warm_up) == 0 &&
+           a->paired_end == b->paired_end &&
            memcmp(a->follow, b->follow, stages * chunks * MF_ORDER_BEHIND * sizeof *a->follow) == 0;
 }
 

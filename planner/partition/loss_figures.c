@@ -14,7 +14,8 @@ typedef struct least {
     double mean_s[MF_ORDER_PARTS]; /* the same over all layers that stand there at least */
     double end_s[MF_ORDER_PARTS];  /* embedding and head together */
     double head_s[MF_ORDER_PARTS];
-    bool first, last; /* holds the embedding, the head */
+    double rate[MF_ORDER_W + 1]; /* of reductions beside F, B, W of anything there, at most */
+    bool first, last;            /* holds the embedding, the head */
 } least;
 
 static mf_position_kind kind_of(const mf_partition *in, int slot) {
@@ -61,6 +62,9 @@ static least least_of(const mf_partition *in, int v, int from, int to) {
             continue;
         }
         add_slot(&x, mf_partition_class_at(in, v, s), kind_of(in, s), count);
+        for (int p = MF_ORDER_F; p <= MF_ORDER_W; p++) {
+            x.rate[p] = fmax(x.rate[p], mf_partition_class_at(in, v, s)->rate[p]);
+        }
     }
     int layers = layers_of(&x, to - from);
     for (int p = 0; p < MF_ORDER_PARTS; p++) {
@@ -89,14 +93,17 @@ static double reduced_last_s(const least *x, int n) {
     return x->last && n < 2 ? x->head_s[MF_ORDER_REDUCE] : layer;
 }
 
-/* Most that OWN_LOST counts for the first block of the last backward pass: none for the head. */
-static double own_most_s(const mf_partition *in, int v) {
+/* Most that OWN_LOST counts too much: of the first block of the last backward pass, or of the one
+ * behind the head, beside whose reduction it is. */
+static double own_most_s(const mf_partition *in, int v, double head_s) {
+    if (v == in->vstages - 1) {
+        double own_s = mf_partition_class_at(in, v, in->slot_at[in->positions - 2])->own_lost_s;
+        return fmax(own_s - in->lost * head_s, 0.0);
+    }
     double most_s = 0.0;
-    for (int s = 0; s < in->slots && v < in->vstages - 1; s++) {
-        const mf_partition_class *c = mf_partition_class_at(in, v, s);
-        for (int m = 0; v >= in->slot[s].v_lo && v <= in->slot[s].v_hi && m < c->choices; m++) {
-            most_s = fmax(most_s, mf_partition_part_s(in, c, m, MF_ORDER_OWN_LOST, false));
-        }
+    for (int s = 0; s < in->slots; s++) {
+        bool stands = v >= in->slot[s].v_lo && v <= in->slot[s].v_hi;
+        most_s = stands ? fmax(most_s, mf_partition_class_at(in, v, s)->own_lost_s) : most_s;
     }
     return most_s;
 }
@@ -141,7 +148,10 @@ static mf_loss_stage figures_of(const mf_partition *in, int v, const least *x, i
                            .gather_s = pass_s(x, n, MF_ORDER_GATHER),
                            .first_s = first_s(x, n, in->split ? MF_ORDER_W : MF_ORDER_B),
                            .reduce_s = reduced_last_s(x, n),
-                           .own_most_s = own_most_s(in, v),
+                           .own_most_s = own_most_s(in, v, x->head_s[MF_ORDER_REDUCE]),
+                           .f_rate = x->rate[MF_ORDER_F],
+                           .b_rate = x->rate[MF_ORDER_B],
+                           .w_rate = x->rate[MF_ORDER_W],
                            .layer = layers_of(x, n) > 0};
 }
 

@@ -305,12 +305,21 @@ static mf_param_count all_params(const mf_partition *in) {
     return all;
 }
 
-/* What a layer's block loses in the last backward pass to the reduction of the one before it.
- * Beside another pass a block may be a hair quicker than alone. */
-static double own_lost_s(const mf_partition *in, const mf_partition_class *c, double time_s) {
+/* What a layer's block loses in the last backward pass to the reduction of the one before it, which
+ * lasts longer where the block fills its link: with the choice that loses least, since what the
+ * first block would lose is taken off again. Beside another pass a block may be a hair quicker than
+ * alone, and leaves more of the link. */
+static double own_lost_s(const mf_partition *in, const mf_partition_class *c) {
     bool layer = c->key.kind == MF_POS_LAYER || c->key.kind == MF_POS_MTP;
-    double e = in->lost, least_s = (in->merged ? 0.95 : 1.0) * time_s;
-    return layer && e > 0.0 && e <= 0.95 ? e * fmin(in->reduced_s, least_s / (1.0 - e)) : 0.0;
+    bool paired = in->merged && (in->order.paired_end || !mf_order_end_known(&in->layout));
+    double e = in->lost, least_s = HUGE_VAL;
+    for (int m = 0; m < c->choices; m++) {
+        const mf_pass_cost *back = in->split ? &c->choice[m].cost.w : &c->choice[m].cost.b;
+        double rate = paired ? 1.0 : mf_beside_rate(c->beside.network[1], back);
+        double time_s = (in->merged ? 0.95 : 1.0) * back->time_s;
+        least_s = fmin(least_s, fmin(c->beside_s / rate, time_s / (1.0 - e)));
+    }
+    return layer && e > 0.0 && e <= 0.95 ? e * least_s : 0.0;
 }
 
 static double choice_part_s(const mf_partition *in, const mf_partition_class *c, int m,
@@ -351,7 +360,7 @@ static double choice_part_s(const mf_partition *in, const mf_partition_class *c,
     case MF_ORDER_REDUCE_LOST:
         return in->lost * c->reduce_s;
     case MF_ORDER_OWN_LOST:
-        return own_lost_s(in, c, in->split ? q->w.time_s : q->b.time_s);
+        return c->own_lost_s;
     case MF_ORDER_NORM:
         return in->tail.norm_dense_s * dense + in->tail.norm_expert_s * expert;
     case MF_ORDER_UPDATE:
@@ -378,11 +387,28 @@ static void set_least(const mf_partition *in, mf_partition_class *c) {
     }
 }
 
+/* How fast what comes once a step runs on beside the block's passes, at most. */
+static void find_rates(mf_partition_class *c) {
+    memset(c->rate, 0, sizeof c->rate);
+    for (int m = 0; m < c->choices; m++) {
+        const mf_block_cost *q = &c->choice[m].cost;
+        const mf_pass_cost *pass[] = {
+            [MF_ORDER_F] = &q->f, [MF_ORDER_B] = &q->b, [MF_ORDER_W] = &q->w};
+        for (int p = MF_ORDER_F; p <= MF_ORDER_W; p++) {
+            /* a forward block counts as beside gathers (simulator/step_chunk.c) */
+            c->rate[p] =
+                fmax(c->rate[p], mf_beside_rate(c->beside.network[p != MF_ORDER_F], pass[p]));
+        }
+    }
+}
+
 static void compare_choices(mf_partition *in) {
     for (int i = 0; i < in->classes; i++) {
         mf_partition_class *c = &in->class[i];
         set_floors(c);
         find_hull(c, in->merged);
+        c->own_lost_s = own_lost_s(in, c);
+        find_rates(c);
         set_least(in, c);
     }
 }
@@ -395,6 +421,29 @@ static mf_status make_losses(mf_partition *in, mf_err *e) {
     mf_order_losses_init(&in->losses, figures, in->vstages);
     mf_partition_losses(in, NULL, INFINITY);
     return MF_OK;
+}
+
+/* In a backward pass the next position comes before a block. The head, which is first on the last
+ * virtual stage and comes before one block alone, is left out: own_most_s makes up for it. */
+static void find_beside(mf_partition *in) {
+    for (int i = 0; i < in->classes; i++) {
+        in->class[i].beside_s = HUGE_VAL;
+    }
+    for (int i = 0; i + 2 < in->positions; i++) {
+        const mf_partition_slot *s = &in->slot[in->slot_at[i]], *t = &in->slot[in->slot_at[i + 1]];
+        const int lo = s->v_lo > t->v_lo ? s->v_lo : t->v_lo;
+        const int hi = s->v_hi < t->v_hi ? s->v_hi : t->v_hi;
+        for (int v = lo; v <= hi; v++) {
+            mf_partition_class *c = &in->class[s->class_of[in->variant[v]]];
+            c->beside_s =
+                fmin(c->beside_s, mf_partition_class_at(in, v, in->slot_at[i + 1])->reduce_s);
+        }
+    }
+    double head_s =
+        mf_partition_class_at(in, in->vstages - 1, in->slot_at[in->positions - 1])->reduce_s;
+    for (int i = 0; i < in->classes; i++) { /* none: it stands behind the head alone */
+        in->class[i].beside_s = isinf(in->class[i].beside_s) ? head_s : in->class[i].beside_s;
+    }
 }
 
 static mf_status fill_in(mf_partition *in, uint32_t pinned, const mf_order_summary *order,
@@ -421,17 +470,15 @@ static mf_status fill_in(mf_partition *in, uint32_t pinned, const mf_order_summa
     in->fixed_B = o->ops->fixed_B(o->self, l);
     in->usable_B = o->ops->usable_B(o->self, l);
     in->tail = o->ops->tail(o->self, l, all_params(in));
-    double least_s = HUGE_VAL;
     in->lost = 1.0;
     for (int i = 0; i < in->classes; i++) {
-        double lost = mf_uses(o->without, MF_MECHANISM_OVERLAP_LOSS)
-                          ? o->ops->beside(o->self, l, in->class[i].choice[0].cost.params)
-                          : 0.0;
-        in->lost = lost < in->lost ? lost : in->lost;
-        bool below = in->class[i].key.kind != MF_POS_EMBEDDING && in->class[i].reduce_s < least_s;
-        least_s = below ? in->class[i].reduce_s : least_s;
+        mf_partition_class *c = &in->class[i];
+        if (mf_uses(o->without, MF_MECHANISM_OVERLAP_LOSS)) {
+            c->beside = o->ops->beside(o->self, l, c->choice[0].cost.params);
+        }
+        in->lost = mf_smaller(in->lost, c->beside.lost);
     }
-    in->reduced_s = isfinite(least_s) ? least_s : 0.0;
+    find_beside(in);
     compare_choices(in);
     return make_losses(in, e);
 }

@@ -56,6 +56,10 @@ typedef struct mf_partition_class {
     mf_block_key key; /* memory aside */
     bool exchanges;   /* a layer whose rows travel over expert parallelism */
     double reduce_s, gather_s, persistent_B;
+    double beside_s;             /* least reduction of the block before it in a backward pass */
+    double own_lost_s;           /* what it loses to that */
+    mf_beside beside;            /* its own gathers and reductions */
+    double rate[MF_ORDER_W + 1]; /* of reductions beside F, B, W of any choice, at most */
     double f_host_s, b_host_s, w_host_s; /* least over the choices */
     double least_s[MF_ORDER_PARTS];      /* least over the choices */
     int choices;
@@ -91,7 +95,6 @@ typedef struct mf_partition {
     double send_s, hold_s, fixed_B, usable_B;
     mf_tail tail;
     double lost;        /* share of gathers and reductions that blocks beside them lose at least */
-    double reduced_s;   /* least reduction of a layer, or of the head */
     int64_t *effort_ns; /* [1] what was done with it so far, in counted nanoseconds of one core */
     mf_order_losses losses; /* what passes lose to them (loss_figures.c) */
 } mf_partition;
@@ -225,6 +228,7 @@ typedef struct mf_partition_options {
     bool coarse;        /* layers without their choices: a quick bound and a split. Else every
                          * choice, in whole layers */
     bool hull;          /* of the choices those that stand for all: for relaxations only */
+    bool lossy;         /* splits: with other losses for other nodes */
     bool splits;        /* whole positions on every virtual stage, choices in any proportion: what
                          * split_tree.c branches on. No counts */
     double floor_s;     /* a bound that is known already; 0 = none */

@@ -160,12 +160,44 @@ static void look_between(mf_rows *b, const double *x, mf_milp_lazy_row *row) {
     }
 }
 
-/* Keeps the chain whose row is about to be added. */
-static bool add_found(mf_rows *b) {
-    b->chains++;
-    if (b->kept) {
-        b->status = mf_chains_add(b->kept, &b->chain, b->e);
+/* Of the chain whose row is about to be added. */
+static mf_status note_row(mf_rows *b, const mf_milp_lazy_row *row) {
+    if (b->chain_rows == b->chain_rows_allocated) {
+        int allocated = 2 * b->chain_rows_allocated + 64;
+        mf_chain_row *grown = realloc(b->chain_row, (size_t)allocated * sizeof *grown);
+        if (!grown) {
+            return mf_err_set(b->e, MF_NOMEM, "out of memory");
+        }
+        b->chain_row = grown;
+        b->chain_rows_allocated = allocated;
     }
+    mf_chain_row *x = &b->chain_row[b->chain_rows];
+    mf_status status = mf_order_chain_copy(&x->chain, &b->chain, b->e);
+    if (status == MF_OK) {
+        x->bound = row->hi + mf_partition_chain_fixed_s(b->in, &b->chain) / b->unit_s;
+        b->chain_rows++;
+    }
+    return status;
+}
+
+void mf_rows_take_losses(mf_rows *b, mf_lp *lp) {
+    for (int i = 0; i < b->chain_rows; i++) {
+        const mf_chain_row *x = &b->chain_row[i];
+        double fixed = mf_partition_chain_fixed_s(b->in, &x->chain) / b->unit_s;
+        mf_lp_set_row(lp, b->first_chain_row + i, -INFINITY, x->bound - fixed);
+    }
+    *b->in->effort_ns += MF_LOSS_CELL_NS * (int64_t)b->chain_rows * b->in->vstages;
+}
+
+/* Keeps the chain whose row is about to be added. */
+static mf_status keep_chain(mf_rows *b, const mf_milp_lazy_row *row) {
+    mf_status status = b->lossy ? note_row(b, row) : MF_OK;
+    return status == MF_OK && b->kept ? mf_chains_add(b->kept, &b->chain, b->e) : status;
+}
+
+static bool add_found(mf_rows *b, const mf_milp_lazy_row *row) {
+    b->chains++;
+    b->status = keep_chain(b, row);
     return b->status == MF_OK;
 }
 
@@ -174,7 +206,7 @@ static bool take_found(mf_rows *b, mf_milp_lazy_row *row) {
     swap_chains(&b->chain, &b->found[--b->founds]);
     chain_row(b, row);
     row->more = b->founds > 0;
-    return add_found(b);
+    return add_found(b, row);
 }
 
 /* --- a point ---------------------------------------------------------------------------------- */
@@ -196,7 +228,7 @@ static bool find_chain(mf_rows *b, const double *x, mf_milp_lazy_row *row) {
         b->count[cells + (size_t)p] = x[b->extra[p]] * b->unit_s;
     }
     if (exact) {
-        return play(b) && breaks(b, x, row) && add_found(b);
+        return play(b) && breaks(b, x, row) && add_found(b, row);
     }
     memcpy(b->here, b->count, point_size(b) * sizeof *b->here);
     if (!look_at(b, x, row)) {
@@ -231,7 +263,7 @@ static mf_status add_row(mf_rows *b, mf_milp_lazy_row *row) {
     for (int k = 0; k < row->count; k++) {
         mf_milp_add_entry(&b->milp, at, row->col[k], row->value[k]);
     }
-    return b->kept ? mf_chains_add(b->kept, &b->chain, b->e) : MF_OK;
+    return keep_chain(b, row);
 }
 
 mf_status mf_rows_add_chains(mf_rows *b, const mf_chains *known) {

@@ -360,6 +360,10 @@ void mf_rows_clear(mf_rows *b) {
     for (int i = 0; i < MF_ROWS_FOUND; i++) {
         mf_order_chain_clear(&b->found[i]);
     }
+    for (int i = 0; i < b->chain_rows; i++) {
+        mf_order_chain_clear(&b->chain_row[i].chain);
+    }
+    free(b->chain_row);
     free(b->col);
     free(b->top);
     free(b->extra);
@@ -382,6 +386,7 @@ mf_status mf_rows_make(mf_rows *b, mf_partition *in, const mf_partition_tried *t
     b->coarse = o->coarse;
     b->hull = o->hull;
     b->splits = o->splits;
+    b->lossy = o->lossy;
     b->e = e;
     b->kept = kept;
     mf_milp_init(&b->milp);

@@ -22,6 +22,12 @@ typedef struct mf_figures {
     bool mixed[MF_FIGURES];   /* other choices add something else */
 } mf_figures;
 
+/* A chain that is a row: what passes lose stands in its bound alone. */
+typedef struct mf_chain_row {
+    mf_order_chain chain;
+    double bound; /* of the row, in units, but for what of the chain no layer adds */
+} mf_chain_row;
+
 typedef struct mf_rows {
     mf_partition *in;
     bool coarse, hull, splits;
@@ -51,6 +57,9 @@ typedef struct mf_rows {
     int founds;
     int64_t chains;
     mf_chains *kept; /* may be NULL: then found chains are not kept */
+    bool lossy;      /* rows of chains can take other losses */
+    mf_chain_row *chain_row;
+    int chain_rows, chain_rows_allocated;
     mf_err *e;
     mf_status status;
 } mf_rows;
@@ -97,6 +106,8 @@ mf_status mf_rows_fixed_split(mf_partition *in, const int *first, mf_fixed_split
 /* --- chains (path_rows.c) --- */
 /* Rows that are there from the start. */
 mf_status mf_rows_add_chains(mf_rows *b, const mf_chains *known);
+/* The rows of chains get the losses that the inner problem knows now; rows are `lossy`. */
+void mf_rows_take_losses(mf_rows *b, mf_lp *lp);
 /* mf_milp_lazy_fn: the longest chain at a point, when it is longer than T says. */
 bool mf_rows_lazy_chain(void *rows, const double *x, mf_milp_lazy_row *row);
 

@@ -43,6 +43,7 @@ typedef struct tree {
     double *at,
         *value;  /* [sizes] where trials are made: those made already are rounded; as it was */
     range *side; /* [sizes] */
+    int *held;   /* [vstages] positions that losses are known for */
     double open; /* least bound of what is left open or is a whole split */
     int64_t lps;
     int64_t started_ns; /* *in->effort_ns when it began */
@@ -179,6 +180,20 @@ static bool is_tired(const tree *t) {
     return t->o->effort_ns > 0 && left_ns(t) <= t->spare_ns;
 }
 
+/* Passes lose what the positions do that every virtual stage holds at least. */
+static void take_losses(tree *t, const range *r) {
+    const int vstages = t->in->vstages;
+    bool same = true;
+    for (int v = 0; v < vstages; v++) {
+        same = same && t->held[v] == r[v].lo;
+        t->held[v] = r[v].lo;
+    }
+    if (t->rows.lossy && !same) {
+        mf_partition_losses(t->in, t->held, t->o->cutoff_s);
+        mf_rows_take_losses(&t->rows, t->lp);
+    }
+}
+
 /* Solves for ranges. Returns the bound, the cutoff at most; INFINITY when nothing is left. The
  * point's n is kept when the bound is below the cutoff. */
 static double solve(tree *t, range *r, int lazy) {
@@ -187,6 +202,9 @@ static double solve(tree *t, range *r, int lazy) {
         return HUGE_VAL;
     }
     put(t, r);
+    if (lazy > 0) { /* no trial, which takes those of its node */
+        take_losses(t, r);
+    }
     mf_milp_outcome outcome = mf_lp_solve(t->lp, t->cutoff, lazy, &bound);
     if (outcome == MF_MILP_FAILED) {
         t->out->outcome = MF_MILP_FAILED;
@@ -534,8 +552,10 @@ static mf_status make_tree(tree *t, mf_err *e) {
     t->slots_until = calloc((size_t)in->slots * (positions + 1), sizeof *t->slots_until);
     t->n = calloc(3 * (size_t)t->sizes, sizeof *t->n);
     t->side = calloc((size_t)t->sizes, sizeof *t->side);
+    t->held = calloc(vstages, sizeof *t->held);
     t->out->first = calloc(vstages + 1, sizeof *t->out->first);
-    if (!t->now || !t->least || !t->slots_until || !t->n || !t->side || !t->out->first) {
+    if (!t->now || !t->least || !t->slots_until || !t->n || !t->side || !t->held ||
+        !t->out->first) {
         return mf_err_set(e, MF_NOMEM, "out of memory");
     }
     t->most = t->least + vstages + 1;
@@ -553,7 +573,10 @@ static mf_status make_tree(tree *t, mf_err *e) {
 mf_status mf_partition_splits(mf_partition *in, const mf_partition_split_options *o,
                               mf_partition_split_result *out, mf_err *e) {
     tree t = {.in = in, .o = o, .out = out, .open = HUGE_VAL, .started_ns = *in->effort_ns};
-    const mf_partition_options ro = {.hull = true, .splits = true, .cutoff_s = o->cutoff_s};
+    const mf_partition_options ro = {.hull = true,
+                                     .splits = true,
+                                     .lossy = in->lost > 0.0 && in->lost <= 0.95,
+                                     .cutoff_s = o->cutoff_s};
     memset(out, 0, sizeof *out);
     if (o->kept) {
         mf_chains_init(o->kept, in->stages, in->chunks);
@@ -592,6 +615,7 @@ mf_status mf_partition_splits(mf_partition *in, const mf_partition_split_options
     free(t.slots_until);
     free(t.n);
     free(t.side);
+    free(t.held);
     mf_partition_losses(in, NULL, INFINITY);
     if (status != MF_OK) {
         mf_partition_split_result_clear(out);

@@ -420,7 +420,12 @@ static mf_status played_cost(holding *h, const make_up *x, const mf_block_key *k
     const mf_facts *facts = &made.block->x->facts;
     *out = with_dp(facts, key, (x->zero ? made.zero : made.block)->x, x->zero);
     for (int go = 0; go < goes_of(key) && status == MF_OK; go++) {
-        status = mf_priced_zero_s(&priced, (mf_go)go, &pass_of(out, (mf_go)go)->time_s, e);
+        mf_pass_cost *pass = pass_of(out, (mf_go)go);
+        status = mf_priced_zero_s(&priced, (mf_go)go, &pass->time_s, e);
+        pass->network =
+            pass->time_s > 0
+                ? mf_priced_link_s(priced.block, (mf_go)go, MF_LINK_NETWORK) / pass->time_s
+                : 0;
     }
     return status;
 }

@@ -88,7 +88,7 @@ void mf_block_cost_dp(mf_pass_cost *q, double rest_s, double dp_s) {
 static mf_pass_cost passes_cost(const mf_cost *cost, const mf_layout *l, const mf_block *b,
                                 const double *op_s, unsigned passes, block_part part,
                                 double *rest_s, double *room_s) {
-    mf_pass_cost q = {0, 0, 0, 0, 0, 0, 0};
+    mf_pass_cost q = {0};
     path p = {.first_s = room_s, .ready_s = room_s + b->ntensors};
     path from_input = {.first_s = room_s + 2 * b->ntensors, .ready_s = room_s + 3 * b->ntensors};
     double busy_s[MF_STREAM_COUNT] = {0};

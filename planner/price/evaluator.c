@@ -48,35 +48,49 @@ static void real_once(void *self, const mf_layout *l, mf_param_count params, dou
     *gather_s = op_s(o, &dp.gather[0]) + op_s(o, &dp.gather[1]);
 }
 
-static double sm_share(const mf_evaluator_real *o, const mf_op *op) {
+static mf_price collective(const mf_evaluator_real *o, const mf_op *op) {
     mf_price p = {0};
     if (op->bytes > 0) {
         mf_cost_op(o->cost, op, 1.0, &p);
     }
-    return p.time_s > 0 ? p.sm_share : 0;
+    return p.time_s > 0 ? p : (mf_price){0};
+}
+
+static double network(const mf_price *p) {
+    return p->link == MF_LINK_NETWORK ? p->link_share : 0;
 }
 
 /* As simulator/step_chunk.c has it: the SMs of the block's own kind of collective, or the software
  * profile's exposed share. */
-static double real_beside(void *self, const mf_layout *l, mf_param_count params) {
+static mf_beside real_beside(void *self, const mf_layout *l, mf_param_count params) {
     const mf_evaluator_real *o = self;
     if (!(l->overlap & MF_OVERLAP_DP)) {
-        return 1;
+        return (mf_beside){.lost = 1};
     }
     mf_dp_ops dp = mf_param_dp_ops(l, params);
     int last = op_s(o, &dp.reduce[1]) > 0 ? 1 : 0;
-    double gather = sm_share(o, &dp.gather[last]), reduce = sm_share(o, &dp.reduce[last]);
-    double least = gather < reduce ? gather : reduce,
-           exposed = mf_cost_exposed(o->cost, MF_OVERLAP_DP);
-    least = least < 0.9 ? least : 0.9;
-    return least > exposed ? least : exposed;
+    const mf_price gather = collective(o, &dp.gather[last]),
+                   reduce = collective(o, &dp.reduce[last]);
+    double least = fmin(fmin(gather.sm_share, reduce.sm_share), 0.9);
+    return (mf_beside){.lost = fmax(least, mf_cost_exposed(o->cost, MF_OVERLAP_DP)),
+                       .network = {network(&gather), network(&reduce)}};
+}
+
+/* Exchanges of loads that differ fill links differently. */
+static bool balanced(const mf_evaluator_real *o) {
+    return !o->routing || o->routing->kind == MF_ROUTING_BALANCED;
 }
 
 static mf_status real_cost(void *self, const mf_layout *l, const mf_block_key *key, bool exact,
                            mf_block_cost *out, mf_err *e) {
     const mf_evaluator_real *o = self;
     const mf_block_prices prices = {o->model, o->cost};
-    return mf_templates_cost(o->templates, &prices, l, key, least_load(o, l, key), exact, out, e);
+    mf_status status =
+        mf_templates_cost(o->templates, &prices, l, key, least_load(o, l, key), exact, out, e);
+    if (status == MF_OK && !balanced(o)) {
+        out->f.network = out->b.network = out->w.network = 0;
+    }
+    return status;
 }
 
 static mf_status real_pair(void *self, const mf_layout *l, const mf_block_key *forward,

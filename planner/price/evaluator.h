@@ -14,6 +14,8 @@
 #include "planner/tuning/mechanisms.h"
 #include "simulator/sim.h"
 
+#include <math.h>
+
 /* One pass of a block. */
 typedef struct mf_pass_cost {
     double time_s;  /* simulated alone, the host infinitely ahead; only in exact costs */
@@ -26,6 +28,7 @@ typedef struct mf_pass_cost {
     double sync_s;  /* device idle where the host has to see a result; part of the times above */
     double compute_s; /* compute stream busy */
     double ep_s;      /* expert-parallel stream busy */
+    double network;   /* share of the network that it fills at least; only in exact costs */
 } mf_pass_cost;
 
 typedef struct mf_block_cost {
@@ -48,6 +51,20 @@ typedef struct mf_tail {
     double norm_dense_s, norm_expert_s, update_dense_s, update_expert_s; /* by parameter */
     double update_matrix_s; /* more by parameter of a dense matrix that is quantised */
 } mf_tail;
+
+/* Gathers and reductions of a block that run beside it. */
+typedef struct mf_beside {
+    double
+        lost; /* share of their time that the block loses at least; 1: they do not run beside it */
+    double network[2]; /* share of the network that gathers, reductions fill; 0: of another */
+} mf_beside;
+
+/* How fast a gather or reduction that fills so much of the network runs on beside a pass of a block
+ * (simulator/step_chunk.c). */
+static inline double mf_beside_rate(double network, const mf_pass_cost *pass) {
+    double left = 1 - pass->network;
+    return network > left ? fmin(1, fmax(0.05, left / network)) : 1;
+}
 
 /* A step of one layout and assignment. */
 typedef struct mf_step {
@@ -72,9 +89,8 @@ typedef struct mf_evaluator_ops {
     /* Once a step, for a block with these parameters: gradients reduced, parameters gathered. */
     void (*once)(void *self, const mf_layout *l, mf_param_count params, double *reduce_s,
                  double *gather_s);
-    /* Share of its time that a block with these parameters loses at least while gathers or
-     * reductions run beside it; 1 when they do not. */
-    double (*beside)(void *self, const mf_layout *l, mf_param_count params);
+    /* What a block with these parameters has beside it while gathers or reductions run. */
+    mf_beside (*beside)(void *self, const mf_layout *l, mf_param_count params);
     /* `all`: parameters of all stages together, on one rank. */
     mf_tail (*tail)(void *self, const mf_layout *l, mf_param_count all);
     /* No layer can do so many floating-point operations faster. */

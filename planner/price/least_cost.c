@@ -11,6 +11,7 @@ static void least_pass(mf_pass_cost *least, const mf_pass_cost *p) {
     least->sync_s = fmin(least->sync_s, p->sync_s);
     least->compute_s = fmin(least->compute_s, p->compute_s);
     least->ep_s = fmin(least->ep_s, p->ep_s);
+    least->network = fmin(least->network, p->network);
 }
 
 static void least_of(mf_block_cost *least, const mf_block_cost *q) {

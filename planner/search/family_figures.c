@@ -39,14 +39,36 @@ void mf_search_stages_of(const mf_search_context *w, const mf_layout *of,
     }
 }
 
+/* Positions of one kind, and none else between them, of which none stands right behind a main
+ * layer: the embedding, or what follows it. */
+static bool is_in_front(const mf_layer_times *r, const mf_family_bound_other *x) {
+    if (x->last - x->first + 1 != x->count) {
+        return false;
+    }
+    for (int i = 0; i < r->others && x->first > 0; i++) {
+        const mf_family_bound_other *y = &r->other[i];
+        if (y->last == x->first - 1 && y->last - y->first + 1 == y->count) {
+            return true;
+        }
+    }
+    return x->first == 0;
+}
+
 void mf_search_add_own(const mf_search_context *w, const mf_layout *l, mf_layer_times *r) {
     const mf_evaluator *o = w->evaluator;
     r->lost = mf_uses(o->without, MF_MECHANISM_OVERLAP_LOSS)
-                  ? o->ops->beside(o->self, l, r->layer_params)
+                  ? o->ops->beside(o->self, l, r->layer_params).lost
                   : 0.0;
     for (int i = 0; i < r->others; i++) {
         mf_family_bound_other *x = &r->other[i];
         o->ops->once(o->self, l, x->params, &x->reduce_s, &x->gather_s);
-        r->lost = mf_smaller(r->lost, o->ops->beside(o->self, l, x->params));
+        r->lost = mf_smaller(r->lost, o->ops->beside(o->self, l, x->params).lost);
+    }
+    r->beside_s = r->layer_reduce_s;
+    for (int i = 0; i < r->others; i++) {
+        bool head = r->other[i].first == r->positions - 1;
+        if (!head && !is_in_front(r, &r->other[i])) {
+            r->beside_s = mf_smaller(r->beside_s, r->other[i].reduce_s);
+        }
     }
 }

@@ -99,12 +99,14 @@
  */
 
 /* Nanoseconds of one core by entry of a tableau that a linear program goes through, by event that a
- * play of an order goes through and by cell that is summed for it, by slot of a chunk whose bytes
- * are weighed and choice that stands there. */
+ * play of an order goes through and by cell that is summed for it, by virtual stage of a path's row
+ * that takes other losses, by slot of a chunk whose bytes are weighed and choice that stands there.
+ */
 #define MF_LP_ENTRY_NS 0.42
 #define MF_PLAY_NS 4000
 #define MF_PLAY_NODE_NS 30
 #define MF_PLAY_CELL_NS 2
+#define MF_LOSS_CELL_NS 12
 #define MF_FILL_SLOT_NS 30
 #define MF_FILL_CHOICE_NS 80
 /* By run of positions of a stage, by price of a byte, by merged pair that is asked for, for a

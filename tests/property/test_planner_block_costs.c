@@ -75,6 +75,23 @@ static bool same_cost(const mf_block_cost *a, const mf_block_cost *b) {
            memcmp(&a->flops, &b->flops, sizeof *a - offsetof(mf_block_cost, flops)) == 0;
 }
 
+/* What the block fills of the network at least, as the simulator has it: all of it, but for what
+ * ZeRO gathers and reduces inside. */
+static void check_network(const problem *p, const mf_layout *l, const mf_block_key *key,
+                          unsigned passes, double network) {
+    mf_block *b = NULL;
+    mf_block_time t;
+    assert_ok(mf_block_lower(&p->model, l, &p->cluster, key, &b, NULL));
+    assert_ok(mf_sim_block(p->cost, l, b, passes, NULL, 1.0, false, &t, NULL));
+    double all = t.gpu_time_s > 0 ? t.link_s[MF_LINK_NETWORK] / t.gpu_time_s : 0;
+    assert_at_most(network, all * (1 + 1e-12));
+    if (l->zero < 2 && l->expert_zero < 2) {
+        assert_at_most(all, network * (1 + 1e-12));
+    }
+    mf_block_time_clear(&t);
+    mf_block_destroy(b);
+}
+
 /* The simulator on the layout's own block. */
 static double simulated_s(const problem *p, const mf_layout *l, const mf_block_key *key,
                           unsigned passes, const mf_block_key *beside) {
@@ -103,6 +120,7 @@ static void check_same_block(const mf_block_cost *exact, const mf_block_cost *ro
         assert_at_most(fabs(pass[i][0]->host_s - pass[i][1]->host_s), 1e-12 * pass[i][1]->host_s);
         pass[i][0]->host_s = pass[i][1]->host_s;
         pass[i][0]->time_s = pass[i][1]->time_s;
+        pass[i][0]->network = pass[i][1]->network;
     }
     assert_true(same_cost(&x, &y));
 }
@@ -133,6 +151,10 @@ static void check_cost(problem *p, const mf_layout *l, const mf_block_key *key, 
         assert_ok(p->without.ops->cost(p->without.self, l, key, false, &fresh, NULL));
         check_same_block(&kept, &fresh);
         unsigned back = key->split ? MF_PASS_R | MF_PASS_B : MF_PASS_BACKWARD;
+        if (key->shared_embedding && key->shared_head) { /* a quarter of them */
+            check_network(p, l, key, MF_PASS_F, kept.f.network);
+            check_network(p, l, key, back, kept.b.network);
+        }
         assert_true(equal(kept.f.time_s, simulated_s(p, l, key, MF_PASS_F, NULL)));
         assert_true(equal(kept.b.time_s, simulated_s(p, l, key, back, NULL)));
         assert_true(!key->split || equal(kept.w.time_s, simulated_s(p, l, key, MF_PASS_W, NULL)));

@@ -20,14 +20,14 @@
     X(LAYOUT, "layout", 0.5, "")                                                                   \
     X(COARSE, "coarse", 0.9, "by the integer program without memory choices")                      \
     X(SPLITS, "splits", 0.9, "by the tree, whole or cut off near the best plan")                   \
-    X(SPLIT, "split", 0.85, "one split, with what it loses, against its plans")                    \
+    X(SPLIT, "split", 0.9, "one split, with what it loses, against its plans")                     \
     X(EXACT, "exact", 0.9, "by the integer program")                                               \
-    X(RELAX, "relax", 0.85, "by relaxations, coarse and with choices that stand for all")          \
-    X(MEAN, "mean", 0.75, "by a mean of chains, its own or of a layout of the same order")         \
-    X(FAMILY, "family", 0.6, "the same from rates of layers with the fastest choices,")            \
-    X(CHOICES, "choices", 0.6, "and with all choices")                                             \
-    X(CHAIN, "chain", 0.93, "one assignment, by its longest chain")                                \
-    X(LOSSES, "losses", 0.93, "the same with the losses of that very assignment")                  \
+    X(RELAX, "relax", 0.9, "by relaxations, coarse and with choices that stand for all")           \
+    X(MEAN, "mean", 0.8, "by a mean of chains, its own or of a layout of the same order")          \
+    X(FAMILY, "family", 0.65, "the same from rates of layers with the fastest choices,")           \
+    X(CHOICES, "choices", 0.65, "and with all choices")                                            \
+    X(CHAIN, "chain", 0.95, "one assignment, by its longest chain")                                \
+    X(LOSSES, "losses", 0.95, "the same with the losses of that very assignment")                  \
     X(HALVES, "halves", 0.9, "a whole layer, by its halves; weight gradients split off")           \
     X(PORTION, "portion", 0.6, "a merged pair or a block alone, by portions of pairs")
 

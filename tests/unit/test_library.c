@@ -110,15 +110,16 @@ static void each_command_answers_the_programs_bytes(void **state) {
                    JOB_LINE " " SMALL_LINE " --recompute core_attn,norm");
     assert_answers("explain", "{" JOB ", " SMALL "}", JOB_LINE " " SMALL_LINE);
     assert_answers("plan",
-                   "{" JOB ", \"gpus\": 16, \"pp\": 2, \"ep\": 8, \"gap\": 0.1, \"threads\": 2}",
-                   JOB_LINE " --gpus 16 --pp 2 --ep 8 --gap 10% --threads 2");
-    assert_answers(
-        "capacity",
-        "{\"models\": [\"mixtral-8x7b\"], \"clusters\": \"h100,h200\", \"sizes\": [16], "
-        "\"global-batch\": 64, \"seq\": \"4k\", \"tokens\": \"1T\", \"pp\": 2, \"ep\": 8, "
-        "\"price\": {\"h100\": 2.5}}",
-        "--models mixtral-8x7b --clusters h100,h200 --sizes 16 --global-batch 64 "
-        "--seq 4k --tokens 1T --pp 2 --ep 8 --price h100=2.5");
+                   "{" JOB
+                   ", \"gpus\": 16, \"tp\": 2, \"pp\": 2, \"ep\": 8, \"gap\": 0.1, \"threads\": 2}",
+                   JOB_LINE " --gpus 16 --tp 2 --pp 2 --ep 8 --gap 10% --threads 2");
+    assert_answers("capacity",
+                   "{\"models\": [\"mixtral-8x7b\"], \"clusters\": \"h100,h200\", \"sizes\": [16], "
+                   "\"global-batch\": 64, \"seq\": \"4k\", \"tokens\": \"1T\", \"tp\": 2, \"pp\": "
+                   "2, \"ep\": 8, "
+                   "\"price\": {\"h100\": 2.5}}",
+                   "--models mixtral-8x7b --clusters h100,h200 --sizes 16 --global-batch 64 "
+                   "--seq 4k --tokens 1T --tp 2 --pp 2 --ep 8 --price h100=2.5");
 }
 
 /* A job of Megatron's, as a script and as a plan. */
@@ -228,7 +229,7 @@ static void a_plan_is_exported_without_a_file(void **state) {
 /* --- threads, cancelling, quiet --------------------------------------------------------------- */
 
 static const char searched[] =
-    "{" JOB ", \"gpus\": 16, \"pp\": 2, \"ep\": 8, \"gap\": 0.1, \"threads\": 2}";
+    "{" JOB ", \"gpus\": 16, \"tp\": 2, \"pp\": 2, \"ep\": 8, \"gap\": 0.1, \"threads\": 2}";
 
 static void *plan_it(void *answer) {
     char **json = answer;

@@ -95,7 +95,7 @@ static void plans_are_the_same_on_any_number_of_threads(void **state) {
     } cases[] = {
         {false, 8, 10e9, 0}, {true, 8, 8e9, 0}, {true, 4, 30e9, 0}, {false, 6, 9e9, NO_GAP}};
     static const int threads[] = {1, 2, 3, 8};
-    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i += (size_t)case_stride(2)) {
         fixture w;
         char *first = NULL;
         mf_search_stats stats = {0};
@@ -178,7 +178,7 @@ static truth find_truth(const fixture *w) {
 static void a_tighter_gap_proves_no_less(void **state) {
     (void)state;
     static const double gaps[] = {0.2, 0.03, 0.01, 1e-6};
-    for (int mla = 0; mla < 2; mla++) {
+    for (int mla = cases_sampled(); mla < 2; mla++) {
         fixture w;
         double bound_s = 0.0, plan_s = HUGE_VAL;
         fixture_init(&w, mla, 8, mla ? 8e9 : 10e9);
@@ -342,7 +342,7 @@ static void little_effort_finds_a_good_plan_where_memory_decides(void **state) {
         uint16_t traits;        /* of the program that is planned for */
     } tight[] = {
         {4.1e9, 0.01, 0}, {4.6e9, 0.05, 0}, {5.0e9, 0.05, MF_TRAIT_ACT_PASS}, {5.3e9, 0.02, 0}};
-    for (size_t i = 0; i < sizeof tight / sizeof tight[0]; i++) {
+    for (size_t i = 0; i < sizeof tight / sizeof tight[0]; i += (size_t)case_stride(2)) {
         fixture w;
         fixture_init(&w, false, 8, tight[i].memory_B);
         w.problem.base.software_traits = tight[i].traits;
@@ -380,7 +380,7 @@ static void more_effort_never_ends_with_less(void **state) {
         mf_evaluator evaluator = mf_evaluator_init(&real);
         double plan_s = HUGE_VAL, bound_s = 0.0;
         int used = 0;
-        for (int64_t budget = 20000; budget <= 1000000; budget += budget / 2) {
+        for (int64_t budget = 20000; budget <= 1000000; budget += case_stride(4) * budget / 2) {
             stopper never = {.after = INT64_MAX};
             mf_search_request r = request_of(&w, &evaluator, &never);
             r.gap = 1e-6;
@@ -464,7 +464,7 @@ static void fits_are_the_same_on_any_number_of_threads(void **state) {
     mf_err e;
     mf_fit_result r[3];
     static const int threads[3] = {1, 2, 7};
-    fixture_init(&w, false, 64, 3e9);
+    fixture_init(&w, false, 64 / case_stride(2), 3e9);
     w.problem.pinned = 0;
     for (int i = 0; i < 3; i++) { /* the last one makes only what is wanted exact */
         const mf_fit_options o = {.shown = i < 2 ? INT64_MAX : 5, .threads = threads[i]};
@@ -504,7 +504,7 @@ static void an_interrupted_fit_has_what_it_found(void **state) {
     mf_err e;
     mf_fit_result whole, part;
     int64_t total = 0;
-    fixture_init(&w, false, 64, 3e9);
+    fixture_init(&w, false, 64 / case_stride(2), 3e9);
     w.problem.pinned = 0;
     mf_fit_options o = {.shown = INT64_MAX, .threads = 1};
     assert_int_equal(mf_planner_fit(&w.problem, &o, &whole, &e), MF_OK);
