@@ -232,7 +232,7 @@ static void every_peak_is_the_one_that_simulate_finds(void **state) {
         snprintf(line, sizeof line, "fit " LITE "%s --json", pinned[k]);
         cli_result r = cli_json(line);
         const mf_json_value *entries = cli_member(mf_json_root(r.json), "entries");
-        for (size_t i = k; i < mf_json_size(entries); i += 7 * (size_t)case_stride(12)) {
+        for (size_t i = k; i < mf_json_size(entries); i += 14 * (size_t)case_stride(6)) {
             const mf_json_value *f = mf_json_at(entries, i), *l = cli_member(f, "layout");
             size_t at = (size_t)snprintf(line, sizeof line, "simulate " LITE "--json %s",
                                          k == 1 ? pinned[k] : "");
