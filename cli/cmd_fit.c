@@ -46,14 +46,14 @@ static void print_table(FILE *out, const char *title, const mf_fit_result *r, in
 }
 
 /* What the layouts above do not say: how fast each is with the choices that suit it. */
-static void print_fastest(FILE *out, const mf_search_result *r) {
+static void print_fastest(FILE *out, const char *among, const mf_search_result *r) {
     if (r->count == 0) {
         return;
     }
-    fprintf(
-        out,
-        "\nthe fastest that a short search finds among them (plan goes on)\n"
-        "   TP  CP  PP VPP  EP ETP   DP mbs   step time   peak GB   headroom  ZeRO  schedule\n");
+    fprintf(out,
+            "\nthe fastest that a short search finds %s (plan goes on)\n"
+            "   TP  CP  PP VPP  EP ETP   DP mbs   step time   peak GB   headroom  ZeRO  schedule\n",
+            among);
     for (int i = 0; i < r->count; i++) {
         const mf_layout *l = &r->plan[i].layout;
         const mf_plan_prediction *x = &r->plan[i].prediction;
@@ -82,7 +82,7 @@ static void print_text(FILE *out, const mf_job *j, const mf_fit_result *r,
           out);
     print_table(out, "fits", r, 0, r->feasible, top);
     print_table(out, "does not fit, least missing first", r, r->feasible, r->count, top);
-    print_fastest(out, fastest);
+    print_fastest(out, "among them", fastest);
 }
 
 static void json_entry(mf_json_writer *w, const mf_fit_entry *f) {
@@ -132,9 +132,42 @@ static mf_status print_json(FILE *out, const mf_job *j, const mf_fit_result *r, 
     return mf_output_json(&w, out, e);
 }
 
+/* Does the step change nothing but what a search holds? */
+static bool is_held(const mf_layout *from, const mf_layout *to) {
+    mf_layout held = *from;
+    held.moments_bf16 = to->moments_bf16;
+    held.offload_optimizer = to->offload_optimizer;
+    return memcmp(&held, to, sizeof held) == 0;
+}
+
+/* The leanest degrees are slow ones. What a job takes with the first remedy that every layout may
+ * have: the fastest plans that a short search finds then. */
+static mf_status say_fastest(const mf_cli *cli, const mf_args *a, const mf_problem *p,
+                             const mf_layout *from, const mf_steps *steps, mf_err *e) {
+    mf_problem other = *p;
+    mf_search_result fastest = {0};
+    char among[96];
+    int at = 0;
+    while (at < steps->count && !is_held(from, &steps->step[at].layout)) {
+        at++;
+    }
+    if (at == steps->count) {
+        return MF_OK;
+    }
+    other.base.moments_bf16 = steps->step[at].layout.moments_bf16;
+    other.base.offload_optimizer = steps->step[at].layout.offload_optimizer;
+    mf_status s = mf_fit_fastest(&other, mf_args_threads(a), cli->cancel, &fastest, e);
+    snprintf(among, sizeof among, "with %s", steps->step[at].what);
+    if (s == MF_OK) {
+        print_fastest(cli->out, among, &fastest);
+    }
+    mf_search_result_clear(&fastest);
+    return s;
+}
+
 /* What makes the combination that misses least fit: single steps and pairs. */
-static mf_status say_to_fit(const mf_cli *cli, const mf_problem *p, const mf_fit_result *r,
-                            mf_err *e) {
+static mf_status say_to_fit(const mf_cli *cli, const mf_args *a, const mf_problem *p,
+                            const mf_fit_result *r, mf_err *e) {
     mf_steps steps = {0};
     mf_assignment even;
     const mf_layout *l = &r->entry[0].layout;
@@ -144,6 +177,7 @@ static mf_status say_to_fit(const mf_cli *cli, const mf_problem *p, const mf_fit
     }
     if (s == MF_OK) {
         mf_to_fit_print(cli->out, &steps, 0);
+        s = say_fastest(cli, a, p, l, &steps, e);
     }
     mf_steps_clear(&steps);
     return s;
@@ -196,7 +230,7 @@ static mf_status run(const mf_args *a, const mf_cli *cli, mf_err *e) {
         print_text(cli->out, &j, &r, &fastest, top);
     }
     if (found == MF_INFEASIBLE && !json && r.count > 0) {
-        mf_status said = say_to_fit(cli, &problem, &r, e);
+        mf_status said = say_to_fit(cli, a, &problem, &r, e);
         if (said != MF_OK) {
             s = said;
             goto out;
@@ -231,7 +265,8 @@ const mf_command mf_cmd_fit = {
         "layout option that is given pins its dimension. The fastest plans that a short search "
         "finds stand behind, with their times (not in JSON: plan gives them). When nothing fits it "
         "says what is missing, with "
-        "which options it would and how long a step then takes, and the smallest number of GPUs "
+        "which options it would and how long a step then takes, in this layout and in the fastest "
+        "that a short search finds, and the smallest number of GPUs "
         "that would do (beyond one node in whole nodes; "
         "in steps of several where it is more than 32 nodes away), and ends with exit code 3. "
         "Interrupt it (Ctrl-C) to get what was found so far.",

@@ -77,6 +77,25 @@ static void what_fits_nowhere_ends_with_3_and_a_size_that_would_do(void **state)
 
 /* DeepSeek-V3's training state and NCCL's memory need more than 176 H100: 23 nodes fit, where 184
  * can be folded. Tried are what is named and a node less. */
+/* The leanest layout, of which the remedies are told, recomputes all that it can. */
+static void a_remedy_comes_with_the_fastest_plans_that_it_allows(void **state) {
+    (void)state;
+    cli_result r = cli_run("fit --model granite-3.1-1b-a400m --cluster h100 --gpus 1 "
+                           "--global-batch 8 --seq 4096 --reserve 80%",
+                           NULL);
+    assert_int_equal(r.code, 3);
+    const char *lean = strstr(r.out, "--offload-optimizer 50% --moments bf16 ");
+    const char *fast = strstr(r.out, "finds with --offload-optimizer 50% --moments bf16 ");
+    assert_true(lean != NULL && fast > lean);
+    double lean_ms = strtod(lean + strlen("--offload-optimizer 50% --moments bf16 "), NULL);
+    assert_non_null(fast = strstr(fast, "schedule\n"));
+    double fast_ms = strtod(fast + strlen("schedule\n") + 34, NULL); /* behind eight degrees */
+    if (!(fast_ms > 100 && fast_ms < lean_ms)) {
+        fail_msg("%.1f, of the leanest %.1f ms\n%s", fast_ms, lean_ms, r.out);
+    }
+    cli_free(&r);
+}
+
 static void the_size_that_would_do_is_the_smallest_in_whole_nodes(void **state) {
     (void)state;
     const char *job =
@@ -213,7 +232,7 @@ static void every_peak_is_the_one_that_simulate_finds(void **state) {
         snprintf(line, sizeof line, "fit " LITE "%s --json", pinned[k]);
         cli_result r = cli_json(line);
         const mf_json_value *entries = cli_member(mf_json_root(r.json), "entries");
-        for (size_t i = k; i < mf_json_size(entries); i += 7 * (size_t)case_stride(12)) {
+        for (size_t i = k; i < mf_json_size(entries); i += 14 * (size_t)case_stride(6)) {
             const mf_json_value *f = mf_json_at(entries, i), *l = cli_member(f, "layout");
             size_t at = (size_t)snprintf(line, sizeof line, "simulate " LITE "--json %s",
                                          k == 1 ? pinned[k] : "");
@@ -248,6 +267,7 @@ int main(void) {
         cmocka_unit_test(fit_puts_what_fits_first),
         cmocka_unit_test(fit_says_how_fast_the_fastest_are),
         cmocka_unit_test(what_fits_nowhere_ends_with_3_and_a_size_that_would_do),
+        cmocka_unit_test(a_remedy_comes_with_the_fastest_plans_that_it_allows),
         cmocka_unit_test(the_size_that_would_do_is_the_smallest_in_whole_nodes),
         cmocka_unit_test(a_host_that_is_too_small_is_named),
         cmocka_unit_test(every_peak_is_the_one_that_simulate_finds),
