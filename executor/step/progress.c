@@ -127,6 +127,6 @@ void mf_exec_progress_text(const mf_exec *x, int64_t at, char *text, size_t size
     }
     const mf_op *op = &b->ops[here->op];
     snprintf(text, size, "%s %s (%s) of %s (%s), micro-batch %d%s",
-             here->kind == PROGRESS_WAITS ? "at" : "from", op->name, mf_pass_text(op->pass), where,
-             b->label, here->micro_batch, here->kind == PROGRESS_WAITS ? "" : ", on");
+             here->kind == PROGRESS_WAITS ? "at" : "in", op->name, mf_pass_text(op->pass), where,
+             b->label, here->micro_batch, here->kind == PROGRESS_WAITS ? "" : ", or behind it");
 }
