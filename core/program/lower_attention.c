@@ -115,7 +115,7 @@ static int16_t qk_norm(mf_build *bd, const mf_lower_heads *a, int16_t y) {
                                    2.0 * (double)a->tokens * (double)(q_cols + k_cols) * bd->act_B);
     set_norm_dims(bd, a, op);
     op->norm_scope = m->qk_norm_full ? MF_NORM_QK_ROWS : MF_NORM_HEADS;
-    op->norm_kind = norm_kind(m);
+    op->norm_kind = (uint8_t)norm_kind(m);
     op->eps = (float)m->rms_norm_eps;
     mf_op_in(op, y);
     mf_op_in(op, gamma);
@@ -137,7 +137,7 @@ static int16_t late_norm(mf_build *bd, const mf_lower_heads *a, const char *name
     mf_op *op = mf_build_memory_op(bd, MF_OP_RMSNORM_FWD, name, a->tokens * heads, a->d_qk,
                                    2.0 * (double)a->tokens * (double)cols * bd->act_B);
     op->norm_scope = MF_NORM_ALL_HEADS;
-    op->norm_kind = norm_kind(m);
+    op->norm_kind = (uint8_t)norm_kind(m);
     op->eps = (float)m->rms_norm_eps;
     mf_op_in(op, x);
     mf_op_in(op, gamma);
