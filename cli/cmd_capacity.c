@@ -171,6 +171,12 @@ static mf_status make_request(const mf_args *a, const mf_cli *cli, watched *w,
     return mf_args_request(a, &out->asked, e);
 }
 
+static mf_status read_names(const mf_args *a, mf_option_id id, const char *name, mf_name_list *out,
+                            mf_err *e) {
+    mf_status s = mf_name_list_parse(a->value[id].text, out, e);
+    return s == MF_OK ? s : mf_err_prefix(e, "%s", name);
+}
+
 static mf_status run(const mf_args *a, const mf_cli *cli, mf_err *e) {
     mf_name_list models = {0}, clusters = {0};
     int64_t size[MF_CAPACITY_MAX_SIZES];
@@ -179,8 +185,8 @@ static mf_status run(const mf_args *a, const mf_cli *cli, mf_err *e) {
     mf_capacity z = {0};
     mf_progress_init(&w.progress, cli, a);
     mf_status s = check(a, e);
-    s = s == MF_OK ? mf_name_list_parse(a->value[MF_OPT_MODELS].text, &models, e) : s;
-    s = s == MF_OK ? mf_name_list_parse(a->value[MF_OPT_CLUSTERS].text, &clusters, e) : s;
+    s = s == MF_OK ? read_names(a, MF_OPT_MODELS, "--models", &models, e) : s;
+    s = s == MF_OK ? read_names(a, MF_OPT_CLUSTERS, "--clusters", &clusters, e) : s;
     r.model = models.name;
     r.models = models.count;
     r.cluster = clusters.name;

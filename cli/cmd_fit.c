@@ -132,14 +132,6 @@ static mf_status print_json(FILE *out, const mf_job *j, const mf_fit_result *r, 
     return mf_output_json(&w, out, e);
 }
 
-/* Does the step change nothing but what a search holds? */
-static bool is_held(const mf_layout *from, const mf_layout *to) {
-    mf_layout held = *from;
-    held.moments_bf16 = to->moments_bf16;
-    held.offload_optimizer = to->offload_optimizer;
-    return memcmp(&held, to, sizeof held) == 0;
-}
-
 /* The leanest degrees are slow ones. What a job takes with the first remedy that every layout may
  * have: the fastest plans that a short search finds then. */
 static mf_status say_fastest(const mf_cli *cli, const mf_args *a, const mf_problem *p,
@@ -148,7 +140,7 @@ static mf_status say_fastest(const mf_cli *cli, const mf_args *a, const mf_probl
     mf_search_result fastest = {0};
     char among[96];
     int at = 0;
-    while (at < steps->count && !is_held(from, &steps->step[at].layout)) {
+    while (at < steps->count && !mf_step_is_of_held(from, &steps->step[at])) {
         at++;
     }
     if (at == steps->count) {

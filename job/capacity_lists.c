@@ -3,6 +3,7 @@
 
 #include "core/base/number_text.h"
 
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,7 +21,14 @@ mf_status mf_name_list_parse(const char *list, mf_name_list *out, mf_err *e) {
         }
         out->name[out->count++] = w;
     }
-    return out->count > 0 ? MF_OK : mf_err_set(e, MF_USAGE, "no name in \"%s\"", list);
+    if (out->count == 0) {
+        return mf_err_set(e, MF_USAGE, "no name in \"%s\"", list);
+    }
+    const bool empty =
+        list[0] == ',' || list[strlen(list) - 1] == ',' || strstr(list, ",,") != NULL;
+    return empty ? mf_err_set(e, MF_USAGE, "nothing between two commas, or beside one, in \"%s\"",
+                              list)
+                 : MF_OK;
 }
 
 /* --- sizes ------------------------------------------------------------------------------------ */

@@ -230,6 +230,13 @@ static bool same_layout(const mf_layout *a, const mf_layout *b) {
            a->offload_optimizer == b->offload_optimizer;
 }
 
+bool mf_step_is_of_held(const mf_layout *from, const mf_one_step *step) {
+    mf_layout held = *from;
+    held.moments_bf16 = step->layout.moments_bf16;
+    held.offload_optimizer = step->layout.offload_optimizer;
+    return same_layout(&held, &step->layout);
+}
+
 /* The same as where it comes from, or as a step that was played: sets that differ in modules which
  * the model lacks. */
 static bool is_known(const player *x, const mf_layout *from, const mf_layout *l) {

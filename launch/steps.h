@@ -40,4 +40,7 @@ mf_status mf_steps_to_fit(const mf_problem *p, const mf_layout *l, const mf_assi
                           const mf_target *target, const volatile int *cancel, int most,
                           mf_steps *out, mf_err *e);
 
+/* Does it change nothing but what a search of plans holds: moments, and states on the host? */
+bool mf_step_is_of_held(const mf_layout *from, const mf_one_step *step);
+
 #endif

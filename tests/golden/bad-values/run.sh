@@ -73,6 +73,8 @@ bad capacity --models olmoe-1b-7b,none --clusters h100 --sizes 8 --global-batch 
 bad capacity --models olmoe-1b-7b --clusters h10 --sizes 8 --global-batch 8 --seq 4096
 bad capacity --models olmoe-1b-7b --clusters h100 --sizes 8,x --global-batch 8 --seq 4096
 bad capacity --models olmoe-1b-7b --clusters h100 --sizes , --global-batch 8 --seq 4096
+bad capacity --models olmoe-1b-7b --clusters h100 --sizes 8,,16 --global-batch 8 --seq 4096
+bad capacity --models olmoe-1b-7b --clusters h100, --sizes 8 --global-batch 8 --seq 4096
 bad capacity --models olmoe-1b-7b --clusters h100 --sizes 8 --global-batch 8 --seq 4096 --tokens 1TB
 bad capacity --models olmoe-1b-7b --clusters h100 --sizes 8 --global-batch 8 --seq 4096 --tokens 1T --deadline 7
 bad capacity --models olmoe-1b-7b --clusters h100 --sizes 8 --global-batch 8 --seq 4096 --deadline 7d
