@@ -535,7 +535,7 @@ static void a_device_that_hangs_is_named_and_ends_the_process(void **state) {
     assert_int_equal(gethostname(host, sizeof host - 1), 0);
     snprintf(want, sizeof want,
              "rank 0 (process %d on %s) hangs: step 3, nothing has moved on its GPU for "
-             "0.3 s; what it ended last: an update\n",
+             "0.3 s; it is behind an update\n",
              (int)child, host);
     assert_string_equal(line, want);
 }
