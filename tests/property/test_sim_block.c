@@ -110,7 +110,7 @@ static void check_inputs(const one_block *x, const mf_block_time *t) {
         bool apart = (op->flags & MF_OPF_PREFETCH) || op->stream == MF_STREAM_D2H ||
                      op->stream == MF_STREAM_DP;
         for (int j = 0; j < i && !apart; j++) {
-            const mf_op *from = &b->ops[t->op[j].op];
+            const mf_op *from = &(t->op[j].side ? x->beside : x->b)->ops[t->op[j].op];
             bool other = t->op[j].side != t->op[i].side || (from->flags & MF_OPF_PREFETCH) ||
                          from->stream == MF_STREAM_DP || other_piece(from, op);
             for (int o = 0; o < from->nout && !other; o++) {
