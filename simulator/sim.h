@@ -16,6 +16,16 @@
 
 #include <stdio.h>
 
+/* How fast a once-a-step collective that fills `share` of a link goes on where a block fills `used`
+ * of it: it gives way. */
+static inline double mf_sim_link_rate(double share, double used) {
+    if (!(share > 0 && used + share > 1)) {
+        return 1;
+    }
+    const double rate = (1 - used) / share;
+    return rate < 0.05 ? 0.05 : rate > 1 ? 1 : rate;
+}
+
 /* --- one block -------------------------------------------------------------------------------- */
 
 #define MF_BREAKDOWN_MAP(X)                                                                        \

@@ -150,10 +150,7 @@ static double beside_step_end(mf_step_engine *g, mf_step_rank *k, mf_op_kind kin
     }
     double exposed = fmax(mf_cost_exposed(g->cost, MF_OVERLAP_DP), fmin(price->sm_share, 0.9));
     double used = price->link != MF_LINK_NONE ? t->link_s[price->link] / t->gpu_time_s : 0;
-    double rate = 1.0;
-    if (price->link_share > 0 && used + price->link_share > 1) {
-        rate = fmin(1.0, fmax(0.05, (1 - used) / price->link_share));
-    }
+    double rate = mf_sim_link_rate(price->link_share, used);
     if (price->link == MF_LINK_SCALEUP) {
         const mf_op collective = {.kind = (uint8_t)kind};
         double factor, wait_s;

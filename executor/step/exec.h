@@ -435,7 +435,8 @@ mf_status mf_exec_progress_init(mf_exec *x, mf_err *e);
 void mf_exec_progress_clear(mf_exec *x);
 mf_status mf_exec_progress_mark(mf_exec *x, int position, unsigned passes, int micro_batch,
                                 mf_err *e);
-/* Before an op of compute's own queue, which is told where there is enough work since the last. */
+/* Before op `here` of the queue of compute: tells the host, once the work entered since it was told
+ * last, this op with it, takes word_s or more (mf_exec_options). */
 mf_status mf_exec_progress_op(mf_exec *x, const progress_place *here, mf_err *e);
 /* The number by which `here` is known, of the step that is entered. False: it has none. */
 bool mf_exec_progress_next(mf_exec *x, const progress_place *here, int32_t *place);

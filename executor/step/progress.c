@@ -99,7 +99,7 @@ int64_t mf_exec_progress(const mf_exec *x) {
     return x->progress.word != NULL ? *(const volatile int32_t *)x->progress.word : 0;
 }
 
-/* Where the device is, of which the word says that it came to `at`. */
+/* Where a device is whose word says `at`. */
 void mf_exec_progress_text(const mf_exec *x, int64_t at, char *text, size_t size) {
     const step_progress *p = &x->progress;
     const int64_t chunk = at / CHUNK;

@@ -75,8 +75,8 @@ static mf_status gather(mf_exec *x, const block_at *at, int side, mf_queue *q, m
     return status;
 }
 
-/* Do other positions add to gradients of this one, too? */
-static bool is_shared(const mf_exec *x, int position, int side) {
+/* Do other positions add to some of this one's gradients, too? */
+static bool has_shared(const mf_exec *x, int position, int side) {
     bool shared = false;
     for (int i = x->params.first[position]; i < x->params.first[position + 1]; i++) {
         const mf_param *p = &x->params.list[i];
@@ -91,7 +91,7 @@ mf_status mf_exec_zero_clear(mf_exec *x, int side, mf_err *e) {
     memset(x->reduced[side], 0, (size_t)positions * sizeof *x->reduced[side]);
     for (int i = 0; i < positions && status == MF_OK; i++) {
         const owned_part *own = &x->positions[i].owned[side];
-        if (own->end > own->begin && is_shared(x, i, side)) {
+        if (own->end > own->begin && has_shared(x, i, side)) {
             status = mf_exec_zero_out(x, x->gradients[side] + own->at,
                                       (size_t)(own->end - own->begin) * sizeof(float), e);
             x->reduced[side][i] = true;
@@ -165,12 +165,12 @@ static mf_status clear_unreduced(mf_exec *x, const block_at *at, mf_err *e) {
         int64_t written_B = 0;
         for (int16_t t = 0; t < b->ntensors; t++) {
             const mf_tensor *g = &b->tensors[t];
-            char *const at_B =
+            char *const place =
                 g->class == MF_TENSOR_GRADIENT && mf_exec_overwrites(x, at->position, t)
                     ? mf_exec_address(x, at, t, MF_PASS_W)
                     : NULL;
-            if (at_B != NULL && at_B >= from && at_B < written) {
-                written = at_B;
+            if (place != NULL && place >= from && place < written) {
+                written = place;
                 written_B = g->rows * g->cols * (int64_t)sizeof(float);
             }
         }

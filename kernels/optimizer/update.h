@@ -43,7 +43,8 @@ typedef struct mf_kernel_update_begin {
 } mf_kernel_update_begin;
 
 /* Work that is timed begins where the queue has come to, or pauses there: what stands between the
- * two is added to worked_ns, and to *span_ns of the pause. The host is told, too. */
+ * two is added to worked_ns, and to *span_ns of the pause. Then the
+ * word that the host watches becomes `place`. */
 typedef struct mf_kernel_work_clock {
     bool begins;
     mf_kernel_update_state *state;

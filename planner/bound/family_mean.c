@@ -46,12 +46,12 @@ static void parts_of(const means *m, const mf_family_bound_pass *p, const mf_par
 }
 
 /* What a main layer's block loses in the last backward pass to the reduction of the one before it,
- * with the fastest choice. Beside another pass a block may be a hair quicker than alone. */
+ * with the fastest choice. */
 static double own_lost_s(const mf_family_bound_bounding *b) {
     const double e = b->r->lost;
     double least_s = b->mode == MF_FLOOR_SPLIT ? b->r->layer.w_s : b->r->layer.b_s;
-    least_s *= b->mode == MF_FLOOR_MERGED ? 0.95 : 1.0;
-    return e <= 0.95 ? e * mf_smaller(b->r->beside_s, least_s / (1.0 - e)) : 0.0;
+    least_s *= b->mode == MF_FLOOR_MERGED ? MF_PAIRED_LEAST : 1.0;
+    return e <= MF_LOST_MOST ? e * mf_smaller(b->r->beside_s, least_s / (1.0 - e)) : 0.0;
 }
 
 static void layer_parts(const means *m, const mf_family_bound_pass *p, double *out) {

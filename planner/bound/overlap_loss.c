@@ -97,8 +97,7 @@ static void behind(const mf_loss_figures *x, int v, mf_order_losses *out) {
         if (f[k].last) { /* its later blocks have reductions of their own beside them */
             time_s = mf_smaller(time_s, y->first_s);
         }
-        /* beside another pass a block may be a hair quicker than alone */
-        time_s *= f[k].pass == MF_EVENT_FB ? 0.95 : 1.0;
+        time_s *= f[k].pass == MF_EVENT_FB ? MF_PAIRED_LEAST : 1.0;
         double left_s = mf_larger(late_s - after_s, 0.0);
         double lost_s = e * mf_smaller(left_s / rate, time_s / (1.0 - e));
         out->kind_s[MF_LOSS_BEHIND + k][v] = lost_s;
@@ -131,7 +130,7 @@ void mf_overlap_losses(const mf_loss_figures *x, mf_order_losses *out) {
     out->start_s = 0.0;
     memset(out->share, 0, sizeof out->share);
     memset(out->left_s, 0, MF_ORDER_LOSS_DOUBLES(vstages) * sizeof *out->left_s);
-    if (!(x->l->overlap & MF_OVERLAP_DP) || !(x->lost > 0.0) || x->lost > 0.95) {
+    if (!(x->l->overlap & MF_OVERLAP_DP) || !(x->lost > 0.0) || x->lost > MF_LOST_MOST) {
         return;
     }
     for (int v = 0; v < vstages; v++) {

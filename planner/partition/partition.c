@@ -316,10 +316,10 @@ static double own_lost_s(const mf_partition *in, const mf_partition_class *c) {
     for (int m = 0; m < c->choices; m++) {
         const mf_pass_cost *back = in->split ? &c->choice[m].cost.w : &c->choice[m].cost.b;
         double rate = paired ? 1.0 : mf_beside_rate(c->beside.network[1], back);
-        double time_s = (in->merged ? 0.95 : 1.0) * back->time_s;
+        double time_s = (in->merged ? MF_PAIRED_LEAST : 1.0) * back->time_s;
         least_s = fmin(least_s, fmin(c->beside_s / rate, time_s / (1.0 - e)));
     }
-    return layer && e > 0.0 && e <= 0.95 ? e * least_s : 0.0;
+    return layer && e > 0.0 && e <= MF_LOST_MOST ? e * least_s : 0.0;
 }
 
 static double choice_part_s(const mf_partition *in, const mf_partition_class *c, int m,

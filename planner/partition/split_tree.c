@@ -12,6 +12,7 @@
  * numbers of both kinds are tried, each side for a few pivots.
  */
 #include "core/base/flag.h"
+#include "planner/bound/overlap_loss.h"
 #include "planner/bound/stage_bound.h"
 
 #include "planner/partition/rows.h"
@@ -575,7 +576,7 @@ mf_status mf_partition_splits(mf_partition *in, const mf_partition_split_options
     tree t = {.in = in, .o = o, .out = out, .open = HUGE_VAL, .started_ns = *in->effort_ns};
     const mf_partition_options ro = {.hull = true,
                                      .splits = true,
-                                     .lossy = in->lost > 0.0 && in->lost <= 0.95,
+                                     .lossy = in->lost > 0.0 && in->lost <= MF_LOST_MOST,
                                      .cutoff_s = o->cutoff_s};
     memset(out, 0, sizeof *out);
     if (o->kept) {

@@ -14,8 +14,6 @@
 #include "planner/tuning/mechanisms.h"
 #include "simulator/sim.h"
 
-#include <math.h>
-
 /* One pass of a block. */
 typedef struct mf_pass_cost {
     double time_s;  /* simulated alone, the host infinitely ahead; only in exact costs */
@@ -59,11 +57,9 @@ typedef struct mf_beside {
     double network[2]; /* share of the network that gathers, reductions fill; 0: of another */
 } mf_beside;
 
-/* How fast a gather or reduction that fills so much of the network runs on beside a pass of a block
- * (simulator/step_chunk.c). */
+/* How fast a gather or reduction that fills so much of the network goes on beside a pass. */
 static inline double mf_beside_rate(double network, const mf_pass_cost *pass) {
-    double left = 1 - pass->network;
-    return network > left ? fmin(1, fmax(0.05, left / network)) : 1;
+    return mf_sim_link_rate(network, pass->network);
 }
 
 /* A step of one layout and assignment. */
