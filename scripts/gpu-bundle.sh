@@ -24,7 +24,7 @@ if [ -n "${NCCL_HOME:-}" ]; then
     done
 fi
 # What tests/gpu/faults.sh loads in front of cuBLASLt.
-cc -std=c11 -O1 -fPIC -shared -s tests/preload/fault_cuda.c -o "$to/lib/fault_cuda.so" -ldl
+cc -std=c11 -O1 -fPIC -shared -s tests/preload/fault_cuda.c -o "$to/lib/fault_cuda.so" -ldl -lpthread
 find profiles -name '*.json' -o -name '*.csv' | tar -cf - -T - | tar -C "$to" -xf -
 [ -z "${MOEFOLD_REFERENCES:-}" ] || cp -rL "$MOEFOLD_REFERENCES" "$to/references"
 cat >"$to/run" <<'R'

@@ -99,13 +99,21 @@ int64_t mf_exec_progress(const mf_exec *x) {
     return x->progress.word != NULL ? *(const volatile int32_t *)x->progress.word : 0;
 }
 
-/* Where a device is whose word says `at`. */
-void mf_exec_progress_text(const mf_exec *x, int64_t at, char *text, size_t size) {
-    const step_progress *p = &x->progress;
+/* Where a device is whose word says `at`; NULL: at the step's first ops. */
+static const progress_place *place_of(const step_progress *p, int64_t at) {
     const int64_t chunk = at / CHUNK;
-    const progress_place *here = at > 0 && chunk < p->chunks && p->chunk[chunk] != NULL
-                                     ? &p->chunk[chunk][at % CHUNK]
-                                     : NULL;
+    return at > 0 && chunk < p->chunks && p->chunk[chunk] != NULL ? &p->chunk[chunk][at % CHUNK]
+                                                                  : NULL;
+}
+
+/* Where there are several, the first op that runs behind a wait or a block sets the word. */
+bool mf_exec_progress_waits(const mf_exec *x, int64_t at) {
+    const progress_place *here = place_of(&x->progress, at);
+    return x->work.span_ns != NULL && (here == NULL || here->kind != PROGRESS_WORKS);
+}
+
+void mf_exec_progress_text(const mf_exec *x, int64_t at, char *text, size_t size) {
+    const progress_place *here = place_of(&x->progress, at);
     char where[64];
     if (here == NULL) {
         snprintf(text, size, "at the step's first ops");

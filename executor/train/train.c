@@ -103,6 +103,11 @@ static int64_t progress(void *user) {
     return mf_exec_progress(r->exec);
 }
 
+static bool waits_for_others(void *user, int64_t at) {
+    const run *r = user;
+    return mf_exec_progress_waits(r->exec, at);
+}
+
 /* From the watching thread: the main one may wait for ever. Other ranks miss this one, or say the
  * same of themselves. */
 static void hangs(void *user, int64_t step, int64_t at) {
@@ -124,7 +129,7 @@ static void hangs(void *user, int64_t step, int64_t at) {
 
 /* It looks at the executor, and ends before that does. */
 static mf_status watch_device(run *r, mf_err *e) {
-    const mf_watchdog_options o = {r->o->hang_s, progress, hangs, r};
+    const mf_watchdog_options o = {r->o->hang_s, progress, waits_for_others, hangs, r};
     return r->device->ops->on_host || !(r->o->hang_s > 0.0) ? MF_OK
                                                             : mf_watchdog_open(&o, &r->watchdog, e);
 }

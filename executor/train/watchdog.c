@@ -23,6 +23,10 @@ static double now_s(void) {
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
+static double patience_s(const mf_watchdog *w, int64_t progress) {
+    return w->o.patience_s + (w->o.waits(w->o.user, progress) ? MF_WATCHDOG_YIELDS_S : 0.0);
+}
+
 static void *watch(void *arg) {
     mf_watchdog *w = arg;
     const struct timespec period = {.tv_nsec = PERIOD_MS * 1000 * 1000};
@@ -40,7 +44,7 @@ static void *watch(void *arg) {
             step = step_now;
             progress = progress_now;
             since_s = now_s();
-        } else if (now_s() - since_s > w->o.patience_s) {
+        } else if (now_s() - since_s > patience_s(w, progress)) {
             w->o.hangs(w->o.user, step, progress);
             return NULL;
         }

@@ -3,20 +3,26 @@
  *
  * A thread looks at a number that the device's own work changes (mf_exec_progress). Where it stands
  * still for longer than `patience_s` while a step is waited for, `hangs` is called once, from that
- * thread: it is to say so and end the process, as the host may wait for ever.
+ * thread: it is to say so and end the process, as the host may wait for ever. Where `waits` says
+ * that the device waits for other ranks it is called MF_WATCHDOG_YIELDS_S later: all ranks stand
+ * still at the same time then, and the one whose own work does not end is to be named, first.
  */
 #ifndef MF_EXECUTOR_WATCHDOG_H
 #define MF_EXECUTOR_WATCHDOG_H
 
 #include "core/base/status.h"
 
+#include <stdbool.h>
 #include <stdint.h>
+
+#define MF_WATCHDOG_YIELDS_S 2.0
 
 typedef struct mf_watchdog mf_watchdog;
 
 typedef struct mf_watchdog_options {
     double patience_s;
     int64_t (*progress)(void *user); /* any other number than before: it came on */
+    bool (*waits)(void *user, int64_t progress);
     void (*hangs)(void *user, int64_t step, int64_t progress);
     void *user;
 } mf_watchdog_options;

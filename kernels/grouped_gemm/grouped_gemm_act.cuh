@@ -34,7 +34,7 @@ MF_DEVICE void activate(uint32_t *gate, const uint32_t *up, const Held &h, const
                         const Args &p) {
     const int warp = (int)threadIdx.x / 32 - 4, row = (int)threadIdx.x % 32 / 4;
     const int y = s.field(h.tile, Y) + warp * WARP_ROWS;
-    const int rows = s.field(h.tile, ROWS) - warp * WARP_ROWS;
+    const int rows = s.warp_field(h.tile, ROWS) - warp * WARP_ROWS;
     if (rows <= 0) {
         return;
     }
@@ -51,11 +51,11 @@ MF_DEVICE void activate(uint32_t *gate, const uint32_t *up, const Held &h, const
 template <class C, Half HALF>
 MF_DEVICE void write_half(const uint32_t *v, Held &h, const Smem<C> s, const Outputs &to,
                           const Args &p, int c) {
-    const int warp = (int)threadIdx.x / 32 - 4, lane = (int)threadIdx.x % 32;
-    const int x = s.field(h.tile, X) + c * BOX;
-    const int y = s.field(h.tile, Y) + warp * WARP_ROWS;
-    const int rows = s.field(h.tile, ROWS) - warp * WARP_ROWS;
-    if (x >= s.field(h.tile, END) || rows <= 0) {
+    const int warp = uniform((int)threadIdx.x / 32) - 4, lane = (int)threadIdx.x % 32;
+    const int x = s.warp_field(h.tile, X) + c * BOX;
+    const int y = s.warp_field(h.tile, Y) + warp * WARP_ROWS;
+    const int rows = s.warp_field(h.tile, ROWS) - warp * WARP_ROWS;
+    if (x >= s.warp_field(h.tile, END) || rows <= 0) {
         return;
     }
     const uint32_t buffer = next_buffer<C>(h, s, warp, lane);

@@ -234,10 +234,10 @@ MF_DEVICE void consume(const Smem<C> s, const Outputs &to, const Args &p, int wa
     h.left = h.next = h.buffer = 0;
     for (uint32_t tile = 0;; tile++) {
         mf_mbar_wait(s.slot_full(tile), tile / SLOTS % 2);
-        const int steps = uniform(s.field(tile, STEPS)), boxes = uniform(s.field(tile, BOXES));
+        const int steps = s.warp_field(tile, STEPS), boxes = s.warp_field(tile, BOXES);
         const bool more = steps >= 0;
         /* In WGRAD both warpgroups or none: they meet where a stage is cut. */
-        const bool rows = C::WGRAD || warpgroup * BOX < uniform(s.field(tile, ROWS));
+        const bool rows = C::WGRAD || warpgroup * BOX < s.warp_field(tile, ROWS);
         const bool works = more && boxes > 0 && rows;
         if (works) {
             multiply<C>(d, h, s, r, tile, steps, boxes, warpgroup, to, p);

@@ -58,12 +58,6 @@ MF_DEVICE void put_f32(uint32_t buffer, const uint32_t *v, int lane) {
     }
 }
 
-/* A value that is the same in all lanes, and known to the compiler to be: what depends on it can
- * live in the uniform registers. */
-MF_DEVICE int uniform(int value) {
-    return __shfl_sync(~0u, value, 0);
-}
-
 /* Copies the first `rows` rows of a bf16 buffer to global memory, columns below `cols` only. */
 MF_DEVICE void copy_rows(uint32_t buffer, uint16_t *out, int64_t stride, int rows, int cols,
                          int lane) {
@@ -83,7 +77,7 @@ MF_DEVICE void copy_rows(uint32_t buffer, uint16_t *out, int64_t stride, int row
 
 /* This warp's next buffer, once the copy engine has read what was in it. */
 template <class C> MF_DEVICE uint32_t next_buffer(Held &h, const Smem<C> s, int warp, int lane) {
-    const uint32_t buffer = s.buffer(warp, h.buffer);
+    const uint32_t buffer = (uint32_t)uniform((int)s.buffer(warp, h.buffer));
     h.buffer = h.buffer + 1 == C::BUFFERS ? 0 : h.buffer + 1;
     if (lane == 0) {
         mf_tma_wait_read<C::BUFFERS - 1>();
@@ -96,11 +90,12 @@ template <class C> MF_DEVICE uint32_t next_buffer(Held &h, const Smem<C> s, int 
 template <class C>
 MF_DEVICE void write_chunk(const uint32_t *v, Held &h, const Smem<C> s, const Outputs &to,
                            const Args &p, int c) {
-    const int warp = (int)threadIdx.x / 32 - 4, lane = (int)threadIdx.x % 32;
-    const int x = s.field(h.tile, X) + c * (C::F32 ? 32 : 64);
-    const int y = s.field(h.tile, Y) + warp * WARP_ROWS, z = s.field(h.tile, Z);
-    const int rows = s.field(h.tile, ROWS) - warp * WARP_ROWS;
-    if (x >= s.field(h.tile, END) || rows <= 0) {
+    const int warp = uniform((int)threadIdx.x / 32) - 4, lane = (int)threadIdx.x % 32;
+    const int x = s.warp_field(h.tile, X) + c * (C::F32 ? 32 : 64);
+    const int y = s.warp_field(h.tile, Y) + warp * WARP_ROWS;
+    const int z = s.warp_field(h.tile, Z);
+    const int rows = s.warp_field(h.tile, ROWS) - warp * WARP_ROWS;
+    if (x >= s.warp_field(h.tile, END) || rows <= 0) {
         return;
     }
     const uint32_t buffer = next_buffer<C>(h, s, warp, lane);

@@ -94,6 +94,13 @@ constexpr int SLOTS = 4, SLOT_B = 64, SLOT_BARS = 48;
 constexpr int MAILS = 2, MAIL_B = 32, MAIL_WORD = 16;
 static_assert(FIELDS * 4 <= SLOT_BARS && SLOT_BARS + 16 <= SLOT_B, "fields, then two barriers");
 
+/* A value that is the same in all lanes of a warp, and known to the compiler to be: what depends on
+ * it can live in the uniform registers. A bulk copy whose coordinates do not stands in a loop over
+ * threads. */
+MF_DEVICE int uniform(int value) {
+    return __shfl_sync(~0u, value, 0);
+}
+
 /* Shared memory: the ring, the output buffers, the barriers. */
 template <class C> struct Smem {
     uint32_t base;
@@ -141,6 +148,10 @@ template <class C> struct Smem {
                      : "r"(slot(number) + 4 * (uint32_t)f)
                      : "memory");
         return v;
+    }
+    /* Read by a whole warp together, and uniform in it. */
+    MF_DEVICE_MEMBER int warp_field(uint32_t number, Field f) const {
+        return uniform(field(number, f));
     }
     MF_DEVICE_MEMBER void set_field(uint32_t number, Field f, int v) const {
         asm volatile("st.shared.b32 [%0], %1;" ::"r"(slot(number) + 4 * (uint32_t)f), "r"(v)

@@ -1,6 +1,6 @@
 #!/bin/sh
 # What a run survives, and what it leaves behind: checkpoints between CPU ranks and a GPU, SIGTERM, kill -9, out of
-# memory, a rank that hangs, --on-failure restart, faults that pass and faults that last (--rerun), a slow rank,
+# memory, a rank or a kernel that hangs, --on-failure restart, faults that pass and faults that last (--rerun), a slow rank,
 # --deterministic.
 #   faults.sh [PROGRAM...]      the program, such as "/tmp/moefold-gpu/run moefold" [build/moefold]
 # Needs python3, with PyTorch for "out of memory", and nvidia-smi. A line for each check, exit 1 when one fails.
@@ -379,6 +379,61 @@ hang() {
     rm -rf "$work/hang"
 }
 
+# The library that makes a fault, in $flip.
+find_flip() {
+    kind=cuda
+    [ $gpu = cuda ] || kind=expf
+    for flip in "${FLIP:-}" "$here/build/fault_$kind.so" "${program%%/run *}/lib/fault_$kind.so" "$work/fault_$kind.so"; do
+        [ ! -f "$flip" ] || return 0
+    done
+    cc -std=c11 -O1 -fPIC -shared "$here/tests/preload/fault_$kind.c" -o "$flip" -ldl -lpthread 2>/dev/null
+}
+# stands NAME RANK WIDTH OPTIONS: a kernel of that rank behind the product of fc1, which is that wide, never ends
+stands() {
+    stands_name=$1
+    stands_rank=$2
+    width=$3
+    shift 3
+    run=$work/$stands_name
+    start "$stands_name" env "LD_PRELOAD=$flip" "MF_FLIP_RANK=$stands_rank" "MF_STAND_WIDTH=$width" \
+        "MF_FLIP_WHEN=$run/metrics.jsonl" MF_FLIP_BYTES=1500 "MF_FLIP_DONE=$run.done" $program train --model llama3-8b \
+        --set num_hidden_layers=2 --set vocab_size=256 --global-batch 8 --micro-batch 2 --seq 4096 --data "$data" \
+        $on_gpu --steps 1000000 --out "$run" "$@"
+    within 90 [ -f "$run.done" ]
+    came=$?
+    sent=$(now)
+    within 32 grep -q 'rank [0-9]* .* hangs: step ' "$work/$stands_name.log"
+    took=$(since "$sent")
+    what=$(grep 'rank [0-9]* .* hangs: step ' "$work/$stands_name.log" | head -n 1)
+    [ "$stands_rank" != - ] || stands_rank=0
+    step=$(($(last_step "$run") + 1))
+    case $what in
+    *"rank $stands_rank (process "*"hangs: step $step, "*" in fc1 ("*") of layer "*) named=0 ;;
+    *"rank $stands_rank (process "*"hangs: step $((step + 1)), "*" in fc1 ("*") of layer "*) named=0 ;; # its metrics come a step late
+    *) named=1 ;;
+    esac
+    ended "$stands_name" 12
+    check "$(all $came $named "$(holds [ "$code" = 1 ])" "$(awk -v t="$took" 'BEGIN { print (t > 30.0) }')")" \
+        "hang: $stands_name, a kernel that never ends behind fc1 in step $step: named after $took s (at most 30), exit code $code: $what"
+    clean 10
+    check $? "hang: $clean_text"
+    rm -rf "$run"
+}
+hang_kernels() {
+    if [ $gpu = cpu ] || ! find_flip; then
+        leave "hang: A KERNEL THAT NEVER ENDS IS NOT TRIED: no GPU, or no library that makes one (FLIP), no cc"
+        return
+    fi
+    stands one-gpu - 28672
+    stands one-gpu-eager - 28672 --cuda-graph none
+    if [ "$(nvidia-smi -L | grep -c .)" -lt 2 ]; then
+        leave "hang: A KERNEL OF ONE OF TWO GPUS IS NOT TRIED: it takes two GPUs"
+        return
+    fi
+    stands two-gpus 1 14336 --gpus 2 --tp 2
+    stands two-gpus-apart 0 28672 --gpus 2 --pp 2
+}
+
 # --- --on-failure restart -----------------------------------------------------------------------------------------
 resumed_lines() { [ "$(grep -c '^resumed ' "$work/again.log")" -ge "$1" ]; }
 restart() {
@@ -407,15 +462,6 @@ restart() {
 }
 
 # --- --rerun ------------------------------------------------------------------------------------------------------
-# The library that spoils one number of one rank once, in $flip.
-find_flip() {
-    kind=cuda
-    [ $gpu = cuda ] || kind=expf
-    for flip in "${FLIP:-}" "$here/build/fault_$kind.so" "${program%%/run *}/lib/fault_$kind.so" "$work/fault_$kind.so"; do
-        [ ! -f "$flip" ] || return 0
-    done
-    cc -std=c11 -O1 -fPIC -shared "$here/tests/preload/fault_$kind.c" -o "$flip" -ldl 2>/dev/null
-}
 # spoiled NAME RANK OPTIONS: a run of 24 steps with such a fault, on a GPU once its metrics have 1,500 bytes: some steps
 spoiled() {
     spoiled_name=$1
@@ -555,7 +601,10 @@ deterministic() {
 began=$(now)
 [ $gpu = cuda ] || echo "BACKEND=cpu: the script alone is tried, NOTHING HERE IS ABOUT A GPU"
 if wanted checkpoint; then checkpoint; fi
-if wanted hang; then hang; fi
+if wanted hang; then
+    hang
+    hang_kernels
+fi
 if wanted kill; then kills; fi
 if wanted memory; then memory; fi
 if wanted sigterm; then sigterm; fi
