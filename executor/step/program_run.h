@@ -121,8 +121,8 @@ void mf_exec_limit_loss(mf_exec *x, double limit);
  * position 3 (moe), micro-batch 1". */
 int64_t mf_exec_progress(const mf_exec *x);
 void mf_exec_progress_text(const mf_exec *x, int64_t at, char *text, size_t size);
-/* Whether a device whose word says `at` waits, for other ranks or for another of its queues, and does
- * no op of a block. */
+/* Whether a device whose word says `at` waits, for other ranks or for another of its queues, and
+ * does no op of a block. */
 bool mf_exec_progress_waits(const mf_exec *x, int64_t at);
 /* Steps that may be begun and not landed: 1 where work is done when a call returns. */
 int64_t mf_exec_ahead(const mf_exec *x);
