@@ -1,13 +1,14 @@
 #!/bin/sh
 # What a run survives, and what it leaves behind: checkpoints between CPU ranks and a GPU, SIGTERM, kill -9, out of
-# memory, a rank or a kernel that hangs, --on-failure restart, faults that pass and faults that last (--rerun), a slow rank,
-# --deterministic.
+# memory, a rank that hangs, a kernel that never ends, --on-failure restart, faults that pass and faults that last
+# (--rerun), a slow rank, --deterministic.
 #   faults.sh [PROGRAM...]      the program, such as "/tmp/moefold-gpu/run moefold" [build/moefold]
 # Needs python3, with PyTorch for "out of memory", and nvidia-smi. A line for each check, exit 1 when one fails.
 # BACKEND=cpu  tries the script out where there is no GPU, and says which checks that leaves out
 # FLIP=FILE    the library of tests/preload/fault_cuda.c (fault_expf.c on CPU ranks): else that of build/, of the
 #              bundle, or what cc makes of it
-# ONLY=TEXT    the parts named there: checkpoint, sigterm, restart, rerun, slow, kill, memory, hang, deterministic
+# ONLY=TEXT    the parts named there: checkpoint, sigterm, restart, rerun, slow, kill, memory, hang, kernel,
+#              deterministic
 set -u
 [ $# -gt 0 ] || set -- build/moefold
 here=$(cd "$(dirname "$0")/../.." && pwd)
@@ -414,24 +415,24 @@ stands() {
     esac
     ended "$stands_name" 12
     check "$(all $came $named "$(holds [ "$code" = 1 ])" "$(awk -v t="$took" 'BEGIN { print (t > 30.0) }')")" \
-        "hang: $stands_name, a kernel that never ends behind fc1 in step $step: named after $took s (at most 30), exit code $code: $what"
+        "kernel: $stands_name, one that never ends behind fc1 in step $step: named after $took s (at most 30), exit code $code: $what"
     clean 10
-    check $? "hang: $clean_text"
+    check $? "kernel: $clean_text"
     rm -rf "$run"
 }
-hang_kernels() {
+kernels() {
     if [ $gpu = cpu ] || ! find_flip; then
-        leave "hang: A KERNEL THAT NEVER ENDS IS NOT TRIED: no GPU, or no library that makes one (FLIP), no cc"
+        leave "kernel: A KERNEL THAT NEVER ENDS IS NOT TRIED: no GPU, or no library that makes one (FLIP), no cc"
         return
     fi
     stands one-gpu - 28672
-    stands one-gpu-eager - 28672 --cuda-graph none
+    stands one-gpu-eager - 28672 --cuda-graph none --hang-after 6
     if [ "$(nvidia-smi -L | grep -c .)" -lt 2 ]; then
-        leave "hang: A KERNEL OF ONE OF TWO GPUS IS NOT TRIED: it takes two GPUs"
+        leave "kernel: A KERNEL OF ONE OF TWO GPUS IS NOT TRIED: it takes two GPUs"
         return
     fi
     stands two-gpus 1 14336 --gpus 2 --tp 2
-    stands two-gpus-apart 0 28672 --gpus 2 --pp 2
+    stands two-gpus-apart 0 28672 --gpus 2 --pp 2 --hang-after 6
 }
 
 # --- --on-failure restart -----------------------------------------------------------------------------------------
@@ -601,10 +602,8 @@ deterministic() {
 began=$(now)
 [ $gpu = cuda ] || echo "BACKEND=cpu: the script alone is tried, NOTHING HERE IS ABOUT A GPU"
 if wanted checkpoint; then checkpoint; fi
-if wanted hang; then
-    hang
-    hang_kernels
-fi
+if wanted hang; then hang; fi
+if wanted kernel; then kernels; fi
 if wanted kill; then kills; fi
 if wanted memory; then memory; fi
 if wanted sigterm; then sigterm; fi
