@@ -399,7 +399,7 @@ stands() {
     start "$stands_name" env "LD_PRELOAD=$flip" "MF_FLIP_RANK=$stands_rank" "MF_STAND_WIDTH=$width" \
         "MF_FLIP_WHEN=$run/metrics.jsonl" MF_FLIP_BYTES=1500 "MF_FLIP_DONE=$run.done" $program train --model llama3-8b \
         --set num_hidden_layers=2 --set vocab_size=256 --global-batch 8 --micro-batch 2 --seq 4096 --data "$data" \
-        $on_gpu --steps 1000000 --out "$run" "$@"
+        --backend cuda --steps 1000000 --out "$run" "$@"
     within 90 [ -f "$run.done" ]
     came=$?
     sent=$(now)
@@ -425,14 +425,14 @@ kernels() {
         leave "kernel: A KERNEL THAT NEVER ENDS IS NOT TRIED: no GPU, or no library that makes one (FLIP), no cc"
         return
     fi
-    stands one-gpu - 28672
+    stands one-gpu - 28672 --cuda-graph step
     stands one-gpu-eager - 28672 --cuda-graph none --hang-after 6
     if [ "$(nvidia-smi -L | grep -c .)" -lt 2 ]; then
         leave "kernel: A KERNEL OF ONE OF TWO GPUS IS NOT TRIED: it takes two GPUs"
         return
     fi
-    stands two-gpus 1 14336 --gpus 2 --tp 2
-    stands two-gpus-apart 0 28672 --gpus 2 --pp 2 --hang-after 6
+    stands two-gpus 1 14336 --gpus 2 --tp 2 --cuda-graph step
+    stands two-gpus-apart 0 28672 --gpus 2 --pp 2 --cuda-graph step --hang-after 6
 }
 
 # --- --on-failure restart -----------------------------------------------------------------------------------------
