@@ -105,8 +105,9 @@ void mf_train_options_init(mf_train_options *o);
  * headroom has room for is run again by a program with that room, by which the run goes on; none
  * that fits: MF_INFEASIBLE. Errors: of what is opened, lowered and run. A failure that all ranks
  * agreed on has its text on one of them; *alone says that this rank failed where others may wait
- * for it: it should report and end them all. Of several that did so at once, one on each host has a
- * text, and should be given the time to say it. */
+ * for it: it should report and end them all (on GPUs what the run holds is not freed then). Of
+ * several that did so at once, one on each host has a text, and should be given the time to say it.
+ */
 mf_status mf_train(const mf_train_options *o, bool *alone, mf_err *e);
 
 /* Weights from a seed: normal with deviation 0.02, norms 1, biases 0; a function of the seed, the
