@@ -449,7 +449,9 @@ mf_status mf_exec_work_end(mf_exec *x, mf_err *e);
 mf_status mf_exec_work_awaits(mf_exec *x, const block_at *at, int op, const mf_queue *q, mf_err *e);
 mf_status mf_exec_work_on(mf_exec *x, const block_at *at, int op, const mf_queue *q, mf_err *e);
 
-/* program_run.c: around an op of the program that no block holds. False: it is to be left out. */
+/* program_run.c: around an op of the program that no block holds: who looks at ops hears of it
+ * before and behind it. mf_exec_runs: the same as mf_exec_begins; false: it is to be left out. */
+void mf_exec_begins(mf_exec *x, const mf_op *op);
 bool mf_exec_runs(mf_exec *x, const mf_op *op);
 void mf_exec_ran(mf_exec *x, const mf_op *op);
 

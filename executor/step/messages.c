@@ -83,6 +83,7 @@ mf_status mf_exec_post(mf_exec *x, int64_t from, int64_t to, int direction, int 
         return mf_err_set(e, MF_INTERNAL, "more than %d messages wait on one rank", x->waiting);
     }
     int slot = mf_schedule_slot(l, from, direction);
+    mf_exec_begins(x, mf_program_send(x->p, edge, direction));
     mf_status status = empty_mailbox(x, slot, e);
     status = status == MF_OK ? mf_exec_copy(x, x->mail[slot].data, data, size_B, e) : status;
     if (status != MF_OK) {

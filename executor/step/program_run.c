@@ -39,14 +39,18 @@ static bool skipped(const mf_exec *x, const mf_op *op) {
     return x->o.skips != NULL && x->o.skips(x->o.user, op);
 }
 
-bool mf_exec_runs(mf_exec *x, const mf_op *op) {
-    if (x->preparing) {
-        return op->group == MF_GROUP_NONE;
-    }
+void mf_exec_begins(mf_exec *x, const mf_op *op) {
     if (x->o.before_op != NULL && !x->quiet) {
         const mf_exec_op one = {.op = op, .forward = op, .position = -1, .env = &x->env};
         x->o.before_op(x->o.user, &one);
     }
+}
+
+bool mf_exec_runs(mf_exec *x, const mf_op *op) {
+    if (x->preparing) {
+        return op->group == MF_GROUP_NONE;
+    }
+    mf_exec_begins(x, op);
     return !skipped(x, op);
 }
 

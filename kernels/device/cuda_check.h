@@ -14,9 +14,10 @@ extern "C" {
 }
 #endif
 
+/* What was reported is CUDA's last error no more: the next launch would find it again. */
 #define MF_CUDA_SET(e, result, what)                                                               \
-    mf_err_set((e), MF_LIBRARY, "CUDA: %s: %s (%s)", (what), cudaGetErrorString(result),           \
-               cudaGetErrorName(result))
+    ((void)cudaGetLastError(), mf_err_set((e), MF_LIBRARY, "CUDA: %s: %s (%s)", (what),            \
+                                          cudaGetErrorString(result), cudaGetErrorName(result)))
 
 #define MF_CUDA_TRY(call, e)                                                                       \
     do {                                                                                           \

@@ -37,7 +37,9 @@ typedef struct shadow_case {
     mf_exec *exec;
     mf_safetensors *weights, *batch; /* NULL: weights from a seed */
     mf_status (*sample)(void *user, int64_t index, int32_t *tokens, mf_err *e);
-    int64_t step; /* batch that samples come from */
+    int64_t step;           /* batch that samples come from */
+    const mf_op *under_way; /* as far as a listener to ops has heard */
+    char unpaired[80]; /* the first op that was told behind it and not before, or the other way */
 } shadow_case;
 
 static inline mf_status shadow_sample(void *user, int64_t index, int32_t *tokens, mf_err *e) {

@@ -26,10 +26,25 @@ static inline mf_status shadow_grid_sample(void *user, int64_t index, int32_t *t
     return grid_sample(&g, index, tokens, e);
 }
 
-static inline void shadow_grid_label(void *user, const mf_exec_op *x) {
+static inline void shadow_grid_pair(shadow_case *c, const mf_op *op, bool paired) {
+    if (!paired && c->unpaired[0] == '\0') {
+        snprintf(c->unpaired, sizeof c->unpaired, "%s", op->name);
+    }
+}
+
+static inline void shadow_grid_before(void *user, const mf_exec_op *x) {
+    shadow_case *c = user;
     char text[96];
+    shadow_grid_pair(c, x->op, c->under_way == NULL);
+    c->under_way = x->op;
     snprintf(text, sizeof text, "position %d %s", x->position, x->op->name);
-    shadow_label(user, text);
+    shadow_label(c->device, text);
+}
+
+static inline void shadow_grid_after(void *user, const mf_exec_op *x) {
+    shadow_case *c = user;
+    shadow_grid_pair(c, x->op, c->under_way == x->op);
+    c->under_way = NULL;
 }
 
 static inline mf_status shadow_grid_open(shadow_case *c, const grid_model *m, const mf_layout *l,
@@ -48,8 +63,9 @@ static inline mf_status shadow_grid_open(shadow_case *c, const grid_model *m, co
     c->model.aux_loss_coef = c->model.experts > 0 ? o.aux_coef : 0.0;
     s = s == MF_OK ? shadow_case_program(c, device, e) : s;
     if (!device->ops->on_host) {
-        o.before_op = shadow_grid_label;
-        o.user = device;
+        o.before_op = shadow_grid_before;
+        o.after_op = shadow_grid_after;
+        o.user = c;
     }
     s = s == MF_OK ? shadow_case_start(c, device, &o, e) : s;
     return s == MF_OK && rules->started != NULL ? rules->started(c, e) : s;
@@ -106,6 +122,13 @@ static inline mf_status shadow_grid_clock(const mf_layout *l, mf_device *device,
                             (long long)turns, (long long)kernels);
 }
 
+/* What takes the time of ops hears of each before and behind it, in turns. */
+static inline mf_status shadow_grid_pairs(const shadow_case *c, mf_err *e) {
+    return c->unpaired[0] == '\0'
+               ? MF_OK
+               : mf_err_set(e, MF_TOLERANCE, "%s is not told before and behind it", c->unpaired);
+}
+
 static inline mf_status shadow_grid_train(const grid_model *m, const mf_layout *l, bool graph,
                                           const shadow_grid_rules *rules, mf_device *device,
                                           shadow_bytes *out, mf_err *e) {
@@ -117,6 +140,7 @@ static inline mf_status shadow_grid_train(const grid_model *m, const mf_layout *
     s = s == MF_OK ? shadow_steps(&c, SHADOW_GRID_STEPS, out, e) : s;
     s = s == MF_OK && !device->ops->on_host ? shadow_grid_races(device, e) : s;
     s = s == MF_OK && !device->ops->on_host ? shadow_grid_clock(l, device, e) : s;
+    s = s == MF_OK ? shadow_grid_pairs(&c, e) : s;
     s = s == MF_OK ? shadow_keep_states(&c, out, e) : s;
     shadow_case_close(&c);
     return s;
