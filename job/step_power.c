@@ -7,46 +7,43 @@
 
 #include <math.h>
 
-/* Of a GPU of one stage over a step: energy of ops beside what is drawn anyway, and the clock over
- * the highest one, by the time that it is held. */
+/* Of a GPU of one stage over a step: energy of ops beside what is drawn anyway, its work, and the
+ * clock over the highest one, by the time that it is held. */
 typedef struct sums {
-    double own_J, work_s, clock_s;
+    double own_J, work_s, clock_s, alone_s;
+    mf_work work;
 } sums;
 
-typedef struct work {
-    double own_J, rested_s, held_s;
-} work;
-
-static void add_op(work *w, const mf_cost *cost, const mf_op *op, double stretch) {
+static void add_op(sums *s, const mf_cost *cost, const mf_op *op, double stretch, double clock,
+                   double times) {
+    const mf_power power = mf_cost_power(cost);
+    const bool computes = op->stream == MF_STREAM_COMPUTE, clocked = mf_cost_is_clocked(op);
     mf_price p;
     mf_cost_op(cost, op, 1, &p);
-    const bool computes = op->stream == MF_STREAM_COMPUTE;
-    w->own_J += mf_cost_energy_J(cost, op, 1, 0);
-    w->rested_s += computes ? p.time_s : 0;
-    w->held_s += computes ? p.time_s * (mf_cost_is_clocked(op) ? stretch : 1) : 0;
-}
-
-/* Work that goes on long enough for the clock to settle. */
-static void add_work(sums *s, const mf_cost *cost, const work *w, double times) {
-    const double held_s = w->held_s * times;
-    s->own_J += w->own_J * times;
-    s->work_s += held_s;
-    s->clock_s += held_s * mf_cost_clock_share(cost, w->own_J, w->rested_s);
+    const double idle_J = power.idle_W * p.time_s, held_s = p.time_s * (clocked ? stretch : 1);
+    s->own_J += times * (mf_cost_energy_J(cost, op, 1, p.time_s, clock) - idle_J);
+    *(clocked ? &s->work.clocked_J : &s->work.other_J) +=
+        times * (mf_cost_energy_J(cost, op, 1, p.time_s, power.settled_clock) - idle_J);
+    s->work.clocked_s += clocked ? times * p.time_s : 0;
+    s->work_s += computes ? times * held_s : 0;
+    s->clock_s += computes ? times * held_s * clock : 0;
 }
 
 static void add_block(sums *s, const mf_cost *cost, const mf_block *b, double times) {
+    const bool capped = mf_cost_software(cost)->power_cap > 0;
     const double stretch = mf_cost_stretch(cost, b, 1, NULL);
-    work w = {0};
+    const double clock = capped ? mf_cost_clock_share(stretch) : mf_cost_power(cost).settled_clock;
     for (int i = 0; i < b->nops; i++) {
-        add_op(&w, cost, &b->ops[i], stretch);
+        add_op(s, cost, &b->ops[i], stretch, clock, times);
     }
-    add_work(s, cost, &w, times);
 }
 
+/* What a stage runs once a step, or between blocks. */
 static void add_alone(sums *s, const mf_cost *cost, const mf_op *op, double times) {
-    work w = {0};
-    add_op(&w, cost, op, 1);
-    add_work(s, cost, &w, times);
+    const double work_s = s->work_s, clock_s = s->clock_s;
+    add_op(s, cost, op, 1, 1, times);
+    s->alone_s += s->work_s - work_s;
+    s->work_s = work_s, s->clock_s = clock_s;
 }
 
 /* Balanced routing stands for any: energies of ranks add up to the same. */
@@ -95,10 +92,12 @@ mf_status mf_step_power_of(const mf_job *j, const mf_plan *plan, mf_step_power *
         const double own_J = (capped ? j->software.power_cap : 1) * s.own_J;
         const double drawn_J = own_J + power.idle_W * step_s;
         /* Nothing slows a GPU down that waits. */
-        const double waits_s = fmax(step_s - s.work_s, 0);
+        const double waits_s = fmax(step_s - s.work_s - s.alone_s, 0);
         const double share = (s.clock_s + waits_s) / (s.work_s + waits_s);
         out->energy_J += fmin(drawn_J, power.cap_W * step_s) / stages;
-        out->least_s = fmax(out->least_s, own_J / fmax(power.cap_W - power.idle_W, 1));
+        if (s.work.clocked_J + s.work.other_J > out->busiest.clocked_J + out->busiest.other_J) {
+            out->busiest = s.work;
+        }
         out->clock_Hz += capped ? share * power.clock_Hz / stages : 0;
     }
     out->known = status == MF_OK;
@@ -130,7 +129,12 @@ mf_status mf_step_power_recovered(const mf_job *j, const mf_plan *plan, const mf
         s = mf_planner_predict(&problem, &plan->layout, &plan->assignment, &played, NULL, e);
     }
     if (s == MF_OK) {
-        *step_s = fmin(*step_s, fmax(played.prediction.step_time_s, p->least_s));
+        const double rested_s = played.prediction.step_time_s;
+        mf_work w = p->busiest;
+        w.other_s = fmax(rested_s - w.clocked_s, 0);
+        w.clocked_J *= j->software.power_cap;
+        w.other_J *= j->software.power_cap;
+        *step_s = fmin(*step_s, rested_s + (mf_cost_stretch_of(cost, &w) - 1) * w.clocked_s);
     }
     mf_plan_clear(&played);
     mf_cost_destroy(cost);

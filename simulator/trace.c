@@ -185,7 +185,7 @@ static double clock_of(mf_trace *t, const mf_block *b) {
             return t->known[i].clock;
         }
     }
-    const double clock = 1 / mf_cost_stretch(t->cost, b, 1, NULL);
+    const double clock = mf_cost_clock_share(mf_cost_stretch(t->cost, b, 1, NULL));
     t->known[t->knowns++ % KNOWN_BLOCKS] = (drawn_block){b, clock};
     return clock;
 }
@@ -197,7 +197,9 @@ static void draw_power(mf_trace *t, const mf_block_instance *i, int64_t pid) {
     double joules = 0;
     for (int k = 0; k < i->time->nops; k++) {
         const mf_op_time *at = &i->time->op[k];
-        joules += mf_cost_energy_J(t->cost, &(at->side ? i->beside : i->block)->ops[at->op], 1, 0);
+        const mf_block *of = at->side ? i->beside : i->block;
+        const double s = at->end_s - at->start_s;
+        joules += mf_cost_energy_J(t->cost, &of->ops[at->op], 1, s, clock_of(t, of)) - p.idle_W * s;
     }
     if (*busy_s >= 0 && i->start_s > *busy_s) {
         draw_idle(t, pid, *busy_s);
