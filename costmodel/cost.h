@@ -212,6 +212,7 @@ typedef struct mf_power {
     double idle_W;        /* of them, drawn whatever runs */
     double clock_Hz;      /* the highest of the multiprocessors; 0: not known */
     double settled_clock; /* over the highest: where J/FLOP are stated, as long runs have it */
+    double flight_W;      /* more of them while collectives are in flight */
     bool measured;        /* the GPU's own energies */
 } mf_power;
 mf_power mf_cost_power(const mf_cost *cost);
@@ -242,5 +243,7 @@ double mf_cost_sustained_s(const mf_cost *cost, const mf_op *op, double load, do
  * profile says nothing of the cap. */
 double mf_cost_stretch(const mf_cost *cost, const mf_block *b, double load, const double *op_s);
 bool mf_cost_is_clocked(const mf_op *op);
+/* NCCL's: one that flight_W is drawn for. */
+bool mf_cost_is_collective(const mf_op *op);
 
 #endif

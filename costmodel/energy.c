@@ -155,12 +155,16 @@ static double own_J(const mf_energy *m, const mf_op *op) {
            m->flop_J[ATTENTION_BWD][op->math] * x[MF_ENERGY_ATTENTION_BWD];
 }
 
+/* NCCL's kernels poll and move while their collective is in flight, beside the bytes in memory. */
+static const double flight_W = 148;
+
 mf_power mf_cost_power(const mf_cost *cost) {
     const mf_energy *m = &cost->energy;
     return (mf_power){.cap_W = m->cap_W,
                       .idle_W = m->idle_W,
                       .clock_Hz = m->clock_Hz,
                       .settled_clock = settled_clock,
+                      .flight_W = mf_cluster_is_cpu(&cost->cluster) ? 0 : flight_W,
                       .measured = m->measured};
 }
 
@@ -173,19 +177,17 @@ bool mf_cost_is_clocked(const mf_op *op) {
     return class == MF_CLASS_GEMM || class == MF_CLASS_GROUPED || class == MF_CLASS_ATTENTION;
 }
 
-static bool is_collective(const mf_op *op) {
+bool mf_cost_is_collective(const mf_op *op) {
     mf_op_class class = mf_op_kind_class((mf_op_kind)op->kind);
     return class == MF_CLASS_COLLECTIVE || class == MF_CLASS_P2P;
 }
-
-/* NCCL's kernels poll and move while their collective is in flight, beside the bytes in memory. */
-static const double flight_W = 148;
 
 double mf_cost_energy_J(const mf_cost *cost, const mf_op *op, double load, double time_s,
                         double clock) {
     mf_op o = mf_cost_loaded(op, load), pass;
     const bool passes = mf_dispatch_pass(&cost->cluster, &o, &pass) || mf_bias_pass(&o, &pass);
-    const double drawn_W = cost->energy.idle_W + (is_collective(op) ? flight_W : 0);
+    const double drawn_W =
+        cost->energy.idle_W + (mf_cost_is_collective(op) ? mf_cost_power(cost).flight_W : 0);
     return drawn_W * time_s +
            own_J(&cost->energy, &o) * (mf_cost_is_clocked(op) ? joules_at(clock) : 1) +
            (passes ? own_J(&cost->energy, &pass) : 0);

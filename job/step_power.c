@@ -10,7 +10,7 @@
 /* Of a GPU of one stage over a step: energy of ops beside what is drawn anyway, its work, and the
  * clock over the highest one, by the time that it is held. */
 typedef struct sums {
-    double own_J, work_s, clock_s, alone_s;
+    double own_J, work_s, clock_s, alone_s, flight_s;
     mf_work work;
 } sums;
 
@@ -20,10 +20,11 @@ static void add_op(sums *s, const mf_cost *cost, const mf_op *op, double stretch
     const bool computes = op->stream == MF_STREAM_COMPUTE, clocked = mf_cost_is_clocked(op);
     mf_price p;
     mf_cost_op(cost, op, 1, &p);
-    const double idle_J = power.idle_W * p.time_s, held_s = p.time_s * (clocked ? stretch : 1);
-    s->own_J += times * (mf_cost_energy_J(cost, op, 1, p.time_s, clock) - idle_J);
+    const double held_s = p.time_s * (clocked ? stretch : 1);
+    s->own_J += times * mf_cost_energy_J(cost, op, 1, 0, clock);
+    s->flight_s += mf_cost_is_collective(op) ? times * p.time_s : 0;
     *(clocked ? &s->work.clocked_J : &s->work.other_J) +=
-        times * (mf_cost_energy_J(cost, op, 1, p.time_s, power.settled_clock) - idle_J);
+        times * mf_cost_energy_J(cost, op, 1, 0, power.settled_clock);
     s->work.clocked_s += clocked ? times * p.time_s : 0;
     s->work_s += computes ? times * held_s : 0;
     s->clock_s += computes ? times * held_s * clock : 0;
@@ -88,13 +89,17 @@ mf_status mf_step_power_of(const mf_job *j, const mf_plan *plan, mf_step_power *
     const mf_power power = mf_cost_power(j->cost);
     const double step_s = p->step_time_s, stages = (double)p->stages;
     for (int64_t stage = 0; status == MF_OK && stage < p->stages; stage++) {
-        const sums s = of_stage(lowered ? j->program : program, j->cost, stage);
-        const double own_J = (capped ? j->software.power_cap : 1) * s.own_J;
-        const double drawn_J = own_J + power.idle_W * step_s;
+        sums s = of_stage(lowered ? j->program : program, j->cost, stage);
+        const double more = capped ? j->software.power_cap : 1; /* than kernels alone */
+        /* Collectives that are in flight together wait and poll together. */
+        const double flight_J = power.flight_W * fmin(s.flight_s, step_s);
+        const double drawn_J = more * s.own_J + flight_J + power.idle_W * step_s;
         /* Nothing slows a GPU down that waits. */
         const double waits_s = fmax(step_s - s.work_s - s.alone_s, 0);
         const double share = (s.clock_s + waits_s) / (s.work_s + waits_s);
         out->energy_J += fmin(drawn_J, power.cap_W * step_s) / stages;
+        s.work.clocked_J *= more;
+        s.work.other_J = more * s.work.other_J + flight_J;
         if (s.work.clocked_J + s.work.other_J > out->busiest.clocked_J + out->busiest.other_J) {
             out->busiest = s.work;
         }
@@ -132,8 +137,6 @@ mf_status mf_step_power_recovered(const mf_job *j, const mf_plan *plan, const mf
         const double rested_s = played.prediction.step_time_s;
         mf_work w = p->busiest;
         w.other_s = fmax(rested_s - w.clocked_s, 0);
-        w.clocked_J *= j->software.power_cap;
-        w.other_J *= j->software.power_cap;
         *step_s = fmin(*step_s, rested_s + (mf_cost_stretch_of(cost, &w) - 1) * w.clocked_s);
     }
     mf_plan_clear(&played);

@@ -194,13 +194,15 @@ static double clock_of(mf_trace *t, const mf_block *b) {
 static void draw_power(mf_trace *t, const mf_block_instance *i, int64_t pid) {
     double *busy_s = &t->busy_s[i->stage * t->ranks + i->rank];
     const mf_power p = mf_cost_power(t->cost);
-    double joules = 0;
+    double joules = 0, flight_s = 0;
     for (int k = 0; k < i->time->nops; k++) {
         const mf_op_time *at = &i->time->op[k];
         const mf_block *of = at->side ? i->beside : i->block;
-        const double s = at->end_s - at->start_s;
-        joules += mf_cost_energy_J(t->cost, &of->ops[at->op], 1, s, clock_of(t, of)) - p.idle_W * s;
+        const mf_op *op = &of->ops[at->op];
+        joules += mf_cost_energy_J(t->cost, op, 1, 0, clock_of(t, of));
+        flight_s += mf_cost_is_collective(op) ? at->end_s - at->start_s : 0;
     }
+    joules += p.flight_W * fmin(flight_s, i->end_s - i->start_s);
     if (*busy_s >= 0 && i->start_s > *busy_s) {
         draw_idle(t, pid, *busy_s);
     }
