@@ -30,10 +30,42 @@ static void add_op(sums *s, const mf_cost *cost, const mf_op *op, double stretch
     s->clock_s += computes ? times * held_s * clock : 0;
 }
 
+/* Does the block wait for the op, whatever may run beside it? */
+static bool waits_for(const mf_op *op) {
+    return op->stream != MF_STREAM_COMPUTE && op->stream != MF_STREAM_DP &&
+           op->stream != MF_STREAM_D2H && op->stream != MF_STREAM_H2D &&
+           !(op->flags & MF_OPF_PREFETCH) && mf_op_cut(op) == MF_CUT_NONE;
+}
+
+/* What a GPU draws less while it waits for collectives lets its clock rise over the whole block.
+ * Its time has not been seen to gain by that (mf_cost_stretch leaves it out): of six runs of four
+ * H200 that may be fitted the clock is 2.5 % off with the waits and 5.1 without, the step 5.3
+ * and 4.3. */
+static double clock_of(const mf_cost *cost, const mf_block *b) {
+    const mf_power power = mf_cost_power(cost);
+    const double more = mf_cost_software(cost)->power_cap;
+    mf_work w = {0};
+    if (!(more > 0)) {
+        return power.settled_clock;
+    }
+    for (int i = 0; i < b->nops; i++) {
+        const mf_op *op = &b->ops[i];
+        const bool clocked = mf_cost_is_clocked(op);
+        mf_price p;
+        if (op->stream != MF_STREAM_COMPUTE && !waits_for(op)) {
+            continue;
+        }
+        mf_cost_op(cost, op, 1, &p);
+        *(clocked ? &w.clocked_s : &w.other_s) += p.time_s;
+        *(clocked ? &w.clocked_J : &w.other_J) +=
+            more * mf_cost_energy_J(cost, op, 1, 0, power.settled_clock) +
+            (mf_cost_is_collective(op) ? power.flight_W * p.time_s : 0);
+    }
+    return mf_cost_clock_share(mf_cost_stretch_of(cost, &w));
+}
+
 static void add_block(sums *s, const mf_cost *cost, const mf_block *b, double times) {
-    const bool capped = mf_cost_software(cost)->power_cap > 0;
-    const double stretch = mf_cost_stretch(cost, b, 1, NULL);
-    const double clock = capped ? mf_cost_clock_share(stretch) : mf_cost_power(cost).settled_clock;
+    const double stretch = mf_cost_stretch(cost, b, 1, NULL), clock = clock_of(cost, b);
     for (int i = 0; i < b->nops; i++) {
         add_op(s, cost, &b->ops[i], stretch, clock, times);
     }
