@@ -6,10 +6,9 @@
  * products of 8 x 2,048 rows, 6,144 -> 16,384 3.392 J in 4.913 ms and of 64 x 512 rows, 2,048 ->
  * 1,024 0.171 J in 0.248 ms; attention forward of 2 x 4,096 tokens, 48 heads of 128 0.561 J in
  * 0.813 ms; a copy of 1 GiB 0.288 J in 0.509 ms. They agree with the terms within 3 % (tested). Of
- * attention's backward pass they are 1.1 pJ: with that the 27 runs of one H200 that may be fitted
- * (bench/gpu/runs-h200.csv) are 1.6 % off in the mean, bias +0.5 (with 1.0 1.5 %, -0.2; with the
- * 1.42 that three kernels alone took on another H200 3.1 %, +2.5), and four slices after 40 seconds
- * of running (docs/training.md) -0.7 to -3.2 %. The power that is drawn whatever runs is an
+ * attention's backward pass they are 1.11 pJ: with that the 31 runs of one H200 that may be fitted
+ * (bench/gpu/runs-h200.csv) are 1.7 % off in the mean, bias +0.7 (with 1.2 1.9 %, +1.0; three
+ * kernels alone took 1.42 on another H200). The power that is drawn whatever runs is an
  * assumption until energies were measured by `profile --energy`: the other terms follow from it,
  * sums of long runs hardly change with it.
  */
@@ -155,7 +154,10 @@ static double own_J(const mf_energy *m, const mf_op *op) {
            m->flop_J[ATTENTION_BWD][op->math] * x[MF_ENERGY_ATTENTION_BWD];
 }
 
-/* NCCL's kernels poll and move while their collective is in flight, beside the bytes in memory. */
+/* NCCL's kernels poll and move while their collective is in flight, beside the bytes in memory:
+ * what the runs of two and four H200 that may be fitted draw above their ops, by least squares over
+ * clock and time in flight (bench/gpu/runs-h200-x2.csv, -x4.csv). Power is 5.2 and 5.8 % off with
+ * it, 8.2 and 8.0 without; with 220 W 4.0 and 4.7, but the clock of four 3.3 for 2.7. */
 static const double flight_W = 148;
 
 mf_power mf_cost_power(const mf_cost *cost) {
