@@ -85,7 +85,8 @@ static mf_status price_op(const mf_args *a, const mf_cost *cost, priced *out, mf
     out->op = a->word[0];
     if (out->price.link == MF_LINK_NONE && out->price.time_s > 0) {
         out->sustained_s = mf_cost_sustained_s(cost, &out->what, 1, out->price.time_s);
-        out->energy_J = mf_cost_energy_J(cost, &out->what, 1, out->sustained_s);
+        const double clock = mf_cost_clock_share(out->sustained_s / out->price.time_s);
+        out->energy_J = mf_cost_energy_J(cost, &out->what, 1, out->sustained_s, clock);
     }
     double factor = mf_op_busbw_factor(point.op, mf_point_value(&point, "ranks"));
     out->busbw_Bps =

@@ -202,24 +202,37 @@ const char *mf_basis_text(mf_basis b);
  * Energies of ops add up and the power of a GPU is capped, so that a stretch of work takes no less
  * than its energy over the cap: a roofline of energy. An op takes
  *     idle_W x time + J/FLOP x FLOPs + J/byte x bytes,
+ * J/FLOP of products and attention grows with the clock. They are
  * fitted to the measured energies of this GPU's points, else those of an H200 carried over: J/FLOP
  * by power over peak of the data sheets, J/byte as they are. Prices (mf_cost_op) are those of a GPU
  * that rested before. */
 
 typedef struct mf_power {
-    double cap_W;    /* what a GPU settles at in a long run */
-    double idle_W;   /* of them, drawn whatever runs */
-    double clock_Hz; /* the highest of the multiprocessors; 0: not known */
-    bool measured;   /* the GPU's own energies */
+    double cap_W;         /* what a GPU settles at in a long run */
+    double idle_W;        /* of them, drawn whatever runs */
+    double clock_Hz;      /* the highest of the multiprocessors; 0: not known */
+    double settled_clock; /* over the highest: where J/FLOP are stated, as long runs have it */
+    double flight_W;      /* more of them while collectives are in flight */
+    bool measured;        /* the GPU's own energies */
 } mf_power;
 mf_power mf_cost_power(const mf_cost *cost);
 
-/* Energy of an op that takes time_s. Communication: what the GPU draws anyway, and the bytes. */
-double mf_cost_energy_J(const mf_cost *cost, const mf_op *op, double load, double time_s);
+/* Energy of an op that takes time_s at that clock over the highest one. Communication: what the GPU
+ * draws anyway, what NCCL's kernels draw while they are in flight, and the bytes. */
+double mf_cost_energy_J(const mf_cost *cost, const mf_op *op, double load, double time_s,
+                        double clock);
 
-/* The clock of the multiprocessors over the highest one, in work that takes own_J beside the idle
- * power and would take rested_s if nothing slowed it down. */
-double mf_cost_clock_share(const mf_cost *cost, double own_J, double rested_s);
+/* The clock over the highest one at which products and attention take `stretch` times as long as
+ * rested. */
+double mf_cost_clock_share(double stretch);
+
+/* Work that goes on: times if nothing slowed it down, energies beside the idle power at the clock
+ * of long runs; of what the clock holds up (mf_cost_is_clocked) and of the rest. */
+typedef struct mf_work {
+    double clocked_s, other_s, clocked_J, other_J;
+} mf_work;
+/* Factor (>= 1) on the time of what the clock holds up, with which the work takes the cap. */
+double mf_cost_stretch_of(const mf_cost *cost, const mf_work *w);
 
 /* Time of an op that runs again and again, without a rest; time_s: its price. */
 double mf_cost_sustained_s(const mf_cost *cost, const mf_op *op, double load, double time_s);
@@ -230,5 +243,7 @@ double mf_cost_sustained_s(const mf_cost *cost, const mf_op *op, double load, do
  * profile says nothing of the cap. */
 double mf_cost_stretch(const mf_cost *cost, const mf_block *b, double load, const double *op_s);
 bool mf_cost_is_clocked(const mf_op *op);
+/* NCCL's: one that flight_W is drawn for. */
+bool mf_cost_is_collective(const mf_op *op);
 
 #endif

@@ -236,7 +236,7 @@ typedef struct mf_energy {
 /* A point whose energy was measured. */
 typedef struct mf_energy_point {
     mf_op op;
-    double energy_J, sustained_s;
+    double energy_J, sustained_s, rested_s;
 } mf_energy_point;
 
 /* Carried over from an H200. */

@@ -6,10 +6,9 @@
  * products of 8 x 2,048 rows, 6,144 -> 16,384 3.392 J in 4.913 ms and of 64 x 512 rows, 2,048 ->
  * 1,024 0.171 J in 0.248 ms; attention forward of 2 x 4,096 tokens, 48 heads of 128 0.561 J in
  * 0.813 ms; a copy of 1 GiB 0.288 J in 0.509 ms. They agree with the terms within 3 % (tested). Of
- * attention's backward pass they are 1.1 pJ: with that the 27 runs of one H200 that may be fitted
- * (bench/gpu/runs-h200.csv) are 1.6 % off in the mean, bias +0.5 (with 1.0 1.5 %, -0.2; with the
- * 1.42 that three kernels alone took on another H200 3.1 %, +2.5), and four slices after 40 seconds
- * of running (docs/training.md) -0.7 to -3.2 %. The power that is drawn whatever runs is an
+ * attention's backward pass they are 1.11 pJ: with that the 31 runs of one H200 that may be fitted
+ * (bench/gpu/runs-h200.csv) are 1.7 % off in the mean, bias +0.7 (with 1.2 1.9 %, +1.0; three
+ * kernels alone took 1.42 on another H200). The power that is drawn whatever runs is an
  * assumption until energies were measured by `profile --energy`: the other terms follow from it,
  * sums of long runs hardly change with it.
  */
@@ -19,11 +18,35 @@
 #include <string.h>
 
 static const struct {
-    double idle_W, byte_J, product_J, attention_J, attention_bwd_J; /* of BF16 */
-} h200 = {150, 98e-12, 0.775e-12, 1e-12, 1.1e-12};
+    double idle_W, byte_J, product_J, attention_J, attention_bwd_J; /* of BF16, heads of 128 */
+} h200 = {150, 98e-12, 0.783e-12, 1.01e-12, 1.11e-12};
+
+/* --- the clock --------------------------------------------------------------------------------
+ *
+ * A faster clock takes more voltage, and energy grows with its square: J/FLOP above are those at
+ * 1,480 of an H200's 1,980 MHz, where steps under the cap settle, and grow by 0.6 % for each % of
+ * clock. Below 1,420 MHz nothing was seen; there they stay. What takes 1.18 times as long as rested
+ * runs at 1,476 MHz (a product of 8192^3, 786 TFLOP/s in a burst, 667 on and on): the clock is that
+ * power of the stretch. Slope and power are those at which the 46 runs of one, two and four H200
+ * that may be fitted are closest (bench/gpu/runs-h200*.csv): 2.73 % root mean square; with a slope
+ * of 0 2.97, 0.3 2.76, 0.85 and the power 1.5 3.3, 2.2 3.1. */
+static const double settled_clock = 1480.0 / 1980, lowest_seen = 1420.0 / 1980;
+static const double joules_by_clock = 0.6, clock_by_stretch = 1.82;
+
+/* No GPU's clock falls below a third of its highest for the power cap alone. */
+static const double lowest_clock = 1.0 / 3, most_stretch = 3;
+
+static double clock_of(double stretch) {
+    return fmax(pow(stretch, -clock_by_stretch), lowest_clock);
+}
+
+/* Energy of products and attention over that at the clock of long runs. */
+static double joules_at(double clock) {
+    return 1 + joules_by_clock * (fmax(clock, lowest_seen) / settled_clock - 1);
+}
 
 /* J/byte of what products and attention read, mostly, over that of a copy: until points say. */
-static const double operand_share = 0.56;
+static const double operand_share = 0.565;
 
 /* A GPU of 700 W settles at 690 W. */
 static const double settled = 690.0 / 700.0;
@@ -86,6 +109,15 @@ static double attention_bytes(const mf_op *op) {
     return op->kind == MF_OP_ATTENTION_BWD ? 2.5 * once : once;
 }
 
+/* FLOPs that take as much energy with heads of 128. Exponentials and sums are one a pair of tokens,
+ * however wide the head: what attention takes above products of as many FLOPs is theirs. */
+static double attention_flops(const mf_op *op) {
+    const double of_128 = op->kind == MF_OP_ATTENTION_BWD ? h200.attention_bwd_J : h200.attention_J;
+    const double widths = (double)(op->dim[MF_OP_DIM_D_QK] + op->dim[MF_OP_DIM_D_V]);
+    const double pairs = 1 - h200.product_J / of_128;
+    return widths > 0 ? op->flops * (1 + pairs * (256 / widths - 1)) : op->flops;
+}
+
 /* Terms beside the idle one: bytes, FLOPs as BF16's. */
 static void terms_of(const mf_op *op, double x[MF_ENERGY_TERMS]) {
     memset(x, 0, MF_ENERGY_TERMS * sizeof *x);
@@ -97,7 +129,7 @@ static void terms_of(const mf_op *op, double x[MF_ENERGY_TERMS]) {
         break;
     case MF_CLASS_ATTENTION:
         x[op->kind == MF_OP_ATTENTION_BWD ? MF_ENERGY_ATTENTION_BWD : MF_ENERGY_ATTENTION] =
-            op->flops;
+            attention_flops(op);
         x[MF_ENERGY_OPERAND] = attention_bytes(op);
         break;
     case MF_CLASS_MEMORY:
@@ -111,8 +143,8 @@ static void terms_of(const mf_op *op, double x[MF_ENERGY_TERMS]) {
     }
 }
 
-/* What the op takes beside what the GPU draws anyway; not its pass over memory (mf_dispatch_pass,
- * mf_bias_pass). */
+/* What the op takes beside what the GPU draws anyway, at the clock of long runs; not its pass over
+ * memory (mf_dispatch_pass, mf_bias_pass). */
 static double own_J(const mf_energy *m, const mf_op *op) {
     double x[MF_ENERGY_TERMS];
     terms_of(op, x);
@@ -122,64 +154,99 @@ static double own_J(const mf_energy *m, const mf_op *op) {
            m->flop_J[ATTENTION_BWD][op->math] * x[MF_ENERGY_ATTENTION_BWD];
 }
 
+/* NCCL's kernels poll and move while their collective is in flight, beside the bytes in memory:
+ * what the runs of two and four H200 that may be fitted draw above their ops, by least squares over
+ * clock and time in flight (bench/gpu/runs-h200-x2.csv, -x4.csv). Power is 5.2 and 5.8 % off with
+ * it, 8.2 and 8.0 without; with 220 W 4.0 and 4.7, but the clock of four 3.3 for 2.7. */
+static const double flight_W = 148;
+
 mf_power mf_cost_power(const mf_cost *cost) {
     const mf_energy *m = &cost->energy;
-    return (mf_power){
-        .cap_W = m->cap_W, .idle_W = m->idle_W, .clock_Hz = m->clock_Hz, .measured = m->measured};
+    return (mf_power){.cap_W = m->cap_W,
+                      .idle_W = m->idle_W,
+                      .clock_Hz = m->clock_Hz,
+                      .settled_clock = settled_clock,
+                      .flight_W = mf_cluster_is_cpu(&cost->cluster) ? 0 : flight_W,
+                      .measured = m->measured};
 }
 
-/* Share of the cap up to which an H200 keeps its highest clock: a copy draws 565 W there. Above,
- * the clock is its inverse: of the 27 runs on one H200 that may be fitted 2.0 % off in the mean
- * (docs/RUNS.md). */
-static const double full_clock = 0.82;
-
-double mf_cost_clock_share(const mf_cost *cost, double own_J, double rested_s) {
-    const mf_energy *m = &cost->energy;
-    const double power_W = m->idle_W + (rested_s > 0 ? own_J / rested_s : 0);
-    return fmin(1, full_clock * m->cap_W / power_W);
+double mf_cost_clock_share(double stretch) {
+    return clock_of(stretch);
 }
-
-double mf_cost_energy_J(const mf_cost *cost, const mf_op *op, double load, double time_s) {
-    mf_op o = mf_cost_loaded(op, load), pass;
-    const bool passes = mf_dispatch_pass(&cost->cluster, &o, &pass) || mf_bias_pass(&o, &pass);
-    return cost->energy.idle_W * time_s + own_J(&cost->energy, &o) +
-           (passes ? own_J(&cost->energy, &pass) : 0);
-}
-
-/* Time that energy beside the idle power takes under the cap. */
-static double capped_s(const mf_energy *m, double joules) {
-    return joules > 0 ? joules / fmax(m->cap_W - m->idle_W, 1) : 0;
-}
-
-double mf_cost_sustained_s(const mf_cost *cost, const mf_op *op, double load, double time_s) {
-    mf_op o = mf_cost_loaded(op, load);
-    return fmax(time_s, capped_s(&cost->energy, own_J(&cost->energy, &o)));
-}
-
-/* --- of a block ------------------------------------------------------------------------------- */
 
 bool mf_cost_is_clocked(const mf_op *op) {
     mf_op_class class = mf_op_kind_class((mf_op_kind)op->kind);
     return class == MF_CLASS_GEMM || class == MF_CLASS_GROUPED || class == MF_CLASS_ATTENTION;
 }
 
-/* No GPU's clock falls below a third of its highest for the power cap alone. */
-static const double most_stretch = 3;
+bool mf_cost_is_collective(const mf_op *op) {
+    mf_op_class class = mf_op_kind_class((mf_op_kind)op->kind);
+    return class == MF_CLASS_COLLECTIVE || class == MF_CLASS_P2P;
+}
+
+double mf_cost_energy_J(const mf_cost *cost, const mf_op *op, double load, double time_s,
+                        double clock) {
+    mf_op o = mf_cost_loaded(op, load), pass;
+    const bool passes = mf_dispatch_pass(&cost->cluster, &o, &pass) || mf_bias_pass(&o, &pass);
+    const double drawn_W =
+        cost->energy.idle_W + (mf_cost_is_collective(op) ? mf_cost_power(cost).flight_W : 0);
+    return drawn_W * time_s +
+           own_J(&cost->energy, &o) * (mf_cost_is_clocked(op) ? joules_at(clock) : 1) +
+           (passes ? own_J(&cost->energy, &pass) : 0);
+}
+
+/* A slower clock gives more time and asks for less energy: the stretch at which the two are level
+ * under the cap. What is over shrinks convexly, so that Newton's steps come from below. */
+static double stretch_of(const mf_energy *m, const mf_work *w) {
+    const double room_W = fmax(m->cap_W - m->idle_W, 1);
+    double stretch = 1;
+    for (int i = 0; i < 40 && w->clocked_s > 0 && stretch < most_stretch; i++) {
+        const double clock = clock_of(stretch);
+        const double over_J = w->clocked_J * joules_at(clock) + w->other_J -
+                              room_W * (stretch * w->clocked_s + w->other_s);
+        const double falls_J = clock > lowest_seen ? w->clocked_J * joules_by_clock * clock /
+                                                         settled_clock * clock_by_stretch / stretch
+                                                   : 0;
+        const double step = over_J / (room_W * w->clocked_s + falls_J);
+        if (!(step > 1e-13)) {
+            break;
+        }
+        stretch += step;
+    }
+    return fmin(stretch, most_stretch);
+}
+
+double mf_cost_stretch_of(const mf_cost *cost, const mf_work *w) {
+    return stretch_of(&cost->energy, w);
+}
+
+double mf_cost_sustained_s(const mf_cost *cost, const mf_op *op, double load, double time_s) {
+    const mf_energy *m = &cost->energy;
+    const mf_op o = mf_cost_loaded(op, load);
+    const double J = own_J(m, &o);
+    if (mf_cost_is_clocked(op)) {
+        return time_s * stretch_of(m, &(mf_work){.clocked_s = time_s, .clocked_J = J});
+    }
+    return J > 0 ? fmax(time_s, J / fmax(m->cap_W - m->idle_W, 1)) : time_s;
+}
+
+/* --- of a block ------------------------------------------------------------------------------- */
 
 double mf_cost_stretch(const mf_cost *cost, const mf_block *b, double load, const double *op_s) {
-    double clocked_s = 0, other_s = 0, joules = 0;
+    mf_work w = {0};
     if (!(cost->software.power_cap > 0) || mf_cluster_is_cpu(&cost->cluster)) {
         return 1;
     }
     for (int i = 0; i < b->nops; i++) {
         const mf_op *op = &b->ops[i];
+        const bool clocked = mf_cost_is_clocked(op);
         mf_op loaded = mf_cost_loaded(op, load), pass;
         if (mf_dispatch_pass(&cost->cluster, &loaded,
                              &pass)) { /* as if nothing computed meanwhile */
             mf_price p;
             mf_cost_op(cost, &pass, 1.0, &p);
-            other_s += p.time_s;
-            joules += own_J(&cost->energy, &pass);
+            w.other_s += p.time_s;
+            w.other_J += own_J(&cost->energy, &pass);
         }
         if (op->stream != MF_STREAM_COMPUTE) {
             continue;
@@ -188,15 +255,15 @@ double mf_cost_stretch(const mf_cost *cost, const mf_block *b, double load, cons
         if (op_s == NULL) {
             mf_cost_op(cost, op, load, &p);
         }
-        *(mf_cost_is_clocked(op) ? &clocked_s : &other_s) += p.time_s;
-        joules += own_J(&cost->energy, &loaded);
+        *(clocked ? &w.clocked_s : &w.other_s) += p.time_s;
+        *(clocked ? &w.clocked_J : &w.other_J) += own_J(&cost->energy, &loaded);
         if (mf_bias_pass(&loaded, &pass)) {
-            joules += own_J(&cost->energy, &pass);
+            w.other_J += own_J(&cost->energy, &pass);
         }
     }
-    joules *= cost->software.power_cap;
-    double over_s = capped_s(&cost->energy, joules) - clocked_s - other_s;
-    return clocked_s > 0 && over_s > 0 ? fmin(1 + over_s / clocked_s, most_stretch) : 1;
+    w.clocked_J *= cost->software.power_cap;
+    w.other_J *= cost->software.power_cap;
+    return stretch_of(&cost->energy, &w);
 }
 
 /* --- from points ------------------------------------------------------------------------------ */
@@ -244,15 +311,16 @@ void mf_energy_fit(mf_energy *m, const mf_energy_point *point, size_t n) {
     for (size_t i = 0; i < n; i++) {
         const mf_energy_point *p = &point[i];
         double x[MF_ENERGY_TERMS], weight = 1 / (point_noise * p->energy_J);
+        const double at_clock = joules_at(clock_of(fmax(1, p->sustained_s / p->rested_s)));
         if (p->sustained_s < least_s) {
             continue;
         }
         terms_of(&p->op, x);
         x[MF_ENERGY_BYTE] *= m->byte_J * weight;
-        x[MF_ENERGY_OPERAND] *= m->operand_J * weight;
-        x[MF_ENERGY_PRODUCT] *= m->flop_J[PRODUCT][p->op.math] * weight;
-        x[MF_ENERGY_ATTENTION] *= m->flop_J[ATTENTION][p->op.math] * weight;
-        x[MF_ENERGY_ATTENTION_BWD] *= m->flop_J[ATTENTION_BWD][p->op.math] * weight;
+        x[MF_ENERGY_OPERAND] *= m->operand_J * at_clock * weight;
+        x[MF_ENERGY_PRODUCT] *= m->flop_J[PRODUCT][p->op.math] * at_clock * weight;
+        x[MF_ENERGY_ATTENTION] *= m->flop_J[ATTENTION][p->op.math] * at_clock * weight;
+        x[MF_ENERGY_ATTENTION_BWD] *= m->flop_J[ATTENTION_BWD][p->op.math] * at_clock * weight;
         x[MF_ENERGY_IDLE] = m->idle_W * p->sustained_s * weight;
         for (int j = 0; j < MF_ENERGY_TERMS; j++) {
             for (int k = 0; k < MF_ENERGY_TERMS; k++) {

@@ -108,7 +108,7 @@ static mf_status take_energy(mf_samples *out, const mf_point *p, const mf_op *op
         out->energy = more;
         out->energy_allocated = allocated;
     }
-    out->energy[out->nenergy++] = (mf_energy_point){*op, p->energy_J, p->sustained_s};
+    out->energy[out->nenergy++] = (mf_energy_point){*op, p->energy_J, p->sustained_s, p->time_s};
     return MF_OK;
 }
 

@@ -5,6 +5,7 @@
 #define MF_JOB_STEP_POWER_H
 
 #include "core/plan/plan.h"
+#include "costmodel/cost.h"
 
 typedef struct mf_step_power {
     bool known;      /* false: CPU ranks */
@@ -12,7 +13,8 @@ typedef struct mf_step_power {
     double power_W;  /* over the step */
     double clock_Hz; /* of the multiprocessors, mean over the stages; 0: the GPU's is not known, or
                       * how the cap slows this software */
-    double least_s;  /* the busiest stage's energy beside what is drawn anyway, under the cap */
+    mf_work busiest; /* of the stage that takes most energy: all but the time of what the clock does
+                      * not hold up */
     bool measured;   /* energies of this kind of GPU; else those of an H200 carried over */
 } mf_step_power;
 
@@ -22,8 +24,9 @@ mf_status mf_step_power_of(const struct mf_job *j, const mf_plan *plan, mf_step_
                            mf_err *e);
 
 /* The power cap holds over a stretch of work. *step_s: were it to hold over a step, so that work
- * may draw more after a wait: no less than every op rested, and than least_s. How long a GPU's cap
- * looks back was not measured. As long as before: without a cap. Errors: as mf_job_load. */
+ * may draw more after a wait: no less than every op rested, and than what the busiest stage
+ * takes at one clock. How long a GPU's cap looks back was not measured. As long as before: without
+ * a cap. Errors: as mf_job_load. */
 mf_status mf_step_power_recovered(const struct mf_job *j, const mf_plan *plan,
                                   const mf_step_power *p, double *step_s, mf_err *e);
 

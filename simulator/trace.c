@@ -185,7 +185,7 @@ static double clock_of(mf_trace *t, const mf_block *b) {
             return t->known[i].clock;
         }
     }
-    const double clock = 1 / mf_cost_stretch(t->cost, b, 1, NULL);
+    const double clock = mf_cost_clock_share(mf_cost_stretch(t->cost, b, 1, NULL));
     t->known[t->knowns++ % KNOWN_BLOCKS] = (drawn_block){b, clock};
     return clock;
 }
@@ -194,11 +194,15 @@ static double clock_of(mf_trace *t, const mf_block *b) {
 static void draw_power(mf_trace *t, const mf_block_instance *i, int64_t pid) {
     double *busy_s = &t->busy_s[i->stage * t->ranks + i->rank];
     const mf_power p = mf_cost_power(t->cost);
-    double joules = 0;
+    double joules = 0, flight_s = 0;
     for (int k = 0; k < i->time->nops; k++) {
         const mf_op_time *at = &i->time->op[k];
-        joules += mf_cost_energy_J(t->cost, &(at->side ? i->beside : i->block)->ops[at->op], 1, 0);
+        const mf_block *of = at->side ? i->beside : i->block;
+        const mf_op *op = &of->ops[at->op];
+        joules += mf_cost_energy_J(t->cost, op, 1, 0, clock_of(t, of));
+        flight_s += mf_cost_is_collective(op) ? at->end_s - at->start_s : 0;
     }
+    joules += p.flight_W * fmin(flight_s, i->end_s - i->start_s);
     if (*busy_s >= 0 && i->start_s > *busy_s) {
         draw_idle(t, pid, *busy_s);
     }

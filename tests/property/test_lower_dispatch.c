@@ -183,7 +183,7 @@ static void a_price_says_what_the_order_takes(void **state) {
                 const mf_op *back[] = {must_find(ordered, MF_OP_COMBINE, passes[p]),
                                        must_find(apart, MF_OP_COMBINE, passes[p]),
                                        must_find(apart, MF_OP_UNPERMUTE, passes[p])};
-                const double pass_J = mf_cost_energy_J(cost, there[2], load, 0);
+                const double pass_J = mf_cost_energy_J(cost, there[2], load, 0, 1);
                 assert_close(price_of(cost, there[0], load) /
                                  (price_of(cost, there[1], load) + price_of(cost, there[2], load)),
                              1.0, NEAR);
@@ -191,8 +191,8 @@ static void a_price_says_what_the_order_takes(void **state) {
                                  (price_of(cost, back[1], load) +
                                   (i == 1 ? price_of(cost, back[2], load) : 0.0)),
                              1.0, NEAR);
-                assert_close(mf_cost_energy_J(cost, there[0], load, 0) -
-                                 mf_cost_energy_J(cost, there[1], load, 0) - pass_J,
+                assert_close(mf_cost_energy_J(cost, there[0], load, 0, 1) -
+                                 mf_cost_energy_J(cost, there[1], load, 0, 1) - pass_J,
                              0.0, 2.0 * NEAR * pass_J + 1e-12);
             }
             mf_cost_destroy(cost);

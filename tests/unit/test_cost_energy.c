@@ -45,8 +45,9 @@ static void five_measured_kernels_agree(void **state) {
     for (size_t i = 0; i < sizeof seen / sizeof seen[0]; i++) {
         mf_price p;
         mf_op op = op_of(cost, seen[i].text, &p);
-        assert_close(mf_cost_energy_J(cost, &op, 1, seen[i].sustained_s) / seen[i].energy_J, 1,
-                     0.03);
+        const double clock = mf_cost_clock_share(seen[i].sustained_s / p.time_s);
+        assert_close(mf_cost_energy_J(cost, &op, 1, seen[i].sustained_s, clock) / seen[i].energy_J,
+                     1, 0.03);
         assert_close(mf_cost_sustained_s(cost, &op, 1, p.time_s) / seen[i].sustained_s, 1, 0.03);
     }
     assert_false(mf_cost_power(cost).measured);
@@ -70,7 +71,7 @@ static void put(mf_store *s, const char *text, double energy_J, double sustained
 static void terms_are_found_again_from_points(void **state) {
     (void)state;
     static const double idle_W = 110, product_J = 0.6e-12, attention_J = 1.2e-12, byte_J = 120e-12;
-    static const double operand_share = 0.56; /* costmodel/energy.c */
+    static const double operand_share = 0.565; /* costmodel/energy.c */
     mf_store *s;
     char text[160];
     assert_ok(mf_store_open(":memory:", &s, &e));
@@ -102,7 +103,7 @@ static void terms_are_found_again_from_points(void **state) {
     double flops = 2.0 * 8192 * 4096 * 2048,
            bytes = operand_share * 2.0 * (8192 * 2048 + 4096 * 2048 + 8192 * 4096);
     double t = flops / 600e12;
-    assert_close(mf_cost_energy_J(cost, &op, 1, t) /
+    assert_close(mf_cost_energy_J(cost, &op, 1, t, 1) /
                      (idle_W * t + product_J * flops + byte_J * bytes),
                  1, 0.02);
     assert_false(mf_cost_power(before).measured);
@@ -165,7 +166,7 @@ static void a_block_takes_its_energy_over_the_cap(void **state) {
         mf_cost_op(cost, &b->ops[i], 1, &p);
         double t = p.time_s * (mf_cost_is_clocked(&b->ops[i]) ? stretch : 1);
         time_s += t;
-        energy_J += mf_cost_energy_J(cost, &b->ops[i], 1, t);
+        energy_J += mf_cost_energy_J(cost, &b->ops[i], 1, t, mf_cost_clock_share(stretch));
     }
     /* Of what the GPU draws for the ops, a step takes more than the same kernels alone. */
     double idle_J = mf_cost_power(cost).idle_W * time_s;
@@ -181,12 +182,106 @@ static void the_clock_falls_with_the_power_that_is_asked_for(void **state) {
     (void)state;
     mf_cost *cost = cost_of("h200", 0, "moefold", NULL);
     const mf_power power = mf_cost_power(cost);
-    const double copy = mf_cost_clock_share(cost, 0.288 - 150 * 0.509e-3, 0.509e-3);
-    const double product = mf_cost_clock_share(cost, 1.132 - 150 * 1.647e-3, 1.4e-3);
+    mf_price p;
+    mf_op op = op_of(cost, "gemm dtype=bf16 m=8192 n=8192 k=8192", &p);
+    const double product =
+        mf_cost_clock_share(mf_cost_sustained_s(cost, &op, 1, p.time_s) / p.time_s);
     assert_close(power.clock_Hz, 1980e6, 1);
-    assert_close(copy, 1, 1e-3);
     assert_close(product * power.clock_Hz / 1476e6, 1, 0.03);
-    assert_close(mf_cost_clock_share(cost, 0, 0), 1, 1e-12);
+    op = op_of(cost, "copy bytes=1GiB", &p);
+    assert_close(mf_cost_sustained_s(cost, &op, 1, p.time_s), p.time_s, 1e-12);
+    assert_close(mf_cost_clock_share(1), 1, 1e-12);
+    mf_cost_destroy(cost);
+}
+
+/* Voltage: a product takes more energy at the highest clock than at that of long runs, a copy as
+ * much; nothing more is known below the slowest clock that was seen. */
+static void joules_of_products_grow_with_the_clock(void **state) {
+    (void)state;
+    mf_cost *cost = cost_of("h200", 0, "moefold", NULL);
+    const double settled = mf_cost_power(cost).settled_clock;
+    mf_price p;
+    mf_op op = op_of(cost, "gemm dtype=bf16 m=8192 n=8192 k=8192", &p);
+    const double J = mf_cost_energy_J(cost, &op, 1, 0, settled);
+    assert_close(mf_cost_energy_J(cost, &op, 1, 0, 1.1 * settled) / J, 1.06, 1e-6);
+    assert_close(mf_cost_energy_J(cost, &op, 1, 0, 0.5), mf_cost_energy_J(cost, &op, 1, 0, 0.4),
+                 1e-12);
+    op = op_of(cost, "copy bytes=1GiB", &p);
+    assert_close(mf_cost_energy_J(cost, &op, 1, 0, 1), mf_cost_energy_J(cost, &op, 1, 0, 0.5),
+                 1e-12);
+    mf_cost_destroy(cost);
+}
+
+/* Work over the cap ends at the stretch where its energy, less for the slower clock, is what the
+ * cap gives; work under it is not slowed down, and each of its figures slows it down or does
+ * nothing. */
+static void the_stretch_is_where_energy_meets_the_cap(void **state) {
+    (void)state;
+    mf_cost *cost = cost_of("h200", 0, "moefold", NULL);
+    const mf_power power = mf_cost_power(cost);
+    const double room_W = power.cap_W - power.idle_W;
+    for (double own_W = 300; own_W < 1500; own_W += 50) {
+        const mf_work w = {1e-3, 2e-4, own_W * 1e-3, 0.06};
+        const double stretch = mf_cost_stretch_of(cost, &w), clock = mf_cost_clock_share(stretch);
+        const double slowest = 1420.0 / 1980;
+        const double J = w.clocked_J * (1 + 0.6 * (fmax(clock, slowest) / power.settled_clock - 1));
+        const double over_J = J + w.other_J - room_W * (stretch * w.clocked_s + w.other_s);
+        if (stretch > 1) {
+            assert_close(over_J / J, 0, 1e-9);
+        } else {
+            assert_true(over_J <= 0);
+        }
+        mf_work more = w;
+        more.clocked_J *= 1.1;
+        assert_at_least(mf_cost_stretch_of(cost, &more), stretch);
+        more = w;
+        more.other_s *= 1.1; /* leaves more power */
+        assert_at_most(mf_cost_stretch_of(cost, &more), stretch);
+        more = w;
+        more.clocked_s *= 1.1;
+        const double before_s = stretch * w.clocked_s;
+        assert_at_least(mf_cost_stretch_of(cost, &more) * more.clocked_s, before_s * (1 - 1e-9));
+    }
+    assert_close(mf_cost_stretch_of(cost, &(mf_work){0, 1e-3, 0, 1}), 1, 1e-12);
+    mf_cost_destroy(cost);
+}
+
+/* Softmax works on pairs of tokens: the narrower the head, the more joules a FLOP takes. */
+static void attention_of_narrow_heads_takes_more_a_flop(void **state) {
+    (void)state;
+    static const char *const passes[] = {"fwd", "bwd"};
+    mf_cost *cost = cost_of("h200", 0, "moefold", NULL);
+    for (int i = 0; i < 2; i++) {
+        double J_flop[3];
+        for (int k = 0; k < 3; k++) {
+            char text[96];
+            mf_price p;
+            snprintf(text, sizeof text, "attention pass=%s b=1 h=32 s=8192 dqk=%d", passes[i],
+                     64 << k);
+            mf_op op = op_of(cost, text, &p);
+            J_flop[k] = mf_cost_energy_J(cost, &op, 1, 0, 0.7475) / op.flops;
+        }
+        assert_above(J_flop[0] / J_flop[1], 1.1);
+        assert_below(J_flop[0] / J_flop[1], 1.4);
+        assert_below(J_flop[2] / J_flop[1], 0.95);
+        assert_above(J_flop[2], 0.783e-12); /* products of as many FLOPs */
+    }
+    mf_cost_destroy(cost);
+}
+
+/* NCCL's kernels draw while they wait for the other ranks, compute kernels do not. */
+static void a_collective_in_flight_draws_power(void **state) {
+    (void)state;
+    mf_cost *cost = cost_of("h200", 0, "moefold", NULL);
+    mf_price p;
+    mf_op op = op_of(cost, "all_reduce ranks=2 bytes=16MiB", &p);
+    const double wait_W =
+        mf_cost_energy_J(cost, &op, 1, 2e-3, 1) - mf_cost_energy_J(cost, &op, 1, 1e-3, 1);
+    assert_close(1e3 * wait_W / (mf_cost_power(cost).idle_W + 148), 1, 1e-9);
+    op = op_of(cost, "copy bytes=1GiB", &p);
+    const double copy_W =
+        mf_cost_energy_J(cost, &op, 1, 2e-3, 1) - mf_cost_energy_J(cost, &op, 1, 1e-3, 1);
+    assert_close(1e3 * copy_W / mf_cost_power(cost).idle_W, 1, 1e-9);
     mf_cost_destroy(cost);
 }
 
@@ -196,18 +291,22 @@ static void biases_of_experts_are_another_pass(void **state) {
     mf_cost *cost = cost_of("h200", 0, "moefold", NULL);
     mf_price plain, biased;
     mf_op op = op_of(cost, "grouped_gemm dtype=bf16 experts=8 m=2048 n=16384 k=6144", &plain);
-    const double J = mf_cost_energy_J(cost, &op, 1, 0), bytes = 2 * 8 * 2048.0 * 16384 * 2;
+    const double J = mf_cost_energy_J(cost, &op, 1, 0, 1), bytes = 2 * 8 * 2048.0 * 16384 * 2;
     op.flags |= MF_OPF_BIAS;
     mf_cost_op(cost, &op, 1, &biased);
     assert_above(biased.time_s - plain.time_s, bytes / 4.8e12);
     assert_below(biased.time_s - plain.time_s, bytes / 3.5e12);
-    assert_close((mf_cost_energy_J(cost, &op, 1, 0) - J) / (98e-12 * bytes), 1, 1e-6);
+    assert_close((mf_cost_energy_J(cost, &op, 1, 0, 1) - J) / (98e-12 * bytes), 1, 1e-6);
     mf_cost_destroy(cost);
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_clock_falls_with_the_power_that_is_asked_for),
+        cmocka_unit_test(joules_of_products_grow_with_the_clock),
+        cmocka_unit_test(the_stretch_is_where_energy_meets_the_cap),
+        cmocka_unit_test(attention_of_narrow_heads_takes_more_a_flop),
+        cmocka_unit_test(a_collective_in_flight_draws_power),
         cmocka_unit_test(biases_of_experts_are_another_pass),
         cmocka_unit_test(five_measured_kernels_agree),
         cmocka_unit_test(terms_are_found_again_from_points),

@@ -235,9 +235,10 @@ static void the_fused_product_costs_less_than_two_passes(void **state) {
         mf_cost_op(cost, act, 1, &pass);
         assert_above(both.time_s, product.time_s);
         assert_below(both.time_s, product.time_s + pass.time_s);
-        const double fused_J = mf_cost_energy_J(cost, f, 1, 0);
-        const double apart_J = mf_cost_energy_J(cost, a, 1, 0) + mf_cost_energy_J(cost, act, 1, 0);
-        assert_above(fused_J, mf_cost_energy_J(cost, a, 1, 0));
+        const double fused_J = mf_cost_energy_J(cost, f, 1, 0, 1);
+        const double apart_J =
+            mf_cost_energy_J(cost, a, 1, 0, 1) + mf_cost_energy_J(cost, act, 1, 0, 1);
+        assert_above(fused_J, mf_cost_energy_J(cost, a, 1, 0, 1));
         assert_below(fused_J, apart_J);
         mf_cost_destroy(cost);
         mf_block_destroy(w.b);
