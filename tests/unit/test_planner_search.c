@@ -182,7 +182,7 @@ static void a_tighter_gap_proves_no_less(void **state) {
         fixture w;
         double bound_s = 0.0, plan_s = HUGE_VAL;
         fixture_init(&w, mla, 8, mla ? 8e9 : 10e9);
-        for (size_t k = 0; k < sizeof gaps / sizeof gaps[0]; k++) {
+        for (size_t k = 0; k < sizeof gaps / sizeof gaps[0]; k += (size_t)case_stride(2)) {
             mf_search_options o;
             mf_search_result x;
             mf_search_options_init(&o);
@@ -244,7 +244,7 @@ static void an_interrupted_search_has_its_best_so_far_and_a_valid_bound(void **s
     mf_evaluator_real real = {.model = &w.model, .cost = w.cost};
     mf_evaluator evaluator = mf_evaluator_init(&real);
     int without = 0, with = 0;
-    for (int64_t after = 1; after <= 91; after += 6) {
+    for (int64_t after = 1; after <= 91; after += 6 * case_stride(3)) {
         stopper s = {.after = after};
         const mf_search_request r = request_of(&w, &evaluator, &s);
         mf_search_report x;
