@@ -6,7 +6,7 @@
 #include "tests/support/train_run.h"
 
 static const char *layout(void) {
-    return several_ranks ? folded : single;
+    return several_ranks ? folded() : single;
 }
 
 /* Another run on OUT: exit code; what it says goes to LOG.log. */
@@ -68,7 +68,7 @@ static void a_killed_run_leaves_its_folder_to_the_next(void **state) {
     kill_and_resume("killed", single);
     assert_true(log_has("killed", "its lock is taken over"));
     if (several_ranks) { /* its launcher's end is a signal to the ranks: they save and let go */
-        kill_and_resume("orphans", folded);
+        kill_and_resume("orphans", folded());
     }
 }
 
@@ -194,7 +194,8 @@ static void what_killed_runs_leave_behind_goes_at_the_next_start(void **state) {
     snprintf(command, sizeof command, "mkdir %s", base);
     assert_int_equal(system(command), 0);
     setenv("TMPDIR", base, 1);
-    pid_t child = begin("left", MAX_STEPS, folded);
+    start_with = "";
+    pid_t child = begin("left", MAX_STEPS, folded());
     assert_true(await_steps(child, "left", 2));
     pid_t ranks[16];
     int n = find_ranks("left", 0, ranks, 16) /* and mpirun, whose arguments are theirs */;
@@ -256,5 +257,6 @@ int main(int argc, char **argv) {
         cmocka_unit_test(a_checkpoint_is_written_when_its_time_has_come),
         cmocka_unit_test(what_killed_runs_leave_behind_goes_at_the_next_start),
     };
+    start_with = cases_sampled() ? WITHOUT_MPIRUN : "";
     return train_run_open(argv[0]) ? train_run_close(cmocka_run_group_tests(tests, NULL, NULL)) : 1;
 }
