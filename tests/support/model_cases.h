@@ -317,7 +317,7 @@ static inline bool same_question(const model_case *c, const mf_layout *a, const 
 
 /* A sample of cases and layouts. */
 static inline bool is_chosen(size_t c, size_t i) {
-    return (c + i) % (size_t)case_stride(7) == 0;
+    return (c + i) % (size_t)case_stride(11) == 0;
 }
 
 static inline bool write_trails_of(FILE *f, const model_case *c, long at[SPECS]) {

@@ -273,7 +273,7 @@ static int child(int ranks, const char *what) {
         right = all_are_calm(ranks);
     } else {
         const fault f = (fault)atoi(what);
-        right = run_fault(ranks, rank, f, false);
+        right = cases_sampled() || run_fault(ranks, rank, f, false);
         right = run_fault(ranks, rank, f, true) && right;
     }
     mf_comm_stop();
