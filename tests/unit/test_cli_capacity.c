@@ -187,7 +187,10 @@ static void prices_of_the_command_line_make_the_cost(void **state) {
  * planned. */
 static void plans_hold_to_what_the_program_can_express(void **state) {
     (void)state;
-    for (int k = 2 * cases_sampled(); k < 2; k++) {
+    if (cases_sampled()) {
+        return; /* four searches, and the tables of others */
+    }
+    for (int k = 0; k < 2; k++) {
         char line[512];
         snprintf(line, sizeof line,
                  "capacity --models olmoe-1b-7b,qwen3-8b --clusters h100 --sizes 8,16 --software "
