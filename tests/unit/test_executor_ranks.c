@@ -189,7 +189,7 @@ static mf_status run_steps(hf_case *h, int64_t steps, bool aux, double *most, ch
 static double run_case(const spec *s, int ranks, char letter, bool aux, const mf_cost *cost,
                        char worst[160], mf_err *e) {
     const char *family = family_of(letter);
-    const int64_t steps = strchr(FIRST, letter) != NULL ? STEPS : STEPS - 1;
+    const int64_t steps = strchr(FIRST, letter) != NULL ? STEPS : case_count(STEPS - 1, 1);
     hf_case h;
     mf_exec_options o;
     mf_exec_options_init(&o);

@@ -248,7 +248,7 @@ static void a_slow_rank_is_named_and_the_run_goes_on(void **state) {
     for (size_t i = 0; i < n; i++) {
         char mine[32];
         snprintf(mine, sizeof mine, ": rank %d on ", number_of(s[i].ranks[1]));
-        await_steps(s[i].child, s[i].out, read_losses(s[i].out, x) + 30);
+        await_steps(s[i].child, s[i].out, read_losses(s[i].out, x) + case_count(30, 3));
         if (!is_told(&s[i]) || !log_has(s[i].out, mine)) {
             show_log(s[i].out);
             fail_msg("%s: no line that names the slow rank", s[i].out);
