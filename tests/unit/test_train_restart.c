@@ -10,7 +10,7 @@
 
 /* Enough to lose ranks three times on the way; in a sample once. */
 static int steps(void) {
-    return case_count(24, 14);
+    return case_count(24, 18);
 }
 static const char two[] = "--gpus 2 --tp 2 --ep 2 --keep 0";
 

@@ -114,7 +114,8 @@ static void ends_by_name(stopped *s) {
     snprintf(line, sizeof line, "(process %d on ", (int)s->ranks[s->which]);
     if (code != 1 || !log_has(s->out, " hangs: step ") ||
         !log_has(s->out, s->works ? ", for 3" : "its process is stopped for 3") ||
-        (s->works && !log_has(s->out, ") of layer ")) || log_has(s->out, " is gone: ")) {
+        (s->works && !log_has(s->out, ") of layer ") && !log_has(s->out, ") of the head")) ||
+        log_has(s->out, " is gone: ")) {
         show_log(s->out);
         fail_msg("%s: exit code %d, and no line that names that rank alone", s->out, code);
     }
