@@ -199,8 +199,8 @@ check: test
 .PHONY: san-all
 SANITIZED = 1
 san-all: SANITIZED = all
-san-all: san ## the same with every case of the tests that san runs a sample of (an hour)
-san: ## all tests under AddressSanitizer and UBSan, of what repeats a sample
+san-all: san ## the same with every program, and every case of those that san runs a sample of (an hour)
+san: ## tests under AddressSanitizer and UBSan: a sample of what repeats, one program of those that reach the same
 	$(build) BUILD=$(BUILD)/san CUDA=0 \
 	  OPT="-O1 -g1 -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer" \
 	  build-tests

@@ -20,12 +20,17 @@ waits='tests/unit/test_train_stops tests/unit/test_train_kills tests/unit/test_t
 long='tests/unit/test_planner_effort tests/unit/test_executor_trajectory tests/unit/test_cli_fit tests/unit/test_executor_grid
  tests/unit/test_executor_ranks tests/unit/test_train_command tests/unit/test_cli_capacity tests/property/test_planner_bound
  tests/golden/bad-values tests/unit/test_shadow_races tests/unit/test_executor_faults'
+# Left to the run without sanitizers, as the code that these reach others reach with them: they test effort, accuracy,
+# two hosts, killed saves, ten steps of training, and what several commands say of one job. `make san-all` runs them.
+plain='tests/unit/test_planner_effort tests/unit/test_published tests/unit/test_cost_shipped tests/unit/test_train_hosts
+ tests/unit/test_train_kills tests/unit/test_train_memory tests/unit/test_executor_trajectory tests/unit/test_cli_fit
+ tests/unit/test_cli_simulate tests/golden/import tests/golden/plan tests/golden/export tests/golden/train'
 # Run last, one by one, because of what they measure: prices a second of processor time, fewer where
 # a neighbour shares core and caches. MF_BESIDE: process groups that are stopped meanwhile.
 alone='tests/property/test_cost_property'
 
 # One space between two names.
-waits=$(echo $waits) long=$(echo $long)
+waits=$(echo $waits) long=$(echo $long) plain=$(echo $plain)
 
 # Runs of `train` stay on CPU ranks where there are GPUs, too.
 export MOEFOLD_CUDA_LIBRARY=none
@@ -140,6 +145,14 @@ count() { # status name seconds log
 
 golden() { for t in tests/golden/*/run.sh; do [ ! -f "$t" ] || dirname "$t"; done; }
 all=$(programs tests && programs gpu/tests && programs fuzz && golden)
+left=""
+if [ "${MF_SANITIZED:-all}" != all ]; then
+    rest=""
+    for t in $all; do
+        if is_in "$plain" "$t"; then left="$left $t"; else rest="$rest $t"; fi
+    done
+    all=$rest
+fi
 # Numbers are places in what is printed.
 number=0 early="" usual="" late="" waiting=""
 patient="" known="" # numbers of those that wait; all
@@ -192,6 +205,7 @@ beside CONT
     echo "FAIL  $((launched - printed)) programs left no result in $work"
     failed=$((failed + launched - printed))
 }
+[ -z "$left" ] || echo "      left to tests without sanitizers:$left"
 [ -n "$(programs gpu/tests)" ] || echo "      CUDA's side: not compiled in this build, its tests were not run"
 echo "$passed passed, $failed failed, $skipped skipped"
 [ "$failed" = 0 ] && [ "$passed" -gt 0 ]

@@ -5,6 +5,7 @@
 #include "simulator/sim.h"
 #include "tests/support/better_cluster.h"
 #include "tests/support/random_op.h"
+#include "tests/support/sampled.h"
 #include "tests/support/test.h"
 
 #include <math.h>
@@ -124,10 +125,10 @@ static void no_price_and_no_step_rises_where_a_figure_gets_better(void **state) 
     for (int k = 0; k < CLUSTERS; k++) {
         const mf_cluster c = cluster(clusters[k]);
         mf_cost *plain = cost_of(&c, "moefold");
-        for (int round = 0; round < 3; round++) {
+        for (int round = 0; round < case_count(3, 1); round++) {
             const mf_cluster b = better_cluster(&seed, c);
             mf_cost *improved = cost_of(&b, "moefold");
-            for (int i = 0; i < 4000; i++) {
+            for (int i = 0; i < case_count(4000, 400); i++) {
                 const mf_op op = random_op(&seed);
                 expect_no_slower(&op, plain, improved, c.name);
             }
@@ -169,10 +170,11 @@ static void no_program_beats_the_ideal_one_or_the_peak_of_its_arithmetic(void **
     for (int k = 0; k < CLUSTERS; k++) {
         const mf_cluster c = cluster(clusters[k]);
         mf_cost *ideal = cost_of(&c, "ideal");
-        for (size_t i = 0; i < count; i++) {
+        for (size_t i = (size_t)k % (size_t)case_stride(3); i < count;
+             i += (size_t)case_stride(3)) {
             mf_cost *cost = cost_of(&c, names[i]);
             expect_no_faster_steps(clusters[k], ideal, cost);
-            for (int n = 0; n < 360; n++) {
+            for (int n = 0; n < case_count(360, 90); n++) {
                 const mf_op op = random_op(&seed);
                 expect_no_slower(&op, cost, ideal, names[i]);
             }

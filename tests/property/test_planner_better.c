@@ -119,7 +119,7 @@ static void a_better_cluster_never_takes_longer_with_the_plan_of_the_other(void 
     (void)state;
     rng r = rng_init(11);
     uint64_t seed = r.state + 1;
-    const int pairs = planner_cases(6, 2), jobs = 4;
+    const int pairs = planner_cases(6, 1), jobs = 4;
     int planned = 0, faster = 0;
     for (int i = 0; i < pairs; i++) {
         pair c;

@@ -186,7 +186,7 @@ static void check_pair(problem *p, const mf_layout *l, const mf_block_key *f,
 static void costs_are_those_of_the_block_alone_whatever_was_asked_before(void **state) {
     (void)state;
     rng r = rng_init(7101);
-    int cases = planner_cases(60, 6);
+    int cases = planner_cases(60, 3);
     for (int i = 0; i < cases; i++) {
         problem p;
         mf_block_key key[BLOCKS];

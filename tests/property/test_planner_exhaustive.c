@@ -441,7 +441,7 @@ static void check_search(const fixture *w, double usable_B) {
 static void the_search_finds_what_trying_everything_finds(void **state) {
     (void)state;
     rng r = rng_init(9001);
-    int cases = planner_cases(36, 8);
+    int cases = planner_cases(36, 2);
     int64_t plans = 0, searches = 0;
     for (int i = 0; i < cases; i++) {
         uint64_t seed = r.state;

@@ -2,6 +2,7 @@
  * plan does: what passes lose to gathers and reductions beside them is never too much. Halves of
  * layers take no more than whole ones. */
 #include "tests/support/planner_bounds.h"
+#include "tests/support/sampled.h"
 
 /* Halves of layers are priced with weight gradients in their backward passes: whatever travels
  * meanwhile, the whole layer with these split off takes no less. */
@@ -83,8 +84,9 @@ static void losses_of_pipelines_are_never_more_than_played(void **state) {
     (void)state;
     rng r = rng_init(7002);
     nearness n[KINDS] = {{0}};
-    int cases = planner_cases(100, 20), lost = 0;
-    for (size_t i = 0; i < sizeof pipelines_once_broken / sizeof pipelines_once_broken[0]; i++) {
+    int cases = planner_cases(100, 4), lost = 0;
+    for (size_t i = 0; i < sizeof pipelines_once_broken / sizeof pipelines_once_broken[0];
+         i += (size_t)case_stride(3)) {
         rng fixed = {pipelines_once_broken[i]};
         check_pipelines(&fixed, n, &lost);
     }
@@ -99,7 +101,7 @@ static void halves_of_layers_take_no_more_than_whole_ones(void **state) {
     (void)state;
     rng r = rng_init(7003);
     nearness n[KINDS] = {{0}};
-    int cases = planner_cases(100, 20);
+    int cases = planner_cases(100, 6);
     for (int i = 0; i < cases; i++) {
         check_halves(&r, n);
     }

@@ -2,6 +2,7 @@
  * follows machine, overlap and load. */
 #include "core/program/pairing.h"
 #include "core/schedule/schedule.h"
+#include "tests/support/sampled.h"
 #include "tests/support/sim_fixture.h"
 
 #include <string.h>
@@ -89,7 +90,7 @@ static void classes_sum_to_the_step_and_bounds_lie_below_it(void **state) {
     const mf_model models[] = {test_model_moe(false), test_model_moe(true), test_model_dense()};
     mf_software soft[2] = {sim_software_ideal(), sim_software_real()};
     mf_cost *cost[2] = {sim_cost(&c, &soft[0]), sim_cost(&c, &soft[1])};
-    for (int i = 0; i < 400; i++) {
+    for (int i = 0; i < case_count(400, 60); i++) {
         const mf_model *m = &models[i % 3];
         mf_layout l = random_layout(&r, m);
         mf_program *p = sim_program(m, &l, &c);
@@ -459,7 +460,7 @@ static void more_bandwidth_is_never_slower(void **state) {
     rng r = rng_init(54);
     const mf_model models[] = {test_model_moe(false), test_model_moe(true), test_model_dense()};
     mf_software soft = sim_software_ideal();
-    int slower = 0, count = 150;
+    int slower = 0, count = case_count(150, 30);
     for (int i = 0; i < count; i++) {
         const mf_model *m = &models[i % 3];
         mf_cluster c = test_cluster(), fast = c;
@@ -477,7 +478,9 @@ static void more_bandwidth_is_never_slower(void **state) {
         slower += after > before * (1 + 1e-9);
     }
     printf("%d of %d a little slower\n", slower, count);
-    assert_at_most(slower, count / 20);
+    if (!cases_sampled()) { /* a share is of all */
+        assert_at_most(slower, count / 20);
+    }
 }
 
 static void overlap_and_fewer_host_ops_only_help(void **state) {
@@ -485,7 +488,7 @@ static void overlap_and_fewer_host_ops_only_help(void **state) {
     rng r = rng_init(55);
     mf_cluster c = test_cluster();
     const mf_model models[] = {test_model_moe(false), test_model_moe(true), test_model_dense()};
-    for (int i = 0; i < 90; i++) {
+    for (int i = 0; i < case_count(90, 18); i++) {
         const mf_model *m = &models[i % 3];
         mf_software soft = sim_software_ideal();
         mf_layout l = random_layout(&r, m), other = l;

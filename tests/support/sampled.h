@@ -18,4 +18,9 @@ static inline int case_stride(int sampled) {
     return cases_sampled() ? sampled : 1;
 }
 
+/* So many cases, in a sample `sampled`. */
+static inline int case_count(int all, int sampled) {
+    return cases_sampled() ? sampled : all;
+}
+
 #endif

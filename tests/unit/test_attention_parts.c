@@ -155,7 +155,7 @@ static int child(int ranks, const char *references) {
     int64_t rank = 0, size = 1;
     mf_err e = {.text = ""};
     mf_cost *cost = account_cost(&e);
-    int failed = 0, ran = 0, stride = case_stride(3);
+    int failed = 0, ran = 0, stride = case_stride(5);
     double most = 0.0;
     if (cost == NULL || !grid_references_read(references, ref) ||
         mf_comm_start(&rank, &size, &e) != MF_OK || size != ranks) {
@@ -212,7 +212,7 @@ static void four_ranks_in_blocks_equal_one(void **state) {
 static void blocks_of_all_ranks_cover_the_causal_half_once(void **state) {
     enum { MOST = 5, HALF = 3 };
     (void)state;
-    for (int64_t cp = 2; cp <= MOST; cp++) {
+    for (int64_t cp = 2; cp <= case_count(MOST, 3); cp++) {
         for (int64_t c = 0; c < cp; c++) {
             static int seen[2 * HALF][2 * HALF * MOST];
             memset(seen, 0, sizeof seen);

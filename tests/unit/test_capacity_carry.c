@@ -64,7 +64,7 @@ static void results_do_not_depend_on_a_shared_book(void **state) {
     mf_search_options o = options_of(0.02), shared = o;
     assert_ok(mf_price_book_create(&w.problem, &o, &shared.book, NULL));
     static const int64_t sizes[] = {8, 32, 16, 24, 8};
-    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
+    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i += (size_t)case_stride(4)) {
         mf_search_result a = search(&w, sizes[i], &o), b = search(&w, sizes[i], &shared);
         const mf_plan *x = &a.plan[0], *y = &b.plan[0];
         assert_memory_equal(&x->layout, &y->layout, sizeof x->layout);
@@ -88,7 +88,7 @@ static void a_known_plan_is_kept_and_its_gap_is_proven(void **state) {
     fixture_init(&w);
     mf_search_options fine = options_of(1e-6), wide = options_of(0.4);
     int better = 0;
-    for (int64_t gpus = 8; gpus <= 32; gpus *= 2) {
+    for (int64_t gpus = 8; gpus <= case_count(32, 8); gpus *= 2) {
         mf_search_result best = search(&w, gpus, &fine), alone = search(&w, gpus, &wide);
         const mf_known_plan known = {best.plan[0].layout, best.plan[0].assignment};
         const double best_s = best.plan[0].prediction.step_time_s;

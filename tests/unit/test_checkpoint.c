@@ -245,8 +245,8 @@ static void every_layout_reads_what_any_other_wrote(void **state) {
         snprintf(config, sizeof config, "tests/data/hf/%s/config.json", families[k]);
         assert_ok(
             mf_model_load_with(config, &no_mtp, strcmp(families[k], "deepseek_v3") == 0, &m, &e));
-        for (int i = 0; i < LAYOUTS; i++) {
-            snprintf(from, sizeof from, "%s/%d", folder, i - 1);
+        for (int i = 0; i < LAYOUTS; i += case_stride(2)) {
+            snprintf(from, sizeof from, "%s/%d", folder, i - case_stride(2));
             snprintf(to, sizeof to, "%s/%d", folder, i);
             launch(families[k], i, i == 0 ? "-" : from, to);
             mf_checkpoint_newest(to, path[i > 0], sizeof path[0], NULL);
@@ -263,7 +263,7 @@ static void every_layout_reads_what_any_other_wrote(void **state) {
             mf_checkpoint_close(p.a);
             mf_checkpoint_close(p.b);
         }
-        for (int i = 0; i < LAYOUTS; i++) {
+        for (int i = 0; i < LAYOUTS; i += case_stride(2)) {
             snprintf(to, sizeof to, "%s/%d", folder, i);
             clear_folder(to);
         }
@@ -276,6 +276,9 @@ static void experts_numbered_by_rank_are_noticed(void **state) {
     char folder[] = "/tmp/mf-planted-XXXXXX", to[3][64], path[3][128];
     mf_model m;
     mf_err e;
+    if (cases_sampled()) {
+        return; /* a fault of the test's own making */
+    }
     if (!mf_comm_has_mpi() || system("command -v mpirun >/dev/null 2>&1") != 0) {
         printf("MF_SKIPPED 1 no MPI: checkpoints of several ranks are not tested\n");
         return;

@@ -4,6 +4,7 @@
 #include "executor/checkpoint/checkpoint.h"
 #include "executor/files/files.h"
 #include "tests/support/grid_case.h"
+#include "tests/support/sampled.h"
 #include "tests/support/test.h"
 
 #include <sys/wait.h>
@@ -119,7 +120,7 @@ static void copied_tables_stand_once_and_pass_through_all_layouts(void **state) 
         printf("MF_SKIPPED 1 no MPI: checkpoints of several ranks are not tested\n");
         return;
     }
-    for (int k = 0; k < MODELS; k++) {
+    for (int k = 0; k < case_count(MODELS, 1); k++) {
         char folder[] = "/tmp/mf-copies-XXXXXX", from[64], to[64], command[1024];
         mf_model m;
         pair p = {0};

@@ -123,7 +123,7 @@ static void the_size_that_would_do_is_the_smallest_in_whole_nodes(void **state) 
 static void the_size_that_would_do_may_be_part_of_a_node(void **state) {
     (void)state;
     double named = 0;
-    for (int gpus = 1; gpus < 8; gpus++) {
+    for (int gpus = 1; gpus < 8; gpus += case_stride(3)) {
         char line[160];
         snprintf(line, sizeof line,
                  "fit --model qwen3-30b-a3b --cluster h200 --global-batch 840 --seq 4096 --json "
@@ -232,7 +232,7 @@ static void every_peak_is_the_one_that_simulate_finds(void **state) {
         snprintf(line, sizeof line, "fit " LITE "%s --json", pinned[k]);
         cli_result r = cli_json(line);
         const mf_json_value *entries = cli_member(mf_json_root(r.json), "entries");
-        for (size_t i = k; i < mf_json_size(entries); i += 14 * (size_t)case_stride(6)) {
+        for (size_t i = k; i < mf_json_size(entries); i += 14 * (size_t)case_stride(20)) {
             const mf_json_value *f = mf_json_at(entries, i), *l = cli_member(f, "layout");
             size_t at = (size_t)snprintf(line, sizeof line, "simulate " LITE "--json %s",
                                          k == 1 ? pinned[k] : "");
@@ -259,7 +259,7 @@ static void every_peak_is_the_one_that_simulate_finds(void **state) {
         cli_free(&r);
     }
     printf("%d peaks compared\n", compared);
-    assert_above(compared, 60 / case_stride(12));
+    assert_above(compared, case_count(60, 2));
 }
 
 int main(void) {

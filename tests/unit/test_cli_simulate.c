@@ -1,5 +1,6 @@
 /* `simulate --json`: the promised fields are there, and the numbers agree with each other. */
 #include "tests/support/cli_test.h"
+#include "tests/support/sampled.h"
 
 #include <math.h>
 
@@ -97,7 +98,7 @@ static void routing_beyond_the_token_headroom_is_named(void **state) {
         {"--routing zipf:1.2 --token-headroom 8", true, false}, /* all rows there are */
         {"--routing zipf:1.2 --capacity-factor 2", true, false},
         {"--routing zipf:1.2 --capacity-factor 1", false, false}}; /* the rest is dropped */
-    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i += (size_t)case_stride(2)) {
         char line[256];
         snprintf(line, sizeof line, MIXTRAL "--tp 2 --pp 8 --ep 8 %s", cases[i].with);
         cli_result text = cli_run(line, NULL);
@@ -141,7 +142,7 @@ static void what_is_left_unsaid_of_another_program_widens_the_band(void **state)
         MEGATRON SAID, MEGATRON SAID "--unsure overlap", MEGATRON SAID "--unsure overlap,vpp",
         MEGATRON "--cuda-graph none --dispatcher alltoall", MEGATRON};
     double last = 1;
-    for (size_t i = 0; i < sizeof lines / sizeof lines[0]; i++) {
+    for (size_t i = 0; i < sizeof lines / sizeof lines[0]; i += (size_t)case_stride(4)) {
         double width = figure(lines[i], "step_time_high_s") / figure(lines[i], "step_time_low_s");
         assert_true(i == 3 ? width > last * (1 - 1e-9) : width > last);
         last = width;
@@ -164,7 +165,7 @@ static void unsaid_graphs_are_the_same_in_a_search(void **state) {
         {"olmoe-1b-7b", "4", "full", "none"},
         {"qwen3-8b", "1", "none", "step"},
     };
-    for (size_t i = 0; i < sizeof jobs / sizeof jobs[0]; i++) {
+    for (size_t i = 0; i < sizeof jobs / sizeof jobs[0]; i += (size_t)case_stride(3)) {
         char job[512], line[640];
         snprintf(job, sizeof job,
                  "--global-batch 64 --seq 4096 --software megatron-26.06 --tp 1 --cp 1 --pp 1 "

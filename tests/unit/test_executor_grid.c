@@ -24,7 +24,7 @@ static int child(int ranks, const char *references, int only) {
         return 1;
     }
     int failed = 0, cases = 0, played = 0;
-    int stride = case_stride(6);
+    int stride = case_stride(17);
     for (size_t k = 0; k < sizeof grids / sizeof grids[0]; k++) {
         cases = grids[k].ranks == ranks ? grids[k].cases : cases;
     }

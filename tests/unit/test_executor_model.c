@@ -284,10 +284,9 @@ static int child(int ranks, int only_case, int only_spec) {
         printf("ranks: %lld of %d: %s\n", (long long)size, ranks, e.text);
         return 1;
     }
-    size_t stride = (size_t)case_stride(3);
     for (size_t c = 0; c < CASES; c++) {
         for (size_t i = 0; i < SPECS; i++) {
-            bool chosen = (c + i) % stride == 0 && (only_case < 0 || only_case == (int)c) &&
+            bool chosen = is_chosen(c, i) && (only_case < 0 || only_case == (int)c) &&
                           (only_spec < 0 || only_spec == (int)i);
             if (specs[i].ranks != ranks || !chosen || index.at[c][i] == 0) {
                 continue;

@@ -9,6 +9,7 @@
 /* clang-format on */
 
 #include "moefold.h"
+#include "tests/support/sampled.h"
 
 #include <locale.h>
 #include <pthread.h>
@@ -58,13 +59,19 @@ static char *without_times(char *json) {
 }
 
 /* Returns the exit code. The request must answer what `moefold COMMAND --json LINE` prints and
- * says, and return its exit code. */
+ * says, and return its exit code. Under sanitizers the program, which golden cases run there, is
+ * not asked as well. */
 static int assert_same(const char *command, const char *request, const char *line) {
     char text[8192], path[128], *json = NULL, *messages = NULL;
     snprintf(text, sizeof text, "%s/moefold %s --json %s >%s/out 2>%s/err", build, command, line,
              scratch, scratch);
-    int expected = shell(text);
+    int expected = cases_sampled() ? 0 : shell(text);
     int code = moefold_call(command, request, NULL, &json, &messages);
+    if (cases_sampled()) {
+        moefold_free(json);
+        moefold_free(messages);
+        return code;
+    }
     snprintf(path, sizeof path, "%s/out", scratch);
     char *out = read_all(path);
     snprintf(path, sizeof path, "%s/err", scratch);

@@ -182,7 +182,7 @@ static void a_tighter_gap_proves_no_less(void **state) {
         fixture w;
         double bound_s = 0.0, plan_s = HUGE_VAL;
         fixture_init(&w, mla, 8, mla ? 8e9 : 10e9);
-        for (size_t k = 0; k < sizeof gaps / sizeof gaps[0]; k++) {
+        for (size_t k = 0; k < sizeof gaps / sizeof gaps[0]; k += (size_t)case_stride(2)) {
             mf_search_options o;
             mf_search_result x;
             mf_search_options_init(&o);
@@ -244,7 +244,7 @@ static void an_interrupted_search_has_its_best_so_far_and_a_valid_bound(void **s
     mf_evaluator_real real = {.model = &w.model, .cost = w.cost};
     mf_evaluator evaluator = mf_evaluator_init(&real);
     int without = 0, with = 0;
-    for (int64_t after = 1; after <= 91; after += 6) {
+    for (int64_t after = 1; after <= 91; after += 6 * case_stride(3)) {
         stopper s = {.after = after};
         const mf_search_request r = request_of(&w, &evaluator, &s);
         mf_search_report x;
@@ -342,7 +342,7 @@ static void little_effort_finds_a_good_plan_where_memory_decides(void **state) {
         uint16_t traits;        /* of the program that is planned for */
     } tight[] = {
         {4.1e9, 0.01, 0}, {4.6e9, 0.05, 0}, {5.0e9, 0.05, MF_TRAIT_ACT_PASS}, {5.3e9, 0.02, 0}};
-    for (size_t i = 0; i < sizeof tight / sizeof tight[0]; i += (size_t)case_stride(2)) {
+    for (size_t i = 0; i < sizeof tight / sizeof tight[0]; i += (size_t)case_stride(4)) {
         fixture w;
         fixture_init(&w, false, 8, tight[i].memory_B);
         w.problem.base.software_traits = tight[i].traits;
@@ -412,7 +412,7 @@ static void integer_programs_that_give_up_only_weaken_the_proof(void **state) {
     fixture w;
     fixture_init(&w, true, 8, 8e9);
     truth t = find_truth(&w);
-    for (size_t i = 0; i < sizeof faults / sizeof faults[0]; i++) {
+    for (size_t i = 0; i < sizeof faults / sizeof faults[0]; i += (size_t)case_stride(2)) {
         mf_search_options o;
         mf_search_result x;
         mf_search_options_init(&o);
@@ -464,7 +464,7 @@ static void fits_are_the_same_on_any_number_of_threads(void **state) {
     mf_err e;
     mf_fit_result r[3];
     static const int threads[3] = {1, 2, 7};
-    fixture_init(&w, false, 64 / case_stride(2), 3e9);
+    fixture_init(&w, false, 64 / case_stride(4), 3e9);
     w.problem.pinned = 0;
     for (int i = 0; i < 3; i++) { /* the last one makes only what is wanted exact */
         const mf_fit_options o = {.shown = i < 2 ? INT64_MAX : 5, .threads = threads[i]};
@@ -543,7 +543,7 @@ static void patience_ends_what_does_not_narrow_the_gap(void **state) {
             stopper never = {.after = INT64_MAX};
             mf_search_request r = request_of(&w, &evaluator, &never);
             r.gap = 1e-6;
-            r.budget = 1000000;
+            r.budget = case_count(1000000, 400000);
             r.patience = patience[i];
             r.threads = threads;
             mf_search_report x;

@@ -40,7 +40,10 @@ static void kernels_touch_the_bytes_that_they_are_said_to(void **state) {
     };
     const shadow_options o = {.checks_spans = true, .fused_sums = true};
     (void)state;
-    for (size_t i = 0; i < sizeof setups / sizeof setups[0]; i += (size_t)case_stride(3)) {
+    if (cases_sampled()) {
+        return; /* kernels are those of test_shadow_steps, all memory is looked at around each */
+    }
+    for (size_t i = 0; i < sizeof setups / sizeof setups[0]; i++) {
         shadow_bytes got;
         mf_err e;
         if (run(&setups[i], &o, 1, &got, &e) != MF_OK) {

@@ -68,7 +68,7 @@ static void steps_of_one_rank_have_none(void **state) {
     };
     const shadow_options o = {.records = true};
     (void)state;
-    for (size_t i = 0; i < sizeof setups / sizeof setups[0]; i++) {
+    for (size_t i = 0; i < sizeof setups / sizeof setups[0]; i += (size_t)case_stride(2)) {
         mf_device *device = NULL;
         int64_t races;
         char text[600] = "";
@@ -315,7 +315,7 @@ static void stages_of_a_pipeline_have_none(void **state) {
 /* All but that of the results, and that behind the last message. */
 static void an_edge_that_is_missing_is_named(void **state) {
     (void)state;
-    for (int64_t k = 1; k < ORDERS; k += case_stride(3)) {
+    for (int64_t k = 1; k < ORDERS; k += case_stride(ORDERS)) {
         if (k != 2) {
             assert_int_equal(launch("stage", PREPARED + k), 1);
         }
@@ -332,15 +332,19 @@ static void streams_of_a_layer_have_none(void **state) {
  * queue or later, or for memory that nobody takes again; this part of them, at least, is not. */
 static void leave_out_waits(const char *kind, int64_t every, double part) {
     int named = 0, tried = 0, code = 0;
-    for (int64_t k = 1; code != 3; k += every * case_stride(5)) {
+    if (cases_sampled()) { /* these are faults of the test's own making */
+        assert_int_not_equal(launch(kind, 1), 2);
+        return;
+    }
+    for (int64_t k = 1; code != 3; k += every) {
         code = launch(kind, k);
         assert_int_not_equal(code, 2);
         named += code == 1;
         tried += code != 3;
     }
     printf("%d of %d waits left out are named\n", named, tried);
-    assert_at_least(tried, 10 / case_stride(5));
-    assert_above(named, cases_sampled() ? 0 : part * tried);
+    assert_at_least(tried, 10);
+    assert_above(named, part * tried);
 }
 
 static void a_wait_that_is_missing_is_named(void **state) {
@@ -370,7 +374,7 @@ static void gathers_beside_compute_have_none(void **state) {
 static void a_wait_for_a_gather_that_is_missing_is_named(void **state) {
     enum { POSITIONS = 6 };
     (void)state;
-    for (int64_t k = 1; k <= POSITIONS; k += case_stride(4)) {
+    for (int64_t k = 1; k <= POSITIONS; k += case_stride(POSITIONS)) {
         assert_int_equal(launch("weights", k), 1);
     }
     assert_int_equal(launch("weights", POSITIONS + 1), 3);
@@ -388,7 +392,7 @@ static void reductions_beside_compute_have_none(void **state) {
 static void an_edge_of_a_reduction_that_is_missing_is_named(void **state) {
     enum { BEFORE = 3, POSITIONS = 6 };
     (void)state;
-    for (int64_t k = 1; k <= POSITIONS + 1; k += case_stride(4)) {
+    for (int64_t k = 1; k <= POSITIONS + 1; k += case_stride(POSITIONS + 1)) {
         assert_int_equal(launch("copies", BEFORE + k), 1);
     }
     assert_int_equal(launch("copies", BEFORE + POSITIONS + 2), 3);

@@ -39,7 +39,7 @@ static void compare(const shadow_setup *s, const shadow_options *o) {
 
 static void steps_are_those_of_the_cpu(void **state) {
     (void)state;
-    for (int f = 0; f < 2 * FAMILIES; f += case_stride(3)) {
+    for (int f = 0; f < 2 * FAMILIES; f += case_stride(5)) {
         const shadow_setup s = {.family = families[f % FAMILIES],
                                 .precision = f < FAMILIES ? MF_PREC_FP32 : MF_PREC_BF16,
                                 .aux_coef = 0.02,
@@ -55,7 +55,7 @@ static void steps_with_ops_of_one_family_are_those_of_the_cpu(void **state) {
     static const char *const others[] = {"phimoe", "granitemoe", "llama4_text", "step3_text",
                                          "step3p5"};
     (void)state;
-    for (size_t f = 0; f < sizeof others / sizeof others[0]; f += (size_t)case_stride(2)) {
+    for (size_t f = 0; f < sizeof others / sizeof others[0]; f += (size_t)case_stride(3)) {
         const shadow_setup s = {.family = others[f],
                                 .precision = MF_PREC_BF16,
                                 .recompute = f % 2 == 0 ? MF_RECOMPUTE_LAYER : 0,
@@ -99,7 +99,7 @@ static void plays_are_steps(void **state) {
     for (int f = 0; f < FAMILIES; f += case_stride(FAMILIES)) {
         shadow_setup s = {.family = families[f], .precision = MF_PREC_BF16, .graph = true};
         const shadow_options o = {.seed = 0};
-        steps = 10;
+        steps = case_count(10, 4);
         compare(&s, &o);
         steps = STEPS;
     }

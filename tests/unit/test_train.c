@@ -2,6 +2,7 @@
  * rates, metrics. The program starts itself again under mpirun. */
 #include "core/base/json.h"
 #include "executor/train/train.h"
+#include "tests/support/sampled.h"
 #include "tests/support/test.h"
 
 #include <stdio.h>
@@ -31,6 +32,11 @@ static void load(const char *family, mf_model *m, mf_cluster *c, mf_layout *l) {
     l->headroom_worst_case = true;
 }
 
+/* Under sanitizers fewer, too few to learn anything. */
+static int steps(void) {
+    return case_count(30, 4);
+}
+
 static mf_status train_family(const char *family, int ranks, const char *data, const char *out,
                               mf_err *e) {
     mf_model m;
@@ -55,7 +61,7 @@ static mf_status train_family(const char *family, int ranks, const char *data, c
     o.layout = &l;
     o.data = data;
     o.out = out;
-    o.steps = 30;
+    o.steps = steps();
     o.lr = 1e-2;
     o.lr_min = 1e-3;
     o.warmup = 5;
@@ -103,10 +109,11 @@ static void the_loss_falls_and_four_folded_ranks_take_the_same_steps(void **stat
     if (train_family("mixtral", 1, data, out[0], &e) != MF_OK) {
         fail_msg("%s", e.text);
     }
-    assert_int_equal(read_metrics(out[0], "lm_loss", one, 64), 30);
-    printf("loss %.3f, after 30 steps %.3f\n", one[0], one[29]);
+    const int last = steps() - 1;
+    assert_int_equal(read_metrics(out[0], "lm_loss", one, 64), steps());
+    printf("loss %.3f, after %d steps %.3f\n", one[0], steps(), one[last]);
     assert_close(one[0], log(256.0), 0.2);
-    assert_below(one[29], 0.7 * one[0]);
+    assert_below(one[last], (cases_sampled() ? 1.0 : 0.7) * one[0]);
     bool mpi = mf_comm_has_mpi() && system("command -v mpirun >/dev/null 2>&1") == 0;
     if (mpi) {
         snprintf(command, sizeof command,
@@ -117,11 +124,12 @@ static void the_loss_falls_and_four_folded_ranks_take_the_same_steps(void **stat
         int result = system(command);
         assert_true(WIFEXITED(result));
         assert_true(WEXITSTATUS(result) == 0);
-        assert_int_equal(read_metrics(out[1], "lm_loss", four, 64), 30);
-        for (int i = 0; i < 10; i++) { /* later steps part at ties of the router */
+        assert_int_equal(read_metrics(out[1], "lm_loss", four, 64), steps());
+        for (int i = 0; i < case_count(10, last);
+             i++) { /* later steps part at ties of the router */
             assert_close(four[i] / one[i], 1.0, 1e-5);
         }
-        assert_close(four[29] / one[29], 1.0, 0.02);
+        assert_close(four[last] / one[last], 1.0, 0.02);
     } else {
         printf("MF_SKIPPED 1 no MPI: training on four ranks is not tested\n");
     }

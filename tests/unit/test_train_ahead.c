@@ -195,7 +195,8 @@ static void runs_are_those_of_the_cpu(void **state) {
                  {"deepseek_v3", false, false, 3},
                  {"llama", true, false, 1}};
     (void)state;
-    for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i += (size_t)case_stride(2)) {
+    for (size_t i = cases_sampled(); i < sizeof kinds / sizeof kinds[0];
+         i += (size_t)case_stride(4)) {
         const shadow_options so = {.seed = i, .eager = kinds[i].eager};
         shadow_twin twin;
         mf_device *shadow;
@@ -272,7 +273,7 @@ static mf_status train_spoilt(fixture *w, mf_device *device, int64_t in_row, int
 
 static void what_is_not_finite_is_left_out_named_and_counted(void **state) {
     (void)state;
-    for (int behind = 0; behind < 2; behind++) { /* the host */
+    for (int behind = cases_sampled(); behind < 2; behind++) { /* the host */
         const shadow_options so = {.seed = 0};
         static char lines[LINES][512];
         shadow_twin twin;
@@ -419,7 +420,7 @@ static void rows_without_a_place_let_the_step_run_again_with_room(void **state) 
         kind k;
     } runs[] = {{"allgather", TIGHT}, {"alltoall", TIGHT}, {"fused", TIGHT}, {"fused", RECOMPUTED}};
     (void)state;
-    for (size_t i = 0; i < sizeof runs / sizeof runs[0]; i += (size_t)case_stride(3)) {
+    for (size_t i = 0; i < sizeof runs / sizeof runs[0]; i += (size_t)case_stride(4)) {
         fixture tight = {0}, roomy = {0};
         launch(&tight, runs[i].by, runs[i].k);
         launch(&roomy, runs[i].by, ROOMY);

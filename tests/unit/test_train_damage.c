@@ -1,6 +1,7 @@
 /* Bits that flip and bytes that go missing between two runs: `moefold train` finds them before it
  * uses them, says in which file and where, and takes no step. */
 #include "tests/support/rng.h"
+#include "tests/support/sampled.h"
 #include "tests/support/train_run.h"
 
 #include <sys/stat.h>
@@ -62,7 +63,8 @@ static void data_that_changed_between_runs_are_not_used(void **state) {
         snprintf(more, sizeof more, "%s --steps 2", layouts[k]);
         assert_int_equal(train(k ? "two" : "one", "tests/data/hf/qwen3_moe", name, more), 0);
         snprintf(more, sizeof more, "%s --steps 3 --resume", layouts[k]);
-        for (int i = 0; i < (k ? 1 : 8); i++) { /* a letter for another is a token like any */
+        for (int i = 0; i < (k ? 1 : case_count(8, 2));
+             i++) { /* a letter for another is a token like any */
             long at = (long)rng_range(&r, 0, size_of(path) - 1);
             unsigned bit = (unsigned)rng_range(&r, 0, 6);
             flip(path, at, bit);
@@ -90,7 +92,7 @@ static void weights_that_changed_are_not_used(void **state) {
     assert_non_null(f);
     long header = 8 + fgetc(f) + 256 * fgetc(f) + 65536 * fgetc(f);
     fclose(f);
-    for (int i = 0; i < 8; i++) {
+    for (int i = 0; i < case_count(8, 2); i++) {
         long at = (long)rng_range(&r, header, size_of(path) - 1);
         unsigned bit = (unsigned)rng_range(&r, 0, 7);
         flip(path, at, bit);
@@ -111,7 +113,7 @@ static void checkpoints_that_changed_are_not_used(void **state) {
     assert_int_equal(train("kept", "tests/data/hf/qwen3_moe", "lines", "--gpus 1 --steps 2"), 0);
     snprintf(path, sizeof path, "%s/kept/checkpoints/step-00000002/rank-00000.safetensors",
              scratch);
-    for (int i = 0; i < 8; i++) {
+    for (int i = 0; i < case_count(8, 2); i++) {
         long at = (long)rng_range(&r, size_of(path) / 2, size_of(path) - 1);
         unsigned bit = (unsigned)rng_range(&r, 0, 7);
         flip(path, at, bit);

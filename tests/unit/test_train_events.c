@@ -89,7 +89,7 @@ static void the_event_file_holds_what_the_lines_hold(void **state) {
     char path[512] = "", folder[128];
     static double x[MAX_STEPS][3];
     static unsigned char bytes[1 << 18];
-    run("events", 4, several_ranks ? folded : single, 0);
+    run("events", 4, several_ranks ? folded() : single, 0);
     snprintf(folder, sizeof folder, "%s/events", scratch);
     int steps = read_losses("events", x), seen = 0, records = 0;
     DIR *d = opendir(folder);

@@ -194,7 +194,7 @@ static extent wanted(int sample) {
         assert_true(x.first >= 1 && x.first <= x.step);
     } else if (text == NULL || strcmp(text, "all") != 0) {
         x.every = false;
-        x.draws = text != NULL ? atoi(text) : cases_sampled() ? 3 : sample;
+        x.draws = text != NULL ? atoi(text) : cases_sampled() ? 2 : sample;
     }
     return x;
 }

@@ -273,7 +273,7 @@ static int child(int ranks, const char *what) {
         right = all_are_calm(ranks);
     } else {
         const fault f = (fault)atoi(what);
-        right = run_fault(ranks, rank, f, false);
+        right = cases_sampled() || run_fault(ranks, rank, f, false);
         right = run_fault(ranks, rank, f, true) && right;
     }
     mf_comm_stop();
@@ -287,9 +287,9 @@ static void launch(const char *what) {
     assert_true(length > 0);
     self[length] = '\0';
     snprintf(word, sizeof word, "%s", what);
-    /* Four ranks agree on a fault as two do: sanitizers see them in what is calm. */
-    const size_t n = sizeof counts / sizeof counts[0] - (cases_sampled() && what[0] != 'c');
-    for (size_t i = 0; i < n; i++) {
+    /* Four ranks agree on a fault as two do: sanitizers see two. */
+    for (size_t i = cases_sampled(); i < sizeof counts / sizeof counts[0];
+         i += (size_t)case_stride(2)) {
         int code = -1;
         mf_err e;
         snprintf(number, sizeof number, "%d", counts[i]);
