@@ -113,7 +113,7 @@ $(BUILD)/obj/cli/version.o: CPPFLAGS += -DMF_COMMIT='"$(COMMIT)"'
 $(BUILD)/obj/cli/version.o: $(BUILD)/.commit
 
 # The inner loop of the reference product counts, also where the rest is built to be looked into.
-$(BUILD)/obj/kernels/gemm/gemm.o: CFLAGS += -O2
+$(BUILD)/obj/kernels/gemm/gemm.o: CFLAGS += -O3
 
 # Tests themselves compute little: optimised as a whole they take three times as long to compile.
 $(UNIT_SRC:%.c=$(BUILD)/obj/%.o): CFLAGS += -Og

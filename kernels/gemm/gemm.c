@@ -19,9 +19,9 @@ static_assert(TILE_M % REG_M == 0 && TILE_N % REG_N == 0, "panels fill tiles");
 
 typedef float lanes __attribute__((vector_size(32)));
 
-/* Sanitizers check that a panel and a tile are large enough once a call (tile_sum's asserts and
- * what pack writes), not at every element: that would be most of what their runs of the executor
- * take. */
+/* Sanitizers check that operands, a panel and a tile are large enough once a call (tile_sum's
+ * asserts, what pack reads and writes at the ends of lines), not at every element: that would be
+ * most of what their runs of the executor take. */
 #if defined(__SANITIZE_ADDRESS__) && defined(__GNUC__)
 #define CHECKED_BEFORE __attribute__((no_sanitize("address", "undefined")))
 #else
@@ -99,11 +99,57 @@ static void pack_panel(const void *src, mf_kernel_dtype d, int64_t lines, int64_
     }
 }
 
+/* A panel that its lines fill; for constant `d` and `width`. */
+static inline __attribute__((always_inline)) CHECKED_BEFORE void
+pack_whole(const void *src, mf_kernel_dtype d, int64_t k, int64_t line_step, int64_t k_step,
+           int64_t width, float *out) {
+    for (int64_t p = 0; p < k; p++, out += width) {
+        for (int64_t l = 0; l < width; l++) {
+            const int64_t at = l * line_step + p * k_step;
+            if (d == MF_KERNEL_F32) {
+                out[l] = ((const float *)src)[at];
+            } else { /* mf_kernel_bf16_widen, which sanitizers keep out of here */
+                const uint32_t bits = (uint32_t)((const uint16_t *)src)[at] << 16;
+                memcpy(&out[l], &bits, sizeof bits);
+            }
+        }
+    }
+}
+
+typedef void (*pack_fn)(const void *, int64_t, int64_t, int64_t, float *);
+
+#define PACK_WHOLE(name, d, width)                                                                 \
+    static CHECKED_BEFORE void name(const void *src, int64_t k, int64_t line_step, int64_t k_step, \
+                                    float *out) {                                                  \
+        pack_whole(src, d, k, line_step, k_step, width, out);                                      \
+    }
+PACK_WHOLE(pack_a_f32, MF_KERNEL_F32, REG_M)
+PACK_WHOLE(pack_b_f32, MF_KERNEL_F32, REG_N)
+PACK_WHOLE(pack_a_bf16, MF_KERNEL_BF16, REG_M)
+PACK_WHOLE(pack_b_bf16, MF_KERNEL_BF16, REG_N)
+
+/* The ends of each line, and of the panel: what sanitizers see of pack_whole. */
+static void look_at_ends(const void *src, mf_kernel_dtype d, int64_t k, int64_t line_step,
+                         int64_t k_step, int64_t width, float *out) {
+    for (int64_t l = 0; l < width && k > 0; l++) {
+        out[l] = mf_kernel_get(src, d, l * line_step);
+        out[(k - 1) * width + l] = mf_kernel_get(src, d, l * line_step + (k - 1) * k_step);
+    }
+}
+
 static void pack(const void *src, mf_kernel_dtype d, int64_t lines, int64_t k, int64_t line_step,
                  int64_t k_step, int64_t width, float *out) {
+    const bool f32 = d == MF_KERNEL_F32;
+    const pack_fn whole =
+        width == REG_M ? (f32 ? pack_a_f32 : pack_a_bf16) : (f32 ? pack_b_f32 : pack_b_bf16);
     for (int64_t l = 0; l < lines; l += width, out += width * k) {
-        int64_t here = lines - l < width ? lines - l : width;
-        pack_panel(mf_kernel_row(src, d, l, line_step), d, here, k, line_step, k_step, width, out);
+        const void *from = mf_kernel_row(src, d, l, line_step);
+        if (lines - l < width) {
+            pack_panel(from, d, lines - l, k, line_step, k_step, width, out);
+        } else {
+            look_at_ends(from, d, k, line_step, k_step, width, out);
+            whole(from, k, line_step, k_step, out);
+        }
     }
 }
 
@@ -123,7 +169,7 @@ static void tile_sum(const mf_kernel_gemm *g, multiply_fn fn, int64_t i0, int64_
     bool a_cols = g->form == MF_GEMM_TN, b_cols = g->form != MF_GEMM_NT;
     int64_t a_line = a_cols ? 1 : g->lda, a_k = a_cols ? g->lda : 1;
     int64_t b_line = b_cols ? 1 : g->ldb, b_k = b_cols ? g->ldb : 1;
-    memset(w->tile, 0, sizeof w->tile);
+    memset(w->tile, 0, (size_t)((m + REG_M - 1) / REG_M * REG_M) * TILE_N * sizeof *w->tile);
     for (int64_t p0 = 0; p0 < g->k; p0 += TILE_K) {
         int64_t k = at_most(g->k - p0, TILE_K);
         const void *a = mf_kernel_row(g->a, g->a_dtype, i0 * a_line + p0 * a_k, 1);
@@ -152,20 +198,47 @@ static float activate(mf_gemm_activation f, float x) {
     return x;
 }
 
+/* row += from; elements of type d. */
+static void add_to(float *row, const void *from, mf_kernel_dtype d, int64_t n) {
+    if (d == MF_KERNEL_F32) {
+        for (int64_t j = 0; j < n; j++) {
+            row[j] += ((const float *)from)[j];
+        }
+    } else {
+        for (int64_t j = 0; j < n; j++) {
+            row[j] += mf_kernel_bf16_widen(((const uint16_t *)from)[j]);
+        }
+    }
+}
+
+static void put_row(void *to, mf_kernel_dtype d, const float *row, int64_t n) {
+    if (d == MF_KERNEL_F32) {
+        memcpy(to, row, (size_t)n * sizeof *row);
+    } else {
+        for (int64_t j = 0; j < n; j++) {
+            ((uint16_t *)to)[j] = mf_kernel_bf16_round(row[j]);
+        }
+    }
+}
+
 static void tile_store(const mf_kernel_gemm *g, int64_t i0, int64_t m, int64_t j0, int64_t n,
                        const scratch *w) {
     for (int64_t i = 0; i < m; i++) {
+        void *c = mf_kernel_row_mut(g->c, g->c_dtype, (i0 + i) * g->ldc + j0, 1);
+        float row[TILE_N];
         for (int64_t j = 0; j < n; j++) {
-            int64_t at = (i0 + i) * g->ldc + j0 + j;
-            float x = g->alpha * w->tile[i * TILE_N + j];
-            if (g->bias) {
-                x += mf_kernel_get(g->bias, g->c_dtype, j0 + j);
-            }
-            if (g->accumulate) {
-                x += mf_kernel_get(g->c, g->c_dtype, at);
-            }
-            mf_kernel_put(g->c, g->c_dtype, at, activate(g->activation, x));
+            row[j] = g->alpha * w->tile[i * TILE_N + j];
         }
+        if (g->bias) {
+            add_to(row, mf_kernel_row(g->bias, g->c_dtype, j0, 1), g->c_dtype, n);
+        }
+        if (g->accumulate) {
+            add_to(row, c, g->c_dtype, n);
+        }
+        for (int64_t j = 0; g->activation != MF_GEMM_LINEAR && j < n; j++) {
+            row[j] = activate(g->activation, row[j]);
+        }
+        put_row(c, g->c_dtype, row, n);
     }
 }
 
