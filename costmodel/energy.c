@@ -28,8 +28,9 @@ static const struct {
  * clock. Below 1,420 MHz nothing was seen; there they stay. What takes 1.18 times as long as rested
  * runs at 1,476 MHz (a product of 8192^3, 786 TFLOP/s in a burst, 667 on and on): the clock is that
  * power of the stretch. Slope and power are those at which the 46 runs of one, two and four H200
- * that may be fitted are closest (bench/gpu/runs-h200*.csv): 2.73 % root mean square; with a slope
- * of 0 2.97, 0.3 2.76, 0.85 and the power 1.5 3.3, 2.2 3.1. */
+ * that may be fitted were closest when they were chosen (those of two and four GPUs have been
+ * measured again since): 2.73 % root mean square; with a slope of 0 2.97, 0.3 2.76, 0.85 and the
+ * power 1.5 3.3, 2.2 3.1. */
 static const double settled_clock = 1480.0 / 1980, lowest_seen = 1420.0 / 1980;
 static const double joules_by_clock = 0.6, clock_by_stretch = 1.82;
 
@@ -154,12 +155,12 @@ static double own_J(const mf_energy *m, const mf_op *op) {
            m->flop_J[ATTENTION_BWD][op->math] * x[MF_ENERGY_ATTENTION_BWD];
 }
 
-/* NCCL's kernels poll and move while their collective is in flight, beside the bytes in memory:
- * what the runs of two and four H200 that may be fitted draw above their ops, by least squares over
- * clock and time in flight (bench/gpu/runs-h200-x2.csv, -x4.csv). Power is 5.2 and 5.8 % off with
- * it, 8.2 and 8.0 without; with 220 W 4.0 and 4.7, but the clock of four 3.3 for 2.7. Alone, 128 MB
- * reduced again and again take 157 W more than a GPU at rest, the bytes among them, and a kernel
- * that only waits for the other rank takes none. */
+/* While a collective is in flight, beside its bytes in memory: what the runs of two and four H200
+ * that may be fitted draw above their ops, by least squares over clock and time in flight. With the
+ * runs as they were measured when it was fitted, power is 5.2 and 5.8 % off with it, 8.2 and 8.0
+ * without; with 220 W 4.0 and 4.7, but the clock of four 3.3 for 2.7. Two H200 that do nothing but
+ * reduce 128 MB draw 157 W more than at rest, the bytes included; one that waits in a collective
+ * for the other draws no more than at rest. */
 static const double flight_W = 148;
 
 mf_power mf_cost_power(const mf_cost *cost) {

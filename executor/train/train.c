@@ -473,7 +473,7 @@ mf_status mf_train(const mf_train_options *o, bool *alone, mf_err *e) {
     status = status == MF_OK && !*alone ? mf_comm_agree(r.comm, closed, e) : status;
     mf_board_close(r.board, !*alone);
     if (*alone && r.layout.gpus > 1 && !r.device->ops->on_host) {
-        return status; /* its GPU may wait for other ranks for ever, and with it what frees */
+        return status; /* to free would wait for its GPU, and that for other ranks, for ever */
     }
     clear(&r);
     mf_comm_destroy(r.comm);

@@ -39,7 +39,7 @@ typedef struct shadow_case {
     mf_status (*sample)(void *user, int64_t index, int32_t *tokens, mf_err *e);
     int64_t step;           /* batch that samples come from */
     const mf_op *under_way; /* as far as a listener to ops has heard */
-    char unpaired[80]; /* the first op that was told behind it and not before, or the other way */
+    char unpaired[80]; /* the first op of which a listener did not hear both before and behind it */
 } shadow_case;
 
 static inline mf_status shadow_sample(void *user, int64_t index, int32_t *tokens, mf_err *e) {
