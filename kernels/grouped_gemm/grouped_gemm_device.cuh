@@ -232,6 +232,7 @@ MF_DEVICE void consume(const Smem<C> s, const Outputs &to, const Args &p, int wa
     Held h;
     h.tile = 0;
     h.left = h.next = h.buffer = 0;
+    h.fetched = 0;
     for (uint32_t tile = 0;; tile++) {
         mf_mbar_wait(s.slot_full(tile), tile / SLOTS % 2);
         const int steps = s.warp_field(tile, STEPS), boxes = s.warp_field(tile, BOXES);
@@ -280,11 +281,14 @@ __global__ void __launch_bounds__(THREADS, 1)
         }
         for (int i = 0; i < C::STAGES; i++) {
             mf_mbar_init(s.full(i), 1);
-            mf_mbar_init(s.empty(i), 2 * CONSUMERS * 4); /* a warp of either block */
+            mf_mbar_init(s.empty(i), 2 * WARPS); /* a warp of either block */
         }
         for (uint32_t i = 0; i < SLOTS; i++) {
             mf_mbar_init(s.slot_full(i), 1);
-            mf_mbar_init(s.slot_empty(i), CONSUMERS * 4);
+            mf_mbar_init(s.slot_empty(i), WARPS);
+        }
+        for (int i = 0; i < WARPS; i++) {
+            mf_mbar_init(s.fetched(i), 1);
         }
         for (uint32_t i = 0; i < MAILS; i++) {
             mf_mbar_init(s.mail_full(i), 1);
