@@ -127,11 +127,11 @@ enum Way { OVER, BY_L2, FETCHED };
 template <class C> MF_DEVICE void fetch_chunk(Held &h, const Smem<C> s, const Outputs &to, int c) {
     const int warp = uniform((int)threadIdx.x / 32) - 4;
     const Place a = place_of<C>(h, s, warp, c);
+    const uint32_t buffer = (uint32_t)uniform((int)s.buffer(warp, h.buffer));
     if (!a.out && threadIdx.x % 32 == 0) {
         mf_tma_wait_read<C::BUFFERS - 1>();
         mf_mbar_expect(s.fetched(warp), BUFFER_B);
-        mf_tma_load((uint32_t)uniform((int)s.buffer(warp, h.buffer)), &to.y, s.fetched(warp), a.x,
-                    a.y, a.z);
+        mf_tma_load(buffer, &to.y, s.fetched(warp), a.x, a.y, a.z);
     }
 }
 
