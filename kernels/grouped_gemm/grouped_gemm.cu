@@ -95,23 +95,31 @@ struct Built {
     kernel_fn kernel;
 };
 
+template <class C> constexpr Built built(void) {
+    return {C::SMEM_B, grouped_gemm_kernel<C>};
+}
 template <mf_grouped_kind KIND, Writes WRITES, bool GATED> constexpr Built built(void) {
-    return {Traits<KIND, WRITES, GATED, 4, 2>::SMEM_B,
-            grouped_gemm_kernel<Traits<KIND, WRITES, GATED, 4, 2>>};
+    return built<Traits<KIND, WRITES, GATED, 4, 2>>();
 }
 
 /* By kind, then the others. */
-enum { WGRAD_ADD = MF_GROUPED_KINDS, WGRAD_BF16, FORWARD_GATED, BUILT_COUNT };
-const Built BUILT[BUILT_COUNT] = {
-    built<MF_GROUPED_FORWARD, BF16, false>(),   built<MF_GROUPED_DGRAD, BF16, false>(),
-    built<MF_GROUPED_WGRAD, F32_OVER, false>(), built<MF_GROUPED_WGRAD, F32_ADD, false>(),
-    built<MF_GROUPED_WGRAD, BF16, false>(),     built<MF_GROUPED_FORWARD, BF16, true>()};
+enum { WGRAD_ADD = MF_GROUPED_KINDS, WGRAD_ADD_FEW, WGRAD_BF16, FORWARD_GATED, BUILT_COUNT };
+const Built BUILT[BUILT_COUNT] = {built<MF_GROUPED_FORWARD, BF16, false>(),
+                                  built<MF_GROUPED_DGRAD, BF16, false>(),
+                                  built<MF_GROUPED_WGRAD, F32_OVER, false>(),
+                                  built<MF_GROUPED_WGRAD, F32_ADD, false>(),
+                                  built<Traits<MF_GROUPED_WGRAD, F32_ADD, false, 3, 5>>(),
+                                  built<MF_GROUPED_WGRAD, BF16, false>(),
+                                  built<MF_GROUPED_FORWARD, BF16, true>()};
 
-const Built &built_for(const mf_kernel_grouped_gemm *g) {
-    if (g->kind == MF_GROUPED_WGRAD) {
-        return BUILT[g->bf16 ? (int)WGRAD_BF16 : g->accumulate ? (int)WGRAD_ADD : (int)g->kind];
+const Built &built_for(const mf_kernel_grouped_gemm *g, bool fetches) {
+    int at = g->act ? (int)FORWARD_GATED : (int)g->kind;
+    if (g->kind == MF_GROUPED_WGRAD && g->accumulate) {
+        at = fetches ? WGRAD_ADD_FEW : WGRAD_ADD;
+    } else if (g->kind == MF_GROUPED_WGRAD && g->bf16) {
+        at = WGRAD_BF16;
     }
-    return BUILT[g->act ? FORWARD_GATED : (int)g->kind];
+    return BUILT[at];
 }
 
 mf_status read_device(mf_grouped_device *out, mf_err *e) {
@@ -138,7 +146,12 @@ mf_status launch(const mf_kernel_grouped_gemm *g, const mf_grouped_config *c, cu
                  mf_err *e) {
     const bool wgrad = g->kind == MF_GROUPED_WGRAD;
     const bool forward = g->kind == MF_GROUPED_FORWARD;
-    const Built &b = built_for(g);
+    const bool fetches = mf_grouped_config_fetches(c);
+    if (fetches && !(wgrad && g->accumulate)) {
+        return mf_err_set(e, MF_INPUT,
+                          "grouped GEMM: only weight gradients that are added fetch what is there");
+    }
+    const Built &b = built_for(g, fetches);
     Maps maps;
     mf_status status = encode_all(g, &maps, e);
     if (status != MF_OK) {

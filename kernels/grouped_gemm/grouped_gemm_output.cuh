@@ -2,10 +2,11 @@
  * held back, and written chunk by chunk under the next tile, through shared memory and the copy
  * engine, or row by row where a tile crosses the end of a segment.
  *
- * A tile that is added to memory goes two ways. The half that is written at once is added by L2,
- * which takes it without a wait but adds no more than two floats a cycle and slice: 1.27 TB/s on
- * an H200, 30 % of what memory reads and writes. The half that is held back is added here: each
- * chunk of memory is on its way to a buffer while the tensor cores work, and the sum goes back.
+ * What is added to memory is added by L2, which takes it without a wait but adds no more than two
+ * floats a cycle and slice: 1.27 TB/s on an H200, a third of what memory could read and write.
+ * Where experts have few rows, so that this is the limit, half of a tile goes another way
+ * (FETCHES): its chunks of memory come to the buffers while the tensor cores work, are added to
+ * here, and are written back.
  */
 #ifndef MF_KERNELS_GROUPED_GEMM_OUTPUT_CUH
 #define MF_KERNELS_GROUPED_GEMM_OUTPUT_CUH
@@ -31,7 +32,7 @@ struct Held {
     int left;         /* turns */
     int next;         /* step of the next tile in which the next turn is */
     int buffer;       /* of this warp, that the next chunk goes through */
-    uint32_t fetched; /* chunks of memory so far, of this warp (ADD) */
+    uint32_t fetched; /* tiles so far, half of which came from memory for this warp (FETCHES) */
 };
 
 /* 64 bf16 columns as rows of 128 bytes, swizzled. */
@@ -110,28 +111,41 @@ struct Place {
     bool out; /* nothing of it is written */
 };
 
-template <class C> MF_DEVICE Place place_of(const Held &h, const Smem<C> s, int warp, int c) {
+template <class C> MF_DEVICE Place place_of(const Smem<C> s, uint32_t tile, int warp, int c) {
     Place a;
-    a.x = s.warp_field(h.tile, X) + c * (C::F32 ? 32 : 64);
-    a.y = s.warp_field(h.tile, Y) + warp * WARP_ROWS;
-    a.z = s.warp_field(h.tile, Z);
-    a.rows = s.warp_field(h.tile, ROWS) - warp * WARP_ROWS;
-    a.out = a.x >= s.warp_field(h.tile, END) || a.rows <= 0;
+    a.x = s.warp_field(tile, X) + c * (C::F32 ? 32 : 64);
+    a.y = s.warp_field(tile, Y) + warp * WARP_ROWS;
+    a.z = s.warp_field(tile, Z);
+    a.rows = s.warp_field(tile, ROWS) - warp * WARP_ROWS;
+    a.out = a.x >= s.warp_field(tile, END) || a.rows <= 0;
     return a;
 }
 
 /* How a chunk comes to what is in memory: written over it, added by L2, or to what was fetched. */
 enum Way { OVER, BY_L2, FETCHED };
 
-/* Begins to fetch what chunk c is added to, into the buffer that the chunk will go through. */
-template <class C> MF_DEVICE void fetch_chunk(Held &h, const Smem<C> s, const Outputs &to, int c) {
+/* Begins to fetch what the left half of a tile is added to, into the buffers that its chunks will
+ * go through. */
+template <class C>
+MF_DEVICE void fetch_left(Held &h, const Smem<C> s, const Outputs &to, uint32_t tile) {
     const int warp = uniform((int)threadIdx.x / 32) - 4;
-    const Place a = place_of<C>(h, s, warp, c);
-    const uint32_t buffer = (uint32_t)uniform((int)s.buffer(warp, h.buffer));
-    if (!a.out && threadIdx.x % 32 == 0) {
-        mf_tma_wait_read<C::BUFFERS - 1>();
-        mf_mbar_expect(s.fetched(warp), BUFFER_B);
-        mf_tma_load(buffer, &to.y, s.fetched(warp), a.x, a.y, a.z);
+    const Place a = place_of<C>(s, tile, warp, 0);
+    const int chunks = min(LEFT_CHUNKS, (s.warp_field(tile, END) - a.x + 31) / 32);
+    if (a.out) {
+        return;
+    }
+    h.fetched++;
+    if (threadIdx.x % 32 == 0) {
+        mf_tma_wait_read<C::BUFFERS - LEFT_CHUNKS>();
+        mf_mbar_expect(s.fetched(warp), (uint32_t)chunks * BUFFER_B);
+    }
+#pragma unroll 1
+    for (int c = 0; c < chunks; c++) {
+        const int at = h.buffer + c;
+        const uint32_t buffer = s.buffer(warp, at < C::BUFFERS ? at : at - C::BUFFERS);
+        if (threadIdx.x % 32 == 0) {
+            mf_tma_load(buffer, &to.y, s.fetched(warp), a.x + c * 32, a.y, a.z);
+        }
     }
 }
 
@@ -140,13 +154,13 @@ template <class C, Way WAY>
 MF_DEVICE void write_chunk(const uint32_t *v, Held &h, const Smem<C> s, const Outputs &to,
                            const Args &p, int c) {
     const int warp = uniform((int)threadIdx.x / 32) - 4, lane = (int)threadIdx.x % 32;
-    const Place a = place_of<C>(h, s, warp, c);
+    const Place a = place_of<C>(s, h.tile, warp, c);
     if (a.out) {
         return;
     }
     const uint32_t buffer = next_buffer<C>(h, s, warp, lane);
     if (WAY == FETCHED) {
-        mf_mbar_wait(s.fetched(warp), h.fetched++ % 2);
+        mf_mbar_wait(s.fetched(warp), (h.fetched - 1) % 2);
     }
     if (C::F32) {
         put_f32<WAY == FETCHED>(buffer, v, lane);
@@ -179,12 +193,11 @@ template <class C> MF_DEVICE void leave(const Smem<C> s, uint32_t number) {
     }
 }
 
-/* The next turn of the held tile: its next chunk is written, and what the one behind it is added
- * to begins to come. */
+/* Writes the next held chunk. */
 template <class C>
 MF_DEVICE void write_held(Held &h, const Smem<C> s, const Outputs &to, const Args &p) {
-    constexpr int FIRST = C::F32 ? 4 : 0;
-    constexpr Way WAY = C::ADD ? FETCHED : OVER;
+    constexpr int FIRST = C::F32 ? LEFT_CHUNKS : 0;
+    constexpr Way WAY = C::ADD ? BY_L2 : OVER;
     switch (h.left) { /* so that registers have constant numbers */
     case 4:
         write_chunk<C, WAY>(h.v, h, s, to, p, FIRST);
@@ -195,16 +208,12 @@ MF_DEVICE void write_held(Held &h, const Smem<C> s, const Outputs &to, const Arg
     case 2:
         write_chunk<C, WAY>(h.v + 32, h, s, to, p, FIRST + 2);
         break;
-    case 1:
+    default:
         write_chunk<C, WAY>(h.v + 48, h, s, to, p, FIRST + 3);
-        break;
-    default: /* ADD has one turn more, in which nothing is there to write yet */
         break;
     }
     if (--h.left == 0) {
         leave(s, h.tile);
-    } else if (C::ADD) {
-        fetch_chunk<C>(h, s, to, FIRST + 4 - h.left);
     }
 }
 
@@ -221,13 +230,13 @@ MF_DEVICE void take(const float (&d)[128], Held &h, const Smem<C> s, const Outpu
             h.v[i] = __float_as_uint(d[64 + i]);
         }
 #pragma unroll
-        for (int c = 0; c < 4; c++) {
+        for (int c = 0; c < LEFT_CHUNKS; c++) {
             uint32_t v[16];
 #pragma unroll
             for (int i = 0; i < 16; i++) {
                 v[i] = __float_as_uint(d[16 * c + i]);
             }
-            write_chunk<C, C::ADD ? BY_L2 : OVER>(v, h, s, to, p, c);
+            write_chunk<C, C::FETCHES ? FETCHED : C::ADD ? BY_L2 : OVER>(v, h, s, to, p, c);
         }
     } else {
 #pragma unroll

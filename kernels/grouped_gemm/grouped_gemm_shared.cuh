@@ -24,9 +24,10 @@ constexpr int CONSUMERS = 2;
 constexpr int THREADS = (1 + CONSUMERS) * 128;
 constexpr int WARP_ROWS = 16; /* of a tile, of one warp */
 constexpr int BUFFER_B = WARP_ROWS * 128;
-constexpr int BAR_BOTH = 1; /* named barrier */
+constexpr int LEFT_CHUNKS = 4; /* of 32 f32 columns, of the half of a tile that is not held back */
+constexpr int BAR_BOTH = 1;    /* named barrier */
 /* Turns in which each chunk of gate and up is written: both, the activation in quarters, and that.
- * Otherwise a chunk is a turn; where chunks are added to memory, the first turn begins to fetch. */
+ * Otherwise a chunk is a turn. */
 constexpr int GATED_TURNS = 7;
 
 struct Args {
@@ -76,7 +77,8 @@ struct Traits {
     static constexpr bool F32 = WRITES != BF16;
     static constexpr bool ADD = WRITES == F32_ADD;
     static constexpr bool GATED = GATED_;
-    static constexpr int TURNS = GATED ? 2 * GATED_TURNS : ADD ? 5 : 4;
+    static constexpr bool FETCHES = ADD && BUFFERS_ > LEFT_CHUNKS;
+    static constexpr int TURNS = GATED ? 2 * GATED_TURNS : 4;
     static constexpr int MN_A = WGRAD;
     static constexpr int MN_B = KIND != MF_GROUPED_FORWARD;
     static constexpr int STAGES = STAGES_;
@@ -145,7 +147,7 @@ template <class C> struct Smem {
     MF_DEVICE_MEMBER uint32_t mail_word(uint32_t number) const {
         return mail(number) + MAIL_WORD;
     }
-    MF_DEVICE_MEMBER uint32_t fetched(int warp) const { /* what its next chunk is added to */
+    MF_DEVICE_MEMBER uint32_t fetched(int warp) const { /* what its next tile is added to */
         return mail(0) + MAILS * MAIL_B + (uint32_t)warp * 8;
     }
     MF_DEVICE_MEMBER int field(uint32_t number, Field f) const {
