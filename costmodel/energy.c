@@ -155,13 +155,12 @@ static double own_J(const mf_energy *m, const mf_op *op) {
            m->flop_J[ATTENTION_BWD][op->math] * x[MF_ENERGY_ATTENTION_BWD];
 }
 
-/* While a collective is in flight, beside its bytes in memory: what the runs of two and four H200
- * that may be fitted draw above their ops, by least squares over clock and time in flight. With the
- * runs as they were measured when it was fitted, power is 5.2 and 5.8 % off with it, 8.2 and 8.0
- * without; with 220 W 4.0 and 4.7, but the clock of four 3.3 for 2.7. Two H200 that do nothing but
- * reduce 128 MB draw 157 W more than at rest, the bytes included; one that waits in a collective
- * for the other draws no more than at rest. */
-static const double flight_W = 148;
+/* While a collective is in flight, beside its bytes in memory: of the runs of two and four H200
+ * that may be fitted, power is 3.9 and 5.1 % off with it and the clock 3.2 and 3.3; with 148 W,
+ * which least squares over clock and time in flight give, 5.3 and 6.1, and 3.3 and 3.5. Two H200
+ * that do nothing but reduce 128 MB draw 157 W more than at rest, the bytes included; one that
+ * waits in a collective for the other draws no more than at rest. */
+static const double flight_W = 220;
 
 mf_power mf_cost_power(const mf_cost *cost) {
     const mf_energy *m = &cost->energy;
