@@ -1,4 +1,5 @@
-/* agree.c - the lowest failing rank that has words speaks for all. */
+/* comm_status.c - of the ranks that failed, the lowest one with a message sets the status of all.
+ */
 #include "executor/comm/comm_status.h"
 
 #include <stdbool.h>

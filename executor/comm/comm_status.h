@@ -1,6 +1,6 @@
-/* agree.h - one outcome for all ranks of what each of them tried alone. */
-#ifndef MF_EXECUTOR_AGREE_H
-#define MF_EXECUTOR_AGREE_H
+/* comm_status.h - makes one status out of those that ranks got each on its own. */
+#ifndef MF_EXECUTOR_COMM_STATUS_H
+#define MF_EXECUTOR_COMM_STATUS_H
 
 #include "executor/comm/comm.h"
 

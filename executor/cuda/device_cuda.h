@@ -1,6 +1,6 @@
 /* device_cuda.h - private to the CUDA device: what stands behind a queue. */
-#ifndef MF_EXECUTOR_CUDA_DEVICE_H
-#define MF_EXECUTOR_CUDA_DEVICE_H
+#ifndef MF_EXECUTOR_DEVICE_CUDA_H
+#define MF_EXECUTOR_DEVICE_CUDA_H
 
 #include "executor/cuda/scratch.h"
 #include "executor/device/device.h"
