@@ -92,17 +92,7 @@ static void write_members(mf_json_writer *w, const verdict *v) {
         mf_json_write_end(w);
     }
     mf_json_write_end(w);
-    mf_json_write_array(w, "remedies", false);
-    for (int i = 0; i < v->explanation->remedies; i++) {
-        const mf_remedy *m = &v->explanation->remedy[i];
-        mf_json_write_object(w, NULL, true);
-        mf_json_write_string(w, "what", m->what);
-        mf_json_write_f64(w, "step_time_s", m->step_time_s);
-        mf_json_write_f64(w, "gain", m->gain);
-        mf_json_write_string(w, "basis", m->basis);
-        mf_json_write_end(w);
-    }
-    mf_json_write_end(w);
+    mf_report_json_remedies(w, v->explanation);
     mf_doubts_json(w, &v->doubts);
 }
 

@@ -67,23 +67,6 @@ static void write_command(mf_json_writer *w, mf_report_folder to) {
     mf_json_write_end(w);
 }
 
-static void write_remedies(mf_json_writer *w, const mf_explanation *x) {
-    mf_json_write_object(w, "explanation", false);
-    mf_json_write_string(w, "memory", x->memory);
-    mf_json_write_string(w, "time", x->time);
-    mf_json_write_end(w);
-    mf_json_write_array(w, "remedies", false);
-    for (int i = 0; i < x->remedies; i++) {
-        mf_json_write_object(w, NULL, true);
-        mf_json_write_string(w, "what", x->remedy[i].what);
-        mf_json_write_f64(w, "step_time_s", x->remedy[i].step_time_s);
-        mf_json_write_f64(w, "gain", x->remedy[i].gain);
-        mf_json_write_string(w, "basis", x->remedy[i].basis);
-        mf_json_write_end(w);
-    }
-    mf_json_write_end(w);
-}
-
 static void write_bases(mf_json_writer *w, const mf_account *a) {
     mf_json_write_array(w, "prices_rest_on", false);
     for (int b = 0; b < MF_BASIS_COUNT; b++) {
@@ -260,7 +243,7 @@ mf_status mf_report_folder_step(mf_report_folder to, const mf_job *j, const mf_r
     mf_report_json(&w, step->report);
     write_memory_choices(&w, &plan->assignment);
     mf_json_write_end(&w);
-    write_remedies(&w, &x);
+    mf_report_json_explanation(&w, &x);
     if (found != NULL) {
         write_found(&w, found);
     }
