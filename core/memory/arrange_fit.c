@@ -105,27 +105,27 @@ typedef struct gap {
     int64_t at, end;
 } gap;
 
-typedef struct desk {
+typedef struct packing {
     rank *order, *spare;
     piece *placed; /* by place */
     gap *gaps;     /* of a node, by place: [most pieces + 1 + MF_ARRANGE_PARTS] */
     int count;
     int64_t bound_B, high_B;
     bool top_down, apart;
-} desk;
+} packing;
 
 /* row: of the one's conflicts (a node has none with itself). */
-static bool stand_beside(const uint64_t *row, int other) {
+static bool conflicts(const uint64_t *row, int other) {
     return (row[(unsigned)other / 64] >> ((unsigned)other % 64) & 1u) != 0;
 }
 
 /* Finds the gaps that are left to a node, up to the last, which has no end. Returns how many. */
-static int find_gaps(const mf_arrange_graph *g, const desk *d, int node, gap *out) {
+static int find_gaps(const mf_arrange_graph *g, const packing *d, int node, gap *out) {
     const uint64_t *row = g->conflict + (size_t)node * (size_t)g->words;
     int64_t top = 0;
     int n = 0;
     for (const piece *x = d->placed, *end = x + d->count; x < end; x++) {
-        if (x->end > top && stand_beside(row, x->node)) {
+        if (x->end > top && conflicts(row, x->node)) {
             if (x->at > top) {
                 out[n++] = (gap){top, x->at};
             }
@@ -137,7 +137,7 @@ static int find_gaps(const mf_arrange_graph *g, const desk *d, int node, gap *ou
 }
 
 /* A piece goes into the highest gap under the bound, or else into the lowest of all. */
-static int64_t take_gap(const desk *d, bool top_down, int64_t size, gap *gaps, int *count) {
+static int64_t take_gap(const packing *d, bool top_down, int64_t size, gap *gaps, int *count) {
     int64_t at = -1;
     int k = top_down ? *count - 1 : -1;
     for (; k >= 0 && at < 0; k -= at < 0) {
@@ -163,7 +163,7 @@ static int64_t take_gap(const desk *d, bool top_down, int64_t size, gap *gaps, i
 }
 
 /* own [count]: by place. */
-static void insert(desk *d, const piece *own, int count) {
+static void insert(packing *d, const piece *own, int count) {
     int from = d->count, to = d->count + count;
     d->count = to;
     for (int k = count - 1; k >= 0; k--) {
@@ -176,7 +176,7 @@ static void insert(desk *d, const piece *own, int count) {
 }
 
 /* All pieces of a node stand beside the same others, so its gaps are found once. */
-static void place(const mf_arrange_graph *g, desk *d, int node) {
+static void place(const mf_arrange_graph *g, packing *d, int node) {
     const mf_arrange_node *x = &g->node[node];
     bool apart = d->apart && x->parts > 1, top_down = d->top_down && x->transient;
     piece own[MF_ARRANGE_PARTS];
@@ -194,7 +194,7 @@ static void place(const mf_arrange_graph *g, desk *d, int node) {
 }
 
 /* Given up where it ends no lower than limit_B. */
-static void place_all(const mf_arrange_graph *g, desk *d, int64_t limit_B) {
+static void place_all(const mf_arrange_graph *g, packing *d, int64_t limit_B) {
     d->count = 0;
     d->high_B = 0;
     for (int n = 0; n < g->count && d->high_B < limit_B; n++) {
@@ -202,7 +202,7 @@ static void place_all(const mf_arrange_graph *g, desk *d, int64_t limit_B) {
     }
 }
 
-static void note(mf_arrange_graph *g, const desk *d) {
+static void write_addresses(mf_arrange_graph *g, const packing *d) {
     for (int k = 0; k < d->count; k++) {
         mf_arrange_node *x = &g->node[d->placed[k].node];
         int64_t at = d->placed[k].at;
@@ -218,7 +218,7 @@ static void note(mf_arrange_graph *g, const desk *d) {
 }
 
 /* Those that stuck out over the bound come first next time, in the order that they had. */
-static void promote(const mf_arrange_graph *g, desk *d, bool *out) {
+static void promote(const mf_arrange_graph *g, packing *d, bool *out) {
     int n = 0;
     memset(out, 0, (size_t)g->count * sizeof *out);
     for (int k = 0; k < d->count; k++) {
@@ -251,7 +251,7 @@ static void count_rounds(const mf_arrange_graph *g, const mf_arrange_try *how, i
     }
 }
 
-static void try_way(mf_arrange_graph *g, desk *d, bool *out, way w, const mf_arrange_try *how,
+static void try_way(mf_arrange_graph *g, packing *d, bool *out, way w, const mf_arrange_try *how,
                     int64_t *high_B, int64_t *looks) {
     int64_t pieces = pieces_of(g, how);
     for (int k = 0; k < g->count; k++) {
@@ -268,7 +268,7 @@ static void try_way(mf_arrange_graph *g, desk *d, bool *out, way w, const mf_arr
         *looks -= pieces * pieces;
         if (d->high_B < *high_B) {
             *high_B = d->high_B;
-            note(g, d);
+            write_addresses(g, d);
         }
     }
 }
@@ -288,12 +288,12 @@ static bool repeats(int at) {
 mf_status mf_arrange_fit(mf_arrange_graph *g, const mf_arrange_try *how, int64_t *high_B,
                          int64_t *looks, mf_err *e) {
     size_t n = (size_t)g->count + 1, pieces = how->apart ? MF_ARRANGE_PARTS * n : n;
-    desk d = {.order = malloc(n * sizeof *d.order),
-              .spare = malloc(n * sizeof *d.spare),
-              .placed = malloc(pieces * sizeof *d.placed),
-              .gaps = malloc((pieces + 1 + MF_ARRANGE_PARTS) * sizeof *d.gaps),
-              .bound_B = how->bound_B,
-              .apart = how->apart};
+    packing d = {.order = malloc(n * sizeof *d.order),
+                 .spare = malloc(n * sizeof *d.spare),
+                 .placed = malloc(pieces * sizeof *d.placed),
+                 .gaps = malloc((pieces + 1 + MF_ARRANGE_PARTS) * sizeof *d.gaps),
+                 .bound_B = how->bound_B,
+                 .apart = how->apart};
     bool *out = malloc(n * sizeof *out);
     bool transient = false;
     mf_status status = MF_OK;

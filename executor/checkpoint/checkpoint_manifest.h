@@ -11,7 +11,7 @@ typedef struct mf_checkpoint_file {
 } mf_checkpoint_file;
 
 typedef struct mf_checkpoint_manifest {
-    mf_checkpoint_stand stand;
+    mf_train_progress progress;
     char model[20]; /* fingerprint */
     int64_t files;  /* rank-00000.safetensors, ... */
     mf_checkpoint_file *file;

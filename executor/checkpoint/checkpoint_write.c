@@ -182,7 +182,7 @@ mf_status mf_checkpoint_complete(const char *folder, const char *temporary, cons
     if (status != MF_OK) {
         return status;
     }
-    drop(folder, m->stand.step); /* of the same step: a run that was taken back to before it */
+    drop(folder, m->progress.step); /* of the same step: a run that was taken back to before it */
     if (rename(temporary, path) != 0) {
         return mf_err_set(e, MF_IO, "%s: %s", path, strerror(errno));
     }

@@ -1,10 +1,10 @@
 /* rank_registry.h - who is there: ranks that this program has started, from their first moment to
  * their last.
  *
- * While training runs, ranks look after each other (executor/comm/board.h). Before they have found
- * each other and after they have parted nobody does but their launcher, by a page of memory that it
- * shares with them: each rank writes itself down when it begins and signs off when it ends. Ranks
- * of another launcher (mpirun or srun of one's own) have no roll: NULL is fine everywhere.
+ * While training runs, ranks look after each other (executor/comm/rank_watch.h). Before they have
+ * found each other and after they have parted nobody does but their launcher, by a page of memory
+ * that it shares with them: each rank writes itself down when it begins and signs off when it ends.
+ * Ranks of another launcher (mpirun or srun of one's own) have no roll: NULL is fine everywhere.
  */
 #ifndef MF_EXECUTOR_RANK_REGISTRY_H
 #define MF_EXECUTOR_RANK_REGISTRY_H

@@ -98,7 +98,7 @@ void mf_run_pace_close(run *r) {
 
 void mf_run_pace_begin(run *r) {
     if (r->pace != NULL) {
-        r->pace->waited_s = mf_board_waited_s(r->board);
+        r->pace->waited_s = mf_rank_watch_waited_s(r->watch);
     }
 }
 
@@ -178,7 +178,7 @@ mf_status mf_run_pace_end(run *r, double took_s, const mf_exec_result *result, m
         return MF_OK;
     }
     const double own_s = r->device->ops->on_host
-                             ? took_s - (mf_board_waited_s(r->board) - p->waited_s)
+                             ? took_s - (mf_rank_watch_waited_s(r->watch) - p->waited_s)
                              : result->worked_s;
     mf_status status =
         mf_comm_all_gather(r->comm, MF_GROUP_WORLD, MF_COMM_F64, &own_s, p->step_s, 1, e);

@@ -47,9 +47,9 @@ static mf_status look(run *r, mf_exec_result *out, mf_inspect_origin *origin, ch
     if (status == MF_OK) {
         mf_exec_use_graph(r->exec, false);
         mf_exec_use_streams(r->exec, false);
-        mf_board_enter_step(r->board, true); /* ops that are looked at take long */
+        mf_rank_watch_enter_step(r->watch, true); /* ops that are looked at take long */
         status = mf_exec_gradients(r->exec, &batch, out, e);
-        mf_board_leave_step(r->board);
+        mf_rank_watch_leave_step(r->watch);
     }
     status = status == MF_OK ? mf_inspect_end(r->inspect, origin, text, size, e) : status;
     mf_inspect_destroy(r->inspect);

@@ -4,8 +4,8 @@
 #define MF_EXECUTOR_TRAIN_RUN_H
 
 #include "executor/checkpoint/checkpoint.h"
-#include "executor/comm/board.h"
 #include "executor/comm/comm_status.h"
+#include "executor/comm/rank_watch.h"
 #include "executor/data/data_mix.h"
 #include "executor/train/inspect.h"
 #include "executor/train/routing_counts.h"
@@ -44,7 +44,7 @@ typedef struct run {
     mf_comm *comm;
     mf_comm *wire; /* between the memories of GPUs; NULL: comm is that, too */
     mf_device *device;
-    mf_board *board;
+    mf_rank_watch *watch;
     mf_watchdog *watchdog; /* NULL where the device works while the host waits */
     mf_exec *exec;
     mf_op_timer *timer;
@@ -125,7 +125,7 @@ mf_status mf_run_save_choose(run *r, mf_err *e);
 mf_status mf_run_save(run *r, mf_err *e);
 /* Does this rank still write its part? Once none does: it is agreed on, and goes on. */
 bool mf_run_save_is_busy(const run *r);
-mf_status mf_run_save_go_on(run *r, mf_err *e);
+mf_status mf_run_save_advance(run *r, mf_err *e);
 /* Waits for what is being written. The last one: the step at hand, too, is saved when it returns.
  */
 mf_status mf_run_save_finish(run *r, mf_err *e);

@@ -13,13 +13,13 @@
 static void await_device(run *r) {
     if (!r->device->ops->on_host) {
         mf_watchdog_wait(r->watchdog, r->done + 1);
-        mf_board_wait(r->board, MF_BOARD_FOR_DEVICE);
+        mf_rank_watch_set_waits(r->watch, MF_RANK_WATCH_FOR_DEVICE);
     }
 }
 
 static void rest(run *r) {
     mf_watchdog_rest(r->watchdog);
-    mf_board_wait(r->board, MF_BOARD_WORKS);
+    mf_rank_watch_set_waits(r->watch, MF_RANK_WATCH_WORKS);
 }
 
 /* Of the step that begins: those in front of it may not have ended. Whatever follows a sample may
@@ -160,7 +160,7 @@ static mf_status end_step(run *r, mf_train_metrics *m, mf_run_bad *bad, int64_t 
     r->skipped = result.updates_skipped;
     r->in_row = result.skipped ? r->in_row + 1 : 0;
     mf_op_timer_step(r->timer, took_s, r->own > 1);
-    mf_board_phase(r->board, r->done, "metrics");
+    mf_rank_watch_set_phase(r->watch, r->done, "metrics");
     status = mf_run_pace_end(r, took_s, &result, m, e);
     if (status == MF_OK && r->model.experts > 0) {
         status = mf_exec_expert_load(r->exec, r->loads, e);
@@ -172,7 +172,7 @@ static mf_status end_step(run *r, mf_train_metrics *m, mf_run_bad *bad, int64_t 
         mf_run_loss_counts(r, result.lm_loss);
         return status;
     }
-    mf_board_phase(r->board, r->done, "the step once more");
+    mf_rank_watch_set_phase(r->watch, r->done, "the step once more");
     return status == MF_OK ? mf_run_rerun(r, &result, bad, e) : status;
 }
 
@@ -187,7 +187,8 @@ static mf_status ask(run *r, bool wish, bool *stop, mf_err *e) {
     if (any[1] > 0.5 && r->save_at < r->done) {
         r->save_at = r->done + r->begun; /* behind the steps that are on their way */
     }
-    return status == MF_OK && r->saving != NULL && any[2] < 0.5 ? mf_run_save_go_on(r, e) : status;
+    return status == MF_OK && r->saving != NULL && any[2] < 0.5 ? mf_run_save_advance(r, e)
+                                                                : status;
 }
 
 /* What of a step is no number, or not a finite one; NULL: all of it is. */
@@ -310,17 +311,17 @@ static mf_status step(run *r, bool *wish, bool *stop, bool *alone, mf_err *e) {
     mf_train_metrics m;
     mf_run_bad bad;
     *alone = true;
-    mf_board_enter_step(r->board, r->own == 0);
+    mf_rank_watch_enter_step(r->watch, r->own == 0);
     mf_status status = *stop ? MF_OK : begin_steps(r, e);
     status = status == MF_OK ? end_step(r, &m, &bad, &overflowed, e) : status;
-    mf_board_leave_step(r->board);
+    mf_rank_watch_leave_step(r->watch);
     if (status != MF_OK) {
         return status;
     }
     *alone = false;
     if (overflowed != 0) {
         status = mf_run_save_finish(r, e); /* of the program that goes */
-        mf_board_phase(r->board, r->done + 1, "more room");
+        mf_rank_watch_set_phase(r->watch, r->done + 1, "more room");
         return status == MF_OK ? mf_run_more_room(r, overflowed, e) : status;
     }
     status = tell(r, &m, &bad, wish, e);

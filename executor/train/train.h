@@ -66,7 +66,7 @@ typedef struct mf_train_options {
                            (MF_TRANSIENT), and so do too many that stay bad (MF_LASTING, not
                            MF_DIVERGED); needs `deterministic` on GPUs */
     double hang_s;      /* a GPU on which nothing has moved for so long, or another rank of this
-                           host that does not come on (board.h), ends the run; 0: never */
+                           host that does not come on (rank_watch.h), ends the run; 0: never */
     mf_exec_options exec; /* aux_coef > 0: auxiliary loss per micro-batch; before_op and after_op
                              are called beside the run's own */
 
