@@ -62,24 +62,26 @@ void mf_checkpoint_clean(const char *folder);
 
 typedef struct mf_checkpoint mf_checkpoint;
 
-/* Opens a checkpoint folder for a model: manifest, sizes and headers are checked, and that the
- * pieces cover the model's tensors, and that a folder named by a step holds that one's. *out is to
- * be closed. Errors: MF_DAMAGED naming file and offset; MF_INPUT for another model's. */
+/* Opens a checkpoint folder for a model. Checks manifest, sizes and headers, that the pieces cover
+ * the model's tensors, and that a folder named after a step holds that step. The caller closes
+ * *out. Errors: MF_DAMAGED naming file and offset; MF_INPUT for another model's. */
 mf_status mf_checkpoint_open(const char *path, const mf_model *m, mf_checkpoint **out, mf_err *e);
 void mf_checkpoint_close(mf_checkpoint *c);
 const mf_train_progress *mf_checkpoint_progress(const mf_checkpoint *c);
 
-/* This rank's weights, moments, correction biases and count of updates. Not collective:
- * mf_exec_share_weights is to follow on all ranks. Errors: MF_DAMAGED naming file, tensor and
+/* Loads this rank's weights, moments, correction biases and count of updates. Not collective; all
+ * ranks must call mf_exec_share_weights afterwards. Errors: MF_DAMAGED naming file, tensor and
  * offset. */
 mf_status mf_checkpoint_load(mf_checkpoint *c, mf_exec *x, mf_err *e);
 
-/* One whole hub tensor: rows x cols values of kind MF_EXEC_*, checked. MF_DAMAGED as above. */
+/* Reads one whole hub tensor: rows x cols values of kind MF_EXEC_*, checked. MF_DAMAGED as above.
+ */
 mf_status mf_checkpoint_tensor(mf_checkpoint *c, int kind, const mf_model_tensor *t, float *out,
                                mf_err *e);
 
-/* Weights as a Hugging Face folder in float32, bit by bit: model.safetensors, or shards of at most
- * shard_B bytes of tensors with an index. `folder` is replaced whole. Errors: MF_IO, MF_DAMAGED. */
+/* Writes the weights unchanged, in float32, as a Hugging Face folder: model.safetensors, or an
+ * index and shards that hold at most shard_B bytes of tensors each. Replaces `folder` as a whole.
+ * Errors: MF_IO, MF_DAMAGED. */
 mf_status mf_checkpoint_export(mf_checkpoint *c, const mf_model *m, const char *folder,
                                int64_t shard_B, mf_err *e);
 

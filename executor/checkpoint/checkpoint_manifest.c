@@ -1,4 +1,4 @@
-/* checkpoint_manifest.c - manifest.json: written, and read with nothing taken on trust. */
+/* checkpoint_manifest.c - writes manifest.json, and reads it with every value checked. */
 #include "executor/checkpoint/checkpoint_manifest.h"
 
 #include "core/base/crc32c.h"

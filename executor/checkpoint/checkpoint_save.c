@@ -1,5 +1,6 @@
 /* checkpoint_save.c - a save in parts, from the copy of the state to the rename of the folder. A
- * thread of each rank writes to disk while training goes on; ranks agree between two steps. */
+ * thread on each rank writes to disk while training continues; between two steps the ranks agree on
+ * the outcome. */
 #include "executor/checkpoint/checkpoint_write.h"
 #include "executor/comm/comm_status.h"
 #include "executor/files/files.h"
@@ -25,9 +26,9 @@ struct mf_checkpoint_saving {
     mf_checkpoint_file own;
     mf_checkpoint_manifest manifest;
 
-    part at; /* what is under way, or done and not agreed on yet */
+    part at; /* the part that runs, or is done but not yet agreed on */
     pthread_t thread;
-    bool threaded;    /* a thread does it, and is to be joined */
+    bool threaded;    /* a thread runs the part and has to be joined */
     atomic_bool done; /* by this rank */
     mf_status status; /* how it ended, once joined */
     mf_err why;
@@ -69,7 +70,7 @@ static void *work(void *arg) {
     return NULL;
 }
 
-/* Where no thread is to be had training waits. */
+/* Runs the current part: in a thread, or here when none can be started. */
 static void start(mf_checkpoint_saving *w, bool mine) {
     w->status = MF_OK;
     atomic_store(&w->done, !mine);
@@ -89,7 +90,7 @@ static void join(mf_checkpoint_saving *w) {
 /* --- of all ranks ------------------------------------------------------------------------------
  */
 
-/* Of several ranks a failure says whose it is. */
+/* With several ranks, a failure names the rank. */
 static mf_status agree(const mf_checkpoint_saving *w, mf_status mine, mf_err *e) {
     mf_comm *c = w->exec->comm;
     if (mine != MF_OK && e != NULL && e->text[0] != '\0' &&
@@ -99,7 +100,7 @@ static mf_status agree(const mf_checkpoint_saving *w, mf_status mine, mf_err *e)
     return mf_comm_agree(c, mine, e);
 }
 
-/* What every rank knows of its own file, on all ranks. */
+/* Collects on all ranks what each one knows of its own file. */
 static mf_status gather(mf_checkpoint_saving *w, mf_err *e) {
     const mf_checkpoint_file *own = &w->own;
     mf_checkpoint_manifest *m = &w->manifest;
@@ -125,7 +126,7 @@ static mf_status gather(mf_checkpoint_saving *w, mf_err *e) {
     return status;
 }
 
-/* Names, this rank's pieces, and on rank 0 the folder that all write to. */
+/* Sets the names, lists this rank's pieces and, on rank 0, makes the folder that all write to. */
 static mf_status prepare(mf_checkpoint_saving *w, mf_err *e) {
     char hidden[48];
     snprintf(hidden, sizeof hidden, "tmp-%s", w->name);

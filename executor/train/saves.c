@@ -91,7 +91,7 @@ mf_status mf_run_save_finish(run *r, mf_err *e) {
     return finish(r, true, e);
 }
 
-/* The step at hand, when none is being written. */
+/* Begins to save the current step; no other save is being written. */
 static mf_status begin(run *r, mf_err *e) {
     mf_train_progress s;
     progress_of(r, &s);
@@ -132,7 +132,7 @@ mf_status mf_run_save(run *r, mf_err *e) {
     return status;
 }
 
-/* There are no steps that wait for it. */
+/* No step waits for this save, so its time is no stall. */
 mf_status mf_run_save_last(run *r, mf_err *e) {
     mf_status status = is_saved(r) ? MF_OK : finish(r, false, e);
     status = status == MF_OK && !is_saved(r) ? begin(r, e) : status;
