@@ -59,7 +59,7 @@ typedef struct way {
     bool top_down;
 } way;
 
-/* The likeliest first. */
+/* The most successful first. */
 static const way ways[] = {
     {SLOTS_FIRST, false}, {SLOTS_FIRST, true}, {BY_PRESSURE, true}, {TRANSIENT_FIRST, true},
     {BY_PRESSURE, false}, {LARGEST, false},    {BORN, true},        {LONGEST, true},
@@ -100,7 +100,7 @@ typedef struct piece {
     int64_t at, end;
 } piece;
 
-/* Bytes [at, end) that nothing takes which a node stands beside. */
+/* Bytes [at, end) that no conflicting node occupies. */
 typedef struct gap {
     int64_t at, end;
 } gap;
@@ -114,12 +114,12 @@ typedef struct packing {
     bool top_down, apart;
 } packing;
 
-/* row: of the one's conflicts (a node has none with itself). */
+/* row: the conflicts of one node (none with itself). */
 static bool conflicts(const uint64_t *row, int other) {
     return (row[(unsigned)other / 64] >> ((unsigned)other % 64) & 1u) != 0;
 }
 
-/* Finds the gaps that are left to a node, up to the last, which has no end. Returns how many. */
+/* Finds the gaps that are free for a node; the last one has no end. Returns how many. */
 static int find_gaps(const mf_arrange_graph *g, const packing *d, int node, gap *out) {
     const uint64_t *row = g->conflict + (size_t)node * (size_t)g->words;
     int64_t top = 0;
@@ -136,7 +136,7 @@ static int find_gaps(const mf_arrange_graph *g, const packing *d, int node, gap 
     return n + 1;
 }
 
-/* A piece goes into the highest gap under the bound, or else into the lowest of all. */
+/* Puts a piece into the highest gap under the bound (top_down), else into the lowest gap. */
 static int64_t take_gap(const packing *d, bool top_down, int64_t size, gap *gaps, int *count) {
     int64_t at = -1;
     int k = top_down ? *count - 1 : -1;
@@ -175,7 +175,7 @@ static void insert(packing *d, const piece *own, int count) {
     }
 }
 
-/* All pieces of a node stand beside the same others, so its gaps are found once. */
+/* All pieces of a node have the same conflicts, so its gaps are found once. */
 static void place(const mf_arrange_graph *g, packing *d, int node) {
     const mf_arrange_node *x = &g->node[node];
     bool apart = d->apart && x->parts > 1, top_down = d->top_down && x->transient;
@@ -193,7 +193,7 @@ static void place(const mf_arrange_graph *g, packing *d, int node) {
     insert(d, own, pieces);
 }
 
-/* Given up where it ends no lower than limit_B. */
+/* Places all nodes in order; stops as soon as the end reaches limit_B. */
 static void place_all(const mf_arrange_graph *g, packing *d, int64_t limit_B) {
     d->count = 0;
     d->high_B = 0;
@@ -217,7 +217,7 @@ static void write_addresses(mf_arrange_graph *g, const packing *d) {
     }
 }
 
-/* Those that stuck out over the bound come first next time, in the order that they had. */
+/* Moves the nodes that ended above the bound to the front of the order, keeping their order. */
 static void promote(const mf_arrange_graph *g, packing *d, bool *out) {
     int n = 0;
     memset(out, 0, (size_t)g->count * sizeof *out);
@@ -242,7 +242,7 @@ static int64_t pieces_of(const mf_arrange_graph *g, const mf_arrange_try *how) {
     return pieces;
 }
 
-/* The looks of a way that comes to nothing new. */
+/* Counts the looks of a way that repeats an earlier one. */
 static void count_rounds(const mf_arrange_graph *g, const mf_arrange_try *how, int64_t high_B,
                          int64_t *looks) {
     int64_t pieces = pieces_of(g, how);
@@ -263,7 +263,7 @@ static void try_way(mf_arrange_graph *g, packing *d, bool *out, way w, const mf_
         if (round > 0) {
             promote(g, d, out);
         }
-        bool last = round + 1 == how->rounds; /* nobody asks what stuck out */
+        bool last = round + 1 == how->rounds; /* promote needs nothing from the last round */
         place_all(g, d, last ? *high_B : INT64_MAX);
         *looks -= pieces * pieces;
         if (d->high_B < *high_B) {
@@ -273,8 +273,8 @@ static void try_way(mf_arrange_graph *g, packing *d, bool *out, way w, const mf_
     }
 }
 
-/* Is a way the same as one before it, for a graph without transient nodes? There no node is placed
- * from the bound down, and none comes before or behind the others for being transient. */
+/* For a graph without transient nodes: is a way the same as an earlier one? Without them, ways do
+ * not differ in how they place or order transient nodes. */
 static bool repeats(int at) {
     for (int i = 0; i < at; i++) {
         bool largest = ways[i].order <= LARGEST && ways[at].order <= LARGEST;
