@@ -6,6 +6,8 @@
 
 #include "job/capacity.h"
 
+/* The share of time that trains, on so many GPUs of the cluster, with failures and checkpoints as
+ * the request and the cluster give them. */
 mf_goodput mf_capacity_goodput(const mf_capacity_request *r, const mf_cluster *k, int64_t gpus);
 
 /* Fills in the run's time, GPU-hours, energy and cost from the cell's tokens a second, goodput,

@@ -42,7 +42,7 @@ void mf_job_init(mf_job *j);
  * Errors: MF_USAGE, MF_INPUT, MF_LAYOUT, MF_DAMAGED; the caller clears the job in any case. */
 mf_status mf_job_load(mf_job *j, const mf_job_request *r, mf_err *e);
 
-/* The same without prices: j->cost is NULL. mf_job_price makes them. */
+/* The same without prices: j->cost is NULL until mf_job_price creates them. Errors: as above. */
 mf_status mf_job_read(mf_job *j, const mf_job_request *r, mf_err *e);
 mf_status mf_job_price(mf_job *j, mf_err *e);
 
@@ -59,7 +59,9 @@ mf_status mf_job_simulate(mf_job *j, const mf_sim_options *o, mf_err *e);
 /* The same plan under the newest release of Megatron, priced from the job's store. */
 mf_status mf_job_elsewhere(const mf_job *j, const mf_plan *p, mf_elsewhere *out, mf_err *e);
 
-void mf_job_forget(mf_job *j); /* drops the last simulation */
+/* Frees the last simulation. */
+void mf_job_forget(mf_job *j);
+/* Frees all that the job owns; fine after mf_job_init and after a load that failed. */
 void mf_job_clear(mf_job *j);
 
 /* Prints to r->notes what the model leaves out of its config.json; for a strict request that is an
