@@ -1,4 +1,4 @@
-/* device_cuda.h - private to the CUDA device: what stands behind a queue. */
+/* device_cuda.h - private to the CUDA device: its state and its queues. */
 #ifndef MF_EXECUTOR_DEVICE_CUDA_H
 #define MF_EXECUTOR_DEVICE_CUDA_H
 
@@ -12,7 +12,7 @@ typedef struct mf_cuda_attentions mf_cuda_attentions;
 
 typedef struct mf_cuda_queue {
     mf_queue queue;
-    cudaEvent_t reached; /* of what others wait for: NULL while there is no stream */
+    cudaEvent_t reached; /* the point that other queues wait for; NULL while there is no stream */
     uint32_t *turns;     /* device memory: mf_kernel_grouped_gemm.turns of this queue's products */
 } mf_cuda_queue;
 

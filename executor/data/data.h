@@ -23,7 +23,7 @@ typedef struct mf_data mf_data;
 
 /* Opens `path`: a Megatron prefix or its .bin or .idx (documents follow each other without a gap),
  * a .safetensors file with an int32 tensor "tokens", or else a text file, one token a byte. Every
- * token must be below `vocab`. *out is to be closed. Errors: MF_INPUT naming file and offset. */
+ * token must be below `vocab`. The caller closes *out. Errors: MF_INPUT naming file and offset. */
 mf_status mf_data_open(const char *path, int64_t vocab, mf_data **out, mf_err *e);
 void mf_data_close(mf_data *d);
 
