@@ -75,7 +75,7 @@ def main():
         folder = os.path.dirname(path)
         for m in FILE.finditer(text):
             name, kind = m.group(1), m.group(2)
-            ours = "/" not in name and SOURCE.search(name) or name.split("/")[0] in rooms
+            ours = SOURCE.search(name) or name.split("/")[0] in rooms
             beside = os.path.normpath(os.path.join(folder, name))
             if kind in ("py", "md") or name in FOREIGN or PLACEHOLDER.search(name):
                 continue # those of others have such names, too; links are looked at below
