@@ -265,7 +265,7 @@ test-launch: ## plan, export, import every model and drawn jobs (an hour); MODEL
 	@MF_LAUNCH_DRAWS=20 $(BUILD)/tests/property/test_launch_shipped
 	@sh scripts/test-launch.sh $(BUILD) $(MODELS)
 
-lint: ## clang-format (check), clang-tidy, cppcheck
+lint: ## clang-format (check), clang-tidy, cppcheck, names in docs and comments
 	@sh scripts/lint.sh $(BUILD)
 
 format: ## apply clang-format

@@ -114,16 +114,16 @@ static mf_status save(const job *r, const char *folder, const mf_plan *plan, mf_
 
 static void search(const job *r, const setting *with, outcome *out) {
     const double start_s = clock_s();
-    mf_heap_prefault warming;
+    mf_heap_prefault prefault;
     mf_model model;
     mf_cost *cost = NULL;
     mf_err e;
     mf_err_clear(&e);
     memset(out, 0, sizeof *out);
     mf_heap_set_up();
-    mf_heap_begin_prefault(&warming, with->threads);
+    mf_heap_begin_prefault(&prefault, with->threads);
     out->status = load(r, &model, &cost, &e);
-    mf_heap_end_prefault(&warming);
+    mf_heap_end_prefault(&prefault);
     if (out->status == MF_OK) {
         mf_problem p = {.model = &model, .cost = cost};
         mf_search_options o;

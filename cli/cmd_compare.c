@@ -68,7 +68,8 @@ static void print_text(FILE *out, const verdict *v) {
 /* --- JSON --------------------------------------------------------------------------------------
  */
 
-static void write_members(mf_json_writer *w, const verdict *v) {
+static void write_members(mf_json_writer *w, const void *user) {
+    const verdict *v = user;
     const mf_compare *c = v->c;
     mf_json_write_bool(w, "within_tolerance", !c->outside && c->noutside == 0);
     mf_json_write_f64(w, "tolerance", v->tolerance);
@@ -92,27 +93,8 @@ static void write_members(mf_json_writer *w, const verdict *v) {
         mf_json_write_end(w);
     }
     mf_json_write_end(w);
-    mf_json_write_array(w, "remedies", false);
-    for (int i = 0; i < v->explanation->remedies; i++) {
-        const mf_remedy *m = &v->explanation->remedy[i];
-        mf_json_write_object(w, NULL, true);
-        mf_json_write_string(w, "what", m->what);
-        mf_json_write_f64(w, "step_time_s", m->step_time_s);
-        mf_json_write_f64(w, "gain", m->gain);
-        mf_json_write_string(w, "basis", m->basis);
-        mf_json_write_end(w);
-    }
-    mf_json_write_end(w);
+    mf_report_json_remedies(w, v->explanation);
     mf_doubts_json(w, &v->doubts);
-}
-
-static mf_status print_json(FILE *out, const verdict *v, mf_err *e) {
-    mf_json_writer w;
-    mf_json_writer_init(&w);
-    mf_json_write_object(&w, NULL, false);
-    write_members(&w, v);
-    mf_json_write_end(&w);
-    return mf_output_json(&w, out, e);
 }
 
 /* For report.json. */
@@ -170,7 +152,7 @@ static mf_status judge(const mf_args *a, const mf_cli *cli, mf_job *j, const mf_
         mf_doubts_print(a->notes, &v.doubts);
     }
     if (s == MF_OK && a->value[MF_OPT_JSON].given) {
-        s = print_json(cli->out, &v, e);
+        s = mf_output_object(cli->out, write_members, &v, e);
     } else if (s == MF_OK) {
         print_text(cli->out, &v);
     }

@@ -49,20 +49,7 @@ static mf_status print_json(FILE *out, const findings *f, mf_err *e) {
     mf_json_writer_init(&w);
     mf_json_write_object(&w, NULL, false);
     mf_report_json(&w, &f->report);
-    mf_json_write_object(&w, "explanation", false);
-    mf_json_write_string(&w, "memory", x->memory);
-    mf_json_write_string(&w, "time", x->time);
-    mf_json_write_end(&w);
-    mf_json_write_array(&w, "remedies", false);
-    for (int i = 0; i < x->remedies; i++) {
-        mf_json_write_object(&w, NULL, true);
-        mf_json_write_string(&w, "what", x->remedy[i].what);
-        mf_json_write_f64(&w, "step_time_s", x->remedy[i].step_time_s);
-        mf_json_write_f64(&w, "gain", x->remedy[i].gain);
-        mf_json_write_string(&w, "basis", x->remedy[i].basis);
-        mf_json_write_end(&w);
-    }
-    mf_json_write_end(&w);
+    mf_report_json_explanation(&w, x);
     if (f->to_fit != NULL) {
         mf_to_fit_json(&w, f->to_fit);
     }

@@ -5,128 +5,16 @@
 #include "job/fit_fastest.h"
 #include "job/problem.h"
 #include "report/doubts.h"
-#include "report/report.h"
-#include "report/text/show.h"
+#include "report/fit_report.h"
+#include "report/output.h"
 #include "report/to_fit.h"
-
-#include <string.h>
-
-static void print_entry(FILE *out, const mf_fit_entry *f) {
-    const mf_layout *l = &f->layout;
-    char recompute[160];
-    mf_recompute_format(l->memory.recompute, recompute, sizeof recompute);
-    fprintf(out, "  %3lld %3lld %3lld %3lld %3lld %4lld  %8.2f  %+9.2f   %-12s %7.2f  %d/%d  %s%s",
-            (long long)l->tp, (long long)l->cp, (long long)l->pp, (long long)l->ep,
-            (long long)l->etp, (long long)l->dp, f->peak_B / 1e9, f->headroom_B / 1e9,
-            mf_memory_text(f->dominant), f->dominant_B / 1e9, l->zero, l->expert_zero, recompute,
-            l->memory.offload != 0 ? " + offload" : "");
-    if (f->host_missing_B > 0) {
-        fprintf(out, ", %.1f GB of host memory missing", f->host_missing_B / 1e9);
-    }
-    putc('\n', out);
-}
-
-static void print_table(FILE *out, const char *title, const mf_fit_result *r, int64_t from,
-                        int64_t to, int64_t top) {
-    int64_t shown = to - from < top ? to - from : top;
-    if (to == from) {
-        return;
-    }
-    fprintf(out,
-            "\n%s\n   TP  CP  PP  EP ETP   DP   peak GB   headroom   largest           GB  "
-            "ZeRO  recompute\n",
-            title);
-    for (int64_t i = from; i < from + shown; i++) {
-        print_entry(out, &r->entry[i]);
-    }
-    if (shown < to - from) {
-        fprintf(out, "  and %s more: --top N or --json shows them\n",
-                mf_show_i64(to - from - shown).s);
-    }
-}
-
-/* What the layouts above do not say: how fast each is with the choices that suit it. */
-static void print_fastest(FILE *out, const char *among, const mf_search_result *r) {
-    if (r->count == 0) {
-        return;
-    }
-    fprintf(out,
-            "\nthe fastest that a short search finds %s (plan goes on)\n"
-            "   TP  CP  PP VPP  EP ETP   DP mbs   step time   peak GB   headroom  ZeRO  schedule\n",
-            among);
-    for (int i = 0; i < r->count; i++) {
-        const mf_layout *l = &r->plan[i].layout;
-        const mf_plan_prediction *x = &r->plan[i].prediction;
-        fprintf(
-            out,
-            "  %3lld %3lld %3lld %3lld %3lld %3lld %4lld %3lld  %10s  %8.2f  %+9.2f  %d/%d   %s\n",
-            (long long)l->tp, (long long)l->cp, (long long)l->pp, (long long)l->vpp,
-            (long long)l->ep, (long long)l->etp, (long long)l->dp, (long long)l->mbs,
-            mf_show_time(x->step_time_s).s, x->peak_memory_B / 1e9,
-            (x->usable_B - x->peak_memory_B) / 1e9, l->zero, l->expert_zero,
-            mf_schedule_text(l->schedule));
-    }
-}
-
-static void print_text(FILE *out, const mf_job *j, const mf_fit_result *r,
-                       const mf_search_result *fastest, int64_t top) {
-    const mf_layout *l = &j->plan.layout;
-    fprintf(
-        out,
-        "%s on %s x %s, %s sample%s of %s tokens a step: %s of %s combinations of degrees fit\n",
-        j->model.name, mf_show_i64(l->gpus).s, j->cluster.name, mf_show_i64(l->gbs).s,
-        l->gbs == 1 ? "" : "s", mf_show_i64(l->seq).s, mf_show_i64(r->feasible).s,
-        mf_show_i64(r->count).s);
-    fputs("Each with the choices that need the least memory. In GB; headroom is what remains of\n"
-          "the usable memory.\n",
-          out);
-    print_table(out, "fits", r, 0, r->feasible, top);
-    print_table(out, "does not fit, least missing first", r, r->feasible, r->count, top);
-    print_fastest(out, "among them", fastest);
-}
-
-static void json_entry(mf_json_writer *w, const mf_fit_entry *f) {
-    mf_json_write_object(w, NULL, false);
-    mf_json_write_bool(w, "fits", f->fits);
-    mf_json_write_f64(w, "peak_memory_B", f->peak_B);
-    mf_json_write_f64(w, "usable_B", f->usable_B);
-    mf_json_write_f64(w, "headroom_B", f->headroom_B);
-    mf_json_write_f64(w, "host_memory_B", f->host_B);
-    mf_json_write_f64(w, "host_missing_B", f->host_missing_B);
-    mf_json_write_i64(w, "peak_stage", f->stage);
-    mf_json_write_string(w, "largest_kind", mf_memory_text(f->dominant));
-    mf_json_write_f64(w, "largest_kind_B", f->dominant_B);
-    mf_plan_write_layout(w, "layout", &f->layout);
-    mf_json_write_end(w);
-}
 
 static mf_status print_json(FILE *out, const mf_job *j, const mf_fit_result *r, int64_t top,
                             bool interrupted, const mf_doubts *doubts, mf_err *e) {
     mf_json_writer w;
     mf_json_writer_init(&w);
     mf_json_write_object(&w, NULL, false);
-    mf_json_write_string(&w, "model", j->model.name);
-    mf_json_write_string(&w, "cluster", j->cluster.name);
-    mf_json_write_i64(&w, "gpus", j->plan.layout.gpus);
-    mf_json_write_i64(&w, "combinations", r->count);
-    mf_json_write_i64(&w, "feasible", r->feasible);
-    mf_json_write_bool(&w, "interrupted", interrupted);
-    mf_json_write_string(&w, "missing", r->missing);
-    if (r->smallest_gpus > 0) {
-        mf_json_write_i64(&w, "smallest_gpus", r->smallest_gpus);
-    } else {
-        mf_json_write_null(&w, "smallest_gpus");
-    }
-    mf_json_write_array(&w, "entries", false);
-    for (int64_t i = 0, shown = 0; i < r->count; i++) {
-        if (i == r->feasible) {
-            shown = 0;
-        }
-        if (shown++ < top) {
-            json_entry(&w, &r->entry[i]);
-        }
-    }
-    mf_json_write_end(&w);
+    mf_fit_report_json(&w, j, r, top, interrupted);
     mf_doubts_json(&w, doubts);
     mf_json_write_end(&w);
     return mf_output_json(&w, out, e);
@@ -151,7 +39,7 @@ static mf_status say_fastest(const mf_cli *cli, const mf_args *a, const mf_probl
     mf_status s = mf_fit_fastest(&other, mf_args_threads(a), cli->cancel, &fastest, e);
     snprintf(among, sizeof among, "with %s", steps->step[at].what);
     if (s == MF_OK) {
-        print_fastest(cli->out, among, &fastest);
+        mf_fit_report_fastest(cli->out, among, &fastest);
     }
     mf_search_result_clear(&fastest);
     return s;
@@ -219,7 +107,7 @@ static mf_status run(const mf_args *a, const mf_cli *cli, mf_err *e) {
         s = print_json(cli->out, &j, &r, top, interrupted, &doubts, NULL);
         s = s == MF_OK ? found : s;
     } else {
-        print_text(cli->out, &j, &r, &fastest, top);
+        mf_fit_report_print(cli->out, &j, &r, &fastest, top);
     }
     if (found == MF_INFEASIBLE && !json && r.count > 0) {
         mf_status said = say_to_fit(cli, a, &problem, &r, e);

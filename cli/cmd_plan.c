@@ -182,13 +182,13 @@ static mf_status search(const mf_args *a, const mf_cli *cli, const mf_problem *p
 
 /* The job and its problem, while the kernel makes room for the search. */
 static mf_status prepare(const mf_args *a, mf_job *j, mf_problem *problem, mf_err *e) {
-    mf_heap_prefault warming;
-    mf_heap_begin_prefault(&warming, mf_args_threads(a));
+    mf_heap_prefault prefault;
+    mf_heap_begin_prefault(&prefault, mf_args_threads(a));
     mf_status s = mf_args_load(j, a, mf_job_load, e);
     if (s == MF_OK) {
         s = mf_problem_from_job(j, problem, e);
     }
-    mf_heap_end_prefault(&warming);
+    mf_heap_end_prefault(&prefault);
     return s;
 }
 

@@ -306,8 +306,8 @@ static mf_status train(const mf_args *a, const mf_cli *cli, mf_train_settings *s
     if (rank == 0) {
         mf_train_settings_print(w.out, s);
     }
-    mf_rank_registry_phase(roll,
-                           "step 0, communicators"); /* and then the board's, while there is one */
+    mf_rank_registry_phase(
+        roll, "step 0, communicators"); /* and then the rank watch's, while there is one */
     mf_status status = mf_train(&s->o, &alone, e);
     char phase[40];
     snprintf(phase, sizeof phase, "step %lld, end", LL(s->o.steps));

@@ -71,7 +71,8 @@ typedef struct logged {
     mf_doubts doubts;
 } logged;
 
-static void write_members(mf_json_writer *w, const logged *x) {
+static void write_members(mf_json_writer *w, const void *user) {
+    const logged *x = user;
     const mf_job *j = x->j;
     const mf_log *l = x->l;
     mf_json_write_string(w, "software", j->software.name);
@@ -86,15 +87,6 @@ static void write_members(mf_json_writer *w, const logged *x) {
     mf_json_write_f64(w, "step_factor", x->factor);
     mf_json_write_f64(w, "error", j->plan.prediction.step_time_s / l->step_time_s - 1);
     mf_doubts_json(w, &x->doubts);
-}
-
-static mf_status print_json(FILE *out, const logged *x, mf_err *e) {
-    mf_json_writer w;
-    mf_json_writer_init(&w);
-    mf_json_write_object(&w, NULL, false);
-    write_members(&w, x);
-    mf_json_write_end(&w);
-    return mf_output_json(&w, out, e);
 }
 
 /* For report.json. */
@@ -141,7 +133,7 @@ mf_status mf_compare_log(const mf_args *a, const mf_cli *cli, mf_err *e) {
         mf_doubts_print(a->notes, &x.doubts);
     }
     if (s == MF_OK && a->value[MF_OPT_JSON].given) {
-        s = print_json(cli->out, &x, e);
+        s = mf_output_object(cli->out, write_members, &x, e);
     } else if (s == MF_OK) {
         print_text(cli->out, j, &l, factor, out);
     }

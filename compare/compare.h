@@ -27,7 +27,7 @@ typedef struct mf_compare {
 /* Ops below this share of the measured step are shown, not judged. */
 #define MF_COMPARE_SHARE 0.01
 
-/* The job must be simulated. *out is to be cleared. Errors: MF_INPUT for times of another program
+/* The job must be simulated. The caller clears *out. Errors: MF_INPUT for times of another program
  * than the plan's, naming the op. */
 mf_status mf_compare_run(const mf_job *j, const mf_op_times *t, double tolerance, mf_compare *out,
                          mf_err *e);

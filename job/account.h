@@ -1,9 +1,9 @@
-/* account.h - the ops of one stage's step, priced one by one and summed by module, by op and by
- * what the prices rest on.
+/* account.h - prices the ops of one stage's step one by one and sums them by module, by op and by
+ * basis of the price.
  *
- * Unlike the simulation this knows no overlap: communication counts in full even where it runs
- * beside compute, and waiting does not count at all. It says what the work costs, the simulation
- * says when it is done.
+ * Unlike the simulation it has no overlap: communication counts in full even where it overlaps with
+ * compute, and waiting does not count. It says what the work costs; the simulation says when it is
+ * done.
  */
 #ifndef MF_JOB_ACCOUNT_H
 #define MF_JOB_ACCOUNT_H

@@ -1,8 +1,8 @@
-/* capacity.h - models x clusters x sizes: the fastest plan of each, and what a whole run by it
+/* capacity.h - for models x clusters x sizes: the fastest plan of each, and what a whole run of it
  * takes.
  *
- * A cell begins with the plans of its neighbours (planner/capacity/carry.h), so that within its gap
- * it depends on which others are asked for.
+ * The search of a cell starts from its neighbours' plans (planner/capacity/carry.h), so within its
+ * gap the result depends on which other cells are asked for.
  */
 #ifndef MF_JOB_CAPACITY_H
 #define MF_JOB_CAPACITY_H
@@ -13,7 +13,7 @@
 #include "planner/capacity/goodput.h"
 #include "planner/explain/plausible.h"
 
-/* Of a GPU-hour. */
+/* The price of a GPU-hour. */
 typedef struct mf_capacity_price {
     bool known;
     double usd_gpu_h;
@@ -21,10 +21,10 @@ typedef struct mf_capacity_price {
     char source[128];
 } mf_capacity_price;
 
-/* What becomes of a run where something is not as planned. */
+/* The same run when something is not as planned. */
 typedef struct mf_capacity_strain {
-    bool tried, fits;   /* without fits nothing below counts */
-    int64_t gpus;       /* that are at work */
+    bool tried, fits;   /* not fits: the rest is not set */
+    int64_t gpus;       /* that still work */
     double step_time_s; /* simulated */
     double run_s, cost_usd;
     bool in_time, in_budget; /* without a limit: true */

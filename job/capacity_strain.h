@@ -1,17 +1,21 @@
-/* capacity_strain.h - private to capacity: what a cell's whole run takes, and what becomes of it
- * under uneven routing and without a node.
+/* capacity_strain.h - private to capacity: what a cell's whole run takes, as planned, under uneven
+ * routing, and with a node less.
  */
 #ifndef MF_JOB_CAPACITY_STRAIN_H
 #define MF_JOB_CAPACITY_STRAIN_H
 
 #include "job/capacity.h"
 
+/* The share of time that trains, on so many GPUs of the cluster, with failures and checkpoints as
+ * the request and the cluster give them. */
 mf_goodput mf_capacity_goodput(const mf_capacity_request *r, const mf_cluster *k, int64_t gpus);
 
-/* From tokens a second, goodput, power and price of the cell. */
+/* Fills in the run's time, GPU-hours, energy and cost from the cell's tokens a second, goodput,
+ * power and price. */
 void mf_capacity_fill_run(mf_capacity_cell *c, const mf_capacity_request *r, const mf_cluster *k);
 
-/* The cells of a row, whose job is j: skewed and lost, as far as the request asks. Errors: MF_USAGE
+/* Fills in skewed and lost of a row's cells, whose job is j, as far as the request asks for them.
+ * Errors: MF_USAGE
  * "--skew: ...", MF_INTERRUPTED, MF_NOMEM. */
 mf_status mf_capacity_strain_row(mf_capacity *z, const mf_job *j, int row, mf_err *e);
 

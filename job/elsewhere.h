@@ -1,5 +1,5 @@
-/* elsewhere.h - what a plan of moefold would take under the newest known release of Megatron, where
- * that program can express it. */
+/* elsewhere.h - the step time that a plan of moefold would have under the newest known release of
+ * Megatron, if that can express the plan. */
 #ifndef MF_JOB_ELSEWHERE_H
 #define MF_JOB_ELSEWHERE_H
 
@@ -10,9 +10,9 @@
 typedef struct mf_elsewhere {
     char software[32]; /* profile */
     double step_time_s;
-    double more;         /* share of the plan's own step time that it takes longer */
+    double more;         /* how much longer, as a share of the plan's own step time */
     mf_graph_mode graph; /* its own default where the plan has none */
-    char why[64];        /* it cannot express the plan: what of it; else "" */
+    char why[64];        /* what of the plan it cannot express; "" when it can */
 } mf_elsewhere;
 
 /* Layout, assignment and step time of *p count. store as in mf_cost_create; *cost: that release's

@@ -1,7 +1,6 @@
-/* fit_fastest.h - a short search beside `fit`: which of the layouts that fit are the fastest.
+/* fit_fastest.h - a short search after `fit`: the fastest of the layouts that fit.
  *
- * It stops early: a step time is that of a plan which was found, not of the best one. `plan` with
- * the same options goes on.
+ * It stops early, so its plans need not be the best ones; `plan` with the same options searches on.
  */
 #ifndef MF_JOB_FIT_FASTEST_H
 #define MF_JOB_FIT_FASTEST_H
@@ -11,8 +10,9 @@
 /* The search ends within this share of the fastest plan, or with its effort. */
 #define MF_FIT_FASTEST_GAP 0.1
 
-/* The fastest plan that was found, and others that were met on the way, best first. Nothing fits:
- * MF_OK, and none. *out is to be cleared in any case. Errors: as mf_planner_search reports them. */
+/* Finds the fastest plan, and lists others found on the way, best first. When nothing fits it
+ * returns MF_OK and no plan. The caller clears *out in any case. Errors: as mf_planner_search
+ * reports them. */
 mf_status mf_fit_fastest(const mf_problem *p, int threads, const volatile int *cancel,
                          mf_search_result *out, mf_err *e);
 

@@ -1,6 +1,6 @@
-/* host_copies.h - searches that offload activations to host memory only where that is asked for, or
- * where nothing fits without: what all GPUs of a host copy at once, beside compute and the network,
- * was not measured.
+/* host_copies.h - searches that offload activations to host memory only when asked to, or when
+ * nothing fits otherwise, because copies of all GPUs of a host at once, during compute and network
+ * traffic, were never measured.
  */
 #ifndef MF_JOB_HOST_COPIES_H
 #define MF_JOB_HOST_COPIES_H
@@ -20,8 +20,8 @@ bool mf_host_copies_of(const mf_plan *p);
 typedef mf_status (*mf_search_fn)(void *user, const mf_problem *p, const mf_search_options *o,
                                   mf_search_result *r, mf_err *e);
 
-/* search (NULL: mf_planner_search), without offload first; with it where `asked`, or where nothing
- * fits. A problem that pins offload is searched as it is. */
+/* Runs `search` (NULL: mf_planner_search) without offload, then with it if `asked` or if nothing
+ * fits. A problem that pins offload is searched once, as it is. */
 mf_status mf_host_copies_search(mf_search_fn search, void *user, const mf_problem *p,
                                 const mf_search_options *o, bool asked, mf_search_result *r,
                                 mf_host_copies *h, mf_err *e);

@@ -1,10 +1,10 @@
-/* host_cpu.h - what ranks on this machine's CPU cores were measured to take, once, and kept for its
- * user: prices of the cluster `cpu` then rest on it.
+/* host_cpu.h - measurements of ranks on this machine's CPU cores, made once and kept for its user,
+ * on which prices of the cluster `cpu` rest.
  *
- * Kept in $MOEFOLD_CPU, else $XDG_CACHE_HOME/moefold, else ~/.cache/moefold, by processor, cores
- * and number of ranks (ranks that share cores wait for each other): a profile store, and a software
- * profile with the factor by which whole steps take longer than the ops of the store say.
- * MOEFOLD_CPU=off: nothing is measured, nothing that was is used.
+ * They are kept in $MOEFOLD_CPU, else $XDG_CACHE_HOME/moefold, else ~/.cache/moefold, by processor,
+ * cores and number of ranks (ranks that share cores wait for each other): a profile store, and a
+ * software profile with the factor by which whole steps take longer than the store's ops.
+ * MOEFOLD_CPU=off: nothing is measured, and no earlier measurement is used.
  */
 #ifndef MF_JOB_HOST_CPU_H
 #define MF_JOB_HOST_CPU_H
@@ -25,15 +25,15 @@ typedef struct mf_host_cpu {
     bool known;                     /* both are there */
 } mf_host_cpu;
 
-/* Where the figures of so many ranks are kept. False: switched off, no folder to keep them in, or
- * too many ranks. */
+/* Finds where the measurements for so many ranks are kept. False: switched off, no folder for them,
+ * or too many ranks. */
 bool mf_host_cpu_find(int64_t ranks, mf_host_cpu *out);
 
-/* Does a request ask for prices of this machine: the shipped cluster `cpu` and no store? */
+/* Does a request use prices of this machine, that is the shipped cluster `cpu` and no store? */
 bool mf_host_cpu_is_asked(const mf_job_request *r, const char *cluster);
 
-/* Makes `s`, which is the profile "moefold", as slow as whole steps were measured to be. What
- * cannot be read changes nothing. */
+/* Puts the measured factor of whole steps into `s`, the profile "moefold". Leaves it unchanged when
+ * the factor cannot be read. */
 void mf_host_cpu_correct(const mf_host_cpu *h, mf_software *s);
 
 #endif

@@ -1,5 +1,5 @@
-/* job.h - what commands work on: model, cluster, software, prices and a layout, as a request asks
- * for them or as a plan file has them; and a simulated step of it.
+/* job.h - what commands work on: model, cluster, software, prices and a layout, from a request or a
+ * plan file, and a simulated step of it.
  *
  * A job is used in the order load, simulate, clear; it belongs to one thread.
  */
@@ -13,7 +13,7 @@
 #include "simulator/sim.h"
 
 typedef struct mf_job {
-    mf_job_request asked; /* its texts belong to who asked */
+    mf_job_request asked; /* the caller owns its texts */
     mf_model model;
     mf_cluster cluster;
     mf_software software;
@@ -24,46 +24,48 @@ typedef struct mf_job {
     mf_plan plan;
     bool from_file;
     char made_for[64];     /* cluster of a plan file that was made for another one; "" */
-    unsigned unsaid, open; /* options that are a guess or not given; of them, not given
+    unsigned unsaid, open; /* options that are guesses or were not given; those of them not given
                               (job/unsaid.h) */
-    mf_host_cpu host;      /* of the cluster `cpu`, where it was measured: known */
-    bool borrowed;         /* `cost` belongs to somebody else */
+    mf_host_cpu host;      /* `known` for the cluster `cpu` when it was measured */
+    bool borrowed;         /* another job owns `cost` */
     /* of the last simulation */
     mf_program *program;
     mf_sim *sim;
 } mf_job;
 
-/* A job of which nothing is loaded, that may be cleared. */
+/* Makes an empty job, which may be cleared. */
 void mf_job_init(mf_job *j);
 
-/* Model, cluster, software, prices and routing of a request, or of the plan that it names; the plan
- * holds the request's layout, not resolved and without assignment (unless it came from a file),
- * with the CUDA graphs of the software where nothing is said. Errors: MF_USAGE, MF_INPUT,
- * MF_LAYOUT, MF_DAMAGED; the job is to be cleared in any case. */
+/* Loads model, cluster, software, prices and routing of a request, or of the plan file that it
+ * names. Unless it came from a file, the plan then holds the request's layout, not resolved and
+ * without assignment; CUDA graphs that the request does not state are the software's default.
+ * Errors: MF_USAGE, MF_INPUT, MF_LAYOUT, MF_DAMAGED; the caller clears the job in any case. */
 mf_status mf_job_load(mf_job *j, const mf_job_request *r, mf_err *e);
 
-/* The same without prices: j->cost is NULL. mf_job_price makes them. */
+/* The same without prices: j->cost is NULL until mf_job_price creates them. Errors: as above. */
 mf_status mf_job_read(mf_job *j, const mf_job_request *r, mf_err *e);
 mf_status mf_job_price(mf_job *j, mf_err *e);
 
-/* As mf_job_load, and one layout: GPUs, batch and sequence are required, the layout is resolved
- * against the model with what the software does where nothing is said, layers are split evenly or
- * as the request's stages say. mf_job_read_layout: the same without prices. */
+/* As mf_job_load, and resolves one layout against the model: GPUs, batch and sequence are required,
+ * options that were not given are the software's defaults, and layers are split evenly or as the
+ * request's stages say. mf_job_read_layout: the same without prices. */
 mf_status mf_job_load_layout(mf_job *j, const mf_job_request *r, mf_err *e);
 mf_status mf_job_read_layout(mf_job *j, const mf_job_request *r, mf_err *e);
 
-/* Simulates the plan's layout and assignment and fills in its prediction, whose band covers what
- * the job leaves unsaid. o->routing is set here. */
+/* Simulates the plan's layout and assignment and fills in its prediction, whose band covers options
+ * that were not given. Sets o->routing itself. */
 mf_status mf_job_simulate(mf_job *j, const mf_sim_options *o, mf_err *e);
 
 /* The same plan under the newest release of Megatron, priced from the job's store. */
 mf_status mf_job_elsewhere(const mf_job *j, const mf_plan *p, mf_elsewhere *out, mf_err *e);
 
-void mf_job_forget(mf_job *j); /* drops the last simulation */
+/* Frees the last simulation. */
+void mf_job_forget(mf_job *j);
+/* Frees all that the job owns; fine after mf_job_init and after a load that failed. */
 void mf_job_clear(mf_job *j);
 
-/* Names what the model leaves out of its config.json, on r->notes; of a strict request that is an
- * error: MF_INFEASIBLE. */
+/* Prints to r->notes what the model leaves out of its config.json; for a strict request that is an
+ * error, MF_INFEASIBLE. */
 mf_status mf_job_say_left_out(const mf_job_request *r, const mf_model *m, mf_err *e);
 
 /* Refuses what no GPU of the cluster can do: more GPUs than it has, an arithmetic type that it

@@ -5,13 +5,13 @@
 #include "costmodel/cost.h"
 #include "job/request.h"
 
-/* Cluster and profile, from the cluster's name and the request's software; `software_name` is used
- * where the request names none; NULL = the default. */
+/* Reads cluster and software profile. A request that names no software gets `software_name`; NULL:
+ * the default. */
 mf_status mf_prices_read(const mf_job_request *r, const char *cluster_name,
                          const char *software_name, mf_cluster *cluster, mf_software *software,
                          mf_err *e);
 
-/* Prices of both, from the request's store. *cost is to be destroyed. */
+/* Creates prices of both from the request's store. The caller destroys *cost. */
 mf_status mf_prices_create(const mf_job_request *r, const mf_cluster *cluster,
                            const mf_software *software, mf_cost **cost, mf_err *e);
 
@@ -20,9 +20,9 @@ mf_status mf_prices_load(const mf_job_request *r, const char *cluster_name,
                          const char *software_name, mf_cluster *cluster, mf_software *software,
                          mf_cost **cost, mf_err *e);
 
-/* Opens a store that --store names, to read from: one that is not there, or empty, is not made.
- * Damage is reported (MF_DAMAGED) before any row is used; *out is to be closed even then. path
- * NULL: the shipped measurements, *out stays NULL. */
+/* Opens the store that --store names, read-only: an error when it is missing or empty. Reports
+ * damage (MF_DAMAGED) before any row is used; the caller closes *out even then. path NULL: *out
+ * stays NULL, which stands for the shipped measurements. */
 mf_status mf_prices_open_store(const char *path, mf_store **out, int64_t *rows, int64_t *damaged,
                                mf_err *e);
 

@@ -5,11 +5,11 @@
 #include "job/job.h"
 #include "planner/planner.h"
 
-/* The job's problem: everything is borrowed from it. What its request pins is pinned. Errors:
- * MF_USAGE for a bad list of precisions; MF_LAYOUT where the cluster cannot do it. */
+/* Makes the job's problem, which borrows everything from the job and pins what its request pins.
+ * Errors: MF_USAGE for a bad list of precisions; MF_LAYOUT where the cluster cannot do it. */
 mf_status mf_problem_from_job(const mf_job *j, mf_problem *out, mf_err *e);
 
-/* Puts into e what phase 1 found to be missing: "nothing fits: ...; the smallest size ...". */
+/* Sets e to what phase 1 found missing: "nothing fits: ...; the smallest size ...". */
 void mf_problem_nothing_fits(const mf_fit_result *r, mf_err *e);
 
 #endif

@@ -1,5 +1,5 @@
-/* request.h - what a job was asked for: names of model, cluster and software, a layout, and which
- * of its choices were said. Commands fill one from their options, others by hand.
+/* request.h - what a job is asked for: names of model, cluster and software, a layout, and which of
+ * its choices the user stated. Commands fill it from their options.
  */
 #ifndef MF_JOB_REQUEST_H
 #define MF_JOB_REQUEST_H
@@ -11,7 +11,8 @@
 #include <stdint.h>
 #include <stdio.h>
 
-/* Choices for which it matters whether they were said: name, and the option that says them. */
+/* Choices for which it matters whether the user stated them: name, and the option that states them.
+ */
 #define MF_SAID_MAP(X)                                                                             \
     X(GPUS, "gpus")                                                                                \
     X(GLOBAL_BATCH, "global-batch")                                                                \
@@ -39,17 +40,17 @@ typedef enum mf_said {
         MF_SAID_COUNT
 } mf_said;
 
-/* Texts belong to who asks, and outlive the job; NULL where nothing was given. */
+/* The caller owns all texts, which must outlive the job; NULL where nothing was given. */
 typedef struct mf_job_request {
     const char *model, *cluster; /* names or files */
-    const char *model_option;    /* who named them, for errors: "model", "models"; NULL: "model" */
+    const char *model_option;    /* the option that errors name: "model", "models"; NULL: "model" */
     const char *cluster_option;
     const char *const *set; /* KEY=VALUE of the model's config.json, [set_count] */
     size_t set_count;
     bool strict; /* a model that is not read whole is refused */
     const char *software, *store, *routing;
     const char *plan;         /* a file that holds layout and assignment */
-    const char *beside_plan;  /* a layout option that was given: none may be beside a plan */
+    const char *beside_plan;  /* a layout option that was given; an error together with a plan */
     mf_layout layout;         /* defaults, and what was asked for */
     uint32_t pinned;          /* MF_PIN bits (planner/space/space.h) of what was asked for */
     uint32_t said;            /* bits of mf_said */
@@ -57,10 +58,10 @@ typedef struct mf_job_request {
     int64_t recompute_layers; /* with MF_SAID_RECOMPUTE_LAYERS: of each virtual stage the first */
     const char *unsure;       /* options whose values are guesses (job/unsaid.h) */
     const char *precisions;   /* a search's, instead of the layout's one */
-    FILE *notes;              /* where is told what is left out; NULL: nowhere */
+    FILE *notes;              /* where to print what is left out; NULL: nowhere */
 } mf_job_request;
 
-/* Asks for nothing: defaults of a layout. */
+/* Makes an empty request with a layout's defaults. */
 void mf_job_request_init(mf_job_request *r);
 
 static inline bool mf_request_says(const mf_job_request *r, mf_said what) {
@@ -73,8 +74,8 @@ const char *mf_said_option(mf_said what);
 /* MF_USAGE "--seq N is required" where it was not said. */
 mf_status mf_request_require(const mf_job_request *r, mf_said what, mf_err *e);
 
-/* Puts "--cluster: " in front of MF_USAGE, which is about a name; errors in files tell their own
- * place. Returns s. */
+/* Prefixes e with "--cluster: " if s is MF_USAGE, an error about a name; errors in files name their
+ * own place. Returns s. */
 mf_status mf_request_named(mf_status s, const char *option, mf_err *e);
 
 #endif

@@ -1,4 +1,4 @@
-/* runs_on.h - the program that is to run a plan, and searches that hold to what it can express
+/* runs_on.h - the program that runs a plan, and searches limited to what it can express
  * (`--runs-on`).
  */
 #ifndef MF_JOB_RUNS_ON_H
@@ -9,17 +9,17 @@
 #include "planner/planner.h"
 
 typedef struct mf_runs_on {
-    bool limited; /* else the whole space is searched, and the rest does not count */
+    bool limited; /* false: searches use the whole space, and the rest is ignored */
     mf_target target;
 } mf_runs_on;
 
-/* word: of the option, or NULL: megatron where the software profile is one of Megatron's, else any.
+/* word: the option's; NULL: megatron if the software profile is one of Megatron's, else any.
  * Errors: MF_USAGE "--runs-on: ...". */
 mf_status mf_runs_on_parse(const char *word, const char *software, mf_runs_on *out, mf_err *e);
 
-/* Refuses a model that the program cannot be told; word, software: as above. Without a word
- * Megatron-Bridge takes the place of Megatron-LM where it alone has a recipe for the model.
- * Errors: MF_INFEASIBLE. */
+/* Refuses a model that the program cannot build; word, software: as above. Without a word it
+ * chooses Megatron-Bridge over Megatron-LM if only that has a recipe for the model. Errors:
+ * MF_INFEASIBLE. */
 mf_status mf_runs_on_check_model(mf_runs_on *r, const char *word, const char *software,
                                  const mf_model *m, mf_err *e);
 

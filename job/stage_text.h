@@ -1,14 +1,14 @@
-/* stage_text.h - which positions the virtual stages hold, as Megatron writes it: E embedding, t
- * decoder layer, m MTP depth, L loss (our head), | the end of a virtual stage, *n repeats the
+/* stage_text.h - reads which positions the virtual stages hold, as Megatron writes it: E embedding,
+ * t decoder layer, m MTP depth, L loss (our head), | the end of a virtual stage, *n repeats the
  * letter or the (group) before it. */
 #ifndef MF_JOB_STAGE_TEXT_H
 #define MF_JOB_STAGE_TEXT_H
 
 #include "core/program/lower.h"
 
-/* Puts what `text` says into a->first; a has the positions and virtual stages of model and layout,
- * and keeps its memory choices. Depths of MTP that the model does not have are passed over. Errors:
- * MF_USAGE, a then as it was. */
+/* Sets a->first from `text`; a has the positions and virtual stages of model and layout, and keeps
+ * its memory choices. Ignores MTP depths that the model does not have. Errors: MF_USAGE, which
+ * leaves a unchanged. */
 mf_status mf_stage_text_apply(const mf_model *m, const char *text, mf_assignment *a, mf_err *e);
 
 #endif

@@ -1,6 +1,6 @@
-/* step_power.h - what GPUs draw in a step, and the clock that they hold: the same energies of ops
- * whose sum the power cap turns into time (costmodel/cost.h), so that step time, energy and clock
- * are one prediction. */
+/* step_power.h - the power that GPUs draw in a step, and their clock. They come from the same
+ * energies of ops from which the power cap's effect on time is computed (costmodel/cost.h), so that
+ * step time, energy and clock are one prediction. */
 #ifndef MF_JOB_STEP_POWER_H
 #define MF_JOB_STEP_POWER_H
 
@@ -18,19 +18,19 @@ typedef struct mf_step_power {
     bool measured;   /* energies of this kind of GPU; else those of an H200 carried over */
 } mf_step_power;
 
-/* Of a plan with a prediction. Errors: MF_NOMEM, those of lowering. */
+/* Computes it for a plan that has a prediction. Errors: MF_NOMEM, those of lowering. */
 struct mf_job;
 mf_status mf_step_power_of(const struct mf_job *j, const mf_plan *plan, mf_step_power *out,
                            mf_err *e);
 
-/* The power cap holds over a stretch of work. *step_s: were it to hold over a step, so that work
- * may draw more after a wait: no less than every op rested, and than what the busiest stage
- * takes at one clock. How long a GPU's cap looks back was not measured. As long as before: without
- * a cap. Errors: as mf_job_load. */
+/* Predictions apply the power cap to each stretch of work. *step_s is the step time if the cap held
+ * on average over a step, so that work may draw more after a wait: at least the time with every op
+ * at full clock, and at least that of the busiest stage at one clock. The averaging time of a GPU's
+ * cap was not measured. Without a cap it is the predicted time. Errors: as mf_job_load. */
 mf_status mf_step_power_recovered(const struct mf_job *j, const mf_plan *plan,
                                   const mf_step_power *p, double *step_s, mf_err *e);
 
-/* What a GPU draws over a step; of CPU ranks what their cluster file says. */
+/* The power that a GPU draws over a step; for CPU ranks, that of their cluster file. */
 double mf_step_power_drawn_W(const mf_step_power *p, const mf_cluster *c);
 
 #endif

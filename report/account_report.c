@@ -63,6 +63,20 @@ void mf_account_report_print(FILE *out, const mf_account *a, int top) {
     print_ops(out, a, top);
 }
 
+void mf_account_report_json_bases(mf_json_writer *w, const mf_account *a) {
+    mf_json_write_array(w, "prices_rest_on", false);
+    for (int b = 0; b < MF_BASIS_COUNT; b++) {
+        if (a->basis_s[b] > 0) {
+            mf_json_write_object(w, NULL, true);
+            mf_json_write_string(w, "basis", mf_basis_text((mf_basis)b));
+            mf_json_write_f64(w, "time_s", a->basis_s[b]);
+            mf_json_write_f64(w, "share", a->basis_s[b] / a->total_s);
+            mf_json_write_end(w);
+        }
+    }
+    mf_json_write_end(w);
+}
+
 void mf_account_report_json(mf_json_writer *w, const mf_account *a, int top) {
     mf_json_write_i64(w, "account_stage", a->stage);
     mf_json_write_array(w, "modules", false);
@@ -91,15 +105,5 @@ void mf_account_report_json(mf_json_writer *w, const mf_account *a, int top) {
         mf_json_write_end(w);
     }
     mf_json_write_end(w);
-    mf_json_write_array(w, "prices_rest_on", false);
-    for (int b = 0; b < MF_BASIS_COUNT; b++) {
-        if (a->basis_s[b] > 0) {
-            mf_json_write_object(w, NULL, true);
-            mf_json_write_string(w, "basis", mf_basis_text((mf_basis)b));
-            mf_json_write_f64(w, "time_s", a->basis_s[b]);
-            mf_json_write_f64(w, "share", a->basis_s[b] / a->total_s);
-            mf_json_write_end(w);
-        }
-    }
-    mf_json_write_end(w);
+    mf_account_report_json_bases(w, a);
 }

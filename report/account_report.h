@@ -9,7 +9,9 @@
 
 /* top: so many of the costliest ops. */
 void mf_account_report_print(FILE *out, const mf_account *a, int top);
-/* Members of the object that is open. */
+/* Members of the object that is open: all of them, and of these "prices_rest_on" alone, time and
+ * share by basis. */
 void mf_account_report_json(mf_json_writer *w, const mf_account *a, int top);
+void mf_account_report_json_bases(mf_json_writer *w, const mf_account *a);
 
 #endif

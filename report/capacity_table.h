@@ -1,7 +1,7 @@
 /* capacity_table.h - the cells of `moefold capacity` as a table, and the decision that
  * comes of it. */
-#ifndef MF_REPORT_CAPACITY_H
-#define MF_REPORT_CAPACITY_H
+#ifndef MF_REPORT_CAPACITY_TABLE_H
+#define MF_REPORT_CAPACITY_TABLE_H
 
 #include "core/base/json_write.h"
 #include "job/capacity.h"

@@ -17,3 +17,12 @@ mf_status mf_output_json(mf_json_writer *w, FILE *out, mf_err *e) {
     free(text);
     return s;
 }
+
+mf_status mf_output_object(FILE *out, mf_json_members_fn members, const void *user, mf_err *e) {
+    mf_json_writer w;
+    mf_json_writer_init(&w);
+    mf_json_write_object(&w, NULL, false);
+    members(&w, user);
+    mf_json_write_end(&w);
+    return mf_output_json(&w, out, e);
+}

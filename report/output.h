@@ -14,4 +14,8 @@ extern const char mf_flops_convention[];
  * at the end of the program. Errors: MF_NOMEM. */
 mf_status mf_output_json(mf_json_writer *w, FILE *out, mf_err *e);
 
+/* Prints one object, whose members `members` writes from `user`. Errors: MF_NOMEM. */
+typedef void (*mf_json_members_fn)(mf_json_writer *w, const void *user);
+mf_status mf_output_object(FILE *out, mf_json_members_fn members, const void *user, mf_err *e);
+
 #endif

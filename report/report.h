@@ -62,5 +62,9 @@ bool mf_report_memory_choice(const mf_assignment *a, int *at, char *out, size_t 
 void mf_report_layout_text(const mf_layout *l, char *out, size_t size);
 /* What an explanation would change, and what it gains: nothing when there is nothing. */
 void mf_report_print_remedies(FILE *out, const mf_explanation *x);
+/* "remedies": [{"what", "step_time_s", "gain", "basis"}], and the same behind "explanation":
+ * {"memory", "time"}. */
+void mf_report_json_remedies(mf_json_writer *w, const mf_explanation *x);
+void mf_report_json_explanation(mf_json_writer *w, const mf_explanation *x);
 
 #endif

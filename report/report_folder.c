@@ -3,6 +3,7 @@
 
 #include "core/base/version.h"
 #include "job/account.h"
+#include "report/account_report.h"
 #include "report/page/page.h"
 #include "report/schedule_slices.h"
 
@@ -63,37 +64,6 @@ static void write_command(mf_json_writer *w, mf_report_folder to) {
     mf_json_write_array(w, "command_line", true);
     for (int i = 0; i < to.argc; i++) {
         mf_json_write_string(w, NULL, i == 0 ? "moefold" : to.argv[i]);
-    }
-    mf_json_write_end(w);
-}
-
-static void write_remedies(mf_json_writer *w, const mf_explanation *x) {
-    mf_json_write_object(w, "explanation", false);
-    mf_json_write_string(w, "memory", x->memory);
-    mf_json_write_string(w, "time", x->time);
-    mf_json_write_end(w);
-    mf_json_write_array(w, "remedies", false);
-    for (int i = 0; i < x->remedies; i++) {
-        mf_json_write_object(w, NULL, true);
-        mf_json_write_string(w, "what", x->remedy[i].what);
-        mf_json_write_f64(w, "step_time_s", x->remedy[i].step_time_s);
-        mf_json_write_f64(w, "gain", x->remedy[i].gain);
-        mf_json_write_string(w, "basis", x->remedy[i].basis);
-        mf_json_write_end(w);
-    }
-    mf_json_write_end(w);
-}
-
-static void write_bases(mf_json_writer *w, const mf_account *a) {
-    mf_json_write_array(w, "prices_rest_on", false);
-    for (int b = 0; b < MF_BASIS_COUNT; b++) {
-        if (a->basis_s[b] > 0) {
-            mf_json_write_object(w, NULL, true);
-            mf_json_write_string(w, "basis", mf_basis_text((mf_basis)b));
-            mf_json_write_f64(w, "time_s", a->basis_s[b]);
-            mf_json_write_f64(w, "share", a->basis_s[b] / a->total_s);
-            mf_json_write_end(w);
-        }
     }
     mf_json_write_end(w);
 }
@@ -206,7 +176,7 @@ static mf_status write_play(mf_report_folder to, const mf_job *j, const mf_plan 
     s = s == MF_OK ? mf_sim_step(j->cost, program, &o, &sim, e) : s;
     if (s == MF_OK) {
         mf_account_stage(program, j->cost, &j->routing, sim->critical_stage, account);
-        write_bases(w, account);
+        mf_account_report_json_bases(w, account);
         s = mf_schedule_slices_write(w, trace, &plan->layout, sim->step_time_s, e);
     }
     s = close_file(to.dir, "trace.json", trace, s, e);
@@ -260,7 +230,7 @@ mf_status mf_report_folder_step(mf_report_folder to, const mf_job *j, const mf_r
     mf_report_json(&w, step->report);
     write_memory_choices(&w, &plan->assignment);
     mf_json_write_end(&w);
-    write_remedies(&w, &x);
+    mf_report_json_explanation(&w, &x);
     if (found != NULL) {
         write_found(&w, found);
     }

@@ -101,3 +101,24 @@ void mf_report_json(mf_json_writer *w, const mf_report *r) {
     write_stages(w, p);
     mf_plan_write_layout(w, "layout", l);
 }
+
+void mf_report_json_remedies(mf_json_writer *w, const mf_explanation *x) {
+    mf_json_write_array(w, "remedies", false);
+    for (int i = 0; i < x->remedies; i++) {
+        mf_json_write_object(w, NULL, true);
+        mf_json_write_string(w, "what", x->remedy[i].what);
+        mf_json_write_f64(w, "step_time_s", x->remedy[i].step_time_s);
+        mf_json_write_f64(w, "gain", x->remedy[i].gain);
+        mf_json_write_string(w, "basis", x->remedy[i].basis);
+        mf_json_write_end(w);
+    }
+    mf_json_write_end(w);
+}
+
+void mf_report_json_explanation(mf_json_writer *w, const mf_explanation *x) {
+    mf_json_write_object(w, "explanation", false);
+    mf_json_write_string(w, "memory", x->memory);
+    mf_json_write_string(w, "time", x->time);
+    mf_json_write_end(w);
+    mf_report_json_remedies(w, x);
+}

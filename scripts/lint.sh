@@ -1,5 +1,6 @@
 #!/bin/sh
-# clang-format (check only), cppcheck, clang-tidy over the tracked C sources. Exit 1 on a finding.
+# clang-format (check only), cppcheck and clang-tidy over the tracked C sources; what docs and comments
+# name exists (check_names.py). Exit 1 on a finding.
 # One file a clang-tidy: several in one process give false va_list findings (clang 14).
 set -u
 build=$1
@@ -9,6 +10,7 @@ mkdir -p "$build"
 files=$(git ls-files '*.c' '*.h' '*.cu' '*.cuh')
 # Host code of the CUDA side needs the toolkit's headers: nvcc's build checks it.
 c_files=$(git ls-files '*.c' | grep -vE '^tests/|_cuda\.c$|^bench/gpu/')
+python3 scripts/check_names.py || status=1
 echo "$files" | xargs clang-format --dry-run --Werror || status=1
 # Every configuration that compilers of ours see: __GNUC__ they all define, and __CUDACC__ never for C.
 echo "$c_files" | xargs cppcheck --quiet -j "$(nproc)" --std=c11 --enable=warning --inline-suppr \

@@ -28,7 +28,7 @@ else
     missing=" gcc libc6-dev pkg-config libglpk-dev libcjson-dev libsqlite3-dev libcmocka-dev"
 fi
 if [ "${1:-}" = "--lint" ]; then
-    for pair in clang-format:clang-format clang-tidy:clang-tidy cppcheck:cppcheck clang:clang; do
+    for pair in python3:python3 clang-format:clang-format clang-tidy:clang-tidy cppcheck:cppcheck clang:clang; do
         command -v "${pair%%:*}" >/dev/null 2>&1 || missing="$missing ${pair##*:}"
     done
 fi

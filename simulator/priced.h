@@ -17,7 +17,7 @@ typedef enum mf_go {
 } mf_go;
 
 /* The block is only read, and not kept. split: its weight gradients are a pass of their own. The
- * cost model must outlive the result, which is to be destroyed. Errors: MF_NOMEM. */
+ * cost model must outlive the result, which the caller destroys. Errors: MF_NOMEM. */
 mf_status mf_priced_create(const mf_cost *cost, const mf_layout *l, const mf_block *b, bool split,
                            double load, mf_priced **out, mf_err *e);
 void mf_priced_destroy(mf_priced *p);

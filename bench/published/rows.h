@@ -65,7 +65,7 @@ typedef struct pub_row {
     double breakdown_s[16];
 } pub_row;
 
-/* Reads the table. *rows is to be freed. Errors: MF_INPUT, MF_NOMEM; MF_INTERNAL where a command
+/* Reads the table. The caller frees *rows. Errors: MF_INPUT, MF_NOMEM; MF_INTERNAL where a command
  * line says another layout than its row. */
 mf_status pub_rows_load(const char *path, pub_row **rows, int *count, mf_err *e);
 void pub_rows_free(pub_row *rows, int count);

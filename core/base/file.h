@@ -7,10 +7,9 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* Reads a whole file; *text ends with an extra NUL, which *length does not count, and is to be
- * freed. Errors: MF_INPUT "PATH: ..." when it cannot be opened or read, is a folder or a
- * named pipe (which might never say anything), or is longer than max_B; MF_NOMEM. *text is NULL
- * then. */
+/* Reads a whole file; *text ends with an extra NUL, which *length does not count; the caller frees
+ * it. Errors: MF_INPUT "PATH: ..." when it cannot be opened or read, is a folder or a named pipe
+ * (which might never say anything), or is longer than max_B; MF_NOMEM. *text is NULL then. */
 mf_status mf_file_load(const char *path, size_t max_B, char **text, size_t *length, mf_err *e);
 
 /* Is there something at this path that no new file may take the place of: a device, a pipe, a link

@@ -1,4 +1,4 @@
-/* heap_prefault.c - how glibc's heap grows, and pages that are there before they are written. */
+/* heap_prefault.c - sets how glibc's heap grows, and pre-faults its pages. */
 #define _DEFAULT_SOURCE /* madvise, sbrk */
 #include "core/base/heap_prefault.h"
 
@@ -17,17 +17,19 @@
 #define MADV_POPULATE_WRITE 0
 #endif
 
-/* Steps in which heaps grow, and what glibc maps for a heap of another thread, aligned. */
+/* The step by which heaps grow; glibc also maps and aligns heaps of other threads by it. */
 #define HEAP_B ((size_t)64 << 20)
-/* Of each of two heaps: what the start of a plan leaves time for, half of what a search takes. */
+/* Bytes to pre-fault in each of two heaps: as much as fits into the start-up of `plan`, half of
+ * what a search uses. */
 #define WARM_B ((size_t)40 << 20)
-/* At a time: other threads that ask for pages wait meanwhile. */
+/* Bytes of one call: other threads that need pages wait for it. */
 #define STEP_B ((size_t)2 << 20)
 
-/* A search keeps what it finds, block by block, on several threads. The heap grows in large steps
- * for that: glibc's of other threads would otherwise ask the kernel for each page and stop each
- * other doing so. What nobody has written takes no memory. Large tables, most of which nobody
- * writes, stay apart, and what is free is not handed back only to be asked for again. */
+/* Several threads of a search allocate block after block. So heaps grow in large steps: glibc's
+ * heaps of other threads would otherwise ask the kernel for each page, and the threads would wait
+ * for each other. Pages that are never written take no memory. Large tables, which are mostly not
+ * written, are mapped separately, and free memory is not returned to the kernel only to be
+ * requested again. */
 void mf_heap_set_up(void) {
 #ifdef __GLIBC__
     mallopt(M_TOP_PAD, (int)HEAP_B);
@@ -36,7 +38,7 @@ void mf_heap_set_up(void) {
 #endif
 }
 
-/* Pages of [begin, end), whose contents stay as they are. Kernels before 5.14 refuse. */
+/* Pre-faults the pages of [begin, end) and keeps their contents. Kernels before 5.14 refuse. */
 static void hand_out(char *begin, char *end) {
     const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), last = (uintptr_t)end / page * page;
     for (uintptr_t at = ((uintptr_t)begin + page - 1) / page * page; at < last; at += STEP_B) {
@@ -59,7 +61,8 @@ static void *warm(void *self) {
     return NULL;
 }
 
-/* Another allocator's places, a sanitizer's for one, lie behind the break: nothing is done. */
+/* Another allocator (a sanitizer's, for example) allocates beyond the break: then it does nothing.
+ */
 void mf_heap_begin_prefault(mf_heap_prefault *w, int threads) {
     char *here = malloc(1);
     w->begin = here;

@@ -1,23 +1,23 @@
-/* heap_prefault.h - glibc's heap, set up for searches. Elsewhere these do nothing. */
+/* heap_prefault.h - sets glibc's heap up for searches. With other C libraries it does nothing. */
 #ifndef MF_BASE_HEAP_PREFAULT_H
 #define MF_BASE_HEAP_PREFAULT_H
 
 #include <pthread.h>
 #include <stdbool.h>
 
-/* Before anything is allocated. */
+/* Call it before anything is allocated. */
 void mf_heap_set_up(void);
 
-/* Has the kernel hand out memory that a search will write, beside the start of the command, which
- * keeps one core busy: taken page by page it costs a search 4 % of its time. */
+/* Pre-faults heap pages for a search on a second thread while the command starts up, which uses one
+ * core: page faults during the search cost it 4 % of its time. */
 typedef struct mf_heap_prefault {
-    char *begin, *end; /* what is free of the heap that the first thread takes from */
+    char *begin, *end; /* the free part of the heap that the first thread uses */
     pthread_t thread;
     bool runs;
 } mf_heap_prefault;
-/* threads of the search to come, 0: one a core. With one, on whatever core, nothing is done. */
+/* threads: of the search, 0: one a core. With one thread it does nothing. */
 void mf_heap_begin_prefault(mf_heap_prefault *w, int threads);
-/* Waits for it, so that the next thread takes over the other heap. */
+/* Waits for the thread; the next thread that starts then takes over its heap. */
 void mf_heap_end_prefault(mf_heap_prefault *w);
 
 #endif

@@ -30,7 +30,7 @@ typedef enum mf_json_type {
     MF_JSON_OBJECT,
 } mf_json_type;
 
-/* Parses `length` bytes. `name` is used in error texts (copied). *out is to be destroyed.
+/* Parses `length` bytes. `name` is used in error texts (copied). The caller destroys *out.
  * Errors: MF_INPUT with position; MF_NOMEM. */
 mf_status mf_json_parse(const char *name, const char *text, size_t length, mf_json **out,
                         mf_err *e);

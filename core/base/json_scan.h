@@ -28,7 +28,7 @@ typedef struct mf_json_scan {
 } mf_json_scan;
 
 /* Scans `length` bytes. Errors: MF_INPUT "name:line:col: ..."; MF_NOMEM. On failure *out is empty.
- * On success *out is to be cleared. */
+ * On success the caller clears *out. */
 mf_status mf_json_scan_text(const char *name, const char *text, size_t length, mf_json_scan *out,
                             mf_err *e);
 void mf_json_scan_clear(mf_json_scan *scan);

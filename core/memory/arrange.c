@@ -1,4 +1,4 @@
-/* arrange.c - tries ways to put things into nodes until one packs without gaps. */
+/* arrange.c - tries groupings of things into nodes until one packs without gaps. */
 #include "core/memory/arrange.h"
 
 #include "core/memory/arrange_group.h"
@@ -27,7 +27,7 @@ void mf_lifetimes_clear(mf_lifetimes *x) {
     *x = (mf_lifetimes){0};
 }
 
-/* Gaps of a thousandth are not worth looking for better. */
+/* With gaps of a thousandth the search stops. */
 static int64_t enough(int64_t bound_B) {
     return bound_B + bound_B / 1000;
 }
@@ -41,8 +41,8 @@ static void write_place(const mf_lifetime *s, const mf_arrange_node *n, int64_t 
     }
 }
 
-/* What is tried, one after the other until it is enough: first what does for most, and then, as
- * long as there are looks left, everything. */
+/* The attempts, in order, until a result is good enough: first those that suffice for most programs
+ * and then, while the budget of looks lasts, all others. */
 typedef struct attempt {
     mf_arrange_how how;
     enum { WHOLE, APART, PARTS } pieces; /* parts: those that stay are things of their own */
@@ -72,7 +72,7 @@ enum {
     MOST = 2048      /* slots that are packed apart */
 };
 
-/* What an arrangement is judged by. */
+/* What an arrangement must reach. */
 typedef struct aim {
     int64_t bound_B, enough_B;
 } aim;
@@ -103,7 +103,7 @@ static mf_status try_one(mf_grouping *g, const attempt *a, const aim *to, int64_
     return status;
 }
 
-/* The same things, parts of those that stay as things of their own. */
+/* Copies the things, making each part of one that is not transient a thing of its own. */
 static void take_apart(const mf_lifetimes *x, mf_lifetimes *out) {
     for (int i = 0; i < x->count; i++) {
         mf_lifetime s = x->list[i];

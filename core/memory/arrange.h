@@ -1,10 +1,10 @@
-/* arrange.h - addresses for things that come and go at known times.
+/* arrange.h - gives addresses to tensors whose lifetimes are known.
  *
- * Much of a step repeats: the blocks of the next micro-batch need what those of the last one did,
- * one place further round. So things that stay are first put into *slots* that they take turns in
- * (as many as stand at once, which is exact for equal sizes), and things that are only at work for
- * a moment, and always beside the same slots, share one place. What remains, a few hundred nodes at
- * most, however many micro-batches there are, is packed by first fit in several orders.
+ * Much of a step repeats: the blocks of each micro-batch need the same tensors as those of the one
+ * before. So tensors that outlive an op are first put into *slots* that they use in turn (as many
+ * slots as tensors are alive at once, which is exact for equal sizes), and transient tensors that
+ * always coexist with the same slots share one place. That leaves at most a few hundred nodes,
+ * however many micro-batches there are, and these are packed by first fit in several orders.
  */
 #ifndef MF_CORE_ARRANGE_H
 #define MF_CORE_ARRANGE_H
@@ -14,8 +14,9 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Stands during steps [first, last]: parts that may stand apart, each its size. Things of a group
- * are alike in size and parts; transient ones of a group never stand at the same time. */
+/* A thing (a tensor) that is alive during steps [first, last]. Its parts may have separate places.
+ * Things of a group have the same size and parts; transient ones of a group are never alive at the
+ * same time. */
 typedef struct mf_lifetime {
     int64_t first, last, size;
     const int64_t *part; /* [parts] sizes, their sum is size; NULL: one part */
@@ -23,7 +24,7 @@ typedef struct mf_lifetime {
     int32_t group;
     int32_t turn; /* of things that are not transient: which of its group, in order of birth */
     bool transient;
-    int64_t *out; /* [parts] gets their places, bytes from the start; may be NULL */
+    int64_t *out; /* [parts] receives their places in bytes from the start; may be NULL */
 } mf_lifetime;
 
 typedef struct mf_lifetimes {
@@ -32,16 +33,17 @@ typedef struct mf_lifetimes {
     bool failed; /* no memory */
 } mf_lifetimes;
 
-/* Adds one, unless it is empty. */
+/* Adds a lifetime, unless its size is 0. */
 void mf_lifetimes_add(mf_lifetimes *x, mf_lifetime one);
 void mf_lifetimes_clear(mf_lifetimes *x);
 
-/* Writes a place for each, such that things that stand at the same time do not overlap. *size_B:
- * the end of the highest; *bound_B: most that stands at once, which no arrangement can undercut.
- * alone: things may also be arranged one by one, which costs more and does not repeat. Sorts the
- * list. The same for equal lists. Errors: MF_NOMEM. */
+/* Writes a place for each thing, so that things alive at the same time do not overlap. *size_B: the
+ * end of the highest; *bound_B: the most bytes alive at once, a lower bound for every arrangement.
+ * alone: things may also be arranged one by one, which costs more time. Sorts the list. Equal lists
+ * give equal places. Errors: MF_NOMEM. */
 mf_status mf_arrange(mf_lifetimes *x, bool alone, int64_t *size_B, int64_t *bound_B, mf_err *e);
-/* The same until gaps of so many bytes are met: what needs more is what mf_arrange finds. */
+/* The same, but stops at the first arrangement with gaps of at most gaps_B bytes; without one it is
+ * the result of mf_arrange. */
 mf_status mf_arrange_within(mf_lifetimes *x, bool alone, int64_t gaps_B, int64_t *size_B,
                             int64_t *bound_B, mf_err *e);
 

@@ -59,7 +59,7 @@ typedef struct way {
     bool top_down;
 } way;
 
-/* The likeliest first. */
+/* The most successful first. */
 static const way ways[] = {
     {SLOTS_FIRST, false}, {SLOTS_FIRST, true}, {BY_PRESSURE, true}, {TRANSIENT_FIRST, true},
     {BY_PRESSURE, false}, {LARGEST, false},    {BORN, true},        {LONGEST, true},
@@ -100,32 +100,32 @@ typedef struct piece {
     int64_t at, end;
 } piece;
 
-/* Bytes [at, end) that nothing takes which a node stands beside. */
+/* Bytes [at, end) that no conflicting node occupies. */
 typedef struct gap {
     int64_t at, end;
 } gap;
 
-typedef struct desk {
+typedef struct packing {
     rank *order, *spare;
     piece *placed; /* by place */
     gap *gaps;     /* of a node, by place: [most pieces + 1 + MF_ARRANGE_PARTS] */
     int count;
     int64_t bound_B, high_B;
     bool top_down, apart;
-} desk;
+} packing;
 
-/* row: of the one's conflicts (a node has none with itself). */
-static bool stand_beside(const uint64_t *row, int other) {
+/* row: the conflicts of one node (none with itself). */
+static bool conflicts(const uint64_t *row, int other) {
     return (row[(unsigned)other / 64] >> ((unsigned)other % 64) & 1u) != 0;
 }
 
-/* Finds the gaps that are left to a node, up to the last, which has no end. Returns how many. */
-static int find_gaps(const mf_arrange_graph *g, const desk *d, int node, gap *out) {
+/* Finds the gaps that are free for a node; the last one has no end. Returns how many. */
+static int find_gaps(const mf_arrange_graph *g, const packing *d, int node, gap *out) {
     const uint64_t *row = g->conflict + (size_t)node * (size_t)g->words;
     int64_t top = 0;
     int n = 0;
     for (const piece *x = d->placed, *end = x + d->count; x < end; x++) {
-        if (x->end > top && stand_beside(row, x->node)) {
+        if (x->end > top && conflicts(row, x->node)) {
             if (x->at > top) {
                 out[n++] = (gap){top, x->at};
             }
@@ -136,8 +136,8 @@ static int find_gaps(const mf_arrange_graph *g, const desk *d, int node, gap *ou
     return n + 1;
 }
 
-/* A piece goes into the highest gap under the bound, or else into the lowest of all. */
-static int64_t take_gap(const desk *d, bool top_down, int64_t size, gap *gaps, int *count) {
+/* Puts a piece into the highest gap under the bound (top_down), else into the lowest gap. */
+static int64_t take_gap(const packing *d, bool top_down, int64_t size, gap *gaps, int *count) {
     int64_t at = -1;
     int k = top_down ? *count - 1 : -1;
     for (; k >= 0 && at < 0; k -= at < 0) {
@@ -163,7 +163,7 @@ static int64_t take_gap(const desk *d, bool top_down, int64_t size, gap *gaps, i
 }
 
 /* own [count]: by place. */
-static void insert(desk *d, const piece *own, int count) {
+static void insert(packing *d, const piece *own, int count) {
     int from = d->count, to = d->count + count;
     d->count = to;
     for (int k = count - 1; k >= 0; k--) {
@@ -175,8 +175,8 @@ static void insert(desk *d, const piece *own, int count) {
     }
 }
 
-/* All pieces of a node stand beside the same others, so its gaps are found once. */
-static void place(const mf_arrange_graph *g, desk *d, int node) {
+/* All pieces of a node have the same conflicts, so its gaps are found once. */
+static void place(const mf_arrange_graph *g, packing *d, int node) {
     const mf_arrange_node *x = &g->node[node];
     bool apart = d->apart && x->parts > 1, top_down = d->top_down && x->transient;
     piece own[MF_ARRANGE_PARTS];
@@ -193,8 +193,8 @@ static void place(const mf_arrange_graph *g, desk *d, int node) {
     insert(d, own, pieces);
 }
 
-/* Given up where it ends no lower than limit_B. */
-static void place_all(const mf_arrange_graph *g, desk *d, int64_t limit_B) {
+/* Places all nodes in order; stops as soon as the end reaches limit_B. */
+static void place_all(const mf_arrange_graph *g, packing *d, int64_t limit_B) {
     d->count = 0;
     d->high_B = 0;
     for (int n = 0; n < g->count && d->high_B < limit_B; n++) {
@@ -202,7 +202,7 @@ static void place_all(const mf_arrange_graph *g, desk *d, int64_t limit_B) {
     }
 }
 
-static void note(mf_arrange_graph *g, const desk *d) {
+static void write_addresses(mf_arrange_graph *g, const packing *d) {
     for (int k = 0; k < d->count; k++) {
         mf_arrange_node *x = &g->node[d->placed[k].node];
         int64_t at = d->placed[k].at;
@@ -217,8 +217,8 @@ static void note(mf_arrange_graph *g, const desk *d) {
     }
 }
 
-/* Those that stuck out over the bound come first next time, in the order that they had. */
-static void promote(const mf_arrange_graph *g, desk *d, bool *out) {
+/* Moves the nodes that ended above the bound to the front of the order, keeping their order. */
+static void promote(const mf_arrange_graph *g, packing *d, bool *out) {
     int n = 0;
     memset(out, 0, (size_t)g->count * sizeof *out);
     for (int k = 0; k < d->count; k++) {
@@ -242,7 +242,7 @@ static int64_t pieces_of(const mf_arrange_graph *g, const mf_arrange_try *how) {
     return pieces;
 }
 
-/* The looks of a way that comes to nothing new. */
+/* Counts the looks of a way that repeats an earlier one. */
 static void count_rounds(const mf_arrange_graph *g, const mf_arrange_try *how, int64_t high_B,
                          int64_t *looks) {
     int64_t pieces = pieces_of(g, how);
@@ -251,7 +251,7 @@ static void count_rounds(const mf_arrange_graph *g, const mf_arrange_try *how, i
     }
 }
 
-static void try_way(mf_arrange_graph *g, desk *d, bool *out, way w, const mf_arrange_try *how,
+static void try_way(mf_arrange_graph *g, packing *d, bool *out, way w, const mf_arrange_try *how,
                     int64_t *high_B, int64_t *looks) {
     int64_t pieces = pieces_of(g, how);
     for (int k = 0; k < g->count; k++) {
@@ -263,18 +263,18 @@ static void try_way(mf_arrange_graph *g, desk *d, bool *out, way w, const mf_arr
         if (round > 0) {
             promote(g, d, out);
         }
-        bool last = round + 1 == how->rounds; /* nobody asks what stuck out */
+        bool last = round + 1 == how->rounds; /* promote needs nothing from the last round */
         place_all(g, d, last ? *high_B : INT64_MAX);
         *looks -= pieces * pieces;
         if (d->high_B < *high_B) {
             *high_B = d->high_B;
-            note(g, d);
+            write_addresses(g, d);
         }
     }
 }
 
-/* Is a way the same as one before it, for a graph without transient nodes? There no node is placed
- * from the bound down, and none comes before or behind the others for being transient. */
+/* For a graph without transient nodes: is a way the same as an earlier one? Without them, ways do
+ * not differ in how they place or order transient nodes. */
 static bool repeats(int at) {
     for (int i = 0; i < at; i++) {
         bool largest = ways[i].order <= LARGEST && ways[at].order <= LARGEST;
@@ -288,12 +288,12 @@ static bool repeats(int at) {
 mf_status mf_arrange_fit(mf_arrange_graph *g, const mf_arrange_try *how, int64_t *high_B,
                          int64_t *looks, mf_err *e) {
     size_t n = (size_t)g->count + 1, pieces = how->apart ? MF_ARRANGE_PARTS * n : n;
-    desk d = {.order = malloc(n * sizeof *d.order),
-              .spare = malloc(n * sizeof *d.spare),
-              .placed = malloc(pieces * sizeof *d.placed),
-              .gaps = malloc((pieces + 1 + MF_ARRANGE_PARTS) * sizeof *d.gaps),
-              .bound_B = how->bound_B,
-              .apart = how->apart};
+    packing d = {.order = malloc(n * sizeof *d.order),
+                 .spare = malloc(n * sizeof *d.spare),
+                 .placed = malloc(pieces * sizeof *d.placed),
+                 .gaps = malloc((pieces + 1 + MF_ARRANGE_PARTS) * sizeof *d.gaps),
+                 .bound_B = how->bound_B,
+                 .apart = how->apart};
     bool *out = malloc(n * sizeof *out);
     bool transient = false;
     mf_status status = MF_OK;

@@ -1,4 +1,4 @@
-/* arrange_group.c - slots, nodes, and which of them stand at the same time. */
+/* arrange_group.c - finds slots and nodes, and which of them are alive at the same time. */
 #include "core/memory/arrange_group.h"
 
 #include <stdlib.h>
@@ -49,7 +49,8 @@ static int family_of(mf_grouping *g, int i) {
     return x->families++;
 }
 
-/* Finds the families of things that stay, g->node, and room for the slots of each. */
+/* Finds the families of things that are not transient (g->node), and allocates the slots of each.
+ */
 static void find_families(mf_grouping *g) {
     mf_arrange_slots *x = &g->slots;
     int at = 0, words = 0;
@@ -94,7 +95,7 @@ static void give_back(mf_arrange_slots *x, int slot) {
     x->free[x->family[s->family].words + s->nth / 64] |= (uint64_t)1 << (s->nth % 64);
 }
 
-/* Gives things that stay their slots. */
+/* Gives things that are not transient their slots. */
 static void colour(mf_grouping *g) {
     const mf_lifetime *list = g->x->list;
     find_families(g);
@@ -148,10 +149,10 @@ static uint64_t *beside_of(const mf_grouping *g, int i) {
     return g->beside + (size_t)g->transient_of[i] * (size_t)g->words;
 }
 
-/* Who stands at the moment: nodes of slots as a set, transient things as a list. */
+/* What is alive at one moment: nodes of slots as a set, transient things as a list. */
 typedef struct moment {
     uint64_t *stays; /* [words] */
-    int *many;       /* [stays] things that stand in a node: rows hold several */
+    int *many;       /* [stays] things alive in a node: rows hold several */
     int *transient, transients;
     int born, died; /* things, in order of birth and of death */
     int64_t now_B;
@@ -174,7 +175,7 @@ static void leave(const mf_grouping *g, moment *m, int i) {
     m->transients = keep;
 }
 
-/* The next step at which something is born: those before it leave. False: there is none. */
+/* Advances to the next step with a birth and removes what died before it. False: there is none. */
 static bool advance(const mf_grouping *g, moment *m, int64_t *step) {
     if (m->born == g->x->count) {
         return false;
@@ -201,7 +202,7 @@ static void or_into(uint64_t *to, const uint64_t *from, int words) {
     }
 }
 
-/* Finds the slots that transient things stand beside. */
+/* Finds the slots alive together with each transient thing. */
 static void meet_slots(mf_grouping *g, moment *m) {
     int64_t step;
     while (advance(g, m, &step)) {
@@ -214,7 +215,7 @@ static void meet_slots(mf_grouping *g, moment *m) {
     }
 }
 
-/* Finds which nodes stand beside which, and how much presses on them at the worst moments. */
+/* Finds which nodes are alive together, and the most bytes alive during each one's life. */
 static void meet_nodes(mf_grouping *g, moment *m, int64_t bound_B) {
     mf_arrange_graph *graph = &g->graph;
     int64_t step;

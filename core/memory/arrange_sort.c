@@ -1,7 +1,7 @@
-/* arrange_sort.c - things in order of birth and of death.
+/* arrange_sort.c - sorts things by birth and by death.
  *
- * Steps are small numbers, a few things each, so they are counted out; sorting by comparison took a
- * tenth of an arrangement.
+ * Steps are small numbers with a few things each, so it is a counting sort; sorting by comparison
+ * took a tenth of an arrangement.
  */
 #include "core/memory/arrange_group.h"
 
@@ -34,7 +34,7 @@ static int64_t step_of(const mf_lifetime *s, bool death) {
     return death ? s->last : s->first;
 }
 
-/* Steps far apart. */
+/* Sorts by comparison, when steps are too far apart to count. */
 static bool sort_far(const mf_lifetimes *x, bool death, int *order) {
     keyed *k = malloc(((size_t)x->count + 1) * sizeof *k);
     if (k == NULL) {
@@ -51,7 +51,7 @@ static bool sort_far(const mf_lifetimes *x, bool death, int *order) {
     return true;
 }
 
-/* order[count]: things by the step of their birth or death, equals as they stand. */
+/* order[count]: things by the step of their birth or death; a stable sort. */
 static bool sort_steps(const mf_lifetimes *x, bool death, int *order) {
     int64_t low = x->count > 0 ? step_of(&x->list[0], death) : 0, high = low;
     for (int i = 0; i < x->count; i++) {

@@ -1,5 +1,5 @@
-/* arrange_transient.c - which transient things may share a place: those of a group that stand
- * beside the same slots, or beside fewer. */
+/* arrange_transient.c - finds which transient things share a place: those of a group that are alive
+ * together with the same slots, or with a subset of them. */
 #include "core/memory/arrange_group.h"
 
 #include <stdlib.h>
@@ -9,7 +9,7 @@ typedef struct kind {
     const mf_lifetime *like;
     const uint64_t *beside;
     int node;
-    int into; /* the kind that stands beside all that this one does; or itself */
+    int into; /* the kind whose slots include those of this one; or itself */
     int next; /* of the same group, or of one with its hash; -1 */
 } kind;
 
@@ -31,7 +31,8 @@ static uint64_t hash_of(int32_t group, const uint64_t *bits, int words) {
     return h;
 }
 
-/* Kinds of transient things: of a group, beside the same slots. kind_of[transients]. */
+/* Finds the kinds of transient things: those of a group with the same slots. kind_of[transients].
+ */
 static int find_kinds(mf_grouping *g, kind *kinds, int *kind_of, int *table, int size) {
     int n = 0;
     for (int i = 0; i < size; i++) {
@@ -65,7 +66,7 @@ static int *chain_of(int *table, int size, const kind *k) {
     return &table[(uint32_t)k->like->group * 0x9e3779b1u & (uint32_t)(size - 1)];
 }
 
-/* What stands beside less than another of its group takes that one's place. */
+/* A kind whose slots are a subset of another's of its group shares that one's place. */
 static void fold_kinds(kind *kinds, int n, int words, int *table, int size) {
     for (int i = 0; i < size; i++) {
         table[i] = -1;

@@ -44,7 +44,7 @@ typedef struct mf_places {
                             backward side of a merged pair */
 } mf_places;
 
-/* Places of a stage. *out is to be destroyed. Errors: MF_NOMEM. */
+/* Places of a stage. The caller destroys *out. Errors: MF_NOMEM. */
 mf_status mf_memory_place(const mf_program *p, const mf_schedule *s, int64_t stage, mf_places **out,
                           mf_err *e);
 /* What mf_memory_place would need, without the places: of device or host memory. Any arrangement

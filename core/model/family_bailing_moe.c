@@ -2,10 +2,7 @@
  * each head rotated, DeepSeek-V3's router. */
 #include "core/model/model_family.h"
 
-static void read(mf_config *c, mf_model *m) {
-    m->qk_norm = mf_config_opt_bool(c, MF_KEYS("use_qk_norm"), true);
-    m->qkv_bias = mf_config_opt_bool(c, MF_KEYS("use_qkv_bias"), false);
-    m->o_bias = mf_config_opt_bool(c, MF_KEYS("use_bias"), false);
+void mf_model_read_ling_experts(mf_config *c, mf_model *m) {
     mf_model_read_experts(c, m, "moe_intermediate_size");
     mf_model_read_scoring(c, m, "sigmoid");
     m->correction_bias = mf_config_opt_bool(c, MF_KEYS("moe_router_enable_expert_bias"), true);
@@ -15,6 +12,13 @@ static void read(mf_config *c, mf_model *m) {
     m->shared_ffn = mf_config_opt_int(c, MF_KEYS("moe_shared_expert_intermediate_size"), 0,
                                       MF_CONFIG_FFN_MAX, m->shared_ffn);
     mf_model_read_mtp(c, m);
+}
+
+static void read(mf_config *c, mf_model *m) {
+    m->qk_norm = mf_config_opt_bool(c, MF_KEYS("use_qk_norm"), true);
+    m->qkv_bias = mf_config_opt_bool(c, MF_KEYS("use_qkv_bias"), false);
+    m->o_bias = mf_config_opt_bool(c, MF_KEYS("use_bias"), false);
+    mf_model_read_ling_experts(c, m);
     mf_config_word(c, "rotary_type", MF_KEYS("half"));
     if (!mf_config_opt_bool(c, MF_KEYS("use_rmsnorm"), true)) {
         mf_config_fail(c, "use_rmsnorm", "\"use_rmsnorm\": other norms are not supported");

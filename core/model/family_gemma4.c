@@ -43,18 +43,6 @@ static void read(mf_config *c, mf_model *m) {
     mf_config_leave_out(c, "norms behind the halves of a layer, scales of experts and layers");
 }
 
-/* Base and rotated share, of a table for each type of layer. */
-static void rope_of(mf_config *c, const char *type, mf_layer_class *x) {
-    const mf_json_value *v = mf_config_value(c, MF_KEYS("rope_parameters"));
-    v = v != NULL && mf_json_value_type(v) == MF_JSON_OBJECT ? mf_json_find(v, type) : NULL;
-    if (v != NULL && c->status == MF_OK) {
-        c->status = mf_json_opt_f64(v, "rope_theta", 1, 1e18, &x->rope_theta, c->e);
-    }
-    if (v != NULL && c->status == MF_OK) {
-        c->status = mf_json_opt_f64(v, "partial_rotary_factor", 0, 1, &x->partial_rotary, c->e);
-    }
-}
-
 static void layers(mf_config *c, const mf_model *m, mf_layer_map *map) {
     mf_ffn_kind ffn = m->experts > 0 ? MF_FFN_MOE : MF_FFN_DENSE;
     mf_layer_class window = {.ffn = ffn}, full = {.ffn = ffn};
@@ -65,8 +53,8 @@ static void layers(mf_config *c, const mf_model *m, mf_layer_map *map) {
     full.kv_heads = mf_config_opt_int(c, MF_KEYS("num_global_key_value_heads"), 1,
                                       MF_CONFIG_WIDTH_MAX, m->kv_heads);
     full.k_is_v = mf_config_opt_bool(c, MF_KEYS("attention_k_eq_v"), false);
-    rope_of(c, "sliding_attention", &window);
-    rope_of(c, "full_attention", &full);
+    mf_model_read_typed_rope(c, "sliding_attention", &window);
+    mf_model_read_typed_rope(c, "full_attention", &full);
     for (int64_t i = 0; i < m->layers && c->status == MF_OK; i++) {
         bool slides = types != NULL ? mf_model_layer_either(c, types, i, "sliding_attention",
                                                             "full_attention")

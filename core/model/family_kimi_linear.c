@@ -143,15 +143,7 @@ static void set_lightning(mf_model *m, int64_t width) {
 static void read_ling(mf_config *c, mf_model *m) {
     set_lightning(m, mf_config_int(c, MF_KEYS("head_dim"), 1, 65536));
     mf_config_opt_bool(c, MF_KEYS("use_qk_norm"), true);
-    mf_model_read_experts(c, m, "moe_intermediate_size");
-    mf_model_read_scoring(c, m, "sigmoid");
-    m->correction_bias = mf_config_opt_bool(c, MF_KEYS("moe_router_enable_expert_bias"), true);
-    m->norm_topk = true;
-    m->routed_scaling = 2.5;
-    mf_model_read_groups(c, m, 8, 4);
-    m->shared_ffn = mf_config_opt_int(c, MF_KEYS("moe_shared_expert_intermediate_size"), 0,
-                                      MF_CONFIG_FFN_MAX, m->shared_ffn);
-    mf_model_read_mtp(c, m);
+    mf_model_read_ling_experts(c, m);
 }
 
 /* The last layer of each group attends, and those of a group that the model cuts short. */

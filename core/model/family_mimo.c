@@ -19,22 +19,10 @@ static void read_v2(mf_config *c, mf_model *m) {
     mf_model_read_mtp(c, m);
 }
 
-/* Base and rotated share of window layers, where "rope_parameters" has a table for each type. */
-static void rope_of(mf_config *c, const char *type, mf_layer_class *x) {
-    const mf_json_value *v = mf_config_value(c, MF_KEYS("rope_parameters"));
-    v = v != NULL && mf_json_value_type(v) == MF_JSON_OBJECT ? mf_json_find(v, type) : NULL;
-    if (v != NULL && c->status == MF_OK) {
-        c->status = mf_json_opt_f64(v, "rope_theta", 1, 1e18, &x->rope_theta, c->e);
-    }
-    if (v != NULL && c->status == MF_OK) {
-        c->status = mf_json_opt_f64(v, "partial_rotary_factor", 0, 1, &x->partial_rotary, c->e);
-    }
-}
-
 static void layers(mf_config *c, const mf_model *m, mf_layer_map *map) {
     mf_layer_class full = {.no_sinks = true}, window = {.kv_heads = 2 * m->kv_heads};
-    rope_of(c, "full_attention", &full);
-    rope_of(c, "sliding_attention", &window);
+    mf_model_read_typed_rope(c, "full_attention", &full);
+    mf_model_read_typed_rope(c, "sliding_attention", &window);
     window.rope_theta = mf_config_opt_f64(c, MF_KEYS("swa_rope_theta"), 1, 1e18, window.rope_theta);
     window.window = mf_config_opt_int(c, MF_KEYS("sliding_window", "sliding_window_size"), 1,
                                       INT64_C(1) << 40, 128);

@@ -1,8 +1,8 @@
-/* hub_names.h - what Hugging Face checkpoints call the tensors of a model's layers.
+/* hub_names.h - the names of a model's tensors in Hugging Face checkpoints.
  *
- * Names of linear maps and norms stand without ".weight" and ".bias"; those inside a layer without
- * "model.layers.N.". Whole names (router bias, experts) end as the hub's do; '#' is the number of
- * an expert.
+ * Names of linear maps and norms leave out ".weight" and ".bias", and names inside a layer leave
+ * out "model.layers.N.". Whole names (router bias, experts) end as the hub's do; '#' is the number
+ * of an expert.
  */
 #ifndef MF_CORE_HUB_NAMES_H
 #define MF_CORE_HUB_NAMES_H
@@ -22,7 +22,7 @@ typedef struct mf_hub_names {
     const char *input_norm, *ffn_norm;
     const char *qkv; /* q, k and v in one, one below the other; NULL: apart */
     const char *q, *k, *v, *o, *q_norm, *k_norm, *sinks;
-    const char *dense;          /* in front of "gate_proj" and so on, of dense layers */
+    const char *dense;          /* prefix of "gate_proj" and so on in dense layers */
     const char *shared;         /* of the shared expert */
     const char *shared_gate_up; /* gate and up in one (Granite); NULL: apart */
     const char *shared_down;

@@ -336,7 +336,7 @@ mf_status mf_model_load_with(const char *name_or_path, const char *const *overri
                              mf_model *out, mf_err *e);
 
 /* The config.json that says what mf_model_load_with reads: the file as it is, or with the overrides
- * in it. *text is to be freed. Errors: as there; MF_USAGE when no file could say it. */
+ * in it. The caller frees *text. Errors: as there; MF_USAGE when no file could say it. */
 mf_status mf_model_config_text(const char *name_or_path, const char *const *overrides, size_t count,
                                char **text, size_t *length, mf_err *e);
 

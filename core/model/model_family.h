@@ -147,6 +147,12 @@ bool mf_model_layer_flag(mf_config *c, const mf_json_value *list, int64_t i);
 void mf_model_read_experts(mf_config *c, mf_model *m, const char *width_key);
 /* Group-limited routing, scaling and shared experts, as DeepSeek and GLM write them. */
 void mf_model_read_groups(mf_config *c, mf_model *m, int64_t n_group, int64_t topk_group);
+/* Experts and router of Ling's families: sigmoid scores, correction bias, groups, shared experts;
+ * and MTP depths (family_bailing_moe.c). */
+void mf_model_read_ling_experts(mf_config *c, mf_model *m);
+/* Base and rotated share of a class of layers, where "rope_parameters" has an object under `type`.
+ */
+void mf_model_read_typed_rope(mf_config *c, const char *type, mf_layer_class *x);
 /* "scoring_func": softmax or sigmoid (also spelt score_function, moe_router_activation_func). */
 void mf_model_read_scoring(mf_config *c, mf_model *m, const char *fallback);
 void mf_model_read_mtp(mf_config *c, mf_model *m);

@@ -1,4 +1,5 @@
-/* model_merge.c - a config.json with overrides in it, for those who load what was trained. */
+/* model_merge.c - writes the config.json with overrides merged in, for programs that load the
+ * trained weights. */
 #include "core/model/model_reader.h"
 
 #include <math.h>

@@ -1,12 +1,12 @@
-/* model_override.c - `--set key=value` and `--set a.b=value` texts as values that stand before
- * those of the file. */
+/* model_override.c - parses `--set key=value` and `--set a.b=value`, whose values take precedence
+ * over the file's. */
 #include "core/model/model_reader.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* {"key": value}, with value taken as JSON or, failing that, as a string. */
+/* Makes {"key": value}, with value parsed as JSON or, if that fails, taken as a string. */
 static mf_status parse_value(const char *said, const char *key, const char *value, mf_json **doc,
                              mf_err *e) {
     size_t size = strlen(key) + 6 * strlen(value) + 16;
@@ -45,7 +45,7 @@ static mf_status parse_value(const char *said, const char *key, const char *valu
 
 /* --- inside an object ------------------------------------------------------------------------- */
 
-/* A path "a.b.c" of which `at` is what is left. */
+/* Takes the next part of a path "a.b.c" whose rest is at *at. */
 static bool next_part(const char **at, char *part, size_t size) {
     size_t length = strcspn(*at, ".");
     snprintf(part, size, "%.*s", (int)length, *at);
@@ -53,7 +53,7 @@ static bool next_part(const char **at, char *part, size_t size) {
     return **at != '\0';
 }
 
-/* What an object says, with the value at `path` inside it in place of its own. */
+/* Writes an object with the value at `path` inside it replaced. */
 static mf_status write_with(mf_json_writer *w, const char *key, const mf_json_value *object,
                             const char *path, const mf_json_value *value, const char *said,
                             mf_err *e) {
@@ -88,7 +88,8 @@ static mf_status write_with(mf_json_writer *w, const char *key, const mf_json_va
     return st;
 }
 
-/* The object under o->key, of the file or of an override before, with one value in it changed. */
+/* Makes a copy of the object under o->key, from the file or an earlier override, with one value
+ * changed. */
 static mf_status read_nested(const mf_config *c, mf_config_override *o, const char *path,
                              const char *value, mf_err *e) {
     const mf_config_override *before = mf_config_override_of(c, o->key);
@@ -129,7 +130,7 @@ static bool is_key_letter(char c) {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_';
 }
 
-/* Keys of letters, digits and underlines, with single points between. */
+/* Keys of letters, digits and underscores, separated by single dots. */
 static bool is_path(const char *text, size_t length) {
     bool plain = length > 0 && text[0] != '.' && text[length - 1] != '.';
     for (size_t i = 0; i < length && plain; i++) {

@@ -137,3 +137,14 @@ void mf_model_read_rope(mf_config *c, const mf_model_family *f, mf_model *m) {
     m->partial_rotary = mf_config_opt_f64(c, MF_KEYS("partial_rotary_factor"), 0, 1, partial);
     read_rope_scaling(c, f, m);
 }
+
+void mf_model_read_typed_rope(mf_config *c, const char *type, mf_layer_class *x) {
+    const mf_json_value *v = mf_config_value(c, MF_KEYS("rope_parameters"));
+    v = v != NULL && mf_json_value_type(v) == MF_JSON_OBJECT ? mf_json_find(v, type) : NULL;
+    if (v != NULL && c->status == MF_OK) {
+        c->status = mf_json_opt_f64(v, "rope_theta", 1, 1e18, &x->rope_theta, c->e);
+    }
+    if (v != NULL && c->status == MF_OK) {
+        c->status = mf_json_opt_f64(v, "partial_rotary_factor", 0, 1, &x->partial_rotary, c->e);
+    }
+}

@@ -1,5 +1,5 @@
-/* model_unread.c - what a config.json speaks of and a model leaves out, so that nothing is dropped
- * in silence. */
+/* model_unread.c - names what a config.json states and the model leaves out, so that nothing is
+ * dropped silently. */
 #include "core/model/model_family.h"
 
 #include <stdarg.h>
@@ -19,8 +19,8 @@ void mf_config_leave_out(mf_config *c, const char *fmt, ...) {
     snprintf(c->left_out + at, sizeof c->left_out - at, "%s%s", at > 0 ? "; " : "", text);
 }
 
-/* Keys that say nothing about what is trained: tokens, files, generation, storage, dropout, and
- * sizes that repeat others. */
+/* Keys that do not affect training: tokens, files, generation, storage, dropout, and sizes that
+ * repeat others. */
 static const char *const idle[] = {
     "add_cross_attention",
     "architectures",
@@ -52,7 +52,7 @@ static const char *const idle[] = {
     "fp32_residual_connection",
     "generation_config",
     "group_norm_size",
-    "head_dim", /* decoys beside latent attention */
+    "head_dim", /* not used by latent attention */
     "hidden_dropout",
     "hidden_dropout_prob",
     "id2label",
@@ -155,7 +155,7 @@ static bool is_idle(const char *key) {
            ends_with(key, "_token_type_ids") || ends_with(key, "_dropout");
 }
 
-/* null, false, 0, "" and what holds nothing. */
+/* null, false, 0, "", [] and {}. */
 static bool says_nothing(const mf_json_value *v) {
     bool truth = false;
     double x = 1.0;
@@ -195,12 +195,13 @@ static const char *part_of(const char *key) {
     return NULL;
 }
 
-/* An empty object is a part, too: Hugging Face builds it by its defaults. */
+/* An empty object counts as a part: Hugging Face builds it from its defaults. */
 static bool is_there(const mf_json_value *v) {
     return mf_json_value_type(v) == MF_JSON_OBJECT || !says_nothing(v);
 }
 
-/* Those that are known, and whatever else has a config of its own beside "text_config". */
+/* Leaves out the known parts and any other object with a config of its own besides "text_config".
+ */
 static void leave_out_parts(mf_config *c) {
     for (size_t i = 0; i < mf_json_size(c->root); i++) {
         const char *key = mf_json_key_at(c->root, i), *part = part_of(key);

@@ -71,7 +71,7 @@ typedef struct mf_plan {
 void mf_plan_init(mf_plan *p);
 void mf_plan_clear(mf_plan *p);
 
-/* Canonical text; *out is to be freed. Errors: MF_NOMEM. */
+/* Canonical text; the caller frees *out. Errors: MF_NOMEM. */
 mf_status mf_plan_to_json(const mf_plan *p, char **out, size_t *length, mf_err *e);
 /* The same written into a text that is being built (`plan --json` holds plans). */
 void mf_plan_write(mf_json_writer *w, const char *key, const mf_plan *p);

@@ -1,27 +1,26 @@
-/* cta_shares.h - how a GPU's multiprocessors are shared among kernels that wait for other ranks.
- * Each of a rank's queues may be at a collective of its own that waits, beside the messages of all
- * slots and one that is received: all of their kernels need room on the GPU at once
- * (executor/step/streams.c). NCCL's thread blocks take a multiprocessor each. */
+/* cta_shares.h - shares a GPU's multiprocessors among kernels that wait for other ranks. Each of a
+ * rank's queues may be at a collective that waits, while messages of all slots and one receive
+ * wait, too: all these kernels must be resident on the GPU at once (executor/step/streams.c). Each
+ * of NCCL's thread blocks takes a multiprocessor. */
 #ifndef MF_CORE_CTA_SHARES_H
 #define MF_CORE_CTA_SHARES_H
 
 #include "core/layout/layout.h"
 
 enum {
-    /* Thread blocks of a message's kernel: those of all slots may wait at once beside a rank's
-       work. */
+    /* Thread blocks of a message's kernel; those of all slots may wait during a rank's work. */
     MF_MESSAGE_CTAS = 8,
-    /* What NCCL takes at most for a collective by itself. */
+    /* The most that NCCL takes for a collective on its own. */
     MF_NCCL_TAKES_CTAS = 32
 };
 
 typedef struct mf_cta_shares {
-    int free;  /* multiprocessors that messages leave */
-    int kinds; /* of collectives that may wait at once; EP's are one of them */
-    int each;  /* thread blocks of one of them, at most what NCCL takes */
+    int free;  /* multiprocessors not used by messages */
+    int kinds; /* collectives that may wait at once; EP's are one of them */
+    int each;  /* thread blocks of each, at most what NCCL takes */
 } mf_cta_shares;
 
-/* Of a GPU of so many multiprocessors. */
+/* The shares of a GPU with `sms` multiprocessors. */
 mf_cta_shares mf_cta_shares_of(const mf_layout *l, int64_t sms);
 
 #endif

@@ -19,8 +19,8 @@
 /* Of a model as runs know it: what shapes its tensors and what they mean; losses are choices. */
 void mf_checkpoint_fingerprint(const mf_model *m, char out[20]);
 
-/* Where training stood, and what its stream of samples was. */
-typedef struct mf_checkpoint_stand {
+/* How far training had come, and which stream of samples it read. */
+typedef struct mf_train_progress {
     int64_t step;    /* steps done */
     int64_t samples; /* of the stream consumed: the next one is sample `samples` */
     int64_t skipped; /* of the steps those whose update was left out */
@@ -29,57 +29,59 @@ typedef struct mf_checkpoint_stand {
     int64_t seq;
     int streams;
     int64_t stream_tokens[MF_CHECKPOINT_MAX_STREAMS], stream_share[MF_CHECKPOINT_MAX_STREAMS];
-} mf_checkpoint_stand;
+} mf_train_progress;
 
 /* Writes FOLDER/step-XXXXXXXX and removes all but the newest `keep` checkpoints (0: keeps all).
- * Collective; FOLDER is made when missing. Errors: MF_IO, the same on all ranks, the text on one
- * of them; what was there before stands then. */
-mf_status mf_checkpoint_save(mf_exec *x, const char *folder, const mf_checkpoint_stand *stand,
+ * Collective; makes FOLDER when it is missing. Errors: MF_IO, the same on all ranks, with the text
+ * on one of them; the checkpoints that were there before stay. */
+mf_status mf_checkpoint_save(mf_exec *x, const char *folder, const mf_train_progress *progress,
                              int keep, mf_err *e);
 
-/* The same in parts, between which training goes on. Begin copies the state (mf_exec_state_stage)
- * and a thread of each rank writes its file; when all of them rest, go_on has rank 0's thread write
- * the manifest and rename the folder; when that rests, too, it says that the checkpoint is
- * complete. go_on waits for what does not rest yet. The threads say nothing to other ranks. beside
- * false: nothing is copied, and each part is done when the call that begins it returns.
- * mf_checkpoint_begin and _go_on are collective, with errors as of mf_checkpoint_save; the executor
- * stays until the save is abandoned, which every one is in the end (NULL is fine); one that is not
- * complete then leaves what was there before. */
+/* The same in three parts, between which training goes on. _begin copies the state
+ * (mf_exec_state_stage) and starts a thread on each rank that writes its file. Once all threads are
+ * done, the first _advance has rank 0's thread write the manifest and rename the folder, and the
+ * second one reports the checkpoint complete; each waits for threads that are not done. The threads
+ * do not communicate with other ranks. in_background false: nothing is copied, and _begin and
+ * _advance return when their part is written. _begin and _advance are collective, with the errors
+ * of mf_checkpoint_save. Every save ends with _destroy (NULL is fine), until which the executor
+ * must live; a save that is not complete by then leaves the earlier checkpoints as they were. */
 typedef struct mf_checkpoint_saving mf_checkpoint_saving;
-mf_status mf_checkpoint_begin(mf_exec *x, const char *folder, const mf_checkpoint_stand *stand,
-                              int keep, bool beside, mf_checkpoint_saving **out, mf_err *e);
-/* Is this rank's thread through with its part? */
-bool mf_checkpoint_rests(const mf_checkpoint_saving *w);
-mf_status mf_checkpoint_go_on(mf_checkpoint_saving *w, bool *complete, mf_err *e);
-void mf_checkpoint_abandon(mf_checkpoint_saving *w);
+mf_status mf_checkpoint_begin(mf_exec *x, const char *folder, const mf_train_progress *progress,
+                              int keep, bool in_background, mf_checkpoint_saving **out, mf_err *e);
+/* Has this rank's thread written its part? */
+bool mf_checkpoint_thread_done(const mf_checkpoint_saving *w);
+mf_status mf_checkpoint_advance(mf_checkpoint_saving *w, bool *complete, mf_err *e);
+void mf_checkpoint_saving_destroy(mf_checkpoint_saving *w);
 
 /* Path of the newest checkpoint in FOLDER; "" when there is none. Errors: MF_IO. */
 mf_status mf_checkpoint_newest(const char *folder, char *out, size_t size, mf_err *e);
 /* Path of the checkpoint of a step, which need not be there. Errors: MF_IO. */
 mf_status mf_checkpoint_path(const char *folder, int64_t step, char *out, size_t size, mf_err *e);
-/* Removes what saves that never ended left behind. */
+/* Removes what saves that never completed left behind. */
 void mf_checkpoint_clean(const char *folder);
 
 typedef struct mf_checkpoint mf_checkpoint;
 
-/* Opens a checkpoint folder for a model: manifest, sizes and headers are checked, and that the
- * pieces cover the model's tensors, and that a folder named by a step holds that one's. *out is to
- * be closed. Errors: MF_DAMAGED naming file and offset; MF_INPUT for another model's. */
+/* Opens a checkpoint folder for a model. Checks manifest, sizes and headers, that the pieces cover
+ * the model's tensors, and that a folder named after a step holds that step. The caller closes
+ * *out. Errors: MF_DAMAGED naming file and offset; MF_INPUT for another model's. */
 mf_status mf_checkpoint_open(const char *path, const mf_model *m, mf_checkpoint **out, mf_err *e);
 void mf_checkpoint_close(mf_checkpoint *c);
-const mf_checkpoint_stand *mf_checkpoint_stands(const mf_checkpoint *c);
+const mf_train_progress *mf_checkpoint_progress(const mf_checkpoint *c);
 
-/* This rank's weights, moments, correction biases and count of updates. Not collective:
- * mf_exec_share_weights is to follow on all ranks. Errors: MF_DAMAGED naming file, tensor and
+/* Loads this rank's weights, moments, correction biases and count of updates. Not collective; all
+ * ranks must call mf_exec_share_weights afterwards. Errors: MF_DAMAGED naming file, tensor and
  * offset. */
 mf_status mf_checkpoint_load(mf_checkpoint *c, mf_exec *x, mf_err *e);
 
-/* One whole hub tensor: rows x cols values of kind MF_EXEC_*, checked. MF_DAMAGED as above. */
+/* Reads one whole hub tensor: rows x cols values of kind MF_EXEC_*, checked. MF_DAMAGED as above.
+ */
 mf_status mf_checkpoint_tensor(mf_checkpoint *c, int kind, const mf_model_tensor *t, float *out,
                                mf_err *e);
 
-/* Weights as a Hugging Face folder in float32, bit by bit: model.safetensors, or shards of at most
- * shard_B bytes of tensors with an index. `folder` is replaced whole. Errors: MF_IO, MF_DAMAGED. */
+/* Writes the weights unchanged, in float32, as a Hugging Face folder: model.safetensors, or an
+ * index and shards that hold at most shard_B bytes of tensors each. Replaces `folder` as a whole.
+ * Errors: MF_IO, MF_DAMAGED. */
 mf_status mf_checkpoint_export(mf_checkpoint *c, const mf_model *m, const char *folder,
                                int64_t shard_B, mf_err *e);
 

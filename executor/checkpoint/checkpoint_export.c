@@ -12,7 +12,7 @@
 
 typedef struct listed {
     mf_model_tensor t;
-    int64_t slices; /* of a tensor over all experts, of which t is the first; else 0 */
+    int64_t slices; /* slices of a tensor over all experts, the first of which is t; otherwise 0 */
     int shard;
 } listed;
 
@@ -70,7 +70,7 @@ static void shard_name(const export_run *r, int shard, char out[64]) {
     }
 }
 
-/* A slice's name is that of its tensor behind the first of them. */
+/* The hub's name of a listed tensor: a slice has the name of its whole tensor. */
 static void hub_name(const listed *x, char out[sizeof x->t.name]) {
     snprintf(out, sizeof x->t.name, "%s", x->t.name);
     if (x->slices > 0) {
@@ -78,7 +78,7 @@ static void hub_name(const listed *x, char out[sizeof x->t.name]) {
     }
 }
 
-/* Reads a tensor of the list, and says what it is. */
+/* Reads a listed tensor into `at` and describes it for the file. */
 static mf_status gather(const export_run *r, const listed *x, float *at, mf_st_source *out,
                         mf_err *e) {
     const mf_model_tensor *t = &x->t;
@@ -102,7 +102,7 @@ static mf_status gather(const export_run *r, const listed *x, float *at, mf_st_s
     return status;
 }
 
-/* Tensors [first, end) of the list into one file. */
+/* Writes tensors [first, end) of the list to one file. */
 static mf_status write_shard(const export_run *r, size_t first, size_t end, mf_err *e) {
     char path[4096], name[64];
     size_t elements = 0, n = end - first;
@@ -165,7 +165,7 @@ static mf_status write_index(const export_run *r, mf_err *e) {
     return status;
 }
 
-/* The old folder goes as a whole, and only once the new one is in its place. */
+/* Puts the new folder into place, then removes the old one as a whole. */
 static mf_status take_place(const char *temporary, const char *folder, mf_err *e) {
     char old[4096];
     int n = snprintf(old, sizeof old, "%s.old", folder);

@@ -1,4 +1,4 @@
-/* checkpoint_manifest.c - manifest.json: written, and read with nothing taken on trust. */
+/* checkpoint_manifest.c - writes manifest.json, and reads it with every value checked. */
 #include "executor/checkpoint/checkpoint_manifest.h"
 
 #include "core/base/crc32c.h"
@@ -35,7 +35,7 @@ void mf_checkpoint_file_name(int64_t rank, char out[40]) {
 /* --- writing -----------------------------------------------------------------------------------
  */
 
-static void write_stand(mf_json_writer *w, const mf_checkpoint_stand *s) {
+static void write_progress(mf_json_writer *w, const mf_train_progress *s) {
     char seed[24];
     snprintf(seed, sizeof seed, "%llu", (unsigned long long)s->seed);
     mf_json_write_i64(w, "step", s->step);
@@ -66,7 +66,7 @@ mf_status mf_checkpoint_manifest_write(const char *folder, const mf_checkpoint_m
     mf_json_write_string(&w, "format", MF_CHECKPOINT_FORMAT);
     mf_json_write_i64(&w, "version", MF_CHECKPOINT_VERSION);
     mf_json_write_string(&w, "model_fingerprint", m->model);
-    write_stand(&w, &m->stand);
+    write_progress(&w, &m->progress);
     mf_json_write_array(&w, "files", false);
     for (int64_t i = 0; i < m->files; i++) {
         mf_checkpoint_file_name(i, name);
@@ -128,7 +128,7 @@ static mf_status check_crc(const char *name, const char *text, size_t length, mf
     return MF_OK;
 }
 
-static mf_status read_streams(const mf_json_value *root, mf_checkpoint_stand *s, mf_err *e) {
+static mf_status read_streams(const mf_json_value *root, mf_train_progress *s, mf_err *e) {
     const mf_json_value *list = mf_json_find(root, "streams");
     if (list == NULL || mf_json_value_type(list) != MF_JSON_ARRAY ||
         mf_json_size(list) > MF_CHECKPOINT_MAX_STREAMS) {
@@ -169,7 +169,7 @@ static mf_status read_body(const mf_json_value *root, mf_checkpoint_manifest *ou
         "shuffle", "seq",     "streams",           "files", "crc32c"};
     const char *format = "", *model = "", *seed = "";
     int64_t version = 0;
-    mf_checkpoint_stand *s = &out->stand;
+    mf_train_progress *s = &out->progress;
     mf_status status = mf_json_want(root, MF_JSON_OBJECT, e);
     status = status == MF_OK ? mf_json_check_keys(root, known, 12, e) : status;
     status = status == MF_OK ? mf_json_get_string(root, "format", &format, e) : status;

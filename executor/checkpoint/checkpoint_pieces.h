@@ -1,5 +1,5 @@
-/* checkpoint_pieces.h - private to checkpoints: what a rank holds, cut into rectangles of hub
- * tensors that lie in one run of its memory. */
+/* checkpoint_pieces.h - private to checkpoints: divides a rank's state into rectangles of hub
+ * tensors, each of them contiguous in its memory. */
 #ifndef MF_EXECUTOR_CHECKPOINT_PIECES_H
 #define MF_EXECUTOR_CHECKPOINT_PIECES_H
 
@@ -16,9 +16,9 @@ typedef struct mf_checkpoint_piece {
     const void *data; /* rows x cols without gaps */
 } mf_checkpoint_piece;
 
-/* Calls fn for everything that this rank is to write: of state that several ranks hold each writes
- * an even share, of replicas the first. Errors: those of fn; MF_INFEASIBLE for a parameter that the
- * hub has no name for. */
+/* Calls fn for each piece that this rank writes. Where several ranks hold the same state, each
+ * writes an even share; of replicas the first writes all. Errors: those of fn; MF_INFEASIBLE for a
+ * parameter that the hub has no name for. */
 typedef mf_status (*mf_checkpoint_piece_fn)(const mf_checkpoint_piece *p, void *user, mf_err *e);
 mf_status mf_checkpoint_pieces(mf_exec *x, mf_checkpoint_piece_fn fn, void *user, mf_err *e);
 
@@ -26,7 +26,8 @@ mf_status mf_checkpoint_pieces(mf_exec *x, mf_checkpoint_piece_fn fn, void *user
  * CRC-32C of its bytes. */
 void mf_checkpoint_name(const mf_checkpoint_piece *p, uint32_t crc,
                         char out[MF_CHECKPOINT_NAME_MAX]);
-/* Back: kind, tensor, row and col of *p and the checksum; false when the text is no such name. */
+/* The inverse: sets kind, tensor, row and col of *p, and the checksum. False when the text is no
+ * such name. */
 bool mf_checkpoint_parse_name(const char *text, mf_checkpoint_piece *p, uint32_t *crc);
 
 /* The slice of one expert, NAME[e] among a model's tensors, of a tensor over all experts.

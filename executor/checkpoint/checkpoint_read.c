@@ -39,8 +39,8 @@ void mf_checkpoint_close(mf_checkpoint *c) {
     free(c);
 }
 
-const mf_checkpoint_stand *mf_checkpoint_stands(const mf_checkpoint *c) {
-    return &c->manifest.stand;
+const mf_train_progress *mf_checkpoint_progress(const mf_checkpoint *c) {
+    return &c->manifest.progress;
 }
 
 /* --- opening -----------------------------------------------------------------------------------
@@ -201,7 +201,8 @@ mf_status mf_checkpoint_open(const char *path, const mf_model *m, mf_checkpoint 
         return mf_err_set(e, MF_NOMEM, "checkpoint: out of memory");
     }
     mf_status status = mf_checkpoint_manifest_read(path, &c->manifest, e);
-    status = status == MF_OK ? mf_checkpoint_check_name(path, c->manifest.stand.step, e) : status;
+    status =
+        status == MF_OK ? mf_checkpoint_check_name(path, c->manifest.progress.step, e) : status;
     status = status == MF_OK ? open_all(c, path, m, e) : status;
     if (status != MF_OK) {
         mf_checkpoint_close(c);
@@ -340,9 +341,10 @@ mf_status mf_checkpoint_load(mf_checkpoint *c, mf_exec *x, mf_err *e) {
     for (int i = 0; i < x->p->assignment.positions && status == MF_OK; i++) {
         status = load_correction(c, x, i, e);
     }
-    const mf_checkpoint_stand *stand = &c->manifest.stand;
-    return status == MF_OK ? mf_exec_set_steps(x, stand->step - stand->skipped, stand->skipped, e)
-                           : status;
+    const mf_train_progress *progress = &c->manifest.progress;
+    return status == MF_OK
+               ? mf_exec_set_steps(x, progress->step - progress->skipped, progress->skipped, e)
+               : status;
 }
 
 /* The slice as its experts compute with it, then as the hub keeps it. */

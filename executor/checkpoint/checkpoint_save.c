@@ -1,5 +1,6 @@
 /* checkpoint_save.c - a save in parts, from the copy of the state to the rename of the folder. A
- * thread of each rank writes to disk while training goes on; ranks agree between two steps. */
+ * thread on each rank writes to disk while training continues; between two steps the ranks agree on
+ * the outcome. */
 #include "executor/checkpoint/checkpoint_write.h"
 #include "executor/comm/comm_status.h"
 #include "executor/files/files.h"
@@ -17,7 +18,7 @@ typedef enum part { OWN_FILE, MANIFEST, COMPLETE } part;
 
 struct mf_checkpoint_saving {
     mf_exec *exec;
-    bool beside;
+    bool in_background;
     int keep;
     char folder[PATH_B], temporary[PATH_B], name[40];
     mf_checkpoint_piece *piece; /* of this rank */
@@ -25,9 +26,9 @@ struct mf_checkpoint_saving {
     mf_checkpoint_file own;
     mf_checkpoint_manifest manifest;
 
-    part at; /* what is under way, or done and not agreed on yet */
+    part at; /* the part that runs, or is done but not yet agreed on */
     pthread_t thread;
-    bool threaded;    /* a thread does it, and is to be joined */
+    bool threaded;    /* a thread runs the part and has to be joined */
     atomic_bool done; /* by this rank */
     mf_status status; /* how it ended, once joined */
     mf_err why;
@@ -69,11 +70,11 @@ static void *work(void *arg) {
     return NULL;
 }
 
-/* Where no thread is to be had training waits. */
+/* Runs the current part: in a thread, or here when none can be started. */
 static void start(mf_checkpoint_saving *w, bool mine) {
     w->status = MF_OK;
     atomic_store(&w->done, !mine);
-    w->threaded = mine && w->beside && pthread_create(&w->thread, NULL, work, w) == 0;
+    w->threaded = mine && w->in_background && pthread_create(&w->thread, NULL, work, w) == 0;
     if (mine && !w->threaded) {
         work(w);
     }
@@ -89,7 +90,7 @@ static void join(mf_checkpoint_saving *w) {
 /* --- of all ranks ------------------------------------------------------------------------------
  */
 
-/* Of several ranks a failure says whose it is. */
+/* With several ranks, a failure names the rank. */
 static mf_status agree(const mf_checkpoint_saving *w, mf_status mine, mf_err *e) {
     mf_comm *c = w->exec->comm;
     if (mine != MF_OK && e != NULL && e->text[0] != '\0' &&
@@ -99,7 +100,7 @@ static mf_status agree(const mf_checkpoint_saving *w, mf_status mine, mf_err *e)
     return mf_comm_agree(c, mine, e);
 }
 
-/* What every rank knows of its own file, on all ranks. */
+/* Collects on all ranks what each one knows of its own file. */
 static mf_status gather(mf_checkpoint_saving *w, mf_err *e) {
     const mf_checkpoint_file *own = &w->own;
     mf_checkpoint_manifest *m = &w->manifest;
@@ -125,14 +126,14 @@ static mf_status gather(mf_checkpoint_saving *w, mf_err *e) {
     return status;
 }
 
-/* Names, this rank's pieces, and on rank 0 the folder that all write to. */
+/* Sets the names, lists this rank's pieces and, on rank 0, makes the folder that all write to. */
 static mf_status prepare(mf_checkpoint_saving *w, mf_err *e) {
     char hidden[48];
     snprintf(hidden, sizeof hidden, "tmp-%s", w->name);
     if (!mf_path_join(w->temporary, sizeof w->temporary, w->folder, hidden, NULL)) {
         return mf_err_set(e, MF_IO, "%s: path too long", w->folder);
     }
-    mf_status status = w->beside ? mf_exec_state_stage(w->exec, e) : MF_OK;
+    mf_status status = w->in_background ? mf_exec_state_stage(w->exec, e) : MF_OK;
     status = status == MF_OK ? mf_checkpoint_pieces(w->exec, collect, w, e) : status;
     if (status == MF_OK && is_first(w)) {
         mf_folder_remove(w->temporary);
@@ -141,17 +142,17 @@ static mf_status prepare(mf_checkpoint_saving *w, mf_err *e) {
     return status;
 }
 
-mf_status mf_checkpoint_begin(mf_exec *x, const char *folder, const mf_checkpoint_stand *stand,
-                              int keep, bool beside, mf_checkpoint_saving **out, mf_err *e) {
+mf_status mf_checkpoint_begin(mf_exec *x, const char *folder, const mf_train_progress *progress,
+                              int keep, bool in_background, mf_checkpoint_saving **out, mf_err *e) {
     mf_checkpoint_saving *w = calloc(1, sizeof *w);
     mf_status status = w != NULL ? MF_OK : mf_err_set(e, MF_NOMEM, "checkpoint: out of memory");
     *out = NULL;
     if (w != NULL) {
         w->exec = x;
-        w->beside = beside;
+        w->in_background = in_background;
         w->keep = keep;
-        w->manifest.stand = *stand;
-        mf_checkpoint_step_name(stand->step, w->name);
+        w->manifest.progress = *progress;
+        mf_checkpoint_step_name(progress->step, w->name);
         mf_checkpoint_fingerprint(&x->p->model, w->manifest.model);
         snprintf(w->folder, sizeof w->folder, "%s", folder);
         status = prepare(w, e);
@@ -159,7 +160,7 @@ mf_status mf_checkpoint_begin(mf_exec *x, const char *folder, const mf_checkpoin
     const mf_checkpoint_saving of_all = {.exec = x};
     status = agree(&of_all, status, e);
     if (status != MF_OK || w == NULL) {
-        mf_checkpoint_abandon(w);
+        mf_checkpoint_saving_destroy(w);
         return status != MF_OK ? status : MF_NOMEM;
     }
     start(w, true);
@@ -167,11 +168,11 @@ mf_status mf_checkpoint_begin(mf_exec *x, const char *folder, const mf_checkpoin
     return MF_OK;
 }
 
-bool mf_checkpoint_rests(const mf_checkpoint_saving *w) {
+bool mf_checkpoint_thread_done(const mf_checkpoint_saving *w) {
     return atomic_load(&w->done);
 }
 
-mf_status mf_checkpoint_go_on(mf_checkpoint_saving *w, bool *complete, mf_err *e) {
+mf_status mf_checkpoint_advance(mf_checkpoint_saving *w, bool *complete, mf_err *e) {
     join(w);
     *complete = false;
     if (w->status != MF_OK && e != NULL) {
@@ -191,7 +192,7 @@ mf_status mf_checkpoint_go_on(mf_checkpoint_saving *w, bool *complete, mf_err *e
     return status;
 }
 
-void mf_checkpoint_abandon(mf_checkpoint_saving *w) {
+void mf_checkpoint_saving_destroy(mf_checkpoint_saving *w) {
     if (w != NULL) {
         join(w);
         mf_checkpoint_manifest_clear(&w->manifest);
@@ -200,14 +201,14 @@ void mf_checkpoint_abandon(mf_checkpoint_saving *w) {
     free(w);
 }
 
-mf_status mf_checkpoint_save(mf_exec *x, const char *folder, const mf_checkpoint_stand *stand,
+mf_status mf_checkpoint_save(mf_exec *x, const char *folder, const mf_train_progress *progress,
                              int keep, mf_err *e) {
     mf_checkpoint_saving *w = NULL;
     bool complete = false;
-    mf_status status = mf_checkpoint_begin(x, folder, stand, keep, false, &w, e);
+    mf_status status = mf_checkpoint_begin(x, folder, progress, keep, false, &w, e);
     while (status == MF_OK && !complete) {
-        status = mf_checkpoint_go_on(w, &complete, e);
+        status = mf_checkpoint_advance(w, &complete, e);
     }
-    mf_checkpoint_abandon(w);
+    mf_checkpoint_saving_destroy(w);
     return status;
 }

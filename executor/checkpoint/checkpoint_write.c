@@ -1,5 +1,5 @@
-/* checkpoint_write.c - what a save does on disk: a rank's file, the rename that makes a checkpoint
- * of all of them, the end of old ones. */
+/* checkpoint_write.c - what a save does on disk: writes a rank's file, makes a checkpoint of all of
+ * them by a rename, removes old ones. */
 #include "executor/checkpoint/checkpoint_write.h"
 
 #include "executor/files/files.h"
@@ -89,7 +89,7 @@ static mf_status newest_below(const char *folder, int64_t below, int64_t *step, 
             ++*count;
         }
     }
-    int why = errno; /* a list that breaks off may hide the newest */
+    int why = errno; /* an incomplete listing may miss the newest */
     closedir(d);
     return why == 0 ? MF_OK : mf_err_set(e, MF_IO, "%s: %s", folder, strerror(why));
 }
@@ -139,7 +139,7 @@ void mf_checkpoint_clean(const char *folder) {
     }
 }
 
-/* A folder gets another name before its files go: half a checkpoint never has a checkpoint's name.
+/* Renames a folder before it removes its files: half a checkpoint never has a checkpoint's name.
  */
 static void drop(const char *folder, int64_t step) {
     char name[40], dead[48], from[PATH_B], to[PATH_B];
@@ -182,7 +182,7 @@ mf_status mf_checkpoint_complete(const char *folder, const char *temporary, cons
     if (status != MF_OK) {
         return status;
     }
-    drop(folder, m->stand.step); /* of the same step: a run that was taken back to before it */
+    drop(folder, m->progress.step); /* of the same step: a run that was taken back to before it */
     if (rename(temporary, path) != 0) {
         return mf_err_set(e, MF_IO, "%s: %s", path, strerror(errno));
     }

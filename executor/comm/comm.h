@@ -1,13 +1,12 @@
-/* comm.h - what ranks say to each other: the groups of a layout as communicators.
+/* comm.h - communication between ranks: the groups of a layout as communicators.
  *
- * Made once at start, in one recorded order that is the same on all ranks; nothing is created in a
- * step. With one rank every call is a local copy. All calls of one group happen in
- * the same order on all its members: the program's order. Counts and sizes have 64 bits. Not
- * thread-safe.
+ * Communicators are created at the start, in an order that is the same on all ranks, and none in a
+ * step. With one rank every call is a local copy. All members of a group make its calls in the same
+ * order, that of the program. Counts and sizes have 64 bits. Not thread-safe.
  *
- * Communicators of the processes (MPI, or a file that the ranks of one host share) take host
- * memory, and a call has done its work when it returns. Those of NCCL
- * (executor/cuda/comm_nccl_cuda.h) take device memory, and a call enqueues its work on a stream.
+ * Communicators of processes (MPI, or a file that the ranks of one host share) take host memory,
+ * and a call returns when its work is done. Those of NCCL (executor/cuda/comm_nccl_cuda.h) take
+ * device memory, and a call enqueues its work on a stream.
  */
 #ifndef MF_EXECUTOR_COMM_H
 #define MF_EXECUTOR_COMM_H
@@ -29,48 +28,48 @@ typedef enum mf_comm_reduce { MF_COMM_SUM, MF_COMM_MAX } mf_comm_reduce;
 
 /* Did mpirun, srun, comm_launch.h or another launcher start this process? */
 bool mf_comm_launched(void);
-/* Joins the other ranks of the host where MOEFOLD_RANK (from 0), MOEFOLD_RANKS and MOEFOLD_BOARD
- * say so: the name of a new file that they share, best in memory (/dev/shm). Else starts MPI where
- * this build has it and a launcher started this process; else one rank. Errors: MF_LIBRARY with
- * MPI's own words; MF_USAGE for numbers that cannot be, or the file of another run. */
+/* Joins the other ranks of this host if MOEFOLD_RANK (from 0), MOEFOLD_RANKS and MOEFOLD_RANKS_FILE
+ * (the name of a new file that the ranks share, best in /dev/shm) are set. Otherwise starts MPI, if
+ * this build has it and a launcher started this process. Otherwise there is one rank. Errors:
+ * MF_LIBRARY with MPI's message; MF_USAGE for impossible numbers or the file of another run. */
 mf_status mf_comm_start(int64_t *rank, int64_t *size, mf_err *e);
 void mf_comm_stop(void);
-/* Ends all ranks with an exit code, from any of them: those of MPI at once, those of one host when
- * they wait for another. */
+/* Ends all ranks with an exit code; any rank may call it. Ranks of MPI end at once, those of one
+ * host when they next wait for another. */
 void mf_comm_abort(int code);
 /* Can this build run ranks of MPI? */
 bool mf_comm_has_mpi(void);
 
-/* Communicators of a resolved layout for world rank `rank`; every rank calls it. The exercise: one
- * all-reduce over each group, whose sum is checked. Errors: MF_LAYOUT (the layout wants another
- * number of ranks than run), MF_LIBRARY. */
+/* Creates this rank's communicators of a resolved layout and checks each group by one all-reduce.
+ * Collective. Errors: MF_LAYOUT when the layout has another number of ranks than run, MF_LIBRARY.
+ */
 mf_status mf_comm_create(const mf_layout *l, mf_comm **out, mf_err *e);
 void mf_comm_destroy(mf_comm *c);
 
 /* Place of this rank among those of its host, from 0. Collective. Errors: MF_LIBRARY, MF_NOMEM. */
 mf_status mf_comm_place_in_host(mf_comm *c, int64_t *out, mf_err *e);
 
-/* One more group: the ranks that give the same color, in order of rank. Every rank calls it, in the
- * same order as the others; color -1: this rank is in none of them. *out stands for the group in
- * the calls below. Errors: MF_LIBRARY; MF_INTERNAL past MF_COMM_MAX_ADDED. */
+/* One more group: the ranks that give the same color, in order of rank. Collective, in the same
+ * order on all ranks; color -1: this rank is in none of them. *out names the group in the calls
+ * below. Errors: MF_LIBRARY; MF_INTERNAL past MF_COMM_MAX_ADDED. */
 #define MF_COMM_MAX_ADDED 8
 mf_status mf_comm_add(mf_comm *c, int64_t color, mf_group_kind *out, mf_err *e);
 
-/* From here on the groups that stand are asked for again, in the same order and by the same colors:
- * mf_comm_add gives them, and makes others once all of them were asked for. */
+/* From here on mf_comm_add returns the added groups again, in the same order and for the same
+ * colors, and makes new ones after the last of them. */
 void mf_comm_add_again(mf_comm *c);
 
 int64_t mf_comm_rank(const mf_comm *c);
 int64_t mf_comm_group_size(const mf_comm *c, mf_group_kind g);
 int64_t mf_comm_group_rank(const mf_comm *c, mf_group_kind g);
 
-/* Told true in front of every call that waits for other ranks, false behind it; NULL: nobody is.
- * Communicators of the processes alone wait. */
+/* fn is called with true before every call that waits for other ranks and with false after it;
+ * NULL: never. Only communicators of processes wait. */
 typedef void (*mf_comm_wait_fn)(void *user, bool waits);
 void mf_comm_on_wait(mf_comm *c, mf_comm_wait_fn fn, void *user);
 
-/* The calls that follow enqueue on this stream (a cudaStream_t; at first the default one). Nothing
- * with communicators of the processes. */
+/* Later calls enqueue on this stream (a cudaStream_t; at first the default one). No effect on
+ * communicators of processes. */
 void mf_comm_use_stream(mf_comm *c, void *stream);
 
 /* Counts are elements; in and out must not overlap, except where a function says so. */
@@ -81,12 +80,13 @@ mf_status mf_comm_all_reduce(mf_comm *c, mf_group_kind g, mf_comm_type type, mf_
 /* out holds group_size pieces of `count`, in order of group rank. */
 mf_status mf_comm_all_gather(mf_comm *c, mf_group_kind g, mf_comm_type type, const void *in,
                              void *out, int64_t count, mf_err *e);
-/* counts[i] elements of member i, side by side; this rank's own part stands in place. */
+/* data holds counts[i] elements of each member i, side by side; this rank's own part is in place
+ * before the call. */
 mf_status mf_comm_all_gather_v(mf_comm *c, mf_group_kind g, mf_comm_type type, void *data,
                                const int64_t *counts, mf_err *e);
-/* Sum; member i gets counts[i] elements of what lies side by side at `in`; a device's wire may
- * write them where they lie. In host memory BF16 is summed in float in order of group rank and
- * rounded once: what NCCL is held against. */
+/* Sums `in`, which holds counts[i] elements for each member i, side by side; member i gets its
+ * part. NCCL may write the result over its part of `in`. In host memory BF16 is summed in float in
+ * order of group rank and rounded once; NCCL's result is tested against that. */
 mf_status mf_comm_reduce_scatter(mf_comm *c, mf_group_kind g, mf_comm_type type, const void *in,
                                  void *out, const int64_t *counts, mf_err *e);
 /* send[i], receive[i] in elements of `width` bytes, side by side in order of group rank. */
@@ -108,8 +108,8 @@ mf_status mf_comm_receive(mf_comm *c, int slot, int64_t from, int tag, void *dat
                           mf_err *e);
 mf_status mf_comm_barrier(mf_comm *c, mf_err *e);
 
-/* Room for `elements` BF16 values that sums of BF16 use from now on; it stays the caller's. Sums
- * that need more take memory of their own, once. */
+/* Lends memory for `elements` BF16 values, which sums of BF16 use from now on; the caller keeps
+ * owning it. Sums that need more allocate memory, once. */
 void mf_comm_lend(mf_comm *c, void *memory, int64_t elements);
 
 #endif

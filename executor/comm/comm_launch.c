@@ -20,7 +20,7 @@ enum { PERIOD_MS = 10, AGAIN_MS = 500, GRACE_MS = 2000, FREE_MiB = 1024 };
 
 /* A new file, in memory where there is enough of it: stages exchange whole tensors. *held: what is
  * to be closed in the end. */
-static mf_status make_board(char *path, size_t size, int *held, mf_err *e) {
+static mf_status make_ranks_file(char *path, size_t size, int *held, mf_err *e) {
     static const char name[] = "moefold-ranks-";
     const char *memory = "/dev/shm", *base = getenv("TMPDIR");
     struct statvfs v;
@@ -37,7 +37,7 @@ static mf_status make_board(char *path, size_t size, int *held, mf_err *e) {
 }
 
 /* The child: never returns. */
-static void become_rank(int64_t rank, int64_t ranks, const char *board, pid_t parent,
+static void become_rank(int64_t rank, int64_t ranks, const char *ranks_file, pid_t parent,
                         char *const *argv) {
     char number[24];
     prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -48,7 +48,7 @@ static void become_rank(int64_t rank, int64_t ranks, const char *board, pid_t pa
     setenv("MOEFOLD_RANK", number, 1);
     snprintf(number, sizeof number, "%lld", (long long)ranks);
     setenv("MOEFOLD_RANKS", number, 1);
-    setenv("MOEFOLD_BOARD", board, 1);
+    setenv("MOEFOLD_RANKS_FILE", ranks_file, 1);
     execv(argv[0], argv);
     _exit(errno == ENOENT ? 127 : 126);
 }
@@ -95,13 +95,13 @@ static int wait_for_all(pid_t *child, int64_t ranks, const volatile sig_atomic_t
 
 mf_status mf_comm_launch(int64_t ranks, char *const *argv, const volatile sig_atomic_t *cancel,
                          int *code, mf_err *e) {
-    char board[256];
+    char ranks_file[256];
     pid_t *child = calloc((size_t)ranks, sizeof *child), parent = getpid();
     if (child == NULL) {
         return mf_err_set(e, MF_NOMEM, "ranks: out of memory");
     }
     int held = -1;
-    mf_status status = make_board(board, sizeof board, &held, e);
+    mf_status status = make_ranks_file(ranks_file, sizeof ranks_file, &held, e);
     if (status != MF_OK) {
         free(child);
         return status;
@@ -110,7 +110,7 @@ mf_status mf_comm_launch(int64_t ranks, char *const *argv, const volatile sig_at
     for (int64_t r = 0; r < ranks && status == MF_OK; r++) {
         child[r] = fork();
         if (child[r] == 0) {
-            become_rank(r, ranks, board, parent, argv);
+            become_rank(r, ranks, ranks_file, parent, argv);
         }
         if (child[r] < 0) {
             status = mf_err_set(e, MF_LIBRARY, "rank %lld: %s", (long long)r, strerror(errno));
@@ -118,7 +118,7 @@ mf_status mf_comm_launch(int64_t ranks, char *const *argv, const volatile sig_at
         }
     }
     *code = wait_for_all(child, ranks, cancel);
-    mf_scratch_remove(board, held); /* the ranks do, once all of them have it */
+    mf_scratch_remove(ranks_file, held); /* the ranks do, once all of them have it */
     free(child);
     return status;
 }

@@ -1,5 +1,6 @@
 /* comm_local.c - ranks of one host without MPI, which meet in a file that they share. Whoever
- * starts them says so in MOEFOLD_RANK, MOEFOLD_RANKS and MOEFOLD_BOARD (comm_launch.h does). */
+ * starts them says so in MOEFOLD_RANK, MOEFOLD_RANKS and MOEFOLD_RANKS_FILE (comm_launch.h does).
+ */
 #include "executor/comm/comm_local.h"
 #include "executor/comm/comm_status.h"
 
@@ -14,7 +15,7 @@ mf_local mf_local_world = {.file = -1};
 
 static bool launched(void) {
     return getenv("MOEFOLD_RANK") != NULL && getenv("MOEFOLD_RANKS") != NULL &&
-           getenv("MOEFOLD_BOARD") != NULL;
+           getenv("MOEFOLD_RANKS_FILE") != NULL;
 }
 
 static bool running(void) {
@@ -43,7 +44,7 @@ static mf_status start(mf_err *e) {
                           "ranks <= %d",
                           getenv("MOEFOLD_RANK"), getenv("MOEFOLD_RANKS"), MF_COMM_MAX_GROUP);
     }
-    return mf_local_join(&mf_local_world, getenv("MOEFOLD_BOARD"), rank, ranks, e);
+    return mf_local_join(&mf_local_world, getenv("MOEFOLD_RANKS_FILE"), rank, ranks, e);
 }
 
 static mf_status place(int64_t *rank, int64_t *size, mf_err *e) {

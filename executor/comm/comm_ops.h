@@ -1,8 +1,8 @@
-/* comm_ops.h - private to what implements communication: the table of functions behind comm.h.
+/* comm_ops.h - private to the implementations of comm.h: their table of functions.
  *
- * A transport says how the processes of a run found each other (a file of one host; MPI; one
- * process alone); its communicators carry a table of operations. NCCL has such a table, too, and is
- * no transport: its ranks meet over a communicator of one.
+ * A transport is how the processes of a run find each other (a file of one host, MPI, or one
+ * process alone); its communicators have a table of operations. NCCL has such a table but is no
+ * transport: its ranks first meet over a transport's communicator.
  */
 #ifndef MF_EXECUTOR_COMM_OPS_H
 #define MF_EXECUTOR_COMM_OPS_H
@@ -19,8 +19,8 @@ typedef struct mf_comm_shared {
     void (*release)(struct mf_comm_shared *s);
 } mf_comm_shared;
 
-/* Groups that these are called for have two members or more (comm.c copies where there is one) and
- * counts are as in comm.h. NULL: what one process never needs. */
+/* Called for groups of two or more members (comm.c copies where there is one); counts are as in
+ * comm.h. Entries that one process never needs are NULL. */
 typedef struct mf_comm_ops {
     void (*destroy)(mf_comm *c); /* of its state; NULL: it has none */
     /* Makes group g, which is new, of the ranks with this color: its size and this rank in it. */
@@ -69,26 +69,26 @@ typedef struct mf_comm_transport {
     mf_status (*place)(int64_t *rank, int64_t *size, mf_err *e); /* while it runs */
     void (*stop)(void);
     void (*abort)(int code);
-    /* Sets ops and state of a communicator of several ranks, and tries each group. What a failed
-     * one leaves is destroyed by the caller. */
+    /* Sets ops and state of a communicator of several ranks and tries each group. On an error the
+     * caller destroys what was made. */
     mf_status (*open)(mf_comm *c, mf_err *e);
 } mf_comm_transport;
 
 extern const mf_comm_transport mf_comm_one, mf_comm_local, mf_comm_mpi;
 
-/* A communicator without ops: rank, sizes and members of the layout's groups are set. NULL: no
- * memory, told in e. */
+/* A communicator without ops: rank, and sizes and members of the layout's groups are set. NULL: out
+ * of memory, which e says. */
 mf_comm *mf_comm_new(const mf_layout *l, int64_t rank, mf_err *e);
 size_t mf_comm_type_B(mf_comm_type type);
-/* One all-reduce over group g, whose sum is checked: in host memory. */
+/* Makes one all-reduce over group g in host memory and checks its sum. */
 mf_status mf_comm_try_group(mf_comm *c, int g, const char *library, mf_err *e);
 
 /* Memory that all ranks of this host see, zeroed: head_B, and each_B for every rank. Collective
  * over all ranks; so is s->release. Errors: MF_LIBRARY, MF_NOMEM; MF_INTERNAL with one rank. */
 mf_status mf_comm_share(mf_comm *c, size_t head_B, size_t each_B, mf_comm_shared *out, mf_err *e);
 
-/* Longest message (elements, or bytes where bytes are moved) of one call to MPI, for tests: INT_MAX
- * until then. The same on all ranks. Nothing with another transport. */
+/* For tests: sets the longest message (elements, or bytes where bytes are moved) of one call to
+ * MPI, which is INT_MAX at first. The same on all ranks. No effect on other transports. */
 void mf_comm_mpi_cut(mf_comm *c, int64_t piece);
 
 #endif

@@ -1,13 +1,13 @@
-/* agree.h - one outcome for all ranks of what each of them tried alone. */
-#ifndef MF_EXECUTOR_AGREE_H
-#define MF_EXECUTOR_AGREE_H
+/* comm_status.h - combines the statuses of all ranks into one. */
+#ifndef MF_EXECUTOR_COMM_STATUS_H
+#define MF_EXECUTOR_COMM_STATUS_H
 
 #include "executor/comm/comm.h"
 
-/* When any rank failed, all return the status of one that did: the lowest with a text, else the
- * lowest, which is given one. The text stays with that rank and is empty on the others, so that a
- * fault is told once, by whoever knows it, however often its outcome is agreed on. e of a rank that
- * gives MF_OK counts for nothing. Collective. */
+/* Returns the same status on all ranks: MF_OK, or that of the lowest failing rank that has an error
+ * text (if none has one, the lowest failing rank, which then gets a text). Only that rank keeps its
+ * text, the others' becomes empty, so that a fault is reported once however often the ranks agree
+ * on it. e of a rank that passes MF_OK is ignored. Collective. */
 mf_status mf_comm_agree(mf_comm *c, mf_status mine, mf_err *e);
 
 #endif

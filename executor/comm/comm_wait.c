@@ -1,5 +1,5 @@
-/* comm_wait.c - how a waiting rank gives its core away; sched_yield as this program has it: MPI's
- * libraries call it by name and find this one first (executor.mk exports it). */
+/* comm_wait.c - how a waiting rank yields its core. Defines sched_yield for the whole program:
+ * MPI's libraries call it by name and find this one first (executor.mk exports it). */
 #define _GNU_SOURCE /* syscall */
 #include "executor/comm/comm_wait.h"
 

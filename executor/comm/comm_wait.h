@@ -4,15 +4,16 @@
 
 #include <stdbool.h>
 
-/* Open MPI's ranks wait in a loop; told to be kind (mpi_yield_when_idle), they call sched_yield in
- * each turn. Where ranks outnumber cores that takes turns of the ranks which have work: from now on
- * sched_yield sleeps in this process, for tens of microseconds. Where every rank has a core, it
- * gives way: waiting ranks then answer at once. */
+/* Open MPI's ranks poll while they wait and, with mpi_yield_when_idle, call sched_yield in each
+ * turn. asleep: sched_yield sleeps for tens of microseconds in this process, so that where ranks
+ * outnumber cores those that wait do not take time from those that work. Otherwise it yields, so
+ * that where every rank has a core those that wait answer at once. */
 void mf_comm_wait_asleep(bool asleep);
 
-/* One turn of waiting. A yield answers at once where nobody else wants the core. Where others do it
- * costs all of their turn, and a step has hundreds: what took so long is followed by turns that
- * sleep, for tens of microseconds each, behind which the scheduler lets the rank go first. */
+/* One turn of a waiting loop. Yielding returns at once when no other process wants the core;
+ * otherwise it costs the other's whole time slice, and a step has hundreds of waits. After a yield
+ * that took so long, the next turns sleep for tens of microseconds each: the scheduler prefers a
+ * process that slept. */
 void mf_comm_give_way(void);
 
 #endif

@@ -1,8 +1,8 @@
 /* local_memory.h - private to comm_local: the file that the ranks of one host share, and how they
  * wait for each other in it.
  *
- * MOEFOLD_BOARD names the file, which is new for each run and gone from its folder as soon as all
- * ranks have it. Zeros are its state at start. Counters only grow.
+ * MOEFOLD_RANKS_FILE names the file. It is new for each run, starts as zeros, and is removed from
+ * its folder as soon as all ranks have opened it. Counters only grow.
  */
 #ifndef MF_EXECUTOR_LOCAL_MEMORY_H
 #define MF_EXECUTOR_LOCAL_MEMORY_H
@@ -55,7 +55,7 @@ typedef struct mf_local {
  * file of another run), MF_LIBRARY, MF_NOMEM. */
 mf_status mf_local_join(mf_local *w, const char *path, int64_t rank, int64_t ranks, mf_err *e);
 void mf_local_leave(mf_local *w);
-/* Whoever waits, or waits next, ends with this exit code. */
+/* Every rank that waits, or waits next, ends with this exit code. */
 void mf_local_end(mf_local *w, int code);
 
 mf_local_rank *mf_local_rank_of(const mf_local *w, int rank);
@@ -67,8 +67,8 @@ mf_status mf_local_take(mf_local *w, uint64_t size_B, uint64_t *offset, mf_err *
 mf_status mf_local_view(const mf_local *w, uint64_t offset, uint64_t size_B, void **out, mf_err *e);
 void mf_local_drop(void *view, uint64_t size_B);
 
-/* A turn of waiting for `rank`; *turns counts them, from 0. The caller looks again after each.
- * MF_LIBRARY once that rank is gone. Ends the process when the run has ended. */
+/* One turn of waiting for `rank`; *turns counts them, from 0. The caller checks its condition after
+ * each. MF_LIBRARY once that rank has ended. Ends the process when the run has ended. */
 mf_status mf_local_pause(const mf_local *w, int rank, int *turns, mf_err *e);
 mf_status mf_local_wait(const mf_local *w, const atomic_ullong *counter, uint64_t value, int rank,
                         mf_err *e);

@@ -1,4 +1,4 @@
-/* scratch.c - held files and folders, and the removal of those that nobody holds. */
+/* scratch.c - makes locked files and folders, and removes those whose lock is gone. */
 #include "executor/comm/scratch.h"
 
 #include <dirent.h>
@@ -25,7 +25,8 @@ static bool compose(char *out, size_t size, const char *a, const char *b, const 
     return false;
 }
 
-/* A new file under another name until it is held: under its own nobody takes it for left over. */
+/* Makes a file under a temporary name and renames it once it is locked: under its own name no
+ * process ever sees it unlocked and removes it. */
 static int make_held(const char *base, const char *name, char *path, size_t size) {
     char made[PATH_B];
     if (!compose(made, sizeof made, base, "moefold-new-", "XXXXXX")) {
@@ -95,7 +96,7 @@ void mf_scratch_remove(const char *path, int held) {
     }
 }
 
-/* Can it be held, and so does nobody else? What holds no owner is not ours. */
+/* Can its `owner` file be locked, so that no process holds it? A folder without one is not ours. */
 static bool is_left(int base, const char *name) {
     char owner[NAME_B + 8];
     struct stat info;

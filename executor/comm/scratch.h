@@ -1,7 +1,7 @@
 /* scratch.h - files of a run outside its folder, which must not outlive it even when it is killed.
  *
- * What is made is held by a lock of the file system that ends with this process; whoever starts
- * next removes what nobody holds. Not for file systems without locks: there nothing is removed.
+ * This process holds a file lock on what it makes; the lock ends with the process, and the next run
+ * removes what is not locked. On file systems without locks nothing is removed.
  */
 #ifndef MF_EXECUTOR_SCRATCH_H
 #define MF_EXECUTOR_SCRATCH_H
@@ -9,13 +9,14 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* BASE/PREFIXxxxxxx: a folder with the held file `owner` in it, or such a file itself. path: its
- * name, "" when there is none. Returns the descriptor that holds it, -1 when there is none. */
+/* Makes BASE/PREFIXxxxxxx: a folder with the locked file `owner` in it, or a locked file. path: its
+ * name, "" when it could not be made. Returns the descriptor that holds the lock, or -1. */
 int mf_scratch_folder(const char *base, const char *prefix, char *path, size_t size);
 int mf_scratch_file(const char *base, const char *prefix, char *path, size_t size);
-/* Removes what was made, with all that is in it, and lets go. "" is fine. */
+/* Removes the file, or the folder with its content, and releases the lock. "" is fine. */
 void mf_scratch_remove(const char *path, int held);
-/* Removes what this user's runs of that prefix have left in `base` and nobody holds. */
+/* Removes what earlier runs of this user left in `base` under that prefix and no process has
+ * locked. */
 void mf_scratch_clean(const char *base, const char *prefix);
 
 #endif

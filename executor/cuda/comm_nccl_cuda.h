@@ -7,33 +7,33 @@
 
 #include "executor/comm/comm.h"
 
-/* Communicators over the GPUs that are current in the ranks of `host`, which has to outlive them
- * and stays the caller's. Every rank of `host` calls it, with the layout of `host`; so is
- * mf_comm_add. The same GPU has to be current in later calls.
+/* Creates communicators over the GPUs that are current in the ranks of `host`, which the caller
+ * keeps and which must outlive them. Collective over `host`, with its layout; so is mf_comm_add.
+ * The same GPU must be current in later calls.
  *
- * Made in one order: the world, the groups of more than one member in the order of mf_group_kind
- * (those of the same ranks share one), and for every slot that the layout's schedule uses one over
- * each two neighbouring stages of a pipeline (the last and the first are neighbours): NCCL runs the
- * calls of one communicator one behind the other, and so a send waits for no other message than
- * those before it from the same stage in the same slot. Each is tried: a sum is checked, or what
- * the two ranks tell each other.
+ * They are created in one order: the world; the groups of more than one member in the order of
+ * mf_group_kind (groups of the same ranks share one); and, for every slot that the layout's
+ * schedule uses, one for each two neighbouring stages of a pipeline (the last and the first are
+ * neighbours). NCCL runs the calls of one communicator one after the other, so with these a send
+ * waits only for earlier messages from the same stage in the same slot. Each is tested by a sum or
+ * an exchange.
  *
- * A send is done when its place in the stream is reached and the receive of the other side runs, so
- * that it goes on a stream of its own, or in an order that suits both sides. Its buffer is free for
- * what follows on the stream; mf_comm_wait_send does nothing. Messages of one slot all go to the
- * next stage, or all to the one before. all_gather_v and reduce_scatter are one call to NCCL where
- * all counts are equal.
+ * A send runs when the stream reaches it and completes when the other side's receive runs, so it
+ * needs a stream of its own, or an order that suits both sides. Later work on the stream may reuse
+ * its buffer; mf_comm_wait_send does nothing. Messages of one slot all go to the next stage, or all
+ * to the one before. all_gather_v and reduce_scatter are one call to NCCL where all counts are
+ * equal.
  *
- * Ranks that share a GPU need NCCL 2.30, which is told so by environment variables (those that
- * are set stay); they are slow, and there for tests.
+ * Ranks that share a GPU need NCCL 2.30 and environment variables, which this sets unless the user
+ * has; they are slow, and meant for tests.
  *
- * Errors: MF_LIBRARY with the words of CUDA or NCCL, also when the library that was loaded is not
- * the one that this was compiled for; MF_NOMEM; MF_LAYOUT when `host` has another number of ranks.
- * What ails one rank is returned by all, told by one (executor/comm/comm_status.h). */
+ * Errors: MF_LIBRARY with the message of CUDA or NCCL, also when the loaded library is not the one
+ * that this was compiled for; MF_NOMEM; MF_LAYOUT when `host` has another number of ranks. An error
+ * of one rank is returned by all and reported by one (executor/comm/comm_status.h). */
 mf_status mf_comm_nccl_create(mf_comm *host, const mf_layout *l, mf_comm **out, mf_err *e);
 
-/* The group's communicator (an ncclComm_t, of the rank's GPU), which stays the communicators'.
- * NULL: a group of one, or communicators that are not NCCL's. */
+/* The group's ncclComm_t on the rank's GPU, which c owns. NULL: a group of one, or communicators
+ * that are not NCCL's. */
 void *mf_comm_nccl_group(const mf_comm *c, mf_group_kind g);
 /* Do ranks of the world share GPUs? */
 bool mf_comm_nccl_is_shared(const mf_comm *c);

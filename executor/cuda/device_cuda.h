@@ -1,6 +1,6 @@
-/* device_cuda.h - private to the CUDA device: what stands behind a queue. */
-#ifndef MF_EXECUTOR_CUDA_DEVICE_H
-#define MF_EXECUTOR_CUDA_DEVICE_H
+/* device_cuda.h - private to the CUDA device: its state and its queues. */
+#ifndef MF_EXECUTOR_DEVICE_CUDA_H
+#define MF_EXECUTOR_DEVICE_CUDA_H
 
 #include "executor/cuda/scratch.h"
 #include "executor/device/device.h"
@@ -12,7 +12,7 @@ typedef struct mf_cuda_attentions mf_cuda_attentions;
 
 typedef struct mf_cuda_queue {
     mf_queue queue;
-    cudaEvent_t reached; /* of what others wait for: NULL while there is no stream */
+    cudaEvent_t reached; /* the point that other queues wait for; NULL while there is no stream */
     uint32_t *turns;     /* device memory: mf_kernel_grouped_gemm.turns of this queue's products */
 } mf_cuda_queue;
 

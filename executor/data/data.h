@@ -4,9 +4,10 @@
  * label of one is the first token of the next). With shuffling, the samples of each pass over the
  * stream come in an order drawn from (seed, pass); the order is a function of the sample's number
  * alone, so that every rank of every layout sees the same stream and training resumes anywhere.
- * Files are mapped and checked before use: a seal (executor/files/block_checksums.h) PATH.crc32c
- * beside the file with the tokens is held against its bytes, block by block when samples first
- * reach them. A stream is immutable and may be read from several threads.
+ * Files are mapped and checked before use: when a seal PATH.crc32c
+ * (executor/files/block_checksums.h) is in the same folder as the tokens, each block is compared
+ * with it before its first sample is read. A stream is immutable and may be read from several
+ * threads.
  */
 #ifndef MF_EXECUTOR_DATA_H
 #define MF_EXECUTOR_DATA_H
@@ -22,7 +23,7 @@ typedef struct mf_data mf_data;
 
 /* Opens `path`: a Megatron prefix or its .bin or .idx (documents follow each other without a gap),
  * a .safetensors file with an int32 tensor "tokens", or else a text file, one token a byte. Every
- * token must be below `vocab`. *out is to be closed. Errors: MF_INPUT naming file and offset. */
+ * token must be below `vocab`. The caller closes *out. Errors: MF_INPUT naming file and offset. */
 mf_status mf_data_open(const char *path, int64_t vocab, mf_data **out, mf_err *e);
 void mf_data_close(mf_data *d);
 
@@ -30,8 +31,8 @@ int64_t mf_data_tokens(const mf_data *d);
 /* The tokens as they stand in the file. */
 const void *mf_data_bytes(const mf_data *d);
 int64_t mf_data_size_B(const mf_data *d);
-/* Checks samples by another seal of these bytes, which the stream then owns (on errors it does
- * not). Errors: MF_INPUT when it is one of another size. */
+/* Adds another seal that samples are checked by; the stream owns it unless there is an error.
+ * Errors: MF_INPUT when it is for another size. */
 mf_status mf_data_keep(mf_data *d, mf_block_checksums *seal, mf_err *e);
 /* Samples of `seq` tokens (and one more) that a pass over the stream holds. */
 int64_t mf_data_samples(const mf_data *d, int64_t seq);

@@ -1,4 +1,4 @@
-/* data_mix.h - several token streams drawn from by weight.
+/* data_mix.h - draws samples from several token streams by weight.
  *
  * In every block of MF_DATA_MIX_BLOCK samples each stream has a fixed number of them, its share by
  * largest remainder, in an order drawn from (seed, block). Which stream gives sample i, and which
@@ -16,8 +16,8 @@
 typedef struct mf_data_mix mf_data_mix;
 
 /* `text`: one stream's path, or "WEIGHT:PATH,WEIGHT:PATH,..." (weights are positive; their sum
- * does not matter). Each path as mf_data_open takes it. *out is to be closed. Errors: MF_USAGE for
- * the text, MF_INPUT for what is opened. */
+ * does not matter). Each path as mf_data_open takes it. The caller closes *out. Errors: MF_USAGE
+ * for the text, MF_INPUT for what is opened. */
 mf_status mf_data_mix_open(const char *text, int64_t vocab, mf_data_mix **out, mf_err *e);
 void mf_data_mix_close(mf_data_mix *m);
 /* Has every stream a sample of seq tokens? Errors: MF_INPUT naming the one that has not. */

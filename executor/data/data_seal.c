@@ -1,4 +1,4 @@
-/* data_seal.c - seals of a run's streams: made by all ranks together, or read. */
+/* data_seal.c - makes the seals of a run's streams with all ranks, or reads them. */
 #include "executor/data/data_seal.h"
 
 #include "executor/comm/comm_status.h"
@@ -8,7 +8,7 @@
 
 #define PATH_B 4096
 
-/* Blocks of the other ranks are 0: the sum has them all. */
+/* Each rank computes its own blocks and leaves the others 0, so that the sum holds all of them. */
 static mf_status take_together(mf_block_checksums *s, const mf_data *d, mf_comm *c, mf_err *e) {
     mf_block_checksums_take(s, mf_data_bytes(d), mf_comm_rank(c),
                             mf_comm_group_size(c, MF_GROUP_WORLD));
@@ -38,7 +38,7 @@ mf_status mf_data_mix_seal(mf_data_mix *m, mf_comm *c, const char *folder, bool 
             return mf_err_set(e, MF_IO, "%s: path too long", folder);
         }
         s = mf_comm_agree(c, resumes ? mf_block_checksums_read(path, &seal, e) : MF_OK, e);
-        double there = seal != NULL ? 1.0 : 0.0; /* all or none: they read the same folder */
+        double there = seal != NULL ? 1.0 : 0.0; /* on all ranks or none: one folder */
         s = s == MF_OK
                 ? mf_comm_all_reduce(c, MF_GROUP_WORLD, MF_COMM_F64, MF_COMM_MAX, &there, 1, e)
                 : s;

@@ -1,5 +1,5 @@
-/* attention_parts.c - which blocks of queries see which blocks of keys, and how their results come
- * together. */
+/* attention_parts.c - finds which blocks of queries see which blocks of keys, and combines their
+ * results. */
 #include "executor/device/attention_parts.h"
 
 #include <assert.h>
@@ -28,8 +28,8 @@ int mf_attention_parts(const mf_device_sequences *s, mf_attention_part out[MF_AT
     return 0;
 }
 
-/* The piece of a causal part whose first query is row `from` of it: up to the end of that query's
- * chunk, with the keys of the chunk so far. The part itself where there are no chunks. */
+/* The piece of a causal part that begins at its query `from` and ends with that query's chunk, with
+ * the keys of the chunk up to there. Without chunks: the part itself. */
 static mf_attention_part piece_of(const mf_kernel_attention_shape *a, const mf_attention_part *p,
                                   int64_t from) {
     if (!a->chunked || a->window <= 0 || !p->causal) {
@@ -47,7 +47,7 @@ static mf_attention_part piece_of(const mf_kernel_attention_shape *a, const mf_a
 /* --- what both passes share ----------------------------------------------------------------------
  */
 
-/* Parts of a workspace, one behind the other. */
+/* Takes parts of a workspace, one after the other. */
 typedef struct workspace_parts {
     char *at;
     size_t left_B;
@@ -65,7 +65,7 @@ static mf_status take(workspace_parts *r, int64_t size_B, void **out, mf_err *e)
     return MF_OK;
 }
 
-/* Statistics of chunks stand on multiples of 16 bytes. */
+/* Statistics of chunks are aligned to 16 bytes. */
 #define CHUNK_STEP 4
 
 static mf_status check(const mf_kernel_attention_shape *a, const mf_device_sequences *s,
@@ -86,14 +86,14 @@ static mf_status check(const mf_kernel_attention_shape *a, const mf_device_seque
                : MF_OK;
 }
 
-/* Where a part's statistics are in the library's order, which has them by sequence, then by head: a
- * part behind those of the queries before it. */
+/* The place of a part's statistics in the library's order (by sequence, then by head): after those
+ * of the queries before it. */
 static float *lse_of(const mf_kernel_attention_shape *a, const mf_attention_part *p, float *lse) {
     return lse + a->sequences * a->heads * p->first_q;
 }
 
-/* Statistics stand by head over all rows; a library has them by sequence. The same for one sequence
- * that is all in the block. */
+/* Statistics are stored by head over all rows, the library's by sequence. The two agree for one
+ * sequence that is whole in the block. */
 static bool turns_lse(const mf_kernel_attention_shape *a, const mf_device_sequences *s,
                       const mf_attention_part *p) {
     return s->members > 1 && (a->sequences > 1 || p->seq_q < s->seq_q);
@@ -143,10 +143,12 @@ static mf_attention_call call_of(const mf_kernel_attention_shape *a, const mf_de
 /* --- forward -------------------------------------------------------------------------------------
  */
 
-/* A sum of exponentials that no merging sees: bytes that make a number below all others. */
+/* Bytes that make a float below all others: a log-sum-exp that has no weight when blocks are
+ * merged. */
 #define NOTHING 0xfe
 
-/* Queries before the block see no key: their outputs are zero, their statistics next to nothing. */
+/* Queries before the block see no key: sets their outputs to zero and their statistics to the least
+ * value. */
 static mf_status clear_unseen(mf_queue *q, const mf_device_attention *a, const mf_attention_part *p,
                               mf_err *e) {
     const mf_kernel_attention_shape *shape = &a->a.shape;
@@ -203,7 +205,8 @@ mf_status mf_attention_by_parts(mf_queue *q, const mf_device_attention *a, mf_at
 /* --- backward ------------------------------------------------------------------------------------
  */
 
-/* to += from, `rows` rows of each sequence that stand `apart` rows apart; cols of `row` elements.
+/* to += from, for `rows` rows of each sequence, which begin `apart` rows apart; cols of `row`
+ * elements.
  */
 static mf_status add_rows(mf_queue *q, const mf_kernel_attention_shape *a, int64_t rows,
                           int64_t apart, int64_t cols, int64_t row, const void *from, void *to,
@@ -224,7 +227,7 @@ static mf_status add_rows(mf_queue *q, const mf_kernel_attention_shape *a, int64
     return status;
 }
 
-/* Gradients of a block go to workspace of their own, and are added from there. */
+/* Computes a block's gradients into the workspace and adds them from there. */
 static mf_status add_block(mf_queue *q, const mf_kernel_attention_shape *s,
                            const mf_attention_call *c, void *dq, void *dk, void *dv, mf_err *e) {
     mf_status status =

@@ -1,10 +1,10 @@
 /* attention_parts.h - attention over context-parallel ranks through a library that knows blocks of
  * consecutive queries against blocks of consecutive keys, causal or full.
  *
- * A rank's rows of a sequence are chunks c and 2 CP - 1 - c of its positions, one behind the other,
- * so that among them a later row has a later position. Keys of a rank before it: the first half of
- * them comes before all queries, the second half behind them all. Keys of a rank behind it: all of
- * them come before the second half of the queries and behind the first. Keys of all ranks, in order
+ * A rank's rows of a sequence are chunks c and 2 CP - 1 - c of its positions, in this order, so
+ * that among them a later row has a later position. Of the keys of an earlier rank the first half
+ * has positions before all queries, the second half after all of them. The keys of a later rank are
+ * all before the second half of the queries and after the first half. Keys of all ranks, in order
  * of position: each half of the queries sees those up to its own end. Attention inside chunks
  * (Llama 4) cuts such a block further: queries of one chunk see the keys of their chunk.
  *
@@ -24,12 +24,14 @@ typedef struct mf_attention_part {
 
 #define MF_ATTENTION_PARTS 2
 
-/* Returns how many. Queries outside all of them see no key, keys outside are seen by none. */
+/* Returns the number of blocks. Queries outside all blocks see no key; no query sees keys outside
+ * all blocks. */
 int mf_attention_parts(const mf_device_sequences *s, mf_attention_part out[MF_ATTENTION_PARTS]);
 
-/* One block of every sequence. Rows of a sequence stand rows_q (of keys rows_k) behind those of the
- * one before; strides of rows and heads, widths, scale, sinks as the shape says, and its window
- * where it is not chunked, for a block lies in one chunk; gradients lie as their values do. */
+/* One block of every sequence. Rows of a sequence begin rows_q (keys rows_k) after those of the
+ * sequence before. Strides of rows and heads, widths, scale, sinks and, without chunks, the window
+ * are those of the shape (a block lies within one chunk). Gradients have the strides of their
+ * values. */
 typedef struct mf_attention_call {
     const mf_kernel_attention_shape *shape;
     int64_t seq_q, seq_k, rows_q, rows_k;
@@ -47,10 +49,9 @@ typedef struct mf_attention_call {
 typedef mf_status (*mf_attention_fn)(mf_queue *q, const mf_attention_call *c, mf_err *e);
 
 /* Sinks come with a rank's own keys or with all, once for each query.
- * Errors: MF_INFEASIBLE for a window or chunks over the ranks of a ring, which are no such blocks
- * unless they are as long as the sequence,
- * and for chunks of odd sizes; MF_INTERNAL where the workspace is too small. Where positions are
- * not cut (members 1), lse is kept as the library has it, block by block. */
+ * Errors: MF_INFEASIBLE for a window or chunks over the ranks of a ring, unless they are as long as
+ * the sequence, and for chunks of odd sizes, as these do not form such blocks; MF_INTERNAL where
+ * the workspace is too small. With one member, lse has the library's own layout, block by block. */
 mf_status mf_attention_by_parts(mf_queue *q, const mf_device_attention *a, mf_attention_fn library,
                                 mf_err *e);
 mf_status mf_attention_grad_by_parts(mf_queue *q, const mf_device_attention_grad *a,

@@ -7,7 +7,7 @@
 #include "executor/comm/comm_ops.h"
 #include "executor/device/device.h"
 
-/* Program and library share structs: a library of another build is refused. */
+/* Program and library share structs, so a library of another build is refused. */
 #define MF_CUDA_SIDE_ABI                                                                           \
     ((uint32_t)(sizeof(mf_device_ops) * 1000003u + sizeof(mf_model) * 1009u +                      \
                 sizeof(mf_layout) * 31u + sizeof(mf_op) + sizeof(mf_comm_ops) * 7919u +            \
@@ -18,8 +18,8 @@ typedef struct mf_cuda_side {
     mf_status (*count)(int *out, mf_err *e); /* GPUs that this process sees */
     /* "NVIDIA H200" */
     mf_status (*name)(int index, char *text, size_t size, mf_err *e);
-    /* GPU `index` becomes the thread's; to be closed by its own ops. MF_INFEASIBLE: a GPU that the
-     * kernels are not built for. */
+    /* Makes GPU `index` the thread's device; its own ops close it. MF_INFEASIBLE: the kernels are
+     * not built for this GPU. */
     mf_status (*open)(int index, mf_device **out, mf_err *e);
 } mf_cuda_side;
 

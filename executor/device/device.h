@@ -1,10 +1,10 @@
 /* device.h - the machine that runs a program, behind one table: its memory, its queues of work, its
  * kernels. The CPU's device does what it is given before it returns; a GPU's enqueues it.
  *
- * Who runs a program translates ops into the argument structs of kernels/ (executor/ops/) and hands
- * them to the table, the same for every device. Work of one queue happens in the order of entry. A
- * call inside a step allocates nothing and waits for nothing: sizes that depend on routing are read
- * where the work runs.
+ * executor/ops/ translates ops into the argument structs of kernels/, the same for every device,
+ * and the executor passes them to the table. Work of one queue runs in the order in which it was
+ * enqueued. A call inside a step neither allocates nor waits: the device itself reads sizes that
+ * depend on routing.
  */
 #ifndef MF_EXECUTOR_DEVICE_H
 #define MF_EXECUTOR_DEVICE_H
@@ -35,10 +35,10 @@ typedef struct mf_device_grouped {
     const float *prob;
 } mf_device_grouped;
 
-/* Which keys queries see, where a sample is spread over context-parallel ranks as chunks c and
- * 2 CP - 1 - c: those of its own rank, of one before, of one behind, of all in order of position.
- * Where an all-to-all has joined ranks, their rows stand in order of position, and what they hold
- * together are such chunks of a smaller group. */
+/* Which keys queries see when a sample is spread over context-parallel ranks as chunks c and 2 CP -
+ * 1 - c: those of the own rank, of an earlier one, of a later one, or of all in order of position.
+ * After an all-to-all has joined ranks, their rows are in order of position and form such chunks of
+ * a smaller group. */
 typedef enum mf_device_keys {
     MF_KEYS_OWN,
     MF_KEYS_BEFORE,
@@ -60,8 +60,8 @@ typedef struct mf_device_attention {
     size_t workspace_B;
 } mf_device_attention;
 
-/* Queries or keys that see none of the other leave gradients as they are: with keys of other ranks
- * gradients are added (a.accumulate). */
+/* Queries that see no keys, and keys that no query sees, leave gradients unchanged: gradients from
+ * keys of other ranks are added (a.accumulate). */
 typedef struct mf_device_attention_grad {
     mf_kernel_attention_grad a;
     mf_device_sequences s;
@@ -77,9 +77,9 @@ typedef struct mf_device_z {
 
 typedef struct mf_device_graph mf_device_graph; /* captured work of a queue */
 
-/* Queues beside those of the program: of messages by slot, then those that carry what steps read,
- * ahead of them, optimizer states from the host's memory and back, and gradients that are summed
- * over data-parallel ranks while others are still made. */
+/* Queues in addition to those of the program: one for each slot of messages; then those that copy
+ * what steps read, ahead of them; that move optimizer states from the host's memory and back; and
+ * that sum gradients over data-parallel ranks while others are still computed. */
 enum {
     MF_DEVICE_UPLOADS = MF_COMM_SLOTS,
     MF_DEVICE_STATES_IN,
@@ -91,60 +91,62 @@ enum { MF_DEVICE_POINTS = 2 };
 
 typedef struct mf_device_ops {
     const char *name;
-    bool on_host;    /* its memory is the host's, and work is done when a call returns */
+    bool on_host;    /* it uses the host's memory, and a call returns when its work is done */
     bool mixed;      /* products take operands of any type, and of two */
-    bool fused_sums; /* a norm's gradient adds what stands inside its kernel, rounded once */
+    bool fused_sums; /* norm gradients add the existing gradient in their kernel */
 
     void (*close)(mf_device *d);
     /* "NVIDIA H200 (GPU 0, up to 1980 MHz)" */
     void (*describe)(const mf_device *d, char *text, size_t size);
 
-    /* From here on the results of a step depend on nothing but its data: kernels that add in the
-     * order in which they come to it are not taken, and algorithms are chosen by rule, not by the
-     * clock. Before prepare and connect. NULL where that is always so. */
+    /* Makes the results of a step depend on its data alone: the device uses no kernels whose order
+     * of addition varies, and chooses algorithms by rule, not by time. Call it before prepare and
+     * connect. NULL where that is always so. */
     void (*fix)(mf_device *d);
 
-    /* Memory of the device, aligned to MF_ALIGN_B, all zero; of the host, for copies. MF_NOMEM. */
+    /* Allocates memory of the device, aligned to MF_ALIGN_B and zeroed; or of the host, for copies.
+     * MF_NOMEM. */
     mf_status (*allocate)(mf_device *d, int64_t size_B, void **out, mf_err *e);
     void (*release)(mf_device *d, void *memory);
     mf_status (*allocate_host)(mf_device *d, int64_t size_B, void **out, mf_err *e);
     void (*release_host)(mf_device *d, void *memory);
-    /* Bytes of the device's memory that are in use, by whomever, as its driver says; 0: unknown. */
+    /* Bytes of the device's memory that any process uses, as its driver says; 0: unknown. */
     int64_t (*used_B)(mf_device *d);
 
-    /* The queue of a stream of the program: each has one of its own, but where work is done when a
+    /* The queue of a stream of the program. Each stream has its own, unless work is done when a
      * call returns. */
     mf_queue *(*queue)(mf_device *d, mf_stream stream);
-    /* A queue beside those of the program, number `i` below MF_DEVICE_SIDE_QUEUES: what waits there
-     * for another rank holds nothing up but itself. The same queue for the same number. */
+    /* An additional queue, number `i` below MF_DEVICE_SIDE_QUEUES: work that waits there for
+     * another rank delays no other queue. The same number gives the same queue. */
     mf_status (*side_queue)(mf_device *d, int i, mf_queue **out, mf_err *e);
     mf_status (*copy)(mf_queue *q, void *to, const void *from, size_t size_B, mf_err *e);
     mf_status (*zero)(mf_queue *q, void *to, size_t size_B, mf_err *e);
     mf_status (*fill)(mf_queue *q, void *to, int byte, size_t size_B, mf_err *e);
-    /* The host waits until all work of the device is done; what went wrong in it. */
+    /* Waits on the host until all work of the device is done. Errors: those of that work. */
     mf_status (*wait)(mf_device *d, mf_err *e);
-    /* What follows on queue `behind` waits for what was entered on `before`. */
+    /* Later work on queue `behind` waits for the work enqueued on `before` so far. */
     mf_status (*order)(mf_queue *before, mf_queue *behind, mf_err *e);
 
-    /* Puts down signal `slot` (from 0 on; a small number) where queue `before` has come to; what
-     * follows on queue `behind` waits for the signal as it was put down last, and for nothing
-     * entered on `before` since. Inside a capture both are part of it. */
+    /* The first enqueues signal `slot` (a small number from 0) on queue `before`. After the second,
+     * later work on queue `behind` waits for the latest such signal, and not for work enqueued on
+     * `before` after it. Inside a capture both are part of it. */
     mf_status (*signal)(mf_queue *before, int slot, mf_err *e);
     mf_status (*await)(mf_queue *behind, int slot, mf_err *e);
 
-    /* Puts down point `slot` (below MF_DEVICE_POINTS) where the queue's work has come to; the host
-     * waits until all in front of it is done, whatever was entered behind it. Errors as of wait.
-     * NULL where work is done when a call returns. */
+    /* The first enqueues point `slot` (below MF_DEVICE_POINTS). With the second the host waits
+     * until all work before that point is done, but not for work after it. Errors: as of wait. NULL
+     * where work is done when a call returns. */
     mf_status (*point)(mf_queue *q, int slot, mf_err *e);
     mf_status (*reach)(mf_device *d, int slot, mf_err *e);
-    /* Communicators that move what lies in the memory of the devices of all ranks of `host`: see
-     * mf_comm_nccl_create. Collective. NULL where those of the processes do. */
+    /* Creates communicators between the devices of all ranks of `host` (mf_comm_nccl_create).
+     * Collective. NULL where those of the processes serve. */
     mf_status (*connect)(mf_device *d, mf_comm *host, const mf_layout *l, mf_comm **out, mf_err *e);
 
     /* The window of a fused dispatcher over the EP group of `wire`, which has to outlive it, and
-     * what lies in it; `beside`: its kernels run beside compute. Collective in the group.
-     * MF_INFEASIBLE with the reason where these ranks can have none, else MF_LIBRARY, MF_NOMEM; to
-     * be closed by each rank, which waits for the device. NULL where no device has one. */
+     * what lies in it; `beside`: its kernels run at the same time as compute. Collective in the
+     * group. MF_INFEASIBLE with the reason where these ranks can have none, else MF_LIBRARY,
+     * MF_NOMEM; to be closed by each rank, which waits for the device. NULL where no device has
+     * one. */
     mf_status (*window_open)(mf_device *d, mf_comm *wire, const mf_dispatch_shape *s, bool beside,
                              mf_dispatch_group **out, mf_dispatch_view *view, mf_err *e);
     void (*window_close)(mf_device *d, mf_dispatch_group *g);
@@ -153,17 +155,18 @@ typedef struct mf_device_ops {
     mf_status (*window_combine)(mf_queue *q, mf_dispatch_group *g, const mf_kernel_combine *a,
                                 mf_err *e);
 
-    /* Puts down a mark, number `slot`, where the queue's work has come to; once the device has been
-     * waited for, the seconds from one mark to another. NULL where the host's clock tells. */
+    /* The first enqueues mark `slot`. Once the host has waited for the device, the second gives the
+     * seconds from one mark to another. NULL where the host's clock serves. */
     mf_status (*mark)(mf_queue *q, int64_t slot, mf_err *e);
     mf_status (*between)(mf_device *d, int64_t from, int64_t to, double *time_s, mf_err *e);
 
-    /* Between prepare(true) and prepare(false) work is looked at, and nothing runs: plans of
-     * library kernels are made, with algorithms that are measured. NULL where there is nothing to
-     * do. */
+    /* Between prepare(true) and prepare(false) the device runs no work that is enqueued, but makes
+     * plans of library kernels for it and measures their algorithms. NULL where there is nothing to
+     * prepare. */
     mf_status (*prepare)(mf_device *d, bool begin, mf_err *e);
 
-    /* Work between begin and end is kept and not done; play enqueues all of it. NULL: no graphs. */
+    /* Work between begin and end is recorded and does not run; play enqueues all of it. NULL: no
+     * graphs. */
     mf_status (*capture_begin)(mf_queue *q, mf_err *e);
     mf_status (*capture_end)(mf_queue *q, mf_device_graph **out, mf_err *e);
     mf_status (*play)(mf_queue *q, mf_device_graph *g, mf_err *e);

@@ -1,4 +1,4 @@
-/* seal.c - writing, reading and checking seals. */
+/* block_checksums.c - writes, reads and checks seals. */
 #include "executor/files/block_checksums.h"
 
 #include "core/base/crc32c.h"

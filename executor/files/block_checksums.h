@@ -1,12 +1,12 @@
-/* seal.h - checksums of a file's bytes, block by block, so that a bit which changed is found before
- * it is used, and where.
+/* block_checksums.h - a checksum for each block of a file: a changed bit is found before it is
+ * used, and the message names its block.
  *
  * A seal is text: "moefold-seal 1", "size BYTES", "block BYTES", the CRC-32C of each block as eight
  * hexadecimal digits a line, and "seal" with that of every byte in front of it. Blocks are looked
  * at when what they hold is first asked for.
  */
-#ifndef MF_EXECUTOR_SEAL_H
-#define MF_EXECUTOR_SEAL_H
+#ifndef MF_EXECUTOR_BLOCK_CHECKSUMS_H
+#define MF_EXECUTOR_BLOCK_CHECKSUMS_H
 
 #include "core/base/status.h"
 

@@ -73,7 +73,8 @@ mf_status mf_folder_sync(const char *path, mf_err *e) {
     return status;
 }
 
-static bool put(int fd, const char *at, size_t size) {
+bool mf_file_put(int fd, const void *bytes, size_t size) {
+    const char *at = bytes;
     while (size > 0) {
         ssize_t n = write(fd, at, size);
         if (n < 0 && errno == EINTR) {
@@ -85,7 +86,7 @@ static bool put(int fd, const char *at, size_t size) {
         at += n;
         size -= (size_t)n;
     }
-    return fsync(fd) == 0;
+    return true;
 }
 
 mf_status mf_file_write(const char *path, const void *bytes, size_t size, mf_err *e) {
@@ -95,7 +96,7 @@ mf_status mf_file_write(const char *path, const void *bytes, size_t size, mf_err
         return mf_err_set(e, MF_IO, "%s: path too long", path);
     }
     int fd = open(temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-    bool done = fd >= 0 && put(fd, bytes, size);
+    bool done = fd >= 0 && mf_file_put(fd, bytes, size) && fsync(fd) == 0;
     int why = errno;
     if (fd >= 0 && close(fd) != 0 && done) {
         done = false;

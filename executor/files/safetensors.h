@@ -1,5 +1,5 @@
-/* safetensors.h - tensors in files as Hugging Face keeps them: one file, or a folder with an index
- * over several.
+/* safetensors.h - reads and writes tensors in Hugging Face's format: one file, or a folder with an
+ * index over several.
  *
  * A file is 8 bytes of header length (little-endian), a JSON header {name: {dtype, shape,
  * data_offsets}} and the data (https://huggingface.co/docs/safetensors). Nothing in a file is
@@ -53,10 +53,10 @@ typedef struct mf_st_tensor {
 typedef struct mf_safetensors mf_safetensors;
 
 /* Opens a .safetensors file, a folder (model.safetensors, else model.safetensors.index.json), or
- * an index. *out is to be closed. Errors: MF_INPUT with the file and the offset or line:col of the
- * fault (missing files included); MF_NOMEM. */
+ * an index. The caller closes *out. Errors: MF_INPUT with the file and the offset or line:col of
+ * the fault (missing files included); MF_NOMEM. */
 mf_status mf_safetensors_open(const char *path, mf_safetensors **out, mf_err *e);
-/* The same from memory, which must outlive the set. `name` stands for the file in error texts. */
+/* The same from memory, which must outlive the set. Error texts call the file `name`. */
 mf_status mf_safetensors_parse(const char *name, const void *bytes, size_t size,
                                mf_safetensors **out, mf_err *e);
 /* The text of an index over `count` files of a folder, all of them from memory, which must outlive
@@ -77,14 +77,14 @@ const mf_st_tensor *mf_safetensors_at(const mf_safetensors *s, size_t index);
 /* By exact name; NULL when absent. */
 const mf_st_tensor *mf_safetensors_find(const mf_safetensors *s, const char *name);
 
-/* Says that the set should hold a tensor which it does not, and what to do about it (remedy, after
- * the name; ""); returns MF_INPUT. */
+/* Sets e: the set lacks this tensor, and what to do about it (remedy, after the name; ""). Returns
+ * MF_INPUT. */
 mf_status mf_safetensors_missing(const mf_safetensors *s, const char *name, const char *remedy,
                                  mf_err *e);
 
-/* Looks at the bytes of tensors first, first + step, first + 2 step, ... in order of name: their
- * checksum where the file holds one, and that every element of a float type is finite. Errors:
- * MF_INPUT naming file, tensor and offset. */
+/* Checks tensors first, first + step, first + 2 step, ... in order of name: their checksum where
+ * the file has one, and that every element of a float type is finite. Errors: MF_INPUT naming file,
+ * tensor and offset. */
 mf_status mf_safetensors_verify(const mf_safetensors *s, size_t first, size_t step, mf_err *e);
 /* Is every element finite, of a tensor of a float type? Errors: MF_INPUT as above. */
 mf_status mf_safetensors_check_finite(const mf_st_tensor *t, mf_err *e);
@@ -110,7 +110,7 @@ typedef struct mf_st_source {
 mf_status mf_safetensors_write(const char *path, const mf_st_source *tensors, size_t count,
                                mf_err *e);
 /* The same with metadata: {"format": "pt", MF_ST_CRC_KEY NAME: CRC-32C in eight digits, ...}, so
- * that mf_safetensors_verify sees a bit that changed. */
+ * that mf_safetensors_verify finds a changed bit. */
 mf_status mf_safetensors_write_sealed(const char *path, const mf_st_source *tensors, size_t count,
                                       mf_err *e);
 #define MF_ST_CRC_KEY "crc32c|"

@@ -3,6 +3,7 @@
 
 #include "core/base/crc32c.h"
 #include "core/base/json_write.h"
+#include "executor/files/files.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -62,22 +63,6 @@ static mf_status header_text(const mf_st_source *t, size_t count, bool sealed, c
     return mf_json_writer_finish(&w, text, length, e);
 }
 
-static bool put(int fd, const void *data, size_t size) {
-    const char *at = data;
-    while (size > 0) {
-        ssize_t n = write(fd, at, size);
-        if (n < 0 && errno == EINTR) {
-            continue;
-        }
-        if (n <= 0) {
-            return false;
-        }
-        at += n;
-        size -= (size_t)n;
-    }
-    return true;
-}
-
 static bool put_all(int fd, const char *header, size_t length, const mf_st_source *t,
                     size_t count) {
     unsigned char prefix[8];
@@ -85,11 +70,12 @@ static bool put_all(int fd, const char *header, size_t length, const mf_st_sourc
     for (int i = 0; i < 8; i++) {
         prefix[i] = (unsigned char)((uint64_t)padded >> (8 * i));
     }
-    if (!put(fd, prefix, 8) || !put(fd, header, length) || !put(fd, "        ", padded - length)) {
+    if (!mf_file_put(fd, prefix, 8) || !mf_file_put(fd, header, length) ||
+        !mf_file_put(fd, "        ", padded - length)) {
         return false;
     }
     for (size_t i = 0; i < count; i++) {
-        if (!put(fd, t[i].data, (size_t)size_B(&t[i]))) {
+        if (!mf_file_put(fd, t[i].data, (size_t)size_B(&t[i]))) {
             return false;
         }
     }

@@ -27,7 +27,7 @@ typedef struct mf_measure_session {
     cudaEvent_t event[MF_MEASURE_BATCHES + 1];
     char *arena; /* device memory; taken anew for every point */
     size_t arena_B, used_B;
-    void *workspace; /* of libraries; MF_MEASURE_WORKSPACE_B */
+    void *workspace; /* of libraries */
     size_t workspace_B;
     size_t l2_B;
     int sms;

@@ -25,8 +25,8 @@ enum { SECONDS = 90, SEQ = 128, EXPERTS = 8, MOST_ARGS = 40 };
 
 extern char **environ;
 
-/* A Mixture-of-Experts model of the size that is tried out on CPU ranks, that of scripts/demo: what
- * other sizes take follows from its ops. */
+/* A Mixture-of-Experts model of the size that people try on CPU ranks, as in scripts/demo; the
+ * times of other sizes follow from its ops. */
 static const char model[] =
     "{\"model_type\": \"qwen3_moe\", \"vocab_size\": 256, \"hidden_size\": 96,\n"
     " \"intermediate_size\": 256, \"num_hidden_layers\": 4, \"num_attention_heads\": 4,\n"
@@ -36,7 +36,7 @@ static const char model[] =
     " \"num_experts_per_tok\": 2, \"moe_intermediate_size\": 128, \"norm_topk_prob\": true,\n"
     " \"decoder_sparse_step\": 1, \"mlp_only_layers\": [], \"router_aux_loss_coef\": 0.01}\n";
 
-/* A folder that is measured in, and files there. */
+/* The folder in which ranks are measured, and its files. */
 typedef struct place {
     char dir[512], config[640], text[640], run[2][640], store[640], answer[640];
 } place;
@@ -74,8 +74,8 @@ static bool make_place(place *p) {
            write_file(p->text, "What a rank computes is the same whatever the words are.\n", 2000);
 }
 
-/* This environment, in which measured ranks are neither looked for nor measured. The caller frees
- * the list alone. NULL: out of memory. */
+/* A copy of the environment with MOEFOLD_CPU=off, so that the measured run neither looks for
+ * measurements nor makes any. The caller frees only the list. NULL: out of memory. */
 static char **unmeasured_environment(void) {
     static char off[] = "MOEFOLD_CPU=off";
     size_t count = 0, kept = 0;
@@ -94,8 +94,8 @@ static char **unmeasured_environment(void) {
     return out;
 }
 
-/* Runs this program with MOEFOLD_CPU=off, its output in a file; its exit code, -1 where it did not
- * end by itself. */
+/* Runs this program with MOEFOLD_CPU=off and its output in a file. Returns its exit code, or -1
+ * when a signal ended it. */
 static int run_self(const char *const *args, size_t count, const char *answer) {
     char *argv[MOST_ARGS + 1] = {NULL}, **environment = unmeasured_environment();
     posix_spawn_file_actions_t files;
@@ -125,7 +125,7 @@ static int run_self(const char *const *args, size_t count, const char *answer) {
     return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
 }
 
-/* Some steps on so many ranks: TP 2 where they are even, experts on all of them. */
+/* Trains some steps on so many ranks: TP 2 when their number is even, experts over all of them. */
 static bool train(const place *p, int64_t ranks, int micro_batch) {
     char gpus[24], batch[24], seq[24], ep[24], mbs[24];
     int64_t experts = EXPERTS;
@@ -150,7 +150,7 @@ static bool train(const place *p, int64_t ranks, int micro_batch) {
     return run_self(args, sizeof args / sizeof args[0], p->answer) == 0;
 }
 
-/* Measured step over the one that the ops' own times give. */
+/* Finds the measured step time over the one that the ops' own times give. */
 static bool find_factor(const place *p, int micro_batch, double *factor) {
     const char *const args[] = {"moefold", "compare", "--run",       p->run[micro_batch - 1],
                                 "--store", p->store,  "--tolerance", "100",
@@ -169,7 +169,7 @@ static bool find_factor(const place *p, int micro_batch, double *factor) {
     return good;
 }
 
-/* Copies a file to a name beside the last, then renames it: no reader sees half of one. */
+/* Copies a file to a temporary name, then renames it, so that no reader sees half of it. */
 static bool keep_file(const char *from, const char *to) {
     char part[704], block[65536];
     snprintf(part, sizeof part, "%s.%ld", to, (long)getpid());
@@ -190,7 +190,7 @@ static bool keep_file(const char *from, const char *to) {
     return good;
 }
 
-/* The profile last: with it both are there. */
+/* Keeps both files, the profile last: when it is there, both are. */
 static bool keep(const place *p, double factor, const char *folder, const char *store,
                  const char *software) {
     char profile[256];
@@ -219,8 +219,8 @@ const char *mf_measure_ranks(int64_t ranks, const char *folder, const char *stor
     if (!make_place(&p)) {
         return "no folder for temporary files";
     }
-    /* Of both micro-batches that small jobs are planned with: an op of half the rows takes more
-     * than half as long, which those of the other size do not tell. */
+    /* Measures both micro-batch sizes that small jobs are planned with, as an op of half the rows
+     * takes more than half the time. */
     if (!train(&p, ranks, 2) || !train(&p, ranks, 1)) {
         why = "the ranks did not train";
     } else if (!find_factor(&p, 2, &factor) || !find_factor(&p, 1, &other)) {

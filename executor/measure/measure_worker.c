@@ -20,7 +20,7 @@ struct mf_measure_worker {
     pid_t child;
     FILE *to, *from;
     int64_t points;
-    bool ended; /* it said so: it goes by itself */
+    bool ended; /* it sent the end, and exits by itself */
 };
 
 bool mf_measure_worker_path(char *out, size_t size) {
@@ -87,12 +87,12 @@ static mf_status start(mf_measure_worker *w, const char *path, mf_measure_manner
     return MF_OK;
 }
 
-/* A line without its end; what it says about an error becomes one. */
+/* Reads a line without its newline; a line that reports an error is returned as that error. */
 static mf_status read_line(mf_measure_worker *w, char *line, mf_err *e) {
     do {
         errno = 0;
         if (fgets(line, LINE, w->from) == NULL) {
-            if (errno == EINTR) { /* a first interrupt: what was measured still comes */
+            if (errno == EINTR) { /* first interrupt: points already measured still arrive */
                 clearerr(w->from);
                 line[0] = '\0';
                 continue;
@@ -133,7 +133,7 @@ mf_status mf_measure_worker_give(mf_measure_worker *w, const mf_measure_list *l,
                                  const mf_measure_choice *choice, mf_err *e) {
     struct sigaction quiet = {.sa_handler = SIG_IGN}, before;
     char key[512];
-    sigaction(SIGPIPE, &quiet, &before); /* a child that is gone is an error here, not our end */
+    sigaction(SIGPIPE, &quiet, &before); /* an error here, not our end */
     for (int64_t i = 0; i < l->n; i++) {
         mf_point_format(&l->point[i], key, sizeof key);
         fprintf(w->to, "%" PRId64 "\t%s\t%s\n", i, key, choice != NULL ? choice[i].text : "");

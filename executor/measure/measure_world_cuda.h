@@ -29,7 +29,7 @@ typedef struct mf_measure_rank {
     int index;
     cudaStream_t compute, comm;
     cudaEvent_t event[2 * MF_MEASURE_RANK_BATCHES + 2];
-    char *send, *recv; /* mf_measure_buffer_B each */
+    char *send, *recv; /* MF_MEASURE_BUFFER_B each */
     void *cublas, *workspace;
     char *operands; /* of the product beside */
     double estimate_s[2], batch_s[MF_MEASURE_RANK_BATCHES];

@@ -46,7 +46,7 @@ static mf_kernel_mla_shape mla_shape(const mf_exec_op *x, const mf_exec_tensor *
                                  .sin = x->env->rope_sin[0]};
 }
 
-/* Queries of low rank beside whole keys (Step-3): rows of q alone, and rows of k and v alone. */
+/* Low-rank queries with full keys (Step-3): separate rows for q, and for k and v. */
 static bool stands_apart(const mf_exec_op *x) {
     return x->forward_nin > 1;
 }
@@ -84,7 +84,7 @@ static mf_status rope_apart_grad(const mf_exec_op *x, mf_err *e) {
     return status == MF_OK ? mf_ops_device(x)->rope_join(x->queue, &kv, e) : status;
 }
 
-/* Values of another width than keys, and gates: plain columns behind q and k. */
+/* Values that differ in width from keys, and gates, are plain columns after q and k. */
 static bool copies_values(const mf_exec_op *x) {
     return x->op->dim[MF_OP_DIM_ROPE_D_V] != x->op->dim[MF_OP_DIM_ROPE_D_QK];
 }
@@ -96,7 +96,7 @@ static int64_t begin_of(const mf_exec_op *x, int which) {
     return which == 2 ? v : v + kv * dim[MF_OP_DIM_ROPE_D_V];
 }
 
-/* The fused projection's q, k, v columns into tensors of their own, q and k rotated. */
+/* Copies the fused projection's q, k and v columns to separate tensors, with q and k rotated. */
 static mf_status rope_gqa(const mf_exec_op *x, mf_err *e) {
     const mf_exec_tensor *y = &x->in[0];
     const mf_kernel_rope_split a = {.shape = rope_shape(x, y),
@@ -230,8 +230,8 @@ static mf_kernel_attention_shape shape_of(const mf_exec_op *x, mf_device_sequenc
     return a;
 }
 
-/* Sinks of the heads at hand as float; NULL where there are none. *first: after an all-to-all over
- * CP this rank has a part of the heads, and a piece has a part of those. */
+/* The sinks of the current heads as float; NULL without sinks. *first: the first head, as after an
+ * all-to-all over CP this rank has a part of the heads, and a piece has a part of those. */
 static mf_status sinks_of(const mf_exec_op *x, mf_ops_scratch *s, const float **out, int64_t *first,
                           mf_err *e) {
     const mf_exec_tensor *w = &x->weight[3];
@@ -254,14 +254,14 @@ static mf_status sinks_of(const mf_exec_op *x, mf_ops_scratch *s, const float **
     return mf_ops_device(x)->cast(x->queue, &wide, e);
 }
 
-/* From the first head of the piece on: d columns a head. A piece's keys are a part of their heads
- * as large as the piece is, or one of fewer heads that several pieces read. */
+/* The tensor from the piece's first head on, with d columns a head. A piece reads the same share of
+ * the key heads, or, where there are fewer of these than pieces, one that several pieces share. */
 static void *of_piece(const mf_exec_op *x, const mf_exec_tensor *t, int64_t d) {
     int64_t pieces = x->op->pieces > 1 ? x->op->pieces : 1;
     return mf_ops_at(t, x->op->piece * (t->cols / d) / pieces * d);
 }
 
-/* Statistics lie head by head. */
+/* Statistics are stored head by head. */
 static float *lse_of_piece(const mf_exec_op *x, const mf_exec_tensor *t) {
     return (float *)t->data + x->op->piece * x->op->dim[MF_OP_DIM_HEADS] * t->rows;
 }
@@ -283,7 +283,7 @@ mf_status mf_op_attention(const mf_exec_op *x, mf_err *e) {
             a.a.lse = lse_of_piece(x, &x->out[k]);
         }
     }
-    if (a.a.o == NULL) { /* statistics alone are wanted */
+    if (a.a.o == NULL) { /* only the statistics are wanted */
         a.a.o = mf_ops_take(&s, (size_t)(x->in[0].rows * a.a.shape.o_row) *
                                     mf_kernel_dtype_B(a.a.o_dtype));
     }
@@ -292,13 +292,13 @@ mf_status mf_op_attention(const mf_exec_op *x, mf_err *e) {
     return status == MF_OK ? mf_ops_device(x)->attention(x->queue, &a, e) : status;
 }
 
-/* Is this piece the first that writes gradients of its keys? Heads of their own, or shared ones. */
+/* Do several pieces share this piece's key heads, and so add to the same gradients? */
 static bool shares_keys(const mf_exec_op *x) {
     return mf_op_cut(x->op) != MF_CUT_NONE &&
            x->in[1].cols / x->op->dim[MF_OP_DIM_D_QK] < x->op->pieces;
 }
 
-/* Zeroes the columns of a piece: rows of zero, of which there is one. */
+/* Zeroes the columns of a piece by copies of one zero row. */
 static mf_status zero_piece(const mf_exec_op *x, const mf_exec_tensor *t, mf_ops_scratch s,
                             mf_err *e) {
     const int64_t cols = t->cols / x->op->pieces;
@@ -310,8 +310,9 @@ static mf_status zero_piece(const mf_exec_op *x, const mf_exec_tensor *t, mf_ops
                            : status;
 }
 
-/* Gradients that add up: over the steps of a ring, over parts of the keys, over pieces that read
- * the same keys. What is not begun yet begins here, of pieces their own heads. */
+/* Gradients that are accumulated over the steps of a ring, over parts of the keys, or over pieces
+ * that read the same keys. Initialises those that no op has written yet; for pieces, their own
+ * heads. */
 static mf_status begin_sums(const mf_exec_op *x, mf_ops_scratch s, mf_err *e) {
     const bool cut = mf_op_cut(x->op) != MF_CUT_NONE, shared = shares_keys(x);
     mf_status status = MF_OK;

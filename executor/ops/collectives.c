@@ -23,9 +23,9 @@ mf_group_kind mf_ops_group(const mf_exec_op *x) {
 /* --- gathers and scatters ----------------------------------------------------------------------
  */
 
-/* How the rows of a gathered tensor lie: `runs` runs of `run` rows of each member. TP: one run, by
- * member. CP: samples one behind the other, each in order of position, of which member m holds
- * chunks m and 2 * members - 1 - m, a run each. */
+/* The order of a gathered tensor's rows: `runs` runs of `run` rows of each member. TP: one run of
+ * each member. CP: sample after sample, each in order of position; member m holds chunks m and 2 *
+ * members - 1 - m, one run each. */
 typedef struct row_order {
     int64_t members, runs, run; /* rows of one member = runs * run */
     bool chunks;                /* of CP */
@@ -62,7 +62,7 @@ static row_order order_of(const mf_exec_op *x, int64_t local_rows, int64_t width
     return o;
 }
 
-/* Moves `rows` rows between a tensor, from element `at` on, and what is packed. */
+/* Copies `rows` rows between a tensor, from element `at` on, and the packed buffer. */
 static mf_status move_rows(const mf_exec_op *x, const row_order *o, const mf_exec_tensor *t,
                            int64_t at, int64_t rows, char *packed, bool out, mf_err *e) {
     char *there = mf_ops_at(t, at + o->col);
@@ -70,7 +70,7 @@ static mf_status move_rows(const mf_exec_op *x, const row_order *o, const mf_exe
                : mf_ops_copy(x, t->dtype, rows, o->cols, there, t->cols, packed, o->cols, e);
 }
 
-/* Moves between a gathered tensor and [member][run][row] packed. */
+/* Copies between a gathered tensor and the packed order [member][run][row]. */
 static mf_status pack(const mf_exec_op *x, const row_order *o, const mf_exec_tensor *gathered,
                       char *packed, bool out, mf_err *e) {
     int64_t rows = o->to - o->from;
@@ -129,7 +129,7 @@ static mf_status scatter_rows(const mf_exec_op *x, const mf_exec_tensor *in,
         counts[m] = each;
     }
     char *to = mf_ops_at(out, o.from * out->cols + o.col);
-    bool adds = x->sum[0].data == out->data; /* a piece, onto what another op wrote */
+    bool adds = x->sum[0].data == out->data; /* a piece adds to what another op wrote */
     bool apart = adds || by_columns;
     char *part = apart ? mf_ops_take(&s, (size_t)each * element_B) : to;
     if (status == MF_OK) {
@@ -216,17 +216,17 @@ mf_status mf_op_all_reduce(const mf_exec_op *x, mf_err *e) {
 /* --- all-to-all --------------------------------------------------------------------------------
  */
 
-/* Slices of columns against slices of rows. `wide`: rows of one member, all columns; `tall`: all
- * rows (in runs as above), the columns of one member. Fewer column slices than members: member
- * j takes slice j * slices / members, and the way back sums what was taken twice. A piece moves
- * columns [col, col + cols) of every slice. */
+/* Exchanges slices of columns for slices of rows. `wide`: rows of one member, all columns; `tall`:
+ * all rows (in runs as above), the columns of one member. With fewer column slices than members,
+ * member j gets slice j * slices / members, and the way back sums slices that several got. A piece
+ * moves columns [col, col + cols) of every slice. */
 typedef struct trade {
     int64_t members, runs, run, slices, width; /* width: columns of a slice */
     bool chunks;
     int64_t col, cols;
 } trade;
 
-/* Moves rows of `cols` columns between a tensor, from element `at` on, and what is packed. */
+/* Copies rows of `cols` columns between a tensor, from element `at` on, and the packed buffer. */
 static mf_status move_columns(const mf_exec_op *x, const trade *t, const mf_exec_tensor *tensor,
                               int64_t at, int64_t rows, char *packed, bool out, bool accumulate,
                               mf_err *e) {

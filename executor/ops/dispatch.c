@@ -1,8 +1,8 @@
 /* dispatch.c - the exchange of routed rows between expert-parallel ranks, by its dispatchers.
  *
  * No size depends on routing: all-gather moves all tokens; the others move slots of equal size, one
- * for each rank, of which some rows are empty. What finds no room in its slot is left out, and a
- * sticky flag tells (mf_exec_env.overflow).
+ * for each rank, with some empty rows. Rows that find no room in their slot are dropped, which sets
+ * a sticky flag (mf_exec_env.overflow).
  */
 #include "executor/ops/transport.h"
 
@@ -13,7 +13,7 @@ typedef struct exchange {
     mf_comm *comm;
     int64_t ep, me, local; /* members, own place, experts of a member */
     int64_t tokens, top_k, experts;
-    bool ordered;                      /* rows stand in the order of experts where these are */
+    bool ordered;                      /* rows arrive in the order of this rank's experts */
     int64_t slot, rows;                /* rows of a slot, of all slots */
     int64_t counts[MF_COMM_MAX_GROUP]; /* rows to each member, and from each */
     mf_dispatcher by;
@@ -40,7 +40,7 @@ static exchange exchange_of(const mf_exec_op *x) {
     return s;
 }
 
-/* Every slot to its rank: `width` bytes a row. */
+/* Sends every slot to its rank, `width` bytes a row. */
 static mf_status trade(const exchange *s, size_t width, const void *in, void *out, mf_err *e) {
     return mf_comm_all_to_all(s->comm, MF_GROUP_EP, width, in, s->counts, out, s->counts, e);
 }
@@ -48,7 +48,7 @@ static mf_status trade(const exchange *s, size_t width, const void *in, void *ou
 /* --- all-gather ----------------------------------------------------------------------------------
  */
 
-/* All tokens; of their choices those of the own experts. */
+/* Gathers all tokens; keeps the choices of this rank's experts. */
 static mf_status dispatch_gathered(const exchange *s, mf_err *e) {
     const mf_exec_op *x = s->x;
     const int64_t choices = s->tokens * s->top_k;
@@ -88,7 +88,8 @@ static mf_status combine_gathered(const exchange *s, mf_err *e) {
 /* --- all-to-all: a row for each choice -----------------------------------------------------------
  */
 
-/* The permute before has put the rows into slots; each says which expert it is for. */
+/* The permute before it has put the rows into slots; each row comes with the number of its expert.
+ */
 static mf_status dispatch_choices(const exchange *s, mf_err *e) {
     const mf_exec_op *x = s->x;
     mf_status status = trade(s, mf_ops_row_B(&x->in[0]), x->in[0].data, x->out[0].data, e);
@@ -123,9 +124,10 @@ static mf_status combine_choices(const exchange *s, mf_err *e) {
 
 /* Through a window where there is one (window.c), else in slots. */
 
-/* Which copies stand where: made anew for each exchange, which is cheaper than keeping it. */
+/* Which copy is in which row: computed again for each exchange, which is cheaper than keeping it.
+ */
 typedef struct copies {
-    mf_ops_order order; /* of ranks; choice r of a token: its copy for rank r */
+    mf_ops_order order; /* order by ranks; choice r of a token is its copy for rank r */
     mf_ops_scratch rest;
 } copies;
 
@@ -151,7 +153,7 @@ static mf_status find_copies(const exchange *s, const int32_t *routing, copies *
     return status == MF_OK ? mf_ops_order_find(x, &out->order, rank, scratch.at, e) : status;
 }
 
-/* Choices and probabilities of the copies, which travel beside them. */
+/* Sends the choices and probabilities that belong to the copies. */
 static mf_status send_choices(const exchange *s, copies *c, void *index, void *prob, mf_err *e) {
     const mf_exec_op *x = s->x;
     const size_t width = (size_t)s->top_k * 4;
@@ -170,7 +172,7 @@ static mf_status send_choices(const exchange *s, copies *c, void *index, void *p
     return status == MF_OK ? trade(s, width, send.row_prob, prob, e) : status;
 }
 
-/* All copies that are sent; those that come, where these are put into order or are taken out. */
+/* The tensor of all copies that are sent, or of those that arrive. */
 static mf_exec_tensor copies_of(const exchange *s, const mf_exec_tensor *like, bool come) {
     const int64_t all_B = mf_align_B(s->rows * (int64_t)mf_ops_row_B(like));
     return (mf_exec_tensor){.data = (char *)s->x->env->exchange + (come ? all_B : 0),
@@ -180,7 +182,8 @@ static mf_exec_tensor copies_of(const exchange *s, const mf_exec_tensor *like, b
                             .dtype = like->dtype};
 }
 
-/* What came, into the order of experts: forward by the choices that came beside it. */
+/* Puts what arrived into the order of experts; in the forward pass by the choices that came with
+ * it. */
 static mf_status order_copies(const exchange *s, copies *c, mf_err *e) {
     const mf_exec_op *x = s->x;
     const bool gradient = x->op->pass == MF_PASS_B;
@@ -219,8 +222,8 @@ static mf_status dispatch_copies(const exchange *s, mf_err *e) {
                                     : MF_OK;
 }
 
-/* The experts' rows of each copy, summed, and of a gradient its values, taken out of their order.
- * What there is to give back then. */
+/* Sums the experts' rows of each copy and, for a gradient, takes its values out of expert order.
+ * give: what is sent back. */
 static mf_status leave_experts(const exchange *s, mf_exec_tensor give[2], mf_ops_scratch *rest,
                                mf_err *e) {
     const mf_exec_op *x = s->x;
@@ -240,8 +243,8 @@ static mf_status leave_experts(const exchange *s, mf_exec_tensor give[2], mf_ops
     return mf_ops_leave_order_values(x, &o, x->in[1].data, give[1].data, e);
 }
 
-/* Each token's row is the sum of what comes back of its copies; gradients of probabilities come
- * from the copy for the rank of their expert. */
+/* Sums the returned copies of each token into its row; gradients of probabilities come from the
+ * copy for the rank of their expert. */
 static mf_status combine_copies(const exchange *s, mf_err *e) {
     const mf_exec_op *x = s->x;
     const bool gradient = x->op->pass == MF_PASS_B;

@@ -1,8 +1,8 @@
 /* norms.c - norms of rows, of heads, and of rows that TP ranks share. */
 #include "executor/ops/ops.h"
 
-/* A norm's parts: the whole row, or q heads and k heads of a fused projection; what is left of the
- * row passes through. */
+/* A norm's parts: the whole row, or q heads and k heads of a fused projection, whose other columns
+ * are copied. */
 typedef struct norm_part {
     int64_t groups, cols, x_at, weight_at, rstd_at;
     int64_t total, copies; /* of a shared row: columns of all TP ranks, ranks that hold each */
@@ -39,7 +39,7 @@ static mf_status rest_of_rows(const mf_exec_op *x, const mf_exec_tensor *from,
                                         from->cols, mf_ops_at(to, at), to->cols, e);
 }
 
-/* Part i of a row that TP ranks share; sums lie part by part, [2, rows]. */
+/* Part i of a row that TP ranks share; sums are stored part by part, [2, rows]. */
 static mf_kernel_norm_split split_of(const mf_exec_op *x, const norm_part *part, int i,
                                      const mf_exec_tensor *in, const mf_exec_tensor *y,
                                      float *sums) {
@@ -150,7 +150,7 @@ static mf_status layernorm_grad(const mf_exec_op *x, mf_err *e) {
     return status == MF_OK && !fused ? mf_ops_add_sum(x, 0, e) : status;
 }
 
-/* A gradient that stands already is added inside the kernel where the row has one part. */
+/* The kernel adds an existing gradient itself when the row has one part. */
 mf_status mf_op_rmsnorm_grad(const mf_exec_op *x, mf_err *e) {
     const mf_exec_tensor *dy = &x->in[0], *in = &x->in[1], *dx = &x->out[0], *dw = &x->out[1];
     const mf_device_ops *k = mf_ops_device(x);

@@ -1,4 +1,4 @@
-/* ops.c - which function translates an op, and what translators share. */
+/* ops.c - the table of functions that translate ops, and what they share. */
 #include "executor/ops/ops.h"
 
 #include <assert.h>
@@ -120,8 +120,8 @@ static mf_status loss(const mf_exec_op *x, mf_err *e) {
     return mf_ops_device(x)->loss_stats(x->queue, &a, e);
 }
 
-/* The statistics are complete here (summed over TP): the loss itself, then the gradient. The first
- * TP rank counts the loss. */
+/* Statistics are complete (summed over TP) by now: computes the loss, then the gradient. The first
+ * TP rank adds the loss. */
 static mf_status loss_grad(const mf_exec_op *x, mf_err *e) {
     const mf_exec_tensor *logits = &x->out[0];
     mf_ops_scratch s = mf_ops_scratch_of(x);

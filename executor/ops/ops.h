@@ -1,6 +1,6 @@
-/* ops.h - from an op of a program to the kernels that do it: one function for each kind of op, the
- * same for every device. It fills argument structs and hands them to the device's table; it reads
- * no operand, so that its work can be captured once and played many times.
+/* ops.h - translates an op of a program into calls of kernels: one function for each kind of op,
+ * the same for every device. It fills argument structs and passes them to the device's table. It
+ * never reads an operand's data, so its work can be captured once and played many times.
  */
 #ifndef MF_EXECUTOR_OPS_H
 #define MF_EXECUTOR_OPS_H
@@ -14,10 +14,10 @@
 typedef struct mf_exec_tensor {
     void *data;
     int64_t rows, cols, rows_max;
-    mf_kernel_dtype dtype; /* integers and statistics are four bytes wide and say F32 */
+    mf_kernel_dtype dtype; /* F32 also for integers and statistics, which are four bytes wide */
 } mf_exec_tensor;
 
-/* The window of a fused dispatcher, and memory beside it. */
+/* The window of a fused dispatcher, and memory that goes with it. */
 typedef struct mf_ops_window {
     mf_dispatch_group *group; /* NULL: none */
     mf_dispatch_view view;
@@ -25,8 +25,8 @@ typedef struct mf_ops_window {
     char *kept; /* mf_dispatch_kept_B: the sides, then gradients on their way back */
 } mf_ops_window;
 
-/* What ops read besides their operands: the rank and the micro-batch at hand. Pointers are the
- * device's, but for model, layout and communicators. */
+/* What ops read besides their operands: the rank and the current micro-batch. All pointers except
+ * model, layout and communicators are device memory. */
 typedef struct mf_exec_env {
     mf_device *device;
     const mf_model *model;
@@ -37,7 +37,7 @@ typedef struct mf_exec_env {
     const float *rope_cos[MF_MODEL_MAX_CLASSES], *rope_sin[MF_MODEL_MAX_CLASSES]; /* [seq, w/2] */
 
     /* of the micro-batch, rows as inside TP regions: sample by sample, [mbs * S/CP] */
-    const int32_t *token, *label; /* of the position at hand (MTP depths look further ahead) */
+    const int32_t *token, *label; /* of the current position (MTP depths look further ahead) */
     const int32_t *position;      /* in the sample */
     const int32_t *sample;        /* of the micro-batch */
     const int32_t *cu;            /* [mbs + 1] first row of each sample */
@@ -58,14 +58,14 @@ typedef struct mf_exec_env {
     double loss_weight; /* of a row's loss in *loss_sum */
     float aux_scale;    /* of the gradient of the auxiliary loss of one micro-batch; 0: none */
     float z_scale;      /* of the gradient of a token's squared logsumexp; 0: no z-loss */
-    bool force_balance; /* choices go round the experts, whatever the scores */
+    bool force_balance; /* choices go round the experts and ignore the scores */
     double *loss_sum;   /* added to by the loss of this rank's rows */
     double *aux_sum;    /* of the position: added to, this rank's part of the auxiliary loss */
     double *z_sum;      /* added to: squared logsumexp of this rank's tokens */
     float *load;        /* [experts] of the position: choices of this rank's tokens in this step so
                            far, before any are dropped; NULL: no experts */
     const float *correction_bias; /* [experts] of the position; NULL: none */
-    int32_t *overflow;            /* raised where routed rows find no room */
+    int32_t *overflow;            /* set when routed rows find no room */
     void *exchange;               /* copies of a fused dispatcher on their way; NULL: none */
     const mf_ops_window *window;  /* NULL: a fused dispatcher goes through slots of equal size */
     void *scratch;
@@ -82,11 +82,11 @@ typedef struct mf_exec_op {
     int nin;         /* operands without partial sums */
     int forward_nin; /* operands of the forward op */
     mf_exec_tensor in[MF_OP_MAX_IN], out[MF_OP_MAX_OUT];
-    mf_exec_tensor sum[MF_OP_MAX_OUT];   /* gradient that stands and is to be added; data NULL */
+    mf_exec_tensor sum[MF_OP_MAX_OUT];   /* existing gradient to accumulate into; data NULL: none */
     mf_exec_tensor weight[MF_OP_MAX_IN]; /* operands of the forward op that are weights */
     int out_of[MF_OP_MAX_OUT]; /* which output of the forward op each output is (R leaves some out)
                                 */
-    bool first[MF_OP_MAX_OUT]; /* nothing in this pass wrote the output before */
+    bool first[MF_OP_MAX_OUT]; /* this pass has not written the output before */
     bool overwrites;           /* W: the first of the step to write this gradient, which is not
                                   cleared before */
     void *host;                /* of a copy: the host's side */
@@ -95,11 +95,11 @@ typedef struct mf_exec_op {
 
 typedef mf_status (*mf_exec_fn)(const mf_exec_op *x, mf_err *e);
 
-/* NULL: no device runs this kind. */
+/* The function of a kind of op; NULL: no device runs it. */
 mf_exec_fn mf_exec_op_function(mf_op_kind kind);
-/* What no device runs of an op, in words for its user; NULL: all run it. */
+/* What of an op no device runs, as text for the user; NULL: all of it runs. */
 const char *mf_exec_op_lacks(const mf_op *op);
-/* Does a weight gradient write its output whole, so that the first of a step need not add? */
+/* Does a weight gradient overwrite its whole output, so that the first of a step need not add? */
 bool mf_exec_op_overwrites(const mf_op *op);
 
 /* --- for the translators ---------------------------------------------------------------------- */
@@ -117,12 +117,12 @@ mf_status mf_ops_add_sum(const mf_exec_op *x, int k, mf_err *e);
 mf_status mf_ops_copy(const mf_exec_op *x, mf_kernel_dtype d, int64_t rows, int64_t cols,
                       const void *src, int64_t src_stride, void *dst, int64_t dst_stride,
                       mf_err *e);
-/* Row map of a routed product and its gradients: the last operand. */
+/* The row map of a routed product and its gradients, which is the last operand. */
 mf_row_map mf_ops_row_map(const mf_exec_op *x, int64_t experts);
-/* Is this rank one that adds the bias of a product, and takes its gradient? */
+/* Does this rank add the bias of a product, and compute its gradient? */
 bool mf_ops_owns_bias(const mf_exec_op *x);
 
-/* Parts of the scratch, one behind the other, aligned; asserts that they are inside. */
+/* Takes parts of the scratch memory one after the other, aligned; asserts that they fit. */
 typedef struct mf_ops_scratch {
     char *at, *end;
 } mf_ops_scratch;

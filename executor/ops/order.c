@@ -1,5 +1,5 @@
-/* order.c - rows into the order of experts and back (kernels/moe/permute.h): as ops of their own,
- * and as part of an exchange that does both. */
+/* order.c - puts rows into the order of experts and back (kernels/moe/permute.h), as separate ops
+ * and as part of exchanges. */
 #include "executor/ops/transport.h"
 
 /* --- by a map ----------------------------------------------------------------------------------
@@ -85,8 +85,8 @@ mf_ops_order mf_ops_order_of(const mf_exec_op *x, const mf_exec_tensor *map, int
 /* --- ops ---------------------------------------------------------------------------------------
  */
 
-/* Forward: rows by the experts of their choices, with the probabilities. As the gradient of an
- * unpermute: rows back into expert order by the map that stands. */
+/* Forward: puts rows and probabilities into the order of experts. As the gradient of an unpermute:
+ * puts rows back into that order by the existing map. */
 mf_status mf_op_permute(const mf_exec_op *x, mf_err *e) {
     const mf_exec_tensor *in = &x->in[0], *out = &x->out[0];
     const bool gradient = x->op->pass == MF_PASS_B;
@@ -107,7 +107,7 @@ mf_status mf_op_permute(const mf_exec_op *x, mf_err *e) {
     return status == MF_OK ? mf_ops_order_values(x, &o, x->in[2].data, x->out[2].data, e) : status;
 }
 
-/* Forward: the sum of each owner's rows. As the gradient of a permute: the same for dx, and the
+/* Forward: sums each owner's rows. As the gradient of a permute: the same for dx, and computes the
  * gradient of each choice's probability. */
 mf_status mf_op_unpermute(const mf_exec_op *x, mf_err *e) {
     const mf_exec_tensor *in = &x->in[0];

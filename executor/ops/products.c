@@ -1,8 +1,8 @@
 /* products.c - dense and grouped products, their biases. */
 #include "executor/ops/ops.h"
 
-/* Gradients of float logits (the router's) are rounded to the type of the weights that they meet
- * where a device's products take operands of one type. */
+/* On a device whose products take operands of one type, gradients of float logits (the router's)
+ * are rounded to the type of the weights. */
 static mf_status as_weights(const mf_exec_op *x, const mf_exec_tensor *a, mf_kernel_dtype d,
                             mf_ops_scratch *s, mf_exec_tensor *out, mf_err *e) {
     bool rounds = a->dtype == MF_KERNEL_F32;
@@ -22,7 +22,7 @@ static mf_status as_weights(const mf_exec_op *x, const mf_exec_tensor *a, mf_ker
     return mf_ops_device(x)->cast(x->queue, &cast, e);
 }
 
-/* The router's logits are wider than its weights: so is what is added to them. */
+/* The router's logits are wider than its weights, so its bias is widened, too. */
 static mf_status bias_of(const mf_exec_op *x, mf_ops_scratch *s, const void **out, mf_err *e) {
     const mf_exec_tensor *b = &x->in[2], *y = &x->out[0];
     *out = NULL;
@@ -102,7 +102,7 @@ mf_status mf_op_gemm(const mf_exec_op *x, mf_err *e) {
         return gemm_rows(x, &a, bias, 0, op->dim[MF_OP_DIM_M], false, x->sum[0].data, e);
     }
     bool accumulate = x->sum[0].data != NULL || narrow;
-    if (accumulate && (x->first[0] || op->pieces <= 1)) { /* later pieces find it begun */
+    if (accumulate && (x->first[0] || op->pieces <= 1)) { /* an earlier piece has begun it */
         status = mf_ops_begin(x, 0, e);
     }
     if (op->pieces <= 1) {

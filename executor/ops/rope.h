@@ -1,7 +1,7 @@
-/* rope.h - rotary positions as a model wants them: tables of angles.
+/* rope.h - tables of angles for a model's rotary positions.
  *
- * What every backend of the executor shares, so that scaled positions (linear, Llama 3, YaRN) are
- * written down once. Pure functions; thread-safe.
+ * All backends of the executor share it, so scaled positions (linear, Llama 3, YaRN) are
+ * implemented once. Pure functions; thread-safe.
  */
 #ifndef MF_EXECUTOR_ROPE_H
 #define MF_EXECUTOR_ROPE_H

@@ -1,9 +1,9 @@
-/* router.c - which experts tokens go to, and what that costs the loss. */
+/* router.c - the router's choices, and the losses that balance them. */
 #include "executor/ops/ops.h"
 
 #include <assert.h>
 
-/* What backward needs beside its operands. */
+/* What the backward pass needs besides its operands. */
 typedef struct router_scratch {
     float *scores, *prob, *lse, *count, *prob_sum; /* count, prob_sum: [scopes, experts] */
     int32_t *index;
@@ -74,7 +74,7 @@ static const int32_t *scope_of_rows(const mf_exec_op *x, int64_t rows) {
 /* --- choices ------------------------------------------------------------------------------------
  */
 
-/* Experts in turn by the token's place in the micro-batch: the same under every layout. */
+/* Chooses experts in turn by the token's place in the micro-batch, the same under every layout. */
 static mf_status force_balance(const mf_exec_op *x, const mf_kernel_router *a, mf_err *e) {
     const mf_layout *l = x->env->layout;
     const mf_kernel_router_force f = {.rows = a->rows,
@@ -89,8 +89,8 @@ static mf_status force_balance(const mf_exec_op *x, const mf_kernel_router *a, m
     return status == MF_OK ? mf_ops_device(x)->router_probabilities(x->queue, a, e) : status;
 }
 
-/* Choices of the step so far, and of each scope. Globally: the mean over this step's micro-batches
- * so far, which the sum over ranks that follows makes whole. */
+/* Counts the choices of the step so far, and of each scope. Global scope: the mean over the step's
+ * micro-batches so far, which the following sum over ranks completes. */
 static mf_status count_choices(const mf_exec_op *x, const mf_kernel_router *a, mf_err *e) {
     bool counted = x->op->nout > 2;
     const mf_kernel_router_count c = {.rows = a->rows,
@@ -143,7 +143,7 @@ static mf_status place(const mf_exec_op *x, int64_t rows, bool back, int64_t fir
     return mf_ops_device(x)->router_place(x->queue, &a, e);
 }
 
-/* The choices of whole samples in order of position, then this rank's of what stays. */
+/* Drops choices over whole samples in order of position, then takes this rank's. */
 static mf_status drop(const mf_exec_op *x, mf_err *e) {
     const mf_layout *l = x->env->layout;
     const mf_model *m = x->env->model;
@@ -191,8 +191,8 @@ mf_status mf_op_router_drop(const mf_exec_op *x, mf_err *e) {
 /* --- losses -------------------------------------------------------------------------------------
  */
 
-/* The auxiliary loss. Counts of a scope are summed over the ranks that share it; probabilities
- * stand here, so that each rank adds its part of the loss and the parts sum to it. */
+/* The auxiliary loss. Counts of a scope are summed over the ranks that share it, probabilities are
+ * this rank's, so each rank adds its part and the parts sum to the loss. */
 static mf_status auxiliary(const mf_exec_op *x, const mf_kernel_router *a, const router_scratch *s,
                            mf_err *e) {
     const mf_model *m = x->env->model;

@@ -11,8 +11,8 @@ mf_group_kind mf_ops_group(const mf_exec_op *x);
 /* Rows of a map from `rows` on have no choices. */
 mf_status mf_ops_no_choices_after(const mf_exec_op *x, const mf_exec_tensor *map, int64_t rows,
                                   mf_err *e);
-/* order.c: slots, choices of tokens, and a map that puts each into a row. Runs of rows are
- * experts', or ranks', in slots of rank_rows rows. */
+/* order.c: the choices of tokens and a map that gives each a row. Rows form one run for each
+ * expert, or one slot of rank_rows rows for each rank. */
 typedef struct mf_ops_order {
     mf_row_map map;
     int64_t tokens, choices;
@@ -22,12 +22,13 @@ typedef struct mf_ops_order {
 /* Makes the map, by the expert of each slot; workspace: mf_permute_places_B. */
 mf_status mf_ops_order_find(const mf_exec_op *x, const mf_ops_order *o, const int32_t *index,
                             void *workspace, mf_err *e);
-/* Rows of tokens, values of slots, to where the map puts them; rows past its last are left. */
+/* Copies rows of tokens and values of choices to the rows of the map; leaves rows after the last
+ * unchanged. */
 mf_status mf_ops_order_rows(const mf_exec_op *x, const mf_ops_order *o, const void *from,
                             const mf_exec_tensor *to, mf_err *e);
 mf_status mf_ops_order_values(const mf_exec_op *x, const mf_ops_order *o, const float *from,
                               float *to, mf_err *e);
-/* And back: the sum of a token's rows, the value of a slot; 0 where it has no row. */
+/* The inverse: the sum of a token's rows, the value of a choice; 0 where it has no row. */
 mf_status mf_ops_leave_order(const mf_exec_op *x, const mf_ops_order *o, const mf_exec_tensor *from,
                              void *to, mf_err *e);
 mf_status mf_ops_leave_order_values(const mf_exec_op *x, const mf_ops_order *o, const float *from,

@@ -1,28 +1,28 @@
 /* window.c - a fused dispatcher through the kernels that write into other GPUs' memory
  * (kernels/dispatch/dispatch.h).
  *
- * Dispatch: the kernel brings the tokens into the window, a row for each token of each rank, of
- * which some are empty. From there they go into the order of this rank's experts before the queue
- * goes on; combine reads the experts' rows where they lie and sends each token's sum.
+ * Dispatch: the kernel writes tokens into the window, which has a row for each token of each rank;
+ * some stay empty. The queue then copies them into the order of this rank's experts. Combine reads
+ * the experts' rows in place and sends each token's sum.
  *
- * Where ETP ranks share rows first (not MF_OP_DIM_ORDERED), the rows that came are copied out in
- * the order of ranks and tokens, and combine sends a row for each token that came, which has been
- * summed over this rank's experts.
+ * Where ETP ranks share rows first (not MF_OP_DIM_ORDERED), the rows that arrived are copied out in
+ * the order of ranks and tokens, and combine sends a row for each of them, already summed over this
+ * rank's experts.
  *
  * Who may write when: a rank's kernel stores nothing before the kernels of its peers have begun
- * (their first barrier), and each queues its kernel behind all that reads what lies in its window,
- * since the exchanges of a rank follow one another: on the queue of EP, or on that of compute,
- * which waits for the other at the end of a block. So rows and sums share the window's memory, and
- * one window does for all layers, passes and micro-batches. The kernels' barriers count on the
- * device: a graph that is played again goes on where the last kernel left off.
+ * (their first barrier), and each rank enqueues its kernel after everything that reads its window.
+ * That holds because a rank's exchanges are ordered: they run on the queue of EP, or on that of
+ * compute, which waits for the other at the end of a block. So rows and sums share the window's
+ * memory, and one window serves all layers, passes and micro-batches. The kernels' barriers count
+ * on the device, so a graph that is played again continues from the last kernel's count.
  *
- * What arrived is known until the next dispatch of the same side (of a merged pair): between them
- * lies the combine of the same tokens, since each pass of a block begins with one and ends with the
- * other.
+ * What arrived is known until the next dispatch of the same side (of a merged pair). The combine of
+ * the same tokens comes before that, since each pass of a block begins with the one and ends with
+ * the other.
  */
 #include "executor/ops/transport.h"
 
-/* What a rank knows of the tokens that came last. */
+/* What a rank knows of the tokens that arrived last. */
 typedef struct arrivals {
     bool ordered;
     int64_t tokens, rows; /* of all ranks; that have room among those that arrived */
@@ -41,7 +41,7 @@ static arrivals arrivals_of(const mf_exec_op *x, const mf_exec_tensor *there,
                   .tokens = l->ep * x->op->dim[MF_OP_DIM_TOKENS]};
     if (a.ordered) {
         a.order = mf_ops_order_of(x, map, there->rows_max, a.tokens);
-        a.order.sparse = true; /* what did not come is no row */
+        a.order.sparse = true; /* tokens that did not arrive have no row */
     } else {
         a.rows = l->ep * mf_layout_slot_rows(l, there->rows);
         a.order = (mf_ops_order){
@@ -79,7 +79,7 @@ static mf_status dispatch_ordered(const mf_exec_op *x, const arrivals *a, mf_err
 /* --- as they came --------------------------------------------------------------------------------
  */
 
-/* Which tokens came, and where they go. */
+/* Finds which tokens arrived, and their rows. */
 static mf_status find_arrivals(const mf_exec_op *x, const arrivals *a, mf_err *e) {
     mf_ops_scratch scratch = mf_ops_scratch_of(x);
     int32_t *here = mf_ops_take(&scratch, (size_t)a->tokens * sizeof *here);

@@ -1,4 +1,4 @@
-/* launch_output.h - what ranks print comes by way of their launcher: mpirun drops without a word
+/* launch_output.h - passes on what ranks print. The launcher does it because mpirun silently drops
  * what it cannot write.
  */
 #ifndef MF_EXECUTOR_LAUNCH_OUTPUT_H
@@ -16,12 +16,12 @@ typedef struct mf_launch_output {
 
 /* Errors: MF_LIBRARY. */
 mf_status mf_launch_output_open(FILE *to, mf_launch_output *out, mf_err *e);
-/* In the child: `into` becomes its standard output. It keeps `from` open, so that the end of its
- * launcher is no broken pipe to it. */
+/* In the child: `into` becomes its standard output. `from` stays open there, so that the child gets
+ * no broken pipe when its launcher ends. */
 void mf_launch_output_child(const mf_launch_output *o);
-/* Passes on what comes within `ms` milliseconds. */
+/* Passes on what arrives within `ms` milliseconds. */
 void mf_launch_output_pass(mf_launch_output *o, int ms);
-/* Passes on what is there, and closes. */
+/* Passes on what has arrived, and closes. */
 void mf_launch_output_close(mf_launch_output *o);
 
 #endif

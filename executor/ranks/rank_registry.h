@@ -1,10 +1,10 @@
-/* rank_registry.h - who is there: ranks that this program has started, from their first moment to
- * their last.
+/* rank_registry.h - lets a launcher know which of the ranks it started run, from their first moment
+ * to their last.
  *
- * While training runs, ranks look after each other (executor/comm/board.h). Before they have found
- * each other and after they have parted nobody does but their launcher, by a page of memory that it
- * shares with them: each rank writes itself down when it begins and signs off when it ends. Ranks
- * of another launcher (mpirun or srun of one's own) have no roll: NULL is fine everywhere.
+ * While training runs, ranks watch each other (executor/comm/rank_watch.h). Before they have
+ * connected and after they have disconnected only their launcher does, through a page of memory
+ * that it shares with them: each rank registers when it begins and signs off when it ends. Ranks of
+ * another launcher (the user's own mpirun or srun) have no registry: NULL is fine everywhere.
  */
 #ifndef MF_EXECUTOR_RANK_REGISTRY_H
 #define MF_EXECUTOR_RANK_REGISTRY_H
@@ -17,31 +17,32 @@
 
 typedef struct mf_rank_registry mf_rank_registry;
 
-/* The launcher's: empty, for `ranks` ranks, found by the processes that it starts from now on.
- * Errors: MF_IO, MF_NOMEM. */
+/* For the launcher: makes an empty registry for `ranks` ranks, which the processes that it starts
+ * from now on find. Errors: MF_IO, MF_NOMEM. */
 mf_status mf_rank_registry_create(int64_t ranks, mf_rank_registry **out, mf_err *e);
-/* A rank's, which is written down as this process, and on Linux ends with the process that started
- * it; NULL when its launcher keeps none. Before MPI is started: the rank's number is taken from the
+/* For a rank: registers this process, which on Linux ends with the process that started it. NULL
+ * when its launcher has no registry. Call it before MPI starts: the rank's number comes from the
  * environment. */
 mf_rank_registry *mf_rank_registry_join(void);
-/* What this rank is about: the step and what is done in it. */
+/* Records what this rank does: the step and the phase in it. */
 void mf_rank_registry_phase(mf_rank_registry *r, const char *phase);
 /* This rank ends as it should. */
 void mf_rank_registry_leave(mf_rank_registry *r);
-/* That a rank is gone has been said: the launcher need not. */
+/* A lost rank has been reported: the launcher does not report it again. */
 void mf_rank_registry_reported(mf_rank_registry *r);
-/* This rank ends for what its machine or a library did, not for what it was asked to do: another
- * try may do better. */
+/* This rank failed because of its machine or a library, not because of its arguments: a restart may
+ * succeed. */
 void mf_rank_registry_failed(mf_rank_registry *r);
 void mf_rank_registry_destroy(mf_rank_registry *r);
 
-/* The launcher's look at the ranks: notes the first that is gone without having left. True: one is.
+/* For the launcher: checks the ranks and records the first that ended without signing off. True if
+ * there is one.
  */
 bool mf_rank_registry_look(mf_rank_registry *r);
-/* Has a rank said that one is gone, or that it failed? */
+/* Has a rank reported that another is lost, or that it failed itself? */
 bool mf_rank_registry_has_lost(const mf_rank_registry *r);
-/* When ranks have ended by a signal: the line that says which was first and at what, unless that
- * has been said. False: nothing to say. */
+/* After ranks ended by a signal: the line that names the first and what it did, unless that was
+ * reported. False: nothing to report. */
 bool mf_rank_registry_line(mf_rank_registry *r, char *out, size_t size);
 
 #endif

@@ -21,7 +21,7 @@ typedef struct mf_event_scalar {
 } mf_event_scalar;
 
 /* Makes FOLDER/events.out.tfevents.<seconds>.<host>.<pid>. Whatever an earlier run wrote from
- * `first_step` on is void: readers are told to drop it. *out is to be closed. Errors: MF_IO. */
+ * `first_step` on is void: readers are told to drop it. The caller closes *out. Errors: MF_IO. */
 mf_status mf_events_open(const char *folder, int64_t first_step, mf_events **out, mf_err *e);
 mf_status mf_events_add(mf_events *v, int64_t step, const mf_event_scalar *scalar, int count,
                         mf_err *e);

@@ -1,4 +1,4 @@
-/* inspect.c - looks at what ops read and write, for the first bad value of a step. */
+/* inspect.c - checks what ops read and write, to find the first bad value of a step. */
 #include "executor/train/inspect.h"
 
 #include "core/program/lower.h"
@@ -11,17 +11,17 @@
 #include <string.h>
 
 #define LL(x) ((long long)(x))
-/* Its square is beyond FP32, whose largest number is 3.4e38. */
+/* The square of a larger value overflows FP32, whose largest number is 3.4e38. */
 #define LARGEST 1e19f
 
 struct mf_inspect {
     mf_exec *exec;
     const mf_model *model;
     mf_device *device;
-    char *copy; /* host memory of a tensor of a device that works behind the host */
+    char *copy; /* host memory for a tensor of an asynchronous device */
     size_t copy_B;
     mf_inspect_origin origin;
-    mf_status failed; /* of the device, while ops were looked at */
+    mf_status failed; /* error of the device while ops were checked */
     mf_err why;
     char text[320];
 };
@@ -76,7 +76,7 @@ static bool find_bad(const void *data, mf_kernel_dtype dtype, int64_t rows, int6
     return false;
 }
 
-/* The tensor as the host can read it, behind all work of the device; NULL: it cannot. */
+/* The tensor in host memory, after all work of the device; NULL when it cannot be read. */
 static const void *on_host(mf_inspect *s, mf_queue *q, const void *data, size_t size_B) {
     const mf_device_ops *device = s->device->ops;
     if (device->on_host) {
@@ -100,7 +100,7 @@ typedef struct number_text {
     char s[24];
 } number_text;
 
-/* Whatever the sign of what is no number. */
+/* "nan" without a sign. */
 static number_text text_of(float value) {
     number_text t = {"nan"};
     if (!isnan(value)) {
@@ -159,8 +159,8 @@ static bool overlaps(const mf_exec_tensor *a, const mf_exec_tensor *b) {
     return x != NULL && y != NULL && x < y + y_B && y < x + x_B;
 }
 
-/* May the output be cleared, as nothing of what stands there counts? Ops write no rows that are not
- * routed here, and of pieces each its own. */
+/* May the output be cleared before the op, because its old values are not used? Ops leave rows that
+ * are not routed here, and other ops' pieces, as they are. */
 static bool may_clear(const mf_exec_op *op, int k) {
     const mf_exec_tensor *out = &op->out[k];
     const mf_tensor *t = tensor_of(op, op->op->out[k]);
@@ -203,7 +203,7 @@ static void add_text(mf_inspect *s, const char *text) {
     snprintf(s->text + length, sizeof s->text - length, "%s", text);
 }
 
-/* Weights and what else the op reads, of which no op of this rank has made a bad value before. */
+/* Checks the op's weights and other inputs, which no op of this rank has made. */
 static void find_cause(mf_inspect *s, const mf_exec_op *op) {
     bad_value bad;
     s->origin = op->op->group == MF_GROUP_NONE ? MF_INSPECT_MADE : MF_INSPECT_RECEIVED;
@@ -239,7 +239,7 @@ void mf_inspect_after(mf_inspect *s, const mf_exec_op *op) {
     }
 }
 
-/* Sums over ranks go by no op of a block. */
+/* Sums over ranks are not ops of a block: checks the gradients themselves. */
 static void look_at_gradients(mf_inspect *s) {
     const mf_params *list = mf_exec_params(s->exec);
     mf_queue *q = s->device->ops->queue(s->device, MF_STREAM_COMPUTE);

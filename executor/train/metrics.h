@@ -45,7 +45,7 @@ typedef struct mf_metrics mf_metrics;
 
 /* Opens FOLDER/metrics.jsonl and an event file. Lines of steps after `last_step` (a run that was
  * cut short wrote them and this run will write them again), and a line that was cut short, are
- * dropped; 0 begins anew. *out is to be closed. Errors: MF_IO. */
+ * dropped; 0 begins anew. The caller closes *out. Errors: MF_IO. */
 mf_status mf_metrics_open(const char *folder, int64_t last_step, mf_metrics_parts parts,
                           mf_metrics **out, mf_err *e);
 /* What is kept of `old` then: its lines up to the first that is not whole, not a step's or of a

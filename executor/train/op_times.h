@@ -40,7 +40,7 @@ typedef struct mf_op_times {
 } mf_op_times;
 
 void mf_op_times_clear(mf_op_times *t);
-/* Errors: MF_INPUT with file:line:col. *out is to be cleared. */
+/* Errors: MF_INPUT with file:line:col. The caller clears *out. */
 mf_status mf_op_times_load(const char *path, mf_op_times *out, mf_err *e);
 
 /* --- taking them ------------------------------------------------------------------------------ */

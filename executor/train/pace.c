@@ -1,6 +1,7 @@
-/* pace.c - which rank holds the others up: the time that each works in a step. Of a CPU rank it is
- * the step's less what the rank waits for others in it, by the host's clock; of a GPU what its own
- * clock says (mf_exec_result.worked_s), as ranks of a slow one wait inside their collectives. */
+/* pace.c - finds the rank that delays the others, from the time that each works in a step. For a
+ * CPU rank that is the step's time less its waits for others, by the host's clock; for a GPU it is
+ * the GPU's own clock (mf_exec_result.worked_s), as ranks that wait for a slow one wait inside
+ * their collectives. */
 #include "executor/train/pace_ops.h"
 #include "executor/train/run.h"
 
@@ -10,8 +11,8 @@
 #include <unistd.h>
 
 enum { WINDOW = 20, HOST_B = 64 };
-/* Score: the median rank's time over a rank's own. Below the first it is slow, and said to be so
- * again once it was above the second; a few milliseconds a step are nobody's fault. */
+/* A rank's score is the median rank's time over its own. It is slow below slow_score, and reported
+ * again only after it was above well_score. Differences below least_s a step do not count. */
 static const double slow_score = 0.75, well_score = 0.85, least_s = 0.01;
 
 struct mf_pace {
@@ -98,11 +99,12 @@ void mf_run_pace_close(run *r) {
 
 void mf_run_pace_begin(run *r) {
     if (r->pace != NULL) {
-        r->pace->waited_s = mf_board_waited_s(r->board);
+        r->pace->waited_s = mf_rank_watch_waited_s(r->watch);
     }
 }
 
-/* Where an op is over when its function returns; a GPU's own clock tells of spans. */
+/* The op timer of a device whose ops are done when they return; a GPU reports spans by its own
+ * clock. */
 static mf_pace_ops *timed_by_host(const run *r) {
     return r->pace != NULL && r->device->ops->on_host ? r->pace->ops : NULL;
 }
@@ -120,7 +122,7 @@ static int by_size(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-/* The lower one of two in the middle: of two ranks the quicker. */
+/* The lower of the two in the middle: with two ranks the quicker one. */
 static double median(mf_pace *p, const double *of) {
     memcpy(p->sorted_s, of, (size_t)p->ranks * sizeof *of);
     qsort(p->sorted_s, (size_t)p->ranks, sizeof *p->sorted_s, by_size);
@@ -139,7 +141,7 @@ static void add(mf_pace *p, const double *busy_s) {
     }
 }
 
-/* All ranks see the same times, so that all are here for the same ranks. */
+/* All ranks see the same times and so call the collective below for the same ranks. */
 static mf_status judge(run *r, mf_err *e) {
     mf_pace *p = r->pace;
     mf_status status = MF_OK;
@@ -178,7 +180,7 @@ mf_status mf_run_pace_end(run *r, double took_s, const mf_exec_result *result, m
         return MF_OK;
     }
     const double own_s = r->device->ops->on_host
-                             ? took_s - (mf_board_waited_s(r->board) - p->waited_s)
+                             ? took_s - (mf_rank_watch_waited_s(r->watch) - p->waited_s)
                              : result->worked_s;
     mf_status status =
         mf_comm_all_gather(r->comm, MF_GROUP_WORLD, MF_COMM_F64, &own_s, p->step_s, 1, e);

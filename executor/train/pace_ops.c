@@ -1,6 +1,6 @@
-/* pace_ops.c - where a slow rank loses its time: the op of which layer takes it longest beside the
- * quickest rank that has the same one. Ops that other ranks take part in are left out: a quick rank
- * waits in them. */
+/* pace_ops.c - finds where a slow rank loses its time: the op and layer whose time exceeds most
+ * that of the quickest rank with the same op. Collectives are left out, as a quick rank waits in
+ * them. */
 #include "executor/train/pace_ops.h"
 
 #include "core/program/pass_text.h"
@@ -15,7 +15,7 @@ struct mf_pace_ops {
     const mf_program *p;
     int most;       /* ops of a block */
     int64_t places; /* positions * most */
-    double keep;    /* of what was, step by step */
+    double keep;    /* factor on the old sums at each step */
     double weight;  /* of the steps that the sums hold */
     double started_s;
     double *sum_s;      /* [places] */
@@ -90,7 +90,7 @@ void mf_pace_ops_step(mf_pace_ops *o, bool counts) {
     }
 }
 
-/* The place at which this rank is furthest behind the quickest; -1: at none. */
+/* The place where this rank loses most time to the quickest; -1: none. */
 static int64_t furthest(const mf_pace_ops *o) {
     int64_t at = -1;
     double most_s = 0.0;

@@ -1,5 +1,5 @@
-/* rerun.c - steps that made no update: spikes of the loss; what such a step is when it is run
- * again, and where its first bad value came from. */
+/* rerun.c - steps that made no update: detects spikes of the loss, runs such a step again, and
+ * finds where its first bad value came from. */
 #include "executor/train/run.h"
 
 #include <math.h>
@@ -47,9 +47,9 @@ static mf_status look(run *r, mf_exec_result *out, mf_inspect_origin *origin, ch
     if (status == MF_OK) {
         mf_exec_use_graph(r->exec, false);
         mf_exec_use_streams(r->exec, false);
-        mf_board_enter_step(r->board, true); /* ops that are looked at take long */
+        mf_rank_watch_enter_step(r->watch, true); /* ops that are checked take long */
         status = mf_exec_gradients(r->exec, &batch, out, e);
-        mf_board_leave_step(r->board);
+        mf_rank_watch_leave_step(r->watch);
     }
     status = status == MF_OK ? mf_inspect_end(r->inspect, origin, text, size, e) : status;
     mf_inspect_destroy(r->inspect);
@@ -57,7 +57,7 @@ static mf_status look(run *r, mf_exec_result *out, mf_inspect_origin *origin, ch
     return status;
 }
 
-/* The words of the rank that knows best, on all ranks: of several the lowest one. */
+/* Gives all ranks the text of the rank with the largest origin, the lowest rank of several. */
 static mf_status spread(run *r, mf_inspect_origin origin, const char *text, mf_run_bad *out,
                         mf_err *e) {
     enum { LENGTH = sizeof out->where };

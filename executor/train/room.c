@@ -1,17 +1,19 @@
-/* room.c - a routing that asks for more rows than there is room for: a program that has it. */
+/* room.c - replaces the run's program when routing needs room for more rows than the program has.
+ */
 #include "executor/train/run.h"
 
 #include "core/memory/memory.h"
 
-/* Room beyond what this routing asks for, where memory allows: the next one may ask for more. */
+/* Where memory allows, the new program has this much more room than the routing needs, as the next
+ * routing may need more. */
 static const double spare = 1.1;
 
 typedef struct room {
     double headroom; /* over the balanced number of rows */
-    bool recompute;  /* every layer whole, which keeps least */
+    bool recompute;  /* recompute every layer whole, which keeps least */
 } room;
 
-/* No routing asks for more than all rows of an expert-parallel group. */
+/* No routing needs more room than for all rows of an expert-parallel group. */
 static double at_most(const run *r, double headroom) {
     const double all = (double)r->layout.ep;
     return headroom < all ? headroom : all;
@@ -27,7 +29,7 @@ static void apply(const run *r, const room *to, mf_layout *l, mf_assignment *a) 
     }
 }
 
-/* Does a program with this room fit? All ranks find the same. */
+/* Does a program with this room fit? All ranks get the same answer. */
 static mf_status judge(const run *r, const room *to, bool *fits, double *peak_B, mf_err *e) {
     mf_layout l;
     mf_assignment a;
@@ -48,7 +50,8 @@ static mf_status judge(const run *r, const room *to, bool *fits, double *peak_B,
     return s;
 }
 
-/* The first that fits of: room and some to spare, what is asked for, the same recomputed. */
+/* The first that fits of: the room needed times `spare`; the room needed; the same with
+ * recomputation. */
 static mf_status choose(const run *r, double asked, room *out, mf_err *e) {
     const room rooms[] = {
         {at_most(r, spare * asked), false}, {at_most(r, asked), false}, {at_most(r, asked), true}};
@@ -71,8 +74,8 @@ static mf_status choose(const run *r, double asked, room *out, mf_err *e) {
         1e-9 * mf_cluster_usable_B(r->o->cluster, r->layout.reserve));
 }
 
-/* The run's program gives way to that of the new room; states go by way of host memory, as the
- * device may have no room for two arenas. */
+/* Replaces the run's program by one with the new room. States move through host memory, as the
+ * device may not hold two arenas. */
 static mf_status change(run *r, const room *to, mf_err *e) {
     mf_exec_kept *kept = NULL;
     const int64_t updates = mf_exec_steps(r->exec);

@@ -1,11 +1,11 @@
-/* run.h - private to training: a run that goes on, and the parts that it is made of: what it works
- * with (train.c), its steps (steps.c), more room for routed rows (room.c). */
+/* run.h - private to training: the state of a run, and its parts: setup (train.c), steps (steps.c),
+ * more room for routed rows (room.c). */
 #ifndef MF_EXECUTOR_TRAIN_RUN_H
 #define MF_EXECUTOR_TRAIN_RUN_H
 
 #include "executor/checkpoint/checkpoint.h"
-#include "executor/comm/board.h"
 #include "executor/comm/comm_status.h"
+#include "executor/comm/rank_watch.h"
 #include "executor/data/data_mix.h"
 #include "executor/train/inspect.h"
 #include "executor/train/routing_counts.h"
@@ -21,12 +21,12 @@ typedef struct mf_pace mf_pace;
 
 enum { MF_RUN_LOSSES = 32, MF_RUN_LOSSES_LEAST = 8 };
 
-/* What a step that made no update was when it was run again. */
+/* How a step that made no update came out when it was run again. */
 typedef enum mf_run_again {
-    MF_AGAIN_UNKNOWN, /* it was not: the device had begun the next one */
-    MF_AGAIN_SAME,    /* to the bit */
+    MF_AGAIN_UNKNOWN, /* not run again: the device had begun the next one */
+    MF_AGAIN_SAME,    /* the same numbers, to the bit */
     MF_AGAIN_OTHER,   /* bad again, by other numbers */
-    MF_AGAIN_GOOD     /* a fault that has passed */
+    MF_AGAIN_GOOD     /* good: the fault was transient */
 } mf_run_again;
 typedef struct mf_run_bad {
     mf_run_again again;
@@ -44,7 +44,7 @@ typedef struct run {
     mf_comm *comm;
     mf_comm *wire; /* between the memories of GPUs; NULL: comm is that, too */
     mf_device *device;
-    mf_board *board;
+    mf_rank_watch *watch;
     mf_watchdog *watchdog; /* NULL where the device works while the host waits */
     mf_exec *exec;
     mf_op_timer *timer;
@@ -57,7 +57,7 @@ typedef struct run {
     double *loads;              /* [positions * experts] */
     char checkpoints[MF_PATH_B], resumed[MF_PATH_B];
     int64_t done;                 /* steps, those before this run included */
-    int64_t begun;                /* of those that follow, given to the device */
+    int64_t begun;                /* steps after these that the device has been given */
     int64_t samples;              /* consumed */
     int64_t skipped;              /* updates left out, those before this run included */
     int64_t in_row;               /* of the last steps */
@@ -66,12 +66,13 @@ typedef struct run {
     int64_t losses_known;         /* all in all */
     int64_t saved;                /* step of the newest complete checkpoint; -1: none */
     mf_checkpoint_saving *saving; /* the one that is being written; NULL: none */
-    mf_train_saved save;          /* what there is to say of it */
-    bool beside, waited;          /* it goes on beside the steps; one had to wait, as was said */
+    mf_train_saved save;          /* its step and times, to be reported */
+    bool beside, waited;          /* saves run during training; one had to wait */
     double save_began_s;
-    int64_t save_at;                  /* step behind which it is time for the next one */
-    int64_t own;                      /* steps of this run */
-    double arena_B, began_s, saved_s; /* when the first step began, training last went on */
+    int64_t save_at;                             /* step after which the next save is due */
+    int64_t own;                                 /* steps of this run */
+    double arena_B;                              /* of the largest rank */
+    double began_s, saved_s;                     /* start of the first step, end of the last save */
     double entered_s[MF_DEVICE_POINTS], ended_s; /* when steps were begun, and the last one ended */
 } run;
 
@@ -80,66 +81,68 @@ static inline double mf_run_now_s(void) {
     clock_gettime(CLOCK_MONOTONIC, &t);
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
-/* The step whose ops the host enters. */
+/* The step whose ops the host enqueues. */
 static inline int64_t mf_run_entering(const run *r) {
     return r->done + (r->inspect != NULL ? 0 : r->begun + 1);
 }
 /* One line for the user, from rank 0. */
 void mf_run_warn(const run *r, const char *format, ...) MF_PRINTF(2, 3);
 
-/* train.c: the program of the run's layout and what executes it; weights do not stand yet. Their
- * end. */
+/* train.c: makes the program of the run's layout and its executor, without weights; frees them. */
 mf_status mf_run_make(run *r, mf_err *e);
 void mf_run_unmake(run *r);
-/* Weights stand: every rank has what it computes with, and the device what its ops need. The arena
- * of the largest rank is known. Collective. */
+/* Call it when weights are loaded: shares them between ranks, prepares the device for its ops,
+ * finds the largest rank's arena. Collective. */
 mf_status mf_run_ready(run *r, mf_err *e);
 
-/* steps.c: from the first step on. *alone as of mf_train. */
+/* steps.c: runs all steps. *alone: as in mf_train. */
 mf_status mf_run_steps(run *r, bool *alone, mf_err *e);
-/* What ops took, once no more of them are timed. */
+/* Writes the times of ops, once no more of them are measured. */
 mf_status mf_run_write_times(run *r, bool ended, mf_err *e);
 
-/* pace.c: are there several ranks? Before the first step, collective; its end. */
+/* pace.c: has the run several ranks? Setup before the first step, which is collective; cleanup. */
 bool mf_run_has_pace(const run *r);
 mf_status mf_run_pace_open(run *r, mf_err *e);
 void mf_run_pace_close(run *r);
-/* Around a step and its ops; it took so long: its metrics get the ranks' times, and a rank that is
- * slow over many steps is named. The end is collective. */
+/* Call them around a step and its ops. The end puts the ranks' times into the metrics and reports a
+ * rank that is slow over many steps; it is collective. */
 void mf_run_pace_begin(run *r);
 void mf_run_pace_before_op(run *r);
 void mf_run_pace_after_op(run *r, int position, const mf_block *b, const mf_op *op);
 mf_status mf_run_pace_end(run *r, double took_s, const mf_exec_result *result, mf_train_metrics *m,
                           mf_err *e);
-/* The run has another program: its ops are counted from here on. */
+/* The run has a new program, whose ops are measured from here on. */
 mf_status mf_run_pace_program(run *r, mf_err *e);
 
-/* saves.c: is a checkpoint written behind this step? */
+/* saves.c: is a checkpoint written after this step? */
 bool mf_run_saves_after(const run *r, int64_t step);
-/* Has as much time passed since the last one as the user wants? Rank 0 says so. */
+/* Has the time between saves that the user asked for passed, by rank 0's clock? */
 bool mf_run_save_is_due(const run *r);
-/* Before the first step: do saves go on beside the steps? Collective. */
+/* Before the first step: decides whether saves run while training continues. Collective. */
 mf_status mf_run_save_choose(run *r, mf_err *e);
-/* The step at hand, unless it is saved already: written while steps go on. One that is being
- * written is waited for. Collective, like all of these. */
+/* Saves the current step, unless it is saved already. Waits for an earlier save that is still being
+ * written. Collective, like all of these. */
 mf_status mf_run_save(run *r, mf_err *e);
-/* Does this rank still write its part? Once none does: it is agreed on, and goes on. */
+/* Does this rank still write its part? When no rank does, mf_run_save_advance starts the next part.
+ */
 bool mf_run_save_is_busy(const run *r);
-mf_status mf_run_save_go_on(run *r, mf_err *e);
-/* Waits for what is being written. The last one: the step at hand, too, is saved when it returns.
+mf_status mf_run_save_advance(run *r, mf_err *e);
+/* Waits until the save that is being written is complete; _last also saves the current step and
+ * waits for that.
  */
 mf_status mf_run_save_finish(run *r, mf_err *e);
 mf_status mf_run_save_last(run *r, mf_err *e);
 
-/* rerun.c: the loss above which a step is a spike; 0: none is known. A step that counts. */
+/* rerun.c: the loss above which a step is a spike, 0 while it is not known; and adds the loss of a
+ * step that counts. */
 double mf_run_loss_limit(const run *r);
 void mf_run_loss_counts(run *r, double loss);
-/* The last step made no update: it is run again from the same weights and samples, and looked at op
- * by op. Collective. */
+/* Runs the last step, which made no update, again from the same weights and samples, and checks it
+ * op by op. Collective. */
 mf_status mf_run_rerun(run *r, const mf_exec_result *first, mf_run_bad *out, mf_err *e);
 
-/* room.c: routed rows asked for `asked` thousandths of the room that is there: from here on the run
- * goes by a program that has it, with the same weights. No step is on its way. Collective. Errors:
+/* room.c: routed rows needed `asked` thousandths of the room that the program has. Replaces the
+ * program by one that has it, with the same weights. No step may be running. Collective. Errors:
  * MF_INFEASIBLE where no program with that room fits. */
 mf_status mf_run_more_room(run *r, int64_t asked, mf_err *e);
 

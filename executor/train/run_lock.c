@@ -22,7 +22,7 @@ struct mf_run_lock {
 
 typedef struct owner {
     char host[HOST_B], since[32];
-    long long process; /* 0: the file says nothing */
+    long long process; /* 0: the file names none */
 } owner;
 
 static mf_status failed(const mf_run_lock *l, mf_err *e) {
@@ -86,7 +86,7 @@ static mf_status write_owner(const mf_run_lock *l, mf_err *e) {
 
 typedef enum answer { TAKEN, HELD, AGAIN, FAILED } answer;
 
-/* Without locks of the file system: is whoever stands in the file there? */
+/* On a file system without locks: does the process that the file names still run? */
 static answer ask_owner(const owner *o) {
     char host[HOST_B];
     host_of(host);
@@ -95,7 +95,7 @@ static answer ask_owner(const owner *o) {
     return gone ? TAKEN : HELD;
 }
 
-/* One try. Of a file that was removed meanwhile nobody else would see the lock. */
+/* One attempt. Fails when the file was removed meanwhile, as nobody else would see a lock on it. */
 static answer try_once(mf_run_lock *l, owner *o) {
     struct flock whole = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
     struct stat mine, there;

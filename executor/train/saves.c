@@ -33,14 +33,14 @@ mf_status mf_run_save_choose(run *r, mf_err *e) {
     return status;
 }
 
-static void stand_of(const run *r, mf_checkpoint_stand *s) {
-    *s = (mf_checkpoint_stand){.step = r->done,
-                               .samples = r->samples,
-                               .skipped = r->skipped,
-                               .seed = r->order.seed,
-                               .shuffle = r->order.shuffle,
-                               .seq = r->order.seq,
-                               .streams = mf_data_mix_streams(r->data)};
+static void progress_of(const run *r, mf_train_progress *s) {
+    *s = (mf_train_progress){.step = r->done,
+                             .samples = r->samples,
+                             .skipped = r->skipped,
+                             .seed = r->order.seed,
+                             .shuffle = r->order.shuffle,
+                             .seq = r->order.seq,
+                             .streams = mf_data_mix_streams(r->data)};
     for (int i = 0; i < s->streams; i++) {
         s->stream_tokens[i] = mf_data_tokens(mf_data_mix_stream(r->data, i));
         s->stream_share[i] = mf_data_mix_share(r->data, i);
@@ -48,19 +48,19 @@ static void stand_of(const run *r, mf_checkpoint_stand *s) {
 }
 
 bool mf_run_save_is_busy(const run *r) {
-    return r->saving != NULL && !mf_checkpoint_rests(r->saving);
+    return r->saving != NULL && !mf_checkpoint_thread_done(r->saving);
 }
 
-static mf_status go_on(run *r, bool steps_wait, mf_err *e) {
+static mf_status advance(run *r, bool steps_wait, mf_err *e) {
     bool complete = false;
     const double began_s = mf_run_now_s();
-    mf_status status = mf_checkpoint_go_on(r->saving, &complete, e);
+    mf_status status = mf_checkpoint_advance(r->saving, &complete, e);
     const double now_s = mf_run_now_s();
     r->save.stall_s += steps_wait ? now_s - began_s : 0.0;
     if (status == MF_OK && !complete) {
         return MF_OK;
     }
-    mf_checkpoint_abandon(r->saving);
+    mf_checkpoint_saving_destroy(r->saving);
     r->saving = NULL;
     if (status == MF_OK) {
         r->saved = r->save.step;
@@ -72,17 +72,17 @@ static mf_status go_on(run *r, bool steps_wait, mf_err *e) {
     return status;
 }
 
-mf_status mf_run_save_go_on(run *r, mf_err *e) {
-    return go_on(r, true, e);
+mf_status mf_run_save_advance(run *r, mf_err *e) {
+    return advance(r, true, e);
 }
 
 static mf_status finish(run *r, bool steps_wait, mf_err *e) {
     mf_status status = MF_OK;
     if (r->saving != NULL) {
-        mf_board_phase(r->board, r->done, "checkpoint");
+        mf_rank_watch_set_phase(r->watch, r->done, "checkpoint");
     }
     while (r->saving != NULL && status == MF_OK) {
-        status = go_on(r, steps_wait, e);
+        status = advance(r, steps_wait, e);
     }
     return status;
 }
@@ -91,11 +91,11 @@ mf_status mf_run_save_finish(run *r, mf_err *e) {
     return finish(r, true, e);
 }
 
-/* The step at hand, when none is being written. */
+/* Begins to save the current step; no other save is being written. */
 static mf_status begin(run *r, mf_err *e) {
-    mf_checkpoint_stand s;
-    stand_of(r, &s);
-    mf_board_phase(r->board, r->done, "checkpoint");
+    mf_train_progress s;
+    progress_of(r, &s);
+    mf_rank_watch_set_phase(r->watch, r->done, "checkpoint");
     const double began_s = mf_run_now_s();
     r->save = (mf_train_saved){.step = r->done, .beside = r->beside};
     r->save_began_s = began_s;
@@ -132,7 +132,7 @@ mf_status mf_run_save(run *r, mf_err *e) {
     return status;
 }
 
-/* There are no steps that wait for it. */
+/* No step waits for this save, so its time is no stall. */
 mf_status mf_run_save_last(run *r, mf_err *e) {
     mf_status status = is_saved(r) ? MF_OK : finish(r, false, e);
     status = status == MF_OK && !is_saved(r) ? begin(r, e) : status;

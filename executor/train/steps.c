@@ -1,4 +1,4 @@
-/* steps.c - the steps of a run: begun ahead, ended one by one, told, saved. */
+/* steps.c - the steps of a run: started ahead of the device, ended one by one, reported, saved. */
 #include "core/base/flag.h"
 #include "executor/files/files.h"
 #include "executor/train/op_times.h"
@@ -9,21 +9,22 @@
 
 #define LL(x) ((long long)(x))
 
-/* What follows on the host waits for the device, where that works behind it; or does not. */
+/* From here on the host waits for the device, if that works asynchronously: the watchdog and the
+ * rank watch are told. rest() ends the wait. */
 static void await_device(run *r) {
     if (!r->device->ops->on_host) {
         mf_watchdog_wait(r->watchdog, r->done + 1);
-        mf_board_wait(r->board, MF_BOARD_FOR_DEVICE);
+        mf_rank_watch_set_waits(r->watch, MF_RANK_WATCH_FOR_DEVICE);
     }
 }
 
 static void rest(run *r) {
     mf_watchdog_rest(r->watchdog);
-    mf_board_wait(r->board, MF_BOARD_WORKS);
+    mf_rank_watch_set_waits(r->watch, MF_RANK_WATCH_WORKS);
 }
 
-/* Of the step that begins: those in front of it may not have ended. Whatever follows a sample may
- * have to wait for the device, as its queues are full; a file may be slow. */
+/* Reads a sample of the step that begins; steps before it may still run. After a sample the host
+ * may wait for the device, whose queues may be full; before it, for a slow file. */
 static mf_status next_sample(void *user, int64_t index, int32_t *tokens, mf_err *e) {
     run *r = user;
     const int64_t first = r->samples + r->begun * r->layout.gbs;
@@ -37,7 +38,7 @@ static mf_status next_sample(void *user, int64_t index, int32_t *tokens, mf_err 
  * --------------------------------------------------------------------------------------
  */
 
-/* Of the fullest layer: rows of the expert with most over the mean. */
+/* In the most uneven layer: rows of the busiest expert over the mean. */
 static double load_max_over_mean(const run *r) {
     int64_t experts = r->model.experts;
     double worst = 1.0;
@@ -107,9 +108,9 @@ static mf_status begin_step(run *r, mf_err *e) {
     return status == MF_OK ? status : mf_err_prefix(e, "step %lld", LL(step));
 }
 
-/* The step at hand and, while it runs, the next one: not past a checkpoint, which holds the state
- * between two steps, nor while ops are timed one by one, nor where the step may have to be run
- * again from its weights. */
+/* Begins the current step and, while it runs, the next one. Not past a checkpoint, which holds the
+ * state between two steps, not while ops are timed one by one, and not when the step may have to
+ * run again from its weights. */
 static mf_status begin_steps(run *r, mf_err *e) {
     mf_status status = MF_OK;
     while (status == MF_OK && r->begun < mf_exec_ahead(r->exec) &&
@@ -121,8 +122,8 @@ static mf_status begin_steps(run *r, mf_err *e) {
     return status;
 }
 
-/* Rows of a step had no place, so that its update and those of all steps behind it were left out:
- * none of them has been. */
+/* Rows of a step had no room, so the device skipped its update and those of all steps after it.
+ * Ends these steps; afterwards none counts as begun. */
 static mf_status take_back(run *r, mf_err *e) {
     mf_exec_result ignored;
     mf_status status = MF_OK;
@@ -132,8 +133,8 @@ static mf_status take_back(run *r, mf_err *e) {
     return status;
 }
 
-/* A step ends when the device is through with it: it took from the end of the one before, or from
- * its beginning where the device had nothing to do. */
+/* Ends a step: waits until the device has done it. Its time counts from the end of the step before,
+ * or from its own beginning when the device was idle. */
 static mf_status end_step(run *r, mf_train_metrics *m, mf_run_bad *bad, int64_t *overflowed,
                           mf_err *e) {
     mf_exec_result result;
@@ -160,7 +161,7 @@ static mf_status end_step(run *r, mf_train_metrics *m, mf_run_bad *bad, int64_t 
     r->skipped = result.updates_skipped;
     r->in_row = result.skipped ? r->in_row + 1 : 0;
     mf_op_timer_step(r->timer, took_s, r->own > 1);
-    mf_board_phase(r->board, r->done, "metrics");
+    mf_rank_watch_set_phase(r->watch, r->done, "metrics");
     status = mf_run_pace_end(r, took_s, &result, m, e);
     if (status == MF_OK && r->model.experts > 0) {
         status = mf_exec_expert_load(r->exec, r->loads, e);
@@ -172,12 +173,12 @@ static mf_status end_step(run *r, mf_train_metrics *m, mf_run_bad *bad, int64_t 
         mf_run_loss_counts(r, result.lm_loss);
         return status;
     }
-    mf_board_phase(r->board, r->done, "the step once more");
+    mf_rank_watch_set_phase(r->watch, r->done, "the step once more");
     return status == MF_OK ? mf_run_rerun(r, &result, bad, e) : status;
 }
 
-/* Does anybody want to end, is it time to save by rank 0's clock, does a rank still write its part
- * of a checkpoint? All ranks learn it at the same step. */
+/* Agrees over all ranks, at the same step: does one want to end, is it time to save by rank 0's
+ * clock, does one still write its part of a checkpoint? */
 static mf_status ask(run *r, bool wish, bool *stop, mf_err *e) {
     const volatile int *cancel = r->o->cancel;
     double any[3] = {wish || mf_flag_is_set(cancel), mf_run_save_is_due(r), mf_run_save_is_busy(r)};
@@ -185,12 +186,13 @@ static mf_status ask(run *r, bool wish, bool *stop, mf_err *e) {
         mf_comm_all_reduce(r->comm, MF_GROUP_WORLD, MF_COMM_F64, MF_COMM_MAX, any, 3, e);
     *stop = any[0] > 0.5;
     if (any[1] > 0.5 && r->save_at < r->done) {
-        r->save_at = r->done + r->begun; /* behind the steps that are on their way */
+        r->save_at = r->done + r->begun; /* after the steps that have begun */
     }
-    return status == MF_OK && r->saving != NULL && any[2] < 0.5 ? mf_run_save_go_on(r, e) : status;
+    return status == MF_OK && r->saving != NULL && any[2] < 0.5 ? mf_run_save_advance(r, e)
+                                                                : status;
 }
 
-/* What of a step is no number, or not a finite one; NULL: all of it is. */
+/* Names the metric of a step that is not finite; NULL when all are. */
 static const char *not_finite(const mf_train_metrics *m, double *value) {
     const struct {
         const char *name;
@@ -237,8 +239,9 @@ static void describe_bad(const run *r, const mf_train_metrics *m, const mf_run_b
     }
 }
 
-/* A step whose update was left out is named; too many in a row end the run, and so does a fault
- * that passed where that is to be told: what stands is what was there before the first of them. */
+/* Reports a step whose update was left out. Too many in a row end the run, and so does a transient
+ * fault when the user asked to check for them; the state is then that before the first such step.
+ */
 static mf_status check_skipped(const run *r, const mf_train_metrics *m, const mf_run_bad *bad,
                                mf_err *e) {
     char what[700];
@@ -258,7 +261,7 @@ static mf_status check_skipped(const run *r, const mf_train_metrics *m, const mf
                       what, LL(r->in_row), r->in_row == 1 ? "" : "s");
 }
 
-/* What only rank 0 does with a step, agreed by all. */
+/* Reports a step. Only rank 0 does, and all ranks agree on the outcome. */
 static mf_status tell(run *r, const mf_train_metrics *m, const mf_run_bad *bad, bool *wish,
                       mf_err *e) {
     mf_status status = mf_comm_rank(r->comm) == 0 ? check_skipped(r, m, bad, e) : MF_OK;
@@ -268,7 +271,7 @@ static mf_status tell(run *r, const mf_train_metrics *m, const mf_run_bad *bad, 
     }
     if (status == MF_OK && r->routing != NULL) {
         status = mf_routing_counts_add(r->routing, m->step, r->loads, e);
-        mf_err gone; /* the folder: then that is what there is to say */
+        mf_err gone; /* the run's folder is gone: that is the error to report */
         if (status == MF_IO && e != NULL && mf_run_lock_stands(r->lock, &gone) != MF_OK) {
             *e = gone;
         }
@@ -303,24 +306,24 @@ static int report_start(run *r) {
     return r->o->started != NULL ? r->o->started(r->o->user, &s) : 0;
 }
 
-/* One step, or the landing of one that was begun; then what follows it: a save, more room. *alone:
- * the error is this rank's, and the others do not know of it. */
+/* Does one step, or ends one that was begun, and what follows it: a save, more room. *alone: the
+ * error is this rank's, and the others do not know of it. */
 static mf_status step(run *r, bool *wish, bool *stop, bool *alone, mf_err *e) {
     int64_t overflowed = 0;
     mf_train_metrics m;
     mf_run_bad bad;
     *alone = true;
-    mf_board_enter_step(r->board, r->own == 0);
+    mf_rank_watch_enter_step(r->watch, r->own == 0);
     mf_status status = *stop ? MF_OK : begin_steps(r, e);
     status = status == MF_OK ? end_step(r, &m, &bad, &overflowed, e) : status;
-    mf_board_leave_step(r->board);
+    mf_rank_watch_leave_step(r->watch);
     if (status != MF_OK) {
         return status;
     }
     *alone = false;
     if (overflowed != 0) {
-        status = mf_run_save_finish(r, e); /* of the program that goes */
-        mf_board_phase(r->board, r->done + 1, "more room");
+        status = mf_run_save_finish(r, e); /* which still uses the old program */
+        mf_rank_watch_set_phase(r->watch, r->done + 1, "more room");
         return status == MF_OK ? mf_run_more_room(r, overflowed, e) : status;
     }
     status = tell(r, &m, &bad, wish, e);
@@ -329,8 +332,8 @@ static mf_status step(run *r, bool *wish, bool *stop, bool *alone, mf_err *e) {
     return status == MF_OK && mf_run_saves_after(r, r->done) ? mf_run_save(r, e) : status;
 }
 
-/* All ranks end for one reason; what is being written stands in the end, as it would have if
- * training had waited for it. */
+/* All ranks end for the same error: completes the checkpoint that is being written, as if training
+ * had waited for it. */
 static mf_status end_failed(run *r, mf_status status, mf_err *e) {
     (void)mf_run_save_finish(r, NULL);
     const bool of_steps = status == MF_DIVERGED || status == MF_TRANSIENT || status == MF_LASTING;

@@ -66,7 +66,7 @@ void mf_run_warn(const run *r, const char *format, ...) {
 
 static void before_op(void *user, const mf_exec_op *op) {
     run *r = user;
-    mf_board_op(r->board, mf_run_entering(r), op->position, op->op);
+    mf_rank_watch_set_op(r->watch, mf_run_entering(r), op->position, op->op);
     if (r->o->exec.before_op != NULL) {
         r->o->exec.before_op(r->o->exec.user, op);
     }
@@ -81,7 +81,7 @@ static void before_op(void *user, const mf_exec_op *op) {
 static void after_op(void *user, const mf_exec_op *op) {
     run *r = user;
     if (op->block == NULL) { /* told when it is over */
-        mf_board_phase(r->board, mf_run_entering(r), op->op->name);
+        mf_rank_watch_set_phase(r->watch, mf_run_entering(r), op->op->name);
     }
     if (r->inspect == NULL) {
         mf_run_pace_after_op(r, op->position, op->block, op->op);
@@ -114,13 +114,14 @@ static void hangs(void *user, int64_t step, int64_t at) {
     const run *r = user;
     char line[500], last[240], host[64] = "";
     (void)gethostname(host, sizeof host - 1);
-    mf_board_blame(r->board); /* whose process does not run is what the device waits for */
+    mf_rank_watch_find_stopped(
+        r->watch); /* whose process does not run is what the device waits for */
     mf_exec_progress_text(r->exec, at, last, sizeof last);
     snprintf(line, sizeof line,
              "rank %lld (process %lld on %s) hangs: step %lld, nothing has moved on its GPU for %g "
              "s; it is %s",
              LL(mf_comm_rank(r->comm)), LL(getpid()), host, LL(step), r->o->hang_s, last);
-    mf_board_speak(r->board);
+    mf_rank_watch_speak(r->watch);
     if (r->o->lost != NULL) {
         r->o->lost(r->o->user, line);
     }
@@ -238,7 +239,7 @@ static mf_status build(run *r, mf_err *e) {
 }
 
 /* The stream that a checkpoint's position is a position in. */
-static mf_status check_stream(const run *r, const mf_checkpoint_stand *s, mf_err *e) {
+static mf_status check_stream(const run *r, const mf_train_progress *s, mf_err *e) {
     bool same = s->seed == r->order.seed && s->shuffle == r->order.shuffle &&
                 s->seq == r->order.seq && s->streams == mf_data_mix_streams(r->data);
     for (int i = 0; same && i < s->streams; i++) {
@@ -256,12 +257,12 @@ static mf_status load_checkpoint(run *r, mf_err *e) {
     mf_checkpoint *c = NULL;
     mf_status s = mf_checkpoint_open(r->resumed, &r->model, &c, e);
     if (s == MF_OK) {
-        s = check_stream(r, mf_checkpoint_stands(c), e);
+        s = check_stream(r, mf_checkpoint_progress(c), e);
     }
     if (s == MF_OK) {
-        r->done = r->saved = mf_checkpoint_stands(c)->step;
-        r->samples = mf_checkpoint_stands(c)->samples;
-        r->skipped = mf_checkpoint_stands(c)->skipped;
+        r->done = r->saved = mf_checkpoint_progress(c)->step;
+        r->samples = mf_checkpoint_progress(c)->samples;
+        r->skipped = mf_checkpoint_progress(c)->skipped;
         s = mf_checkpoint_load(c, r->exec, e);
         s = s == MF_OK ? s : mf_err_prefix(e, "checkpoint %s", r->resumed);
     }
@@ -415,7 +416,7 @@ static mf_status finish(run *r, mf_status status, mf_err *e) {
         return status;
     }
     mf_status s = MF_OK;
-    mf_board_phase(r->board, r->done, "results");
+    mf_rank_watch_set_phase(r->watch, r->done, "results");
     s = mf_run_write_times(r, true, status == MF_OK ? e : NULL);
     if (s == MF_OK && status == MF_OK) {
         s = mf_comm_agree(r->comm, mf_comm_rank(r->comm) == 0 ? export_weights(r, e) : MF_OK, e);
@@ -424,7 +425,7 @@ static mf_status finish(run *r, mf_status status, mf_err *e) {
 }
 
 static void clear(run *r) {
-    mf_checkpoint_abandon(r->saving); /* its thread reads the executor's memory */
+    mf_checkpoint_saving_destroy(r->saving); /* its thread reads the executor's memory */
     mf_data_mix_close(r->data);
     mf_run_pace_close(r);
     mf_run_unmake(r);
@@ -448,20 +449,20 @@ mf_status mf_train(const mf_train_options *o, bool *alone, mf_err *e) {
         return rank == 0 ? status : mf_err_set(e, status, "%s", "");
     }
     status = status == MF_OK
-                 ? mf_board_open(r.comm, &r.model, o->hang_s, o->lost, o->user, &r.board, e)
+                 ? mf_rank_watch_open(r.comm, &r.model, o->hang_s, o->lost, o->user, &r.watch, e)
                  : status;
     if (status != MF_OK) {
         mf_comm_destroy(r.comm);
         return rank == 0 || e->text[0] == '\0' ? status : mf_err_prefix(e, "rank %lld", LL(rank));
     }
-    mf_board_heed(r.board, o->cancel);
+    mf_rank_watch_heed(r.watch, o->cancel);
     status = status == MF_OK ? prepare(&r, e) : status;
     status = status == MF_OK ? mf_run_steps(&r, alone, e) : status;
     status = finish(&r, status, e);
     if (status == MF_LIBRARY) { /* in a step, or where ranks agree between two of them */
-        mf_board_suspect(r.board);
+        mf_rank_watch_await_lost_host(r.watch);
     }
-    if (*alone && !mf_board_first(r.board)) {
+    if (*alone && !mf_rank_watch_first(r.watch)) {
         mf_err_set(e, status, "%s", "");
     }
     mf_status closed = mf_metrics_close(r.metrics, status == MF_OK ? e : NULL);
@@ -471,7 +472,7 @@ mf_status mf_train(const mf_train_options *o, bool *alone, mf_err *e) {
     closed = closed == MF_OK ? mf_run_lock_stands(r.lock, status == MF_OK ? e : NULL) : closed;
     mf_run_lock_release(r.lock, !*alone); /* else others may still be writing */
     status = status == MF_OK && !*alone ? mf_comm_agree(r.comm, closed, e) : status;
-    mf_board_close(r.board, !*alone);
+    mf_rank_watch_close(r.watch, !*alone);
     if (*alone && r.layout.gpus > 1 && !r.device->ops->on_host) {
         return status; /* to free would wait for its GPU, and that for other ranks, for ever */
     }

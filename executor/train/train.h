@@ -1,5 +1,5 @@
-/* train.h - a training run: weights from a checkpoint, a Hugging Face folder or a seed, tokens from
- * streams, steps of the program, a line of metrics for each, checkpoints.
+/* train.h - a training run: loads weights from a checkpoint, a Hugging Face folder or a seed, reads
+ * tokens from streams, runs steps, writes a line of metrics for each, and saves checkpoints.
  */
 #ifndef MF_EXECUTOR_TRAIN_H
 #define MF_EXECUTOR_TRAIN_H
@@ -19,16 +19,16 @@ typedef enum mf_lr_schedule {
 double mf_train_lr(mf_lr_schedule schedule, double lr, double lr_min, int64_t warmup, int64_t steps,
                    int64_t step);
 
-/* The time between checkpoints that loses least, first order: a checkpoint takes save_s, failures
- * are mtbf_s apart on average (Young 1974, Daly 2006). */
+/* The interval between checkpoints that loses least time, to first order, when a checkpoint takes
+ * save_s and failures are mtbf_s apart on average (Young 1974, Daly 2006). */
 double mf_train_save_interval_s(double save_s, double mtbf_s);
 
-/* What a run begins with, for those who report it. All borrowed. */
+/* What a run starts with, for reports. All borrowed. */
 typedef struct mf_train_start {
     const mf_exec *exec;
     mf_device *device;     /* of this rank */
     int64_t arena_B;       /* of the largest rank */
-    int64_t first_step;    /* 1, or the one behind the checkpoint's */
+    int64_t first_step;    /* 1, or the one after the checkpoint's */
     const char *resumed;   /* the checkpoint; NULL: from the start */
     int64_t stream_tokens; /* of all data streams */
     int streams;
@@ -37,9 +37,9 @@ typedef struct mf_train_start {
 /* A checkpoint that is complete. */
 typedef struct mf_train_saved {
     int64_t step;
-    bool beside;    /* written beside the steps that followed */
+    bool beside;    /* written while training continued */
     double took_s;  /* from the copy of the state to the rename */
-    double stall_s; /* of that the time in which training stood still */
+    double stall_s; /* the part of it in which training waited */
 } mf_train_saved;
 
 typedef struct mf_train_options {
@@ -66,7 +66,7 @@ typedef struct mf_train_options {
                            (MF_TRANSIENT), and so do too many that stay bad (MF_LASTING, not
                            MF_DIVERGED); needs `deterministic` on GPUs */
     double hang_s;      /* a GPU on which nothing has moved for so long, or another rank of this
-                           host that does not come on (board.h), ends the run; 0: never */
+                           host that does not come on (rank_watch.h), ends the run; 0: never */
     mf_exec_options exec; /* aux_coef > 0: auxiliary loss per micro-batch; before_op and after_op
                              are called beside the run's own */
 

@@ -1,4 +1,4 @@
-/* watchdog.c - the thread that looks after a device. */
+/* watchdog.c - the thread that watches a device. */
 #include "executor/train/watchdog.h"
 
 #include <math.h>
@@ -30,8 +30,8 @@ static double patience_s(const mf_watchdog *w, int64_t progress) {
 static void *watch(void *arg) {
     mf_watchdog *w = arg;
     const struct timespec period = {.tv_nsec = PERIOD_MS * 1000 * 1000};
-    /* Longer than that between two looks: this process did not run itself, as when it is stopped
-     * and goes on; its device's word may be as old. */
+    /* More time than this between two polls means that this process itself was stopped and
+     * continued; the device's number may be as old. */
     const double jump_s = fmax(4e-3 * PERIOD_MS, 0.25 * w->o.patience_s);
     int64_t step = NOTHING, progress = 0;
     double since_s = now_s(), last_s = since_s;

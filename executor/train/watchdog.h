@@ -1,11 +1,11 @@
-/* watchdog.h - notices a device that does not come on while the host waits for it: a kernel that
+/* watchdog.h - notices a device that makes no progress while the host waits for it: a kernel that
  * never ends, a collective that other ranks never join.
  *
- * A thread looks at a number that the device's own work changes (mf_exec_progress). Where it stands
- * still for longer than `patience_s` while a step is waited for, `hangs` is called once, from that
- * thread: it is to say so and end the process, as the host may wait for ever. Where `waits` says
- * that the device waits for other ranks it is called MF_WATCHDOG_YIELDS_S later: all ranks stand
- * still at the same time then, and the one whose own work does not end is to be named, first.
+ * A thread polls a number that the device's own work changes (mf_exec_progress). When it has not
+ * changed for `patience_s` while the host waits for a step, the thread calls `hangs` once, which
+ * has to report it and end the process, as the host may wait for ever. When `waits` says that the
+ * device waits for other ranks, the call comes MF_WATCHDOG_YIELDS_S later: then all ranks stand
+ * still, and the one whose own work does not end reports first.
  */
 #ifndef MF_EXECUTOR_WATCHDOG_H
 #define MF_EXECUTOR_WATCHDOG_H
@@ -21,7 +21,7 @@ typedef struct mf_watchdog mf_watchdog;
 
 typedef struct mf_watchdog_options {
     double patience_s;
-    int64_t (*progress)(void *user); /* any other number than before: it came on */
+    int64_t (*progress)(void *user); /* a number that differs from the one before: progress */
     bool (*waits)(void *user, int64_t progress);
     void (*hangs)(void *user, int64_t step, int64_t progress);
     void *user;
@@ -29,7 +29,7 @@ typedef struct mf_watchdog_options {
 
 /* All calls take NULL. Errors: MF_NOMEM, MF_LIBRARY. */
 mf_status mf_watchdog_open(const mf_watchdog_options *o, mf_watchdog **out, mf_err *e);
-/* From here on the host waits for the device to end step `step`, or for nothing. */
+/* From here on the host waits for the device to end step `step`, or for nothing (NOTHING). */
 void mf_watchdog_wait(mf_watchdog *w, int64_t step);
 void mf_watchdog_rest(mf_watchdog *w);
 void mf_watchdog_close(mf_watchdog *w);

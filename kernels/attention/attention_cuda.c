@@ -236,8 +236,8 @@ static void head_gradient(mf_graph *g, const mf_attention_cuda_shape *s, const r
     (void)mf_graph_reduce(g, CUDNN_REDUCE_TENSOR_ADD, all, c);
 }
 
-/* delta = rowsum(do * o); and dsink = -sum exp(sink - lse) delta (the sign is put in by the caller
- * of cuDNN, see mf_attention_cuda.h). */
+/* delta = rowsum(do * o), and dsink = -sum exp(sink - lse) delta. No node here negates: cuDNN takes
+ * the sum for the gradient of sinks and puts the sign in itself (tests/gpu/test_attention.c). */
 static mf_graph_tensor row_delta(mf_graph *g, const mf_attention_cuda_shape *s, mf_graph_tensor d_o,
                                  mf_graph_tensor o, mf_graph_tensor lse) {
     mf_graph_tensor both = mf_graph_dense(g, F32, s->batch, s->heads, s->seq_q, s->v_dim);

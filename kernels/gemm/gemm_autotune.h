@@ -8,8 +8,8 @@
  * Long products run at the GPU's power cap inside a step, where what a proposal draws decides as
  * much as its cycles: of those each runs alone, for long enough to meet the cap.
  */
-#ifndef MF_KERNELS_GEMM_FINALS_H
-#define MF_KERNELS_GEMM_FINALS_H
+#ifndef MF_KERNELS_GEMM_AUTOTUNE_H
+#define MF_KERNELS_GEMM_AUTOTUNE_H
 
 #include "kernels/kernel.h"
 

@@ -12,7 +12,7 @@
 
 #include <stdio.h>
 
-/* Draws the page of a parsed report.json (cli/report_folder.h says what it holds) whose text is
+/* Draws the page of a parsed report.json (report/report_folder.h says what it holds) whose text is
  * `text`, which is embedded. Sections without members in the JSON are left out. Whether `f` took it
  * all is the caller's to check. */
 void mf_page_write(FILE *f, const mf_json *report, const char *text);

@@ -15,8 +15,8 @@ typedef struct line {
     const char *text;
     int length, indent;
     int height; /* lines that it takes */
-    int hidden; /* how many lines from here on are left out; 0 = it is shown */
-    bool kept;  /* of a verdict: no row of a table */
+    int hidden; /* number of lines left out from here on; 0: this one is shown */
+    bool kept;  /* part of a verdict, not a row of a table */
     bool remedy;
 } line;
 
@@ -35,8 +35,8 @@ static int without_bar(const line *l) {
     return bar ? n : l->length;
 }
 
-/* Where what is left of a line goes on: behind its label, if it has one of 12 columns, or a little
- * further in than it began. */
+/* The column where the rest of a line continues: after its label, if that has 12 columns, or a
+ * little further in than the line began. */
 static int hanging(const line *l, int columns) {
     bool label = l->indent == 0 && l->length > 12 && l->text[10] == ' ' && l->text[11] == ' ' &&
                  l->text[12] != ' ';
@@ -44,8 +44,8 @@ static int hanging(const line *l, int columns) {
     return at <= columns / 2 ? at : 4;
 }
 
-/* How much of the text goes into so many columns: up to the last gap between columns of a table in
- * the second half of it, else to the last blank. */
+/* How much of the text fits into so many columns: up to the last gap between table columns in its
+ * second half, else to the last blank. */
 static int piece(const char *text, int length, int columns) {
     int blank = 0, gap = 0;
     if (length <= columns) {
@@ -93,7 +93,7 @@ static int count_lines(const char *text) {
     return n;
 }
 
-/* Blanks in front; a mark in the first column ("* row") stands for one. */
+/* Leading blanks; a mark in the first column ("* row") counts as one. */
 static int indent_of(const char *text) {
     const bool marked = (text[0] == '*' || text[0] == '!') && text[1] == ' ';
     return (int)strspn(text + marked, " ") + marked;
@@ -124,9 +124,10 @@ static void cut(const char *text, line *l, int count, int columns) {
     }
 }
 
-/* Rows begin so far in at most; further in stands text that goes on. */
+/* Rows are indented by at most so much; lines further in continue a text. */
 enum { ROW_INDENT = 8 };
-/* Rows, with their heading, that a table of remedies keeps: what people read the output for. */
+/* Rows, with their heading, that are always kept of a table of remedies, which people read the
+ * output for. */
 enum { REMEDY_ROWS = 5 };
 
 /* The longest table (lines in a row that begin alike, none of them empty) of more than `kept` + 1
@@ -170,11 +171,11 @@ static int total(const line *l, int count) {
     return n;
 }
 
-/* What stands in front of all, at most. */
+/* The most lines at the top that are always shown. */
 enum { HEAD = 14 };
 
-/* Where a paragraph of which the rows in front of `at` are left out goes on: with its verdict, if
- * it has one; else two lines further down, whose place its title and a line that counts take. */
+/* Where a paragraph continues when the rows before `at` are left out: at its verdict, if it has
+ * one, else two lines further down, as its title and the line with the count take two. */
 static int resume_at(const line *l, int count, int at, int *freed) {
     int verdict = at, end;
     while (verdict < count && l[verdict].length > 0 && !l[verdict].kept) {
@@ -187,7 +188,8 @@ static int resume_at(const line *l, int count, int at, int *freed) {
     return end;
 }
 
-/* Neither the beginning nor the end, where the verdict is. What is cut in two keeps its title. */
+/* Hides lines in the middle, neither the beginning nor the end, where the verdict is. A paragraph
+ * that is divided keeps its title. */
 static void hide_middle(line *l, int count) {
     int first = 0, end = count, head = 0, tail = 0;
     while (first < count && l[first].hidden == 0 && head + l[first].height <= HEAD) {
@@ -213,8 +215,8 @@ static void hide_middle(line *l, int count) {
     }
 }
 
-/* Leaves rows out until no more than MF_SCREEN_LINES are left: of the longest tables at first, then
- * what stands in the middle. */
+/* Leaves lines out until at most MF_SCREEN_LINES are left: first rows of the longest tables, then
+ * lines in the middle. */
 static void shorten(line *l, int count) {
     static const int keep[] = {5, 2, 0};
     int end = 0, from;

@@ -23,7 +23,8 @@ void mf_show_bar(FILE *out, double value, double whole, int width);
 /* `text` wrapped to `width` columns with `indent` blanks before every line but the first (the
  * cursor stands at column `column`); '\n' begins a new line. Ends with a newline. */
 void mf_show_wrap_at(FILE *out, const char *text, int column, int indent, int width);
-/* The same to `width` columns or to those of the terminal, if it has fewer (cli/screen.h). */
+/* The same to `width` columns or to those of the terminal, if it has fewer (report/text/screen.h).
+ */
 void mf_show_wrap(FILE *out, const char *text, int column, int indent, int width);
 
 #endif

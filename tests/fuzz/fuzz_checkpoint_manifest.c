@@ -11,10 +11,11 @@ static void parse(const char *text, size_t length) {
     mf_err e;
     mf_err_clear(&e);
     mf_status status = mf_checkpoint_manifest_parse("fuzz", text, length, &m, &e);
-    if (status == MF_OK ? m.files < 1 || m.file == NULL || m.stand.step < 0 ||
-                              m.stand.samples < 0 || m.stand.streams > MF_CHECKPOINT_MAX_STREAMS
-                        : (status != MF_DAMAGED && status != MF_INPUT && status != MF_NOMEM) ||
-                              strncmp(e.text, "fuzz:", 5) != 0 || m.file != NULL) {
+    if (status == MF_OK
+            ? m.files < 1 || m.file == NULL || m.progress.step < 0 || m.progress.samples < 0 ||
+                  m.progress.streams > MF_CHECKPOINT_MAX_STREAMS
+            : (status != MF_DAMAGED && status != MF_INPUT && status != MF_NOMEM) ||
+                  strncmp(e.text, "fuzz:", 5) != 0 || m.file != NULL) {
         abort();
     }
     mf_checkpoint_manifest_clear(&m);

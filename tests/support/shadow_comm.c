@@ -273,8 +273,8 @@ static mf_status add(mf_comm *c, int g, int64_t color, mf_err *e) {
 
 /* Memory that all ranks see: of a file that rank 0 makes, and that is gone from its folder when all
  * have it. */
-static mf_status make_board(comm_state *s, mf_err *e) {
-    const size_t size_B = shadow_board_B(s->ranks);
+static mf_status map_shared(comm_state *s, mf_err *e) {
+    const size_t size_B = shadow_shared_B(s->ranks);
     const char *base = access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp";
     union {
         char text[FILE_NAME];
@@ -292,9 +292,9 @@ static mf_status make_board(comm_state *s, mf_err *e) {
     if (status == MF_OK && mf_comm_rank(s->host) > 0) {
         file = open(u.text, O_RDWR);
     }
-    void *board =
+    void *shared =
         file >= 0 ? mmap(NULL, size_B, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0) : MAP_FAILED;
-    s->board = board != MAP_FAILED ? board : NULL;
+    s->shared = shared != MAP_FAILED ? shared : NULL;
     status = status == MF_OK ? mf_comm_barrier(s->host, e) : status;
     if (mf_comm_rank(s->host) == 0) {
         (void)unlink(u.text);
@@ -302,7 +302,7 @@ static mf_status make_board(comm_state *s, mf_err *e) {
     if (file >= 0) {
         close(file);
     }
-    return status == MF_OK && s->board == NULL
+    return status == MF_OK && s->shared == NULL
                ? mf_err_set(e, MF_IO, "shadow: %s: no memory for several ranks", base)
                : status;
 }
@@ -314,8 +314,8 @@ static void destroy(mf_comm *c) {
         return;
     }
     (void)shadow_run(s->device, NULL, &ignored);
-    if (s->board != NULL) {
-        munmap(s->board, shadow_board_B(s->ranks));
+    if (s->shared != NULL) {
+        munmap(s->shared, shadow_shared_B(s->ranks));
     }
     for (int k = 0; k < CHANNELS; k++) {
         free(s->channel[k].who);
@@ -354,7 +354,7 @@ mf_status shadow_comm_create(mf_device *d, mf_comm *host, const mf_layout *l, mf
     s->host = host;
     use_stream(c, NULL);
     s->ranks = l->gpus;
-    mf_status status = make_board(s, e);
+    mf_status status = map_shared(s, e);
     for (int g = 0; g < MF_GROUP_COUNT && status == MF_OK; g++) {
         const mf_group_kind kind = (mf_group_kind)g;
         status = make_channel(s, g, mf_layout_group_first(l, kind, c->rank),

@@ -12,8 +12,8 @@ const char *const shadow_exchange_names[] = {"all_reduce",     "all_gather", "al
                                              "reduce_scatter", "all_to_all", "ring",
                                              "send",           "receive",    "barrier"};
 
-/* A place on the board. A member that is in turn t has been met in turn t - 1: two turns at a time
- * are under way. */
+/* A place in the shared memory. A member that is in turn t has been met in turn t - 1: two turns at
+ * a time are under way. */
 typedef struct letter {
     atomic_ullong given, taken; /* turns */
     int kind, type, reduce, tag;
@@ -23,7 +23,7 @@ typedef struct letter {
 
 enum { PLACE_B = 512 << 10, NUMBERS = MF_COMM_GROUPS + MF_COMM_SLOTS };
 
-size_t shadow_board_B(int64_t ranks) {
+size_t shadow_shared_B(int64_t ranks) {
     return (size_t)(NUMBERS * ranks * ranks * 2) * PLACE_B;
 }
 
@@ -46,7 +46,7 @@ static letter *letter_of(const comm_state *s, const exchange *x, int from, int t
     bool slot = x->channel >= MF_COMM_GROUPS;
     int64_t number = slot ? MF_COMM_GROUPS + (x->channel - MF_COMM_GROUPS) / 2 : x->channel;
     int64_t pair = (number * s->ranks + c->who[from]) * s->ranks + c->who[to];
-    return (letter *)(void *)(s->board + (2 * pair + (int64_t)(x->turn % 2)) * PLACE_B);
+    return (letter *)(void *)(s->shared + (2 * pair + (int64_t)(x->turn % 2)) * PLACE_B);
 }
 
 static bool has_come(const comm_state *s, const exchange *x, int from, int to) {

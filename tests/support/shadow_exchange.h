@@ -20,7 +20,7 @@ typedef struct comm_state {
     mf_comm *host;
     shadow_queue *queue;
     int64_t ranks;
-    char *board; /* memory that all ranks see: shadow_board_B */
+    char *shared; /* memory that all ranks see: shadow_shared_B */
     channel channel[CHANNELS];
 } comm_state;
 
@@ -61,7 +61,7 @@ static inline channel *channel_of(const comm_state *s, const exchange *x) {
 }
 
 /* Bytes of the memory that so many ranks exchange in; zeros at the beginning. */
-size_t shadow_board_B(int64_t ranks);
+size_t shadow_shared_B(int64_t ranks);
 /* With a comm_state as the item's state and an exchange as its arguments. */
 extern const shadow_comm_work shadow_exchange_work;
 

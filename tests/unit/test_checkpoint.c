@@ -15,14 +15,14 @@
 
 static const char *program;
 
-static const mf_checkpoint_stand stand = {.step = 2,
-                                          .samples = 8,
-                                          .seed = 7,
-                                          .shuffle = true,
-                                          .seq = 64,
-                                          .streams = 1,
-                                          .stream_tokens = {1000},
-                                          .stream_share = {4096}};
+static const mf_train_progress progress = {.step = 2,
+                                           .samples = 8,
+                                           .seed = 7,
+                                           .shuffle = true,
+                                           .seq = 64,
+                                           .streams = 1,
+                                           .stream_tokens = {1000},
+                                           .stream_share = {4096}};
 
 static void clear_folder(const char *folder) {
     char path[512];
@@ -80,7 +80,7 @@ static void weights_go_in_and_out_bit_by_bit(void **state) {
         hf_layout_init(&l);
         mf_exec_options_init(&o);
         if (hf_open(&h, families[k], &l, &o, NULL, &e) != MF_OK ||
-            mf_checkpoint_save(h.exec, folder, &stand, 3, &e) != MF_OK ||
+            mf_checkpoint_save(h.exec, folder, &progress, 3, &e) != MF_OK ||
             mf_checkpoint_newest(folder, path, sizeof path, &e) != MF_OK ||
             mf_checkpoint_open(path, &h.model, &c, &e) != MF_OK) {
             fail_msg("%s: %s", families[k], e.text);
@@ -173,7 +173,7 @@ static mf_status pass_on(const char *family, int which, const char *from, const 
     if (s == MF_OK && getenv("MF_PLANT") != NULL) {
         number_experts_by_rank(&h);
     }
-    s = s == MF_OK ? mf_checkpoint_save(h.exec, to, &stand, 3, e) : s;
+    s = s == MF_OK ? mf_checkpoint_save(h.exec, to, &progress, 3, e) : s;
     if (s == MF_OK) {
         hf_close(&h);
     }
@@ -350,7 +350,7 @@ static void damage_is_found_before_use_and_named(void **state) {
     hf_layout_init(&l);
     mf_exec_options_init(&o);
     if (hf_open(&h, "qwen2_moe", &l, &o, NULL, &e) != MF_OK ||
-        mf_checkpoint_save(h.exec, folder, &stand, 3, &e) != MF_OK) {
+        mf_checkpoint_save(h.exec, folder, &progress, 3, &e) != MF_OK) {
         fail_msg("%s", e.text);
     }
     mf_checkpoint_newest(folder, path, sizeof path, &e);
@@ -422,7 +422,7 @@ static void a_weight_that_is_no_number_is_refused(void **state) {
     float *weight = mf_exec_param(h.exec, 1);
     assert_non_null(weight);
     weight[3] = NAN;
-    assert_ok(mf_checkpoint_save(h.exec, folder, &stand, 3, &e));
+    assert_ok(mf_checkpoint_save(h.exec, folder, &progress, 3, &e));
     assert_ok(mf_checkpoint_newest(folder, path, sizeof path, &e));
     assert_int_equal(open_and_load(&h, path, &e), MF_DAMAGED);
     if (strstr(e.text, "rank-00000.safetensors: offset ") == NULL ||
@@ -446,7 +446,7 @@ static void only_the_newest_stay(void **state) {
     mf_exec_options_init(&o);
     assert_ok(hf_open(&h, "llama", &l, &o, NULL, &e));
     for (int64_t step = 1; step <= 5; step++) {
-        mf_checkpoint_stand s = stand;
+        mf_train_progress s = progress;
         s.step = step;
         assert_ok(mf_checkpoint_save(h.exec, folder, &s, 2, &e));
     }

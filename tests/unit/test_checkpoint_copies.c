@@ -37,7 +37,7 @@ enum { LAYOUTS = sizeof layouts / sizeof layouts[0] };
 
 /* State of three steps ("-"), or what the newest checkpoint of `from` holds, into one of `to`. */
 static int pass_on(int model, int which, const char *from, const char *to) {
-    const mf_checkpoint_stand stand = {.step = 3, .samples = 24, .seq = GRID_SEQ};
+    const mf_train_progress progress = {.step = 3, .samples = 24, .seq = GRID_SEQ};
     grid_case g;
     mf_layout l;
     mf_exec_options o;
@@ -70,7 +70,7 @@ static int pass_on(int model, int which, const char *from, const char *to) {
         s = s == MF_OK ? mf_exec_share_weights(g.exec, &e) : s;
         mf_checkpoint_close(c);
     }
-    s = s == MF_OK ? mf_checkpoint_save(g.exec, to, &stand, 3, &e) : s;
+    s = s == MF_OK ? mf_checkpoint_save(g.exec, to, &progress, 3, &e) : s;
     if (s != MF_OK) {
         printf("rank %lld of layout %d: %s\n", (long long)rank, which, e.text);
         fflush(stdout);

@@ -127,7 +127,7 @@ static int child(int ranks) {
     }
     failed += case_run(c, &l, added, &host, 3000, &checks);
     failed += in_turns(&l, c, &checks);
-    if (getenv("MOEFOLD_BOARD") != NULL) { /* several rounds of what ranks show each other */
+    if (getenv("MOEFOLD_RANKS_FILE") != NULL) { /* several rounds of what ranks show each other */
         failed += case_run(c, &l, added, &host, 140001, &checks);
     }
     failed += shared_memory(c, ranks, &e);
@@ -213,7 +213,7 @@ static void what_the_environment_says_is_checked(void **state) {
                                          {"0", "0"}, {"0", "9999"}, {"", "2"}};
     int64_t rank, size;
     mf_err e;
-    setenv("MOEFOLD_BOARD", "/nowhere/board", 1);
+    setenv("MOEFOLD_RANKS_FILE", "/nowhere/file", 1);
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         setenv("MOEFOLD_RANK", bad[i][0], 1);
         setenv("MOEFOLD_RANKS", bad[i][1], 1);

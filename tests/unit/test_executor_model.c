@@ -374,13 +374,13 @@ static void to_hub(const ref_model *r, hub_file *f) {
 /* A checkpoint of what was read, exported, is what was read. */
 static void leaves_as_it_came(fixture *w, const mf_safetensors *from) {
     char folder[] = "/tmp/mf-model-XXXXXX", path[256], hf[64], command[64];
-    const mf_checkpoint_stand stand = {.step = 1, .seq = SEQ};
+    const mf_train_progress progress = {.step = 1, .seq = SEQ};
     mf_checkpoint *c = NULL;
     mf_safetensors *back = NULL;
     mf_err e = {.text = ""};
     assert_non_null(mkdtemp(folder));
     snprintf(hf, sizeof hf, "%s/hf", folder);
-    if (mf_checkpoint_save(w->exec, folder, &stand, 1, &e) != MF_OK ||
+    if (mf_checkpoint_save(w->exec, folder, &progress, 1, &e) != MF_OK ||
         mf_checkpoint_newest(folder, path, sizeof path, &e) != MF_OK ||
         mf_checkpoint_open(path, &w->model, &c, &e) != MF_OK ||
         mf_checkpoint_export(c, &w->model, hf, INT64_C(1) << 30, &e) != MF_OK ||

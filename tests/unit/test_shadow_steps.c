@@ -163,7 +163,7 @@ static void a_copy_of_the_states_stands_while_steps_go_on(void **state) {
 /* Two saves of one moment, the second written while a step changes all that it saves. */
 static mf_status save_twice(const shadow_setup *s, mf_device *device, const char *folder,
                             mf_err *e) {
-    const mf_checkpoint_stand stand = {.step = 1, .samples = 4, .seq = 1};
+    const mf_train_progress progress = {.step = 1, .samples = 4, .seq = 1};
     shadow_case c;
     shadow_bytes all = {0};
     mf_checkpoint_saving *w = NULL;
@@ -173,13 +173,14 @@ static mf_status save_twice(const shadow_setup *s, mf_device *device, const char
     snprintf(beside, sizeof beside, "%s/beside", folder);
     mf_status status = shadow_case_open(&c, s, device, e);
     status = status == MF_OK ? shadow_steps(&c, 1, &all, e) : status;
-    status = status == MF_OK ? mf_checkpoint_save(c.exec, still, &stand, 0, e) : status;
-    status = status == MF_OK ? mf_checkpoint_begin(c.exec, beside, &stand, 0, true, &w, e) : status;
+    status = status == MF_OK ? mf_checkpoint_save(c.exec, still, &progress, 0, e) : status;
+    status =
+        status == MF_OK ? mf_checkpoint_begin(c.exec, beside, &progress, 0, true, &w, e) : status;
     status = status == MF_OK ? shadow_steps(&c, 2, &all, e) : status;
     while (status == MF_OK && !complete) {
-        status = mf_checkpoint_go_on(w, &complete, e);
+        status = mf_checkpoint_advance(w, &complete, e);
     }
-    mf_checkpoint_abandon(w);
+    mf_checkpoint_saving_destroy(w);
     shadow_case_close(&c);
     shadow_bytes_clear(&all);
     return status;

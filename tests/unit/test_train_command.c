@@ -98,7 +98,7 @@ static int pass_on(const char *from, const char *to, int which) {
     s = s == MF_OK ? mf_checkpoint_open(path, &h.model, &c, &e) : s;
     s = s == MF_OK ? mf_checkpoint_load(c, h.exec, &e) : s;
     s = s == MF_OK ? mf_exec_share_weights(h.exec, &e) : s;
-    s = s == MF_OK ? mf_checkpoint_save(h.exec, to, mf_checkpoint_stands(c), 3, &e) : s;
+    s = s == MF_OK ? mf_checkpoint_save(h.exec, to, mf_checkpoint_progress(c), 3, &e) : s;
     if (s != MF_OK) {
         printf("rank %lld: %s\n", (long long)rank, e.text);
         return 1;
@@ -402,7 +402,7 @@ static void what_one_rank_alone_lacks_it_says_itself(void **state) {
     char command[2048];
     snprintf(
         command, sizeof command,
-        "export ASAN_OPTIONS=detect_leaks=0 MOEFOLD_RANKS=2 MOEFOLD_BOARD=%s/lacks; "
+        "export ASAN_OPTIONS=detect_leaks=0 MOEFOLD_RANKS=2 MOEFOLD_RANKS_FILE=%s/lacks; "
         "MOEFOLD_RANK=0 timeout 60 %s train " JOB " --gpus 2 --ep 2 --steps 2 --out %s/lacks0 "
         ">%s/lacks0.log 2>&1 & "
         "MOEFOLD_RANK=1 %s train --init /nowhere/model --data /nowhere/corpus --global-batch 4 "

@@ -265,7 +265,7 @@ static int64_t check_all(const char *folder, const mf_model *m) {
             fail_msg("%s", e.text);
         }
         mf_model_tensors(m, check_tensor, c);
-        int64_t step = mf_checkpoint_stands(c)->step;
+        int64_t step = mf_checkpoint_progress(c)->step;
         newest = step > newest ? step : newest;
         mf_checkpoint_close(c);
     }

@@ -1,7 +1,7 @@
 /* Ranks of one host that look after each other: who works at one thing for ever is named and ends,
  * with all others; who takes long where that says nothing is left alone. */
-#include "executor/comm/board.h"
 #include "executor/comm/comm_launch.h"
+#include "executor/comm/rank_watch.h"
 #include "tests/support/test.h"
 
 #include <signal.h>
@@ -30,7 +30,7 @@ static double now_s(void) {
 
 typedef struct rank_of_two {
     mf_comm *comm;
-    mf_board *board;
+    mf_rank_watch *watch;
     int64_t me;
 } rank_of_two;
 
@@ -52,24 +52,24 @@ static int work(const rank_of_two *r, double s) {
 }
 
 static int step(const rank_of_two *r, bool first, double s) {
-    mf_board_enter_step(r->board, first);
-    mf_board_phase(r->board, 7, "expert_fc1");
+    mf_rank_watch_enter_step(r->watch, first);
+    mf_rank_watch_set_phase(r->watch, 7, "expert_fc1");
     int code = work(r, s);
-    mf_board_leave_step(r->board);
+    mf_rank_watch_leave_step(r->watch);
     return code;
 }
 
 static int waits_for_the_other(const rank_of_two *r) {
     char byte = 0;
     mf_err e;
-    mf_board_enter_step(r->board, false);
-    mf_board_phase(r->board, 7, "receive");
+    mf_rank_watch_enter_step(r->watch, false);
+    mf_rank_watch_set_phase(r->watch, 7, "receive");
     return mf_comm_receive(r->comm, 0, 1 - r->me, 3, &byte, 1, &e) == MF_OK ? 0 : 90;
 }
 
 static int stops(const rank_of_two *r) {
     if (r->me == 1) {
-        mf_board_phase(r->board, 7, "checkpoint");
+        mf_rank_watch_set_phase(r->watch, 7, "checkpoint");
         raise(SIGSTOP);
     }
     return work(r, 0.0);
@@ -79,7 +79,7 @@ static int stops(const rank_of_two *r) {
 static int blames(const rank_of_two *r) {
     if (r->me == 0) {
         nap(0.2);
-        mf_board_blame(r->board);
+        mf_rank_watch_find_stopped(r->watch);
         return 91;
     }
     return stops(r);
@@ -87,7 +87,7 @@ static int blames(const rank_of_two *r) {
 
 static int waited(const rank_of_two *r) {
     int code = work(r, 1.0);
-    double s = mf_board_waited_s(r->board);
+    double s = mf_rank_watch_waited_s(r->watch);
     return code != 0 ? code : r->me == 0 ? (s > 0.8 ? 0 : 92) : (s < 0.7 ? 0 : 93);
 }
 
@@ -103,7 +103,7 @@ static int be_rank(const char *what, char *log) {
     if (mf_model_load("tests/data/hf/llama/config.json", &m, &e) != MF_OK ||
         mf_layout_resolve(&l, &m, &e) != MF_OK || mf_comm_start(&r.me, &ranks, &e) != MF_OK ||
         mf_comm_create(&l, &r.comm, &e) != MF_OK ||
-        mf_board_open(r.comm, NULL, patient ? 0.0 : HANG_S, say, log, &r.board, &e) != MF_OK) {
+        mf_rank_watch_open(r.comm, NULL, patient ? 0.0 : HANG_S, say, log, &r.watch, &e) != MF_OK) {
         fprintf(stderr, "%s\n", e.text);
         return 94;
     }
@@ -113,7 +113,7 @@ static int be_rank(const char *what, char *log) {
     } else if (strcmp(what, "first") == 0) {
         code = step(&r, true, 1.5);
     } else if (strcmp(what, "between") == 0) {
-        mf_board_phase(r.board, 7, "checkpoint");
+        mf_rank_watch_set_phase(r.watch, 7, "checkpoint");
         code = work(&r, 1.5);
     } else if (strcmp(what, "longer") == 0) { /* 4 times the first step's 0.5 s */
         code = step(&r, true, 0.5);
@@ -127,7 +127,7 @@ static int be_rank(const char *what, char *log) {
     } else if (strcmp(what, "waited") == 0) {
         code = waited(&r);
     }
-    mf_board_close(r.board, true);
+    mf_rank_watch_close(r.watch, true);
     mf_comm_destroy(r.comm);
     mf_comm_stop();
     return code;
@@ -143,7 +143,7 @@ typedef struct outcome {
 } outcome;
 
 static outcome play(const char *what) {
-    char self[] = "/proc/self/exe", word[] = "--rank", log[] = "/tmp/mf-board-XXXXXX", name[16];
+    char self[] = "/proc/self/exe", word[] = "--rank", log[] = "/tmp/mf-watch-XXXXXX", name[16];
     char *argv[] = {self, word, name, log, NULL};
     outcome o = {0};
     mf_err e;

@@ -1,6 +1,6 @@
-/* board_watch.c - the thread of a rank that looks after the others of its host: who is gone, whose
- * process does not run, who works at one thing for ever. */
-#include "executor/comm/board_hosts.h"
+/* rank_watch_thread.c - the thread of a rank that watches the others of its host: which rank has
+ * ended, whose process does not run, which one works at one op for ever. */
+#include "executor/comm/rank_watch_hosts.h"
 
 #include "core/base/flag.h"
 #include "core/program/pass_text.h"
@@ -32,7 +32,7 @@ static void nap(double s) {
  */
 
 /* "expert_fc1 (forward) of layer 3" */
-static void describe(const mf_board *b, const board_slot *s, char *out, size_t size) {
+static void describe(const mf_rank_watch *b, const rank_watch_slot *s, char *out, size_t size) {
     char place[32];
     if (s->position >= 0) {
         snprintf(place, sizeof place, "position %d", s->position);
@@ -61,7 +61,7 @@ static char state_of(int process) {
 
 /* One rank of the host says why the run ends, and kills the one that would not end by itself; the
  * others leave it the time to. */
-static void end_all(const mf_board *b, const char *line, int process) {
+static void end_all(const mf_rank_watch *b, const char *line, int process) {
     if (atomic_exchange(&b->all->reported, 1) != 0) {
         nap(0.5);
         _exit(1);
@@ -75,7 +75,7 @@ static void end_all(const mf_board *b, const char *line, int process) {
     _exit(1);
 }
 
-static void tell_gone(const mf_board *b, const board_slot *s) {
+static void tell_gone(const mf_rank_watch *b, const rank_watch_slot *s) {
     char line[320], doing[128];
     describe(b, s, doing, sizeof doing);
     snprintf(line, sizeof line, "rank %d (process %d on %s) is gone: step %lld, %s", s->rank,
@@ -83,7 +83,7 @@ static void tell_gone(const mf_board *b, const board_slot *s) {
     end_all(b, line, 0);
 }
 
-static void tell_silent(const mf_board *b, const board_slot *s, double silent_s) {
+static void tell_silent(const mf_rank_watch *b, const rank_watch_slot *s, double silent_s) {
     char line[400], doing[128];
     const int process = atomic_load(&s->process);
     const char state = state_of(process);
@@ -95,11 +95,11 @@ static void tell_silent(const mf_board *b, const board_slot *s, double silent_s)
              : state == 't' ? "its process is stopped by a debugger"
                             : "its process has had no time on a core",
              silent_s, doing,
-             atomic_load(&s->waits) == MF_BOARD_FOR_RANKS ? ", waiting for others" : "");
+             atomic_load(&s->waits) == MF_RANK_WATCH_FOR_RANKS ? ", waiting for others" : "");
     end_all(b, line, process);
 }
 
-static void tell_still(const mf_board *b, const board_slot *s, double still_s) {
+static void tell_still(const mf_rank_watch *b, const rank_watch_slot *s, double still_s) {
     char line[400], doing[128];
     const int process = atomic_load(&s->process);
     describe(b, s, doing, sizeof doing);
@@ -112,7 +112,7 @@ static void tell_still(const mf_board *b, const board_slot *s, double still_s) {
 }
 
 /* The first few ranks and what each is at. */
-static void tell_knot(const mf_board *b, double still_s) {
+static void tell_deadlock(const mf_rank_watch *b, double still_s) {
     enum { SOME = 4 };
     char line[1024], doing[128];
     int length = snprintf(line, sizeof line,
@@ -120,7 +120,7 @@ static void tell_knot(const mf_board *b, double still_s) {
                           "%.3g s:",
                           b->ranks, b->host, still_s);
     for (int i = 0; i < b->ranks && i < SOME; i++) {
-        const board_slot *s = &b->all->of[i];
+        const rank_watch_slot *s = &b->all->of[i];
         describe(b, s, doing, sizeof doing);
         length += snprintf(line + length, sizeof line - (size_t)length,
                            "%s rank %d (process %d) hangs: step %lld, %s", i > 0 ? ";" : "",
@@ -132,13 +132,13 @@ static void tell_knot(const mf_board *b, double still_s) {
 /* --- who is missed ------------------------------------------------------------------------------
  */
 
-static bool is_there(const board_slot *s) {
+static bool is_there(const rank_watch_slot *s) {
     return atomic_load(&s->process) != 0 && atomic_load(&s->left) == 0;
 }
 
-static const board_slot *gone(const mf_board *b) {
+static const rank_watch_slot *gone(const mf_rank_watch *b) {
     for (int i = 0; i < b->ranks; i++) {
-        const board_slot *s = &b->all->of[i];
+        const rank_watch_slot *s = &b->all->of[i];
         if (i != b->me && is_there(s) && kill((pid_t)atomic_load(&s->process), 0) != 0 &&
             errno == ESRCH && atomic_load(&s->left) == 0) {
             return s;
@@ -147,9 +147,9 @@ static const board_slot *gone(const mf_board *b) {
     return NULL;
 }
 
-static void look(mf_board *b, int i, double now_s, bool anew) {
-    const board_slot *s = &b->all->of[i];
-    board_view *v = &b->view[i];
+static void look(mf_rank_watch *b, int i, double now_s, bool anew) {
+    const rank_watch_slot *s = &b->all->of[i];
+    rank_watch_view *v = &b->view[i];
     const int64_t beats = atomic_load(&s->beats), moves = atomic_load(&s->moves);
     if (anew || beats != v->beats || !is_there(s)) {
         v->beats = beats;
@@ -163,39 +163,39 @@ static void look(mf_board *b, int i, double now_s, bool anew) {
 }
 
 /* Does a rank other than this one wait, on this host or on another? */
-static bool others_wait(const mf_board *b, int but) {
+static bool others_wait(const mf_rank_watch *b, int but) {
     if (atomic_load(&b->all->others.wait) != 0) {
         return true;
     }
     for (int i = 0; i < b->ranks; i++) {
-        const board_slot *s = &b->all->of[i];
-        if (i != but && is_there(s) && atomic_load(&s->waits) != MF_BOARD_WORKS) {
+        const rank_watch_slot *s = &b->all->of[i];
+        if (i != but && is_there(s) && atomic_load(&s->waits) != MF_RANK_WATCH_WORKS) {
             return true;
         }
     }
     return false;
 }
 
-static double patience_s(const mf_board *b, const board_slot *s, int waits) {
+static double patience_s(const mf_rank_watch *b, const rank_watch_slot *s, int waits) {
     return fmax(b->hang_s, LONGER * 1e-3 * atomic_load(&s->longest_ms[waits]));
 }
 
 /* In a step that says something of hangs, and has stood still for too long at work, or waiting. */
-static bool stands(const mf_board *b, int i, double now_s, mf_board_waits waits) {
-    const board_slot *s = &b->all->of[i];
-    return is_there(s) && atomic_load(&s->stage) == BOARD_IN_STEP &&
+static bool stands(const mf_rank_watch *b, int i, double now_s, mf_rank_watch_waits waits) {
+    const rank_watch_slot *s = &b->all->of[i];
+    return is_there(s) && atomic_load(&s->stage) == MF_WATCH_IN_STEP &&
            atomic_load(&s->waits) == (int)waits && atomic_load(&s->moves) == b->view[i].moves &&
-           now_s - b->view[i].move_s > patience_s(b, s, waits != MF_BOARD_WORKS);
+           now_s - b->view[i].move_s > patience_s(b, s, waits != MF_RANK_WATCH_WORKS);
 }
 
 /* It waits for others, and not for a core of its own to see that they have come. */
-static bool waits(const mf_board *b, int i, double now_s) {
-    return stands(b, i, now_s, MF_BOARD_FOR_RANKS) &&
+static bool waits(const mf_rank_watch *b, int i, double now_s) {
+    return stands(b, i, now_s, MF_RANK_WATCH_FOR_RANKS) &&
            atomic_load(&b->all->of[i].ran_us) - b->view[i].ran_us > LOOKS_us;
 }
 
-static void judge(const mf_board *b, int i, double now_s) {
-    const board_slot *s = &b->all->of[i];
+static void judge(const mf_rank_watch *b, int i, double now_s) {
+    const rank_watch_slot *s = &b->all->of[i];
     if (!is_there(s) || (i == b->me && b->whole)) {
         return;
     }
@@ -203,55 +203,55 @@ static void judge(const mf_board *b, int i, double now_s) {
     if (silent_s > b->hang_s && others_wait(b, i)) {
         tell_silent(b, s, silent_s);
     }
-    if (stands(b, i, now_s, MF_BOARD_WORKS) && others_wait(b, i)) {
+    if (stands(b, i, now_s, MF_RANK_WATCH_WORKS) && others_wait(b, i)) {
         tell_still(b, s, now_s - b->view[i].move_s);
     }
 }
 
 /* Have all ranks of this host waited for too long? */
-static bool judge_all(const mf_board *b, double now_s) {
-    bool knot = true;
+static bool judge_all(const mf_rank_watch *b, double now_s) {
+    bool deadlock = true;
     double still_s = INFINITY;
     for (int i = 0; i < b->ranks; i++) {
         judge(b, i, now_s);
-        knot = knot && waits(b, i, now_s);
+        deadlock = deadlock && waits(b, i, now_s);
         still_s = fmin(still_s, now_s - b->view[i].move_s);
     }
-    if (knot && (b->whole || atomic_load(&b->all->others.knot) != 0)) {
-        tell_knot(b, still_s);
+    if (deadlock && (b->whole || atomic_load(&b->all->others.deadlock) != 0)) {
+        tell_deadlock(b, still_s);
     }
-    return knot;
+    return deadlock;
 }
 
 /* The first rank of a host looks after the other hosts, and tells its own what it has heard. */
-static void look_at_hosts(mf_board *b, double now_s, bool anew, bool knot) {
+static void look_at_hosts(mf_rank_watch *b, double now_s, bool anew, bool deadlock) {
     char line[400];
     bool wait = false;
     for (int i = 0; i < b->ranks && !wait; i++) {
-        const board_slot *s = &b->all->of[i];
-        wait = is_there(s) && atomic_load(&s->waits) == MF_BOARD_FOR_RANKS;
+        const rank_watch_slot *s = &b->all->of[i];
+        wait = is_there(s) && atomic_load(&s->waits) == MF_RANK_WATCH_FOR_RANKS;
     }
-    board_hosts_beat(b->hosts, now_s, anew, wait, knot);
-    atomic_store(&b->all->others.wait, board_hosts_wait(b->hosts));
-    atomic_store(&b->all->others.knot, board_hosts_knot(b->hosts));
+    rank_watch_hosts_beat(b->hosts, now_s, anew, wait, deadlock);
+    atomic_store(&b->all->others.wait, rank_watch_hosts_wait(b->hosts));
+    atomic_store(&b->all->others.deadlock, rank_watch_hosts_deadlock(b->hosts));
     if (wait && b->hang_s > 0.0 &&
-        board_hosts_lost(b->hosts, now_s, b->hang_s, line, sizeof line)) {
+        rank_watch_hosts_lost(b->hosts, now_s, b->hang_s, line, sizeof line)) {
         end_all(b, line, 0);
     }
     if (atomic_load(&b->all->suspects) != 0 &&
-        board_hosts_lost(b->hosts, now_s, SILENCE_S, line, sizeof line)) {
+        rank_watch_hosts_lost(b->hosts, now_s, SILENCE_S, line, sizeof line)) {
         end_all(b, line, 0);
     }
     const volatile int *asked = atomic_load(&b->asked);
     if (wait && !b->spoken && mf_flag_is_set(asked) && b->lost != NULL &&
-        board_hosts_lost(b->hosts, now_s, MOMENT_S, line, sizeof line)) {
+        rank_watch_hosts_lost(b->hosts, now_s, MOMENT_S, line, sizeof line)) {
         b->spoken = true;
         b->lost(b->user, line);
     }
 }
 
-static void beat(const mf_board *b) {
-    board_slot *own = &b->all->of[b->me];
+static void beat(const mf_rank_watch *b) {
+    rank_watch_slot *own = &b->all->of[b->me];
     clockid_t clock;
     struct timespec ran;
     if (pthread_getcpuclockid(b->main, &clock) == 0 && clock_gettime(clock, &ran) == 0) {
@@ -260,43 +260,43 @@ static void beat(const mf_board *b) {
     atomic_fetch_add(&own->beats, 1);
 }
 
-void *mf_board_watch(void *board) {
-    mf_board *b = board;
+void *mf_rank_watch_thread(void *watch) {
+    mf_rank_watch *b = watch;
     /* Longer than that between two looks: this process did not run itself. */
-    const double jump_s = fmax(4.0 * MF_BOARD_PERIOD_S, 0.25 * b->hang_s);
+    const double jump_s = fmax(4.0 * MF_RANK_WATCH_PERIOD_S, 0.25 * b->hang_s);
     double last_s = -INFINITY;
     while (atomic_load(&b->stop) == 0) {
-        const double now_s = mf_board_now_s();
+        const double now_s = mf_rank_watch_now_s();
         const bool anew = now_s - last_s > jump_s;
         last_s = now_s;
         beat(b);
         for (int i = 0; i < b->ranks; i++) {
             look(b, i, now_s, anew);
         }
-        const board_slot *s = gone(b);
+        const rank_watch_slot *s = gone(b);
         if (s != NULL) {
             tell_gone(b, s);
         }
-        const bool knot = b->hang_s > 0.0 && judge_all(b, now_s);
+        const bool deadlock = b->hang_s > 0.0 && judge_all(b, now_s);
         if (b->hosts != NULL) {
-            look_at_hosts(b, now_s, anew, knot);
+            look_at_hosts(b, now_s, anew, deadlock);
         }
-        nap(MF_BOARD_PERIOD_S);
+        nap(MF_RANK_WATCH_PERIOD_S);
     }
     return NULL;
 }
 
-void mf_board_blame(mf_board *b) {
+void mf_rank_watch_find_stopped(mf_rank_watch *b) {
     enum { PERIODS = 20 };
     if (b == NULL) {
         return;
     }
     for (int i = 0; i < b->ranks; i++) {
-        const board_slot *s = &b->all->of[i];
+        const rank_watch_slot *s = &b->all->of[i];
         const int64_t beats = atomic_load(&s->beats);
         int waited = 0;
         while (waited < PERIODS && atomic_load(&s->beats) == beats) {
-            nap(MF_BOARD_PERIOD_S);
+            nap(MF_RANK_WATCH_PERIOD_S);
             waited++;
         }
         if (waited == PERIODS && i != b->me && is_there(s)) {

@@ -1,6 +1,7 @@
-/* board_hosts.c - messages between the first ranks of hosts: UDP to every address of the other. */
+/* rank_watch_hosts.c - messages between the first ranks of hosts: UDP to every address of the
+ * other. */
 #define _DEFAULT_SOURCE
-#include "executor/comm/board_hosts.h"
+#include "executor/comm/rank_watch_hosts.h"
 
 #include <arpa/inet.h>
 #include <fcntl.h>
@@ -17,8 +18,8 @@
 #define EVERY_S 0.25
 enum { ADDRESSES = 8 };
 
-/* How a host's first rank is reached; of other ranks port is 0. Sent as it is: hosts of a run have
- * processors of one kind. */
+/* How to reach a host's first rank; port is 0 for other ranks. Sent without conversion: the hosts
+ * of a run have processors of one kind. */
 typedef struct card {
     char name[64];
     uint32_t address[ADDRESSES]; /* in the network's order */
@@ -28,16 +29,16 @@ typedef struct card {
 
 typedef struct beat_message {
     int32_t token, host; /* of the run; who sends, by its place among the hosts */
-    int32_t waits, knot;
+    int32_t waits, deadlock;
 } beat_message;
 
 typedef struct host_view {
     card card;
     double heard_s; /* by this process's clock */
-    bool heard, waits, knot;
+    bool heard, waits, deadlock;
 } host_view;
 
-struct board_hosts {
+struct rank_watch_hosts {
     int socket, me, count; /* hosts; of these this one's number */
     int32_t token;
     double sent_s;
@@ -89,13 +90,13 @@ static void fill_card(mf_comm *c, int me, int ranks, int *s, card *own) {
         snprintf(own->name, sizeof own->name, "of rank %d", (int)own->rank);
     }
     own->token =
-        (int32_t)((uint32_t)getpid() * 69069U + (uint32_t)(1e6 * fmod(mf_board_now_s(), 1e3)));
+        (int32_t)((uint32_t)getpid() * 69069U + (uint32_t)(1e6 * fmod(mf_rank_watch_now_s(), 1e3)));
     find_addresses(own);
     *s = open_socket(own);
 }
 
 /* The hosts in order of their first ranks. */
-static mf_status take_hosts(board_hosts *h, const card *all, int64_t ranks, int64_t rank,
+static mf_status take_hosts(rank_watch_hosts *h, const card *all, int64_t ranks, int64_t rank,
                             mf_err *e) {
     int hosts = 0;
     for (int64_t i = 0; i < ranks; i++) {
@@ -103,7 +104,7 @@ static mf_status take_hosts(board_hosts *h, const card *all, int64_t ranks, int6
     }
     h->host = calloc((size_t)hosts + 1, sizeof *h->host);
     if (h->host == NULL) {
-        return mf_err_set(e, MF_NOMEM, "board: out of memory");
+        return mf_err_set(e, MF_NOMEM, "ranks: out of memory");
     }
     for (int64_t i = 0; i < ranks; i++) {
         if (all[i].port != 0) {
@@ -115,17 +116,17 @@ static mf_status take_hosts(board_hosts *h, const card *all, int64_t ranks, int6
     return MF_OK;
 }
 
-mf_status board_hosts_open(mf_comm *c, int me, int ranks, board_hosts **out, mf_err *e) {
+mf_status rank_watch_hosts_open(mf_comm *c, int me, int ranks, rank_watch_hosts **out, mf_err *e) {
     const int64_t world = mf_comm_group_size(c, MF_GROUP_WORLD);
     card own;
     int s = -1;
     *out = NULL;
     fill_card(c, me, ranks, &s, &own);
-    board_hosts *h = calloc(1, sizeof *h);
+    rank_watch_hosts *h = calloc(1, sizeof *h);
     card *all = calloc((size_t)world, sizeof *all);
     mf_status status = MF_NOMEM;
     if (h == NULL || all == NULL) {
-        mf_err_set(e, status, "board: out of memory");
+        mf_err_set(e, status, "ranks: out of memory");
     } else {
         status = mf_comm_all_gather(c, MF_GROUP_WORLD, MF_COMM_I32, &own, all,
                                     (int64_t)(sizeof own / sizeof(int32_t)), e);
@@ -150,7 +151,7 @@ mf_status board_hosts_open(mf_comm *c, int me, int ranks, board_hosts **out, mf_
     return MF_OK;
 }
 
-void board_hosts_close(board_hosts *h) {
+void rank_watch_hosts_close(rank_watch_hosts *h) {
     if (h != NULL) {
         close(h->socket);
         free(h->host);
@@ -161,7 +162,7 @@ void board_hosts_close(board_hosts *h) {
 /* --- messages -----------------------------------------------------------------------------------
  */
 
-static void send_to(const board_hosts *h, const card *to, const beat_message *m) {
+static void send_to(const rank_watch_hosts *h, const card *to, const beat_message *m) {
     for (int i = 0; i < to->addresses; i++) {
         const struct sockaddr_in at = {.sin_family = AF_INET,
                                        .sin_port = htons((uint16_t)to->port),
@@ -170,7 +171,7 @@ static void send_to(const board_hosts *h, const card *to, const beat_message *m)
     }
 }
 
-static void hear(board_hosts *h, double now_s) {
+static void hear(rank_watch_hosts *h, double now_s) {
     beat_message m;
     ssize_t size;
     while ((size = recv(h->socket, &m, sizeof m, MSG_DONTWAIT)) >= 0) {
@@ -179,12 +180,13 @@ static void hear(board_hosts *h, double now_s) {
             v->heard = true;
             v->heard_s = now_s;
             v->waits = m.waits != 0;
-            v->knot = m.knot != 0;
+            v->deadlock = m.deadlock != 0;
         }
     }
 }
 
-void board_hosts_beat(board_hosts *h, double now_s, bool anew, bool waits, bool knot) {
+void rank_watch_hosts_beat(rank_watch_hosts *h, double now_s, bool anew, bool waits,
+                           bool deadlock) {
     hear(h, now_s);
     for (int i = 0; i < h->count && anew; i++) {
         h->host[i].heard_s = now_s;
@@ -197,8 +199,8 @@ void board_hosts_beat(board_hosts *h, double now_s, bool anew, bool waits, bool 
     const bool all = h->me == 0;
     const beat_message m = {.token = h->token,
                             .host = h->me,
-                            .waits = waits || (all && board_hosts_wait(h)),
-                            .knot = knot && (!all || board_hosts_knot(h))};
+                            .waits = waits || (all && rank_watch_hosts_wait(h)),
+                            .deadlock = deadlock && (!all || rank_watch_hosts_deadlock(h))};
     for (int i = 0; i < h->count; i++) {
         if (i != h->me && (i == 0 || all)) {
             send_to(h, &h->host[i].card, &m);
@@ -206,7 +208,7 @@ void board_hosts_beat(board_hosts *h, double now_s, bool anew, bool waits, bool 
     }
 }
 
-bool board_hosts_wait(const board_hosts *h) {
+bool rank_watch_hosts_wait(const rank_watch_hosts *h) {
     bool waits = false;
     for (int i = 0; i < h->count && !waits; i++) {
         waits = i != h->me && h->host[i].waits;
@@ -214,16 +216,17 @@ bool board_hosts_wait(const board_hosts *h) {
     return waits;
 }
 
-bool board_hosts_knot(const board_hosts *h) {
-    bool knot = true;
-    for (int i = 0; i < h->count && knot; i++) {
+bool rank_watch_hosts_deadlock(const rank_watch_hosts *h) {
+    bool deadlock = true;
+    for (int i = 0; i < h->count && deadlock; i++) {
         const bool speaks = i != h->me && (i == 0 || h->me == 0);
-        knot = !speaks || h->host[i].knot;
+        deadlock = !speaks || h->host[i].deadlock;
     }
-    return knot;
+    return deadlock;
 }
 
-bool board_hosts_lost(const board_hosts *h, double now_s, double hang_s, char *line, size_t size) {
+bool rank_watch_hosts_lost(const rank_watch_hosts *h, double now_s, double hang_s, char *line,
+                           size_t size) {
     for (int i = 0; i < h->count; i++) {
         const host_view *v = &h->host[i];
         const double silent_s = now_s - v->heard_s;

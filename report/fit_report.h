@@ -1,0 +1,25 @@
+/* fit_report.h - which combinations of degrees fit, for people and as JSON. */
+#ifndef MF_REPORT_FIT_REPORT_H
+#define MF_REPORT_FIT_REPORT_H
+
+#include "core/base/json_write.h"
+#include "job/job.h"
+#include "planner/planner.h"
+
+#include <stdio.h>
+
+/* The job, a table of the combinations that fit, a table of those that do not, and the fastest
+ * plans among them (none: fastest->count is 0). Each table has at most `top` lines. */
+void mf_fit_report_print(FILE *out, const mf_job *j, const mf_fit_result *r,
+                         const mf_search_result *fastest, int64_t top);
+
+/* The fastest plans of a short search as a table, whose heading says that it searched `among`;
+ * prints nothing when there are none. */
+void mf_fit_report_fastest(FILE *out, const char *among, const mf_search_result *r);
+
+/* Members of the object that is open in w. "entries" holds at most `top` combinations that fit and
+ * `top` that do not. */
+void mf_fit_report_json(mf_json_writer *w, const mf_job *j, const mf_fit_result *r, int64_t top,
+                        bool interrupted);
+
+#endif
