@@ -103,7 +103,7 @@ static const char STANDS[] =
     ".reg .u64 %at; .reg .u32 %v; .reg .pred %p;\n"
     "ld.param.u64 %at, [word];\nagain:\nld.volatile.global.u32 %v, [%at];\n"
     "setp.ne.u32 %p, %v, 0;\n@%p bra again;\nret;\n}\n";
-static void *progress; /* NULL: not loaded */
+static void *stand; /* NULL: not loaded */
 static volatile uint32_t *word;
 
 static void *wait_until_due(void *unused) {
@@ -132,7 +132,7 @@ static bool load_stand(void) {
     }
     word = memory;
     *word = 0;
-    return get(&progress, module, "stand") == 0 &&
+    return get(&stand, module, "stand") == 0 &&
            pthread_create(&thread, NULL, wait_until_due, NULL) == 0;
 }
 
