@@ -1,4 +1,4 @@
-/* fit_fastest.h - a short search beside `fit`: which of the layouts that fit are the fastest.
+/* fit_fastest.h - a short search beside `fit`: what fits, ranked by time.
  *
  * It stops early: a step time is that of a plan which was found, not of the best one. `plan` with
  * the same options goes on.
@@ -8,12 +8,13 @@
 
 #include "planner/planner.h"
 
-/* The search ends within this share of the fastest plan, or with its effort. */
-#define MF_FIT_FASTEST_GAP 0.1
+/* The search for the fastest plan ends within this share of it, or with its effort. */
+#define MF_FIT_FASTEST_GAP 0.03
 
-/* The fastest plan that was found, and others that were met on the way, best first. Nothing fits:
- * MF_OK, and none. *out is to be cleared in any case. Errors: as mf_planner_search reports them. */
-mf_status mf_fit_fastest(const mf_problem *p, int threads, const volatile int *cancel,
+/* The fastest plans of `rows` combinations of degrees (TP, CP, PP, EP, ETP) at most, each with the
+ * choices that suit it, best first. Nothing fits: MF_OK, and none. *out is to be cleared in any
+ * case. Errors: as mf_planner_search reports them. */
+mf_status mf_fit_fastest(const mf_problem *p, int rows, int threads, const volatile int *cancel,
                          mf_search_result *out, mf_err *e);
 
 #endif

@@ -14,11 +14,16 @@ void mf_search_report_print(FILE *out, const mf_search_stats *s) {
     if (s->milp_failed > 0) {
         fprintf(out, " (%s given up)", mf_show_i64(s->milp_failed).s);
     }
-    fprintf(out,
-            "\nproof       no plan of this space takes less than %s under this cost model: gap "
-            "%s%s\n",
-            mf_show_time(s->lower_bound_s).s, mf_show_percent(s->gap).s,
-            s->interrupted ? ", interrupted" : "");
+    if (s->lower_bound_s > 0) {
+        fprintf(out,
+                "\nproof       no plan of this space takes less than %s under this cost model: gap "
+                "%s%s\n",
+                mf_show_time(s->lower_bound_s).s, mf_show_percent(s->gap).s,
+                s->interrupted ? ", interrupted" : "");
+    } else {
+        fprintf(out, "\nproof       none: the search ended before it had bounded every layout%s\n",
+                s->interrupted ? ", interrupted" : "");
+    }
     if (s->ended[0] != '\0') {
         fputs("ended       ", out);
         mf_show_wrap(out, s->ended, 12, 12, 99);
