@@ -43,7 +43,7 @@ static void print_table(FILE *out, const char *title, const mf_fit_result *r, in
         print_entry(out, &r->entry[i]);
     }
     if (shown < to - from) {
-        fprintf(out, "  and %s more: --top N or --json shows them\n",
+        fprintf(out, "        and %s more: --top N or --json shows them\n",
                 mf_show_i64(to - from - shown).s);
     }
 }
@@ -157,7 +157,7 @@ static mf_status say_fastest(const mf_cli *cli, const mf_args *a, const mf_probl
                              const mf_layout *from, const mf_steps *steps, mf_err *e) {
     const mf_one_step *step[] = {step_of_all(from, steps, true), step_of_all(from, steps, false)};
     mf_search_result best = {0};
-    char among[96] = "";
+    char among[MF_STEP_TEXT + 8] = "";
     mf_status s = MF_OK;
     for (int i = 0; i < (step[0] != step[1] ? 2 : 1) && step[i] != NULL && s == MF_OK; i++) {
         mf_search_result found = {0};

@@ -115,6 +115,33 @@ static void a_remedy_that_leaves_fast_layouts_room_is_told(void **state) {
     cli_free(&r);
 }
 
+/* What is said to make a layout fit can be typed as it stands, and does. */
+static void remedies_of_memory_do_what_they_say(void **state) {
+    (void)state;
+    static const char layout[] =
+        "--model deepseek-v3 --cluster h100 --gpus 128 --global-batch 1024 "
+        "--seq 4096 --pp 8 --ep 16 --json ";
+    char line[512];
+    snprintf(line, sizeof line, "explain %s", layout);
+    cli_result r = cli_json(line);
+    const mf_json_value *to_fit = cli_member(mf_json_root(r.json), "to_fit");
+    assert_at_least(mf_json_size(to_fit), 3);
+    for (size_t i = 0; i < mf_json_size(to_fit); i++) {
+        const mf_json_value *x = mf_json_at(to_fit, i);
+        const char *what;
+        assert_ok(mf_json_get_string(x, "what", &what, NULL));
+        snprintf(line, sizeof line, "simulate %s%s", layout, what);
+        cli_result one = cli_json(line);
+        const mf_json_value *o = mf_json_root(one.json);
+        if (!cli_bool(o, "fits") ||
+            fabs(cli_number(o, "step_time_s") / cli_number(x, "step_time_s") - 1) > 1e-9) {
+            fail_msg("%s", line);
+        }
+        cli_free(&one);
+    }
+    cli_free(&r);
+}
+
 static void the_size_that_would_do_is_the_smallest_in_whole_nodes(void **state) {
     (void)state;
     const char *job =
@@ -288,6 +315,7 @@ int main(void) {
         cmocka_unit_test(what_fits_nowhere_ends_with_3_and_a_size_that_would_do),
         cmocka_unit_test(a_remedy_comes_with_the_fastest_plans_that_it_allows),
         cmocka_unit_test(a_remedy_that_leaves_fast_layouts_room_is_told),
+        cmocka_unit_test(remedies_of_memory_do_what_they_say),
         cmocka_unit_test(the_size_that_would_do_is_the_smallest_in_whole_nodes),
         cmocka_unit_test(a_host_that_is_too_small_is_named),
         cmocka_unit_test(every_peak_is_the_one_that_simulate_finds),
