@@ -21,10 +21,14 @@ typedef enum worth {
 static const struct {
     const char *begins;
     worth worth;
+    bool whole; /* as far as the next empty line, not only lines further in */
 } paragraphs[] = {
-    {"what would", ANSWER},   {"plans", ANSWER},         {"the fastest", ANSWER},
-    {"what the ops", DETAIL}, {"its costliest", DETAIL}, {"left out", DETAIL},
-    {"FLOPs as ", DETAIL},
+    {"what would", ANSWER, false},    {"plans", ANSWER, false},
+    {"the fastest", ANSWER, false},   {"what the ops", DETAIL, false},
+    {"its costliest", DETAIL, false}, {"left out", DETAIL, false},
+    {"FLOPs as ", DETAIL, false},     {"cluster  ", ANSWER, false},
+    {"Every plan is ", DETAIL, true}, {"Plans are proven ", DETAIL, true},
+    {"No plan is ", DETAIL, true},
 };
 
 typedef struct line {
@@ -187,9 +191,10 @@ static void narrow_tables(line *l, int count, int columns, char *drop, char *roo
     }
 }
 
-static worth worth_of(const line *l) {
+static worth worth_of(const line *l, bool *whole) {
     for (size_t i = 0; i < sizeof paragraphs / sizeof paragraphs[0]; i++) {
         if (begins(l, paragraphs[i].begins)) {
+            *whole = paragraphs[i].whole;
             return paragraphs[i].worth;
         }
     }
@@ -198,7 +203,7 @@ static worth worth_of(const line *l) {
 
 /* drop and room: as long as the text each. */
 static void cut(const char *text, line *l, int count, int columns, char *drop, char *room) {
-    bool wide = false, verdict = false;
+    bool wide = false, verdict = false, whole = false;
     worth now = PLAIN;
     for (int i = 0; i < count; i++) {
         const char *end = strchr(text, '\n');
@@ -207,8 +212,10 @@ static void cut(const char *text, line *l, int count, int columns, char *drop, c
         l[i].indent = indent_of(text);
         verdict = length > 0 && (verdict || begins(&l[i], "verdict"));
         l[i].kept = verdict;
-        if (length == 0 || l[i].indent == 0 || worth_of(&l[i]) != PLAIN) {
-            now = length > 0 ? worth_of(&l[i]) : PLAIN;
+        whole = whole && length > 0;
+        if (!whole) {
+            const worth own = length > 0 ? worth_of(&l[i], &whole) : PLAIN;
+            now = length == 0 || l[i].indent == 0 || own != PLAIN ? own : now;
         }
         l[i].worth = now;
         wide |= l[i].length > columns && without_bar(&l[i]) < l[i].length;
@@ -355,6 +362,22 @@ static void hide_paragraphs(line *l, int count) {
     }
 }
 
+/* Rows without a mark ("* row") of a table that has some with it, the last of them first. False:
+ * none has one, or all. */
+static bool hide_unmarked(line *l, int from, int end, int count) {
+    bool marks = false, hidden = false;
+    for (int i = from + 1; i < end; i++) {
+        marks |= l[i].text[0] == '*';
+    }
+    for (int i = end - 1; marks && i > from && total(l, count) > MF_SCREEN_LINES; i--) {
+        if (l[i].text[0] != '*') {
+            hide(l, i, i + 1);
+            hidden = true;
+        }
+    }
+    return hidden;
+}
+
 /* The last rows of the longest tables, which keep so many. */
 static void hide_rows(line *l, int count, int kept, int answers) {
     int end = 0, from;
@@ -362,6 +385,9 @@ static void hide_rows(line *l, int count, int kept, int answers) {
            (from = longest(l, count, kept, answers, &end)) >= 0) {
         const int least = from + (l[from].worth == ANSWER && kept < answers ? answers : kept);
         int first = end - 1;
+        if (hide_unmarked(l, from, end, count)) {
+            continue;
+        }
         do {
             hide(l, --first, end);
         } while (first > least && total(l, count) > MF_SCREEN_LINES);
@@ -375,8 +401,8 @@ static void shorten(line *l, int count) {
     static const int keep[] = {8, 5, 2, 0};
     for (int k = 0; k < 4; k++) {
         hide_rows(l, count, keep[k], ANSWER_ROWS);
-        if (k == 0 || k == 2) {
-            hide_details(l, count, k > 0);
+        if (k <= 1) {
+            hide_details(l, count, k == 1);
         }
     }
     hide_paragraphs(l, count);

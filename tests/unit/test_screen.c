@@ -143,7 +143,7 @@ static void a_verdict_is_no_row(void **state) {
     (void)state;
     char text[4096] = "clusters\n";
     for (int i = 0; i < 60; i++) {
-        snprintf(text + strlen(text), 32, "%c size-%d\n", i % 7 == 3 ? '*' : ' ', i);
+        snprintf(text + strlen(text), 32, "%c size-%d\n", i == 3 ? '*' : ' ', i);
     }
     strcat(text, "  verdict\n  cheapest    size-3\n              a tie\n  fastest     size-59\n");
     char *out = shown(text, 80, false);
@@ -152,6 +152,25 @@ static void a_verdict_is_no_row(void **state) {
     assert_int_equal(s.lines - 1 + s.left_out, 65);
     assert_non_null(
         strstr(out, "  size-33\n  ... 26 more (-v)\n  verdict\n  cheapest    size-3\n"));
+    free(out);
+}
+
+/* Of rows the marked ones are the answer. */
+static void marked_rows_stay(void **state) {
+    (void)state;
+    char text[4096] = "Every plan is proven\nto be as good\nas can be.\n\nmodel\n  cluster  GPUs\n";
+    for (int i = 0; i < 60; i++) {
+        snprintf(text + strlen(text), 32, "%c size-%d\n", i % 12 == 11 ? '*' : ' ', i);
+    }
+    strcat(text, "  verdict\n  cheapest    size-11\n");
+    char *out = shown(text, 80, false);
+    assert_true(shape_of(out).lines <= MF_SCREEN_LINES);
+    for (int i = 11; i < 60; i += 12) {
+        char row[32];
+        snprintf(row, sizeof row, "\n* size-%d\n", i);
+        assert_non_null(strstr(out, row));
+    }
+    assert_non_null(strstr(out, "\n  size-0\n"));
     free(out);
 }
 
@@ -256,6 +275,7 @@ int main(void) {
         cmocka_unit_test(answers_keep_their_first_rows),
         cmocka_unit_test(long_tables_lose_their_last_rows),
         cmocka_unit_test(a_verdict_is_no_row),
+        cmocka_unit_test(marked_rows_stay),
         cmocka_unit_test(a_table_cut_in_two_keeps_its_title_and_its_verdict),
         cmocka_unit_test(remedies_stay_where_details_go),
         cmocka_unit_test(any_text_is_held_to_the_screen),
