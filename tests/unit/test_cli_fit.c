@@ -106,6 +106,9 @@ static void a_remedy_comes_with_the_fastest_plans_that_it_allows(void **state) {
  * most memory does. */
 static void a_remedy_that_leaves_fast_layouts_room_is_told(void **state) {
     (void)state;
+    if (cases_sampled()) {
+        return; /* as in the tests beside it, for longer */
+    }
     cli_result r = cli_run("fit --model qwen3-30b-a3b --cluster h100 --gpus 4 --global-batch 64 "
                            "--seq 4096 --top 1",
                            NULL);
@@ -118,6 +121,9 @@ static void a_remedy_that_leaves_fast_layouts_room_is_told(void **state) {
 /* What is said to make a layout fit can be typed as it stands, and does. */
 static void remedies_of_memory_do_what_they_say(void **state) {
     (void)state;
+    if (cases_sampled()) {
+        return; /* as in the tests beside it, for longer */
+    }
     static const char layout[] =
         "--model deepseek-v3 --cluster h100 --gpus 128 --global-batch 1024 "
         "--seq 4096 --pp 8 --ep 16 --json ";
