@@ -9,6 +9,9 @@
 #include "report/output.h"
 #include "report/to_fit.h"
 
+/* Rows of each table where --top does not say. */
+enum { LEANEST = 8, MISSING = 6, MISSING_ALONE = 12, FASTEST = 8 };
+
 static mf_status print_json(FILE *out, const mf_job *j, const mf_fit_result *r, int64_t top,
                             bool interrupted, const mf_doubts *doubts, mf_err *e) {
     mf_json_writer w;
@@ -20,28 +23,46 @@ static mf_status print_json(FILE *out, const mf_job *j, const mf_fit_result *r, 
     return mf_output_json(&w, out, e);
 }
 
-/* The leanest degrees are slow ones. What a job takes with the first remedy that every layout may
- * have: the fastest plans that a short search finds then. */
+/* Of the steps that every layout may take: the one that loses least time, or saves most memory. */
+static const mf_one_step *step_of_all(const mf_layout *from, const mf_steps *steps, bool memory) {
+    const mf_one_step *best = NULL;
+    for (int i = 0; i < steps->count; i++) {
+        const mf_one_step *step = &steps->step[i];
+        if (mf_step_is_of_held(from, step) &&
+            (best == NULL || (memory && step->peak_B < best->peak_B))) {
+            best = step;
+        }
+    }
+    return best;
+}
+
+/* The leanest degrees are slow ones. What the job takes with the remedy that loses least time, and
+ * with the one that saves most memory, which leaves faster layouts room: the faster of both. */
 static mf_status say_fastest(const mf_cli *cli, const mf_args *a, const mf_problem *p,
                              const mf_layout *from, const mf_steps *steps, mf_err *e) {
-    mf_problem other = *p;
-    mf_search_result fastest = {0};
-    char among[96];
-    int at = 0;
-    while (at < steps->count && !mf_step_is_of_held(from, &steps->step[at])) {
-        at++;
+    const mf_one_step *step[] = {step_of_all(from, steps, true), step_of_all(from, steps, false)};
+    mf_search_result best = {0};
+    char among[MF_STEP_TEXT + 8] = "";
+    mf_status s = MF_OK;
+    for (int i = 0; i < (step[0] != step[1] ? 2 : 1) && step[i] != NULL && s == MF_OK; i++) {
+        mf_search_result found = {0};
+        mf_problem other = *p;
+        other.base.moments_bf16 = step[i]->layout.moments_bf16;
+        other.base.offload_optimizer = step[i]->layout.offload_optimizer;
+        s = mf_fit_fastest(&other, FASTEST, mf_args_threads(a), cli->cancel, &found, e);
+        if (found.count > 0 && (best.count == 0 || found.plan[0].prediction.step_time_s <
+                                                       best.plan[0].prediction.step_time_s)) {
+            const mf_search_result slower = best;
+            best = found;
+            found = slower;
+            snprintf(among, sizeof among, "with %s", step[i]->what);
+        }
+        mf_search_result_clear(&found);
     }
-    if (at == steps->count) {
-        return MF_OK;
-    }
-    other.base.moments_bf16 = steps->step[at].layout.moments_bf16;
-    other.base.offload_optimizer = steps->step[at].layout.offload_optimizer;
-    mf_status s = mf_fit_fastest(&other, mf_args_threads(a), cli->cancel, &fastest, e);
-    snprintf(among, sizeof among, "with %s", steps->step[at].what);
     if (s == MF_OK) {
-        mf_fit_report_fastest(cli->out, among, &fastest);
+        mf_fit_report_fastest(cli->out, among, &best);
     }
-    mf_search_result_clear(&fastest);
+    mf_search_result_clear(&best);
     return s;
 }
 
@@ -71,7 +92,9 @@ static mf_status run(const mf_args *a, const mf_cli *cli, mf_err *e) {
     mf_doubts doubts = {0};
     mf_status found = MF_OK;
     bool json = a->value[MF_OPT_JSON].given;
-    int64_t top = a->value[MF_OPT_TOP].given ? a->value[MF_OPT_TOP].i : json ? INT64_MAX : 20;
+    int64_t top = a->value[MF_OPT_TOP].given ? a->value[MF_OPT_TOP].i
+                  : json                     ? INT64_MAX
+                                             : MISSING_ALONE;
     mf_status s = mf_args_require_sizes(a, e);
     if (s == MF_OK) {
         s = mf_args_load(&j, a, mf_job_load, e);
@@ -95,7 +118,7 @@ static mf_status run(const mf_args *a, const mf_cli *cli, mf_err *e) {
         goto out;
     }
     if (s == MF_OK && !json && r.feasible > 0) {
-        s = mf_fit_fastest(&problem, mf_args_threads(a), cli->cancel, &fastest, e);
+        s = mf_fit_fastest(&problem, FASTEST, mf_args_threads(a), cli->cancel, &fastest, e);
         interrupted = s == MF_INTERRUPTED;
         if (s != MF_OK && !interrupted) {
             goto out;
@@ -107,7 +130,9 @@ static mf_status run(const mf_args *a, const mf_cli *cli, mf_err *e) {
         s = print_json(cli->out, &j, &r, top, interrupted, &doubts, NULL);
         s = s == MF_OK ? found : s;
     } else {
-        mf_fit_report_print(cli->out, &j, &r, &fastest, top);
+        const bool said = a->value[MF_OPT_TOP].given;
+        mf_fit_report_print(cli->out, &j, &r, &fastest, said ? top : LEANEST,
+                            said || r.feasible == 0 ? top : MISSING);
     }
     if (found == MF_INFEASIBLE && !json && r.count > 0) {
         mf_status said = say_to_fit(cli, a, &problem, &r, e);
@@ -142,11 +167,13 @@ const mf_command mf_cmd_fit = {
     .about =
         "Goes through all combinations of degrees with the choices that need the least memory "
         "and says which fit, with their peak and headroom, and by how much the rest misses. A "
-        "layout option that is given pins its dimension. The fastest plans that a short search "
-        "finds stand behind, with their times (not in JSON: plan gives them). When nothing fits it "
+        "layout option that is given pins its dimension. Behind stand the fastest combinations "
+        "that a "
+        "short search finds, each with the choices that suit it, ranked by step time, and the time "
+        "that the search proves none to beat (not in JSON: plan gives them). When nothing fits it "
         "says what is missing, with "
         "which options it would and how long a step then takes, in this layout and in the fastest "
-        "that a short search finds, and the smallest number of GPUs "
+        "that short searches find, and the smallest number of GPUs "
         "that would do (beyond one node in whole nodes; "
         "in steps of several where it is more than 32 nodes away), and ends with exit code 3. "
         "Interrupt it (Ctrl-C) to get what was found so far.",

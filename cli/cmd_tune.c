@@ -128,7 +128,7 @@ static void print_split(FILE *out, const mf_plan *now, const mf_plan *best) {
 }
 
 static void print_step(FILE *out, const mf_one_step *s, const mf_plan_prediction *now) {
-    fprintf(out, "  %-52.52s %10s %+7.1f %% %+8.2f GB\n", s->what, mf_show_time(s->step_time_s).s,
+    fprintf(out, "  %-52s %10s %+7.1f %% %+8.2f GB\n", s->what, mf_show_time(s->step_time_s).s,
             100 * (s->step_time_s / now->step_time_s - 1), (s->peak_B - now->peak_memory_B) / 1e9);
 }
 
@@ -184,7 +184,7 @@ static void print_bottlenecks(FILE *out, const findings *f) {
         if (s != NULL) {
             print_step(out, s, now);
         } else if (!f->on.limited || strncmp(r->what, "--schedule ", 11) != 0) {
-            fprintf(out, "  %-52.52s %10s %+7.1f %%\n", r->what, mf_show_time(r->step_time_s).s,
+            fprintf(out, "  %-52s %10s %+7.1f %%\n", r->what, mf_show_time(r->step_time_s).s,
                     -100 * r->gain);
         } else {
             continue;

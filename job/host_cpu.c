@@ -2,6 +2,7 @@
 #include "job/host_cpu.h"
 
 #include "core/base/fingerprint.h"
+#include "core/base/version.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -9,7 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* The processor as the kernel names it, and the cores that there are. */
+/* This version, the processor as the kernel names it, and the cores that there are. */
 static uint64_t name_machine(long cores) {
     char line[256], name[256] = "";
     FILE *f = fopen("/proc/cpuinfo", "r");
@@ -21,7 +22,8 @@ static uint64_t name_machine(long cores) {
     if (f != NULL) {
         fclose(f);
     }
-    return mf_fingerprint_i64(mf_fingerprint_text(0, name), cores);
+    return mf_fingerprint_i64(mf_fingerprint_text(mf_fingerprint_text(0, MF_GENERATOR), name),
+                              cores);
 }
 
 static bool find_folder(char *out, size_t size) {
@@ -50,8 +52,32 @@ bool mf_host_cpu_find(int64_t ranks, mf_host_cpu *out) {
     snprintf(out->folder, sizeof out->folder, "%s/cpu-%016" PRIx64, out->base, name_machine(cores));
     snprintf(out->store, sizeof out->store, "%s/cpu-%d.db", out->folder, (int)ranks);
     snprintf(out->software, sizeof out->software, "%s/cpu-%d.json", out->folder, (int)ranks);
+    snprintf(out->busy, sizeof out->busy, "%s/cpu-%d.busy", out->folder, (int)ranks);
     out->known = access(out->store, R_OK) == 0 && access(out->software, R_OK) == 0;
     return true;
+}
+
+void mf_host_cpu_mark(const mf_host_cpu *h, double others) {
+    FILE *f = others >= MF_HOST_CPU_QUIET ? fopen(h->busy, "w") : NULL;
+    if (f == NULL) {
+        (void)remove(h->busy);
+        return;
+    }
+    fprintf(f, "%.3f\n", others);
+    fclose(f);
+}
+
+double mf_host_cpu_marked(const mf_host_cpu *h) {
+    FILE *f = fopen(h->busy, "r");
+    double others = 0;
+    if (f == NULL) {
+        return 0;
+    }
+    if (fscanf(f, "%lf", &others) != 1 || !(others > 0 && others <= 1)) {
+        others = 1;
+    }
+    fclose(f);
+    return others;
 }
 
 bool mf_host_cpu_is_asked(const mf_job_request *r, const char *cluster) {

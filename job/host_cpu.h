@@ -1,9 +1,10 @@
 /* host_cpu.h - measurements of ranks on this machine's CPU cores, made once and kept for its user,
  * on which prices of the cluster `cpu` rest.
  *
- * They are kept in $MOEFOLD_CPU, else $XDG_CACHE_HOME/moefold, else ~/.cache/moefold, by processor,
- * cores and number of ranks (ranks that share cores wait for each other): a profile store, and a
- * software profile with the factor by which whole steps take longer than the store's ops.
+ * They are kept in $MOEFOLD_CPU, else $XDG_CACHE_HOME/moefold, else ~/.cache/moefold, by version,
+ * processor, cores and number of ranks (ranks that share cores wait for each other): a profile
+ * store, and a software profile with the factor by which whole steps take longer than the store's
+ * ops. What was measured while other programs had the cores is marked, to be measured again.
  * MOEFOLD_CPU=off: nothing is measured, and no earlier measurement is used.
  */
 #ifndef MF_JOB_HOST_CPU_H
@@ -22,12 +23,21 @@ enum { MF_HOST_CPU_MOST = 16 };
 typedef struct mf_host_cpu {
     char base[512], folder[576];    /* of all machines, of this one */
     char store[640], software[640]; /* files */
-    bool known;                     /* both are there */
+    char busy[640];                 /* a file that says how busy others were meanwhile */
+    bool known;                     /* store and software are there */
 } mf_host_cpu;
 
 /* Finds where the measurements for so many ranks are kept. False: switched off, no folder for them,
  * or too many ranks. */
 bool mf_host_cpu_find(int64_t ranks, mf_host_cpu *out);
+
+/* Marks what was just measured: others did this share of the cores' work; below
+ * MF_HOST_CPU_QUIET the mark goes. */
+#define MF_HOST_CPU_QUIET 0.2
+void mf_host_cpu_mark(const mf_host_cpu *h, double others);
+
+/* The share that a mark names; 0: the cores were free. */
+double mf_host_cpu_marked(const mf_host_cpu *h);
 
 /* Does a request use prices of this machine, that is the shipped cluster `cpu` and no store? */
 bool mf_host_cpu_is_asked(const mf_job_request *r, const char *cluster);

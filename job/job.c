@@ -289,10 +289,15 @@ mf_status mf_job_read(mf_job *j, const mf_job_request *r, mf_err *e) {
     return s;
 }
 
-mf_status mf_job_price(mf_job *j, mf_err *e) {
+mf_status mf_job_price_as(const mf_job *j, const mf_cluster *c, const mf_software *s, mf_cost **out,
+                          mf_err *e) {
     mf_job_request r = j->asked;
     r.store = r.store == NULL && j->host.known ? j->host.store : r.store;
-    return mf_prices_create(&r, &j->cluster, &j->software, &j->cost, e);
+    return mf_prices_create(&r, c, s, out, e);
+}
+
+mf_status mf_job_price(mf_job *j, mf_err *e) {
+    return mf_job_price_as(j, &j->cluster, &j->software, &j->cost, e);
 }
 
 mf_status mf_job_load(mf_job *j, const mf_job_request *r, mf_err *e) {

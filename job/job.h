@@ -46,6 +46,10 @@ mf_status mf_job_load(mf_job *j, const mf_job_request *r, mf_err *e);
 mf_status mf_job_read(mf_job *j, const mf_job_request *r, mf_err *e);
 mf_status mf_job_price(mf_job *j, mf_err *e);
 
+/* Prices of another cluster or software, from the job's store or measurements of this machine. */
+mf_status mf_job_price_as(const mf_job *j, const mf_cluster *c, const mf_software *s, mf_cost **out,
+                          mf_err *e);
+
 /* As mf_job_load, and resolves one layout against the model: GPUs, batch and sequence are required,
  * options that were not given are the software's defaults, and layers are split evenly or as the
  * request's stages say. mf_job_read_layout: the same without prices. */

@@ -28,12 +28,19 @@ static mf_status parse_precisions(const char *text, const mf_cluster *c, mf_layo
     }
 }
 
+static mf_status reprice(const void *user, const mf_cluster *c, const mf_software *s, mf_cost **out,
+                         mf_err *e) {
+    return mf_job_price_as(user, c, s, out, e);
+}
+
 mf_status mf_problem_from_job(const mf_job *j, mf_problem *out, mf_err *e) {
     const mf_job_request *r = &j->asked;
     mf_status s = MF_OK;
     *out = (mf_problem){
         .model = &j->model,
         .cost = j->cost,
+        .reprice = reprice,
+        .reprice_user = j,
         .routing = &j->routing,
         .base = j->plan.layout,
         .pinned = r->pinned,

@@ -23,6 +23,8 @@ enum { CHOICES = sizeof choices / sizeof choices[0] };
 /* Counted microseconds: a plain search's 20 s, divided. */
 #define FIRST_BUDGET 5000000
 #define NEXT_BUDGET 3000000
+/* A search that may use less ends before it has bounded anything, or tried any plan. */
+#define LEAST_BUDGET 250000
 
 typedef struct family {
     uint16_t recompute;
@@ -112,7 +114,7 @@ static int64_t budget_of(const mf_search_options *o, int i, int count) {
     if (o->budget < 0) {
         return o->budget;
     }
-    return (int64_t)(o->budget == 0 ? mine : fmax(1, (double)o->budget * mine / all));
+    return (int64_t)(o->budget == 0 ? mine : fmax(LEAST_BUDGET, (double)o->budget * mine / all));
 }
 
 static mf_status note_change(void *user, const mf_plan *p, const mf_concession *c, mf_err *e) {

@@ -151,10 +151,10 @@ static void name_step(int dimension, const mf_layout *l, char *out, size_t size)
         snprintf(out, size, "--dispatcher %s", mf_dispatcher_text(l->dispatcher));
     } else if (dimension == RECOMPUTE) {
         mf_recompute_format(l->memory.recompute, mask, sizeof mask);
-        snprintf(out, size, "--recompute %.50s", mask);
+        snprintf(out, size, "--recompute %s", mask);
     } else if (dimension == OFFLOAD) {
         mf_offload_format(l->memory.offload, mask, sizeof mask);
-        snprintf(out, size, "--offload %.50s", mask);
+        snprintf(out, size, "--offload %s", mask);
     } else if (dimension == OPTIMIZER) {
         snprintf(out, size, "--offload-optimizer %g%%", 100 * l->offload_optimizer);
     } else {
@@ -378,7 +378,7 @@ static mf_status play_pairs(player *x, const mf_layout *l, const mf_assignment *
                 !set_value(second->dimension, second->value, x->p->model, &pair.layout)) {
                 continue; /* one alone is enough, or they exclude each other */
             }
-            snprintf(pair.what, sizeof pair.what, "%.30s %.30s", first->what, second->what);
+            snprintf(pair.what, sizeof pair.what, "%.119s %.119s", first->what, second->what);
             bool memory = first->dimension == RECOMPUTE || first->dimension == OFFLOAD ||
                           second->dimension == RECOMPUTE || second->dimension == OFFLOAD;
             s = play(x, &pair, l, a, memory ? RECOMPUTE : -1, e);

@@ -17,10 +17,17 @@
 #include "planner/tuning/mechanisms.h"
 #include "simulator/sim.h"
 
+/* Prices of another cluster or software, from the same measurements as a problem's. Errors: as
+ * mf_cost_create reports them. */
+typedef mf_status (*mf_reprice_fn)(const void *user, const mf_cluster *c, const mf_software *s,
+                                   mf_cost **out, mf_err *e);
+
 /* What to plan. Everything is borrowed for the duration of a call. */
 typedef struct mf_problem {
     const mf_model *model;
-    const mf_cost *cost;       /* holds the cluster and the software profile */
+    const mf_cost *cost;   /* holds the cluster and the software profile */
+    mf_reprice_fn reprice; /* of mf_planner_explain; NULL: cost rests on what ships */
+    const void *reprice_user;
     const mf_routing *routing; /* NULL = balanced */
     mf_layout base;            /* gpus, gbs, seq, what is not searched, values of pinned dims */
     uint32_t pinned;           /* MF_PIN(...) bits: dimensions that keep base's value */

@@ -32,35 +32,39 @@ static void print_table(FILE *out, const char *title, const mf_fit_result *r, in
         print_entry(out, &r->entry[i]);
     }
     if (shown < to - from) {
-        fprintf(out, "  and %s more: --top N or --json shows them\n",
+        fprintf(out, "        and %s more: --top N or --json shows them\n",
                 mf_show_i64(to - from - shown).s);
     }
 }
 
+/* What the leanest choices do not say: how fast each combination is with those that suit it. */
 void mf_fit_report_fastest(FILE *out, const char *among, const mf_search_result *r) {
     if (r->count == 0) {
         return;
     }
     fprintf(out,
-            "\nthe fastest that a short search finds %s (plan goes on)\n"
-            "   TP  CP  PP VPP  EP ETP   DP mbs   step time   peak GB   headroom  ZeRO  schedule\n",
-            among);
+            "\nthe fastest %s, by a short search: none takes less than %s (plan goes on)\n"
+            "   TP  CP  PP VPP  EP ETP   DP mbs   step time  slower   peak GB   headroom  ZeRO  "
+            "schedule\n",
+            among, mf_show_time(r->stats.lower_bound_s).s);
     for (int i = 0; i < r->count; i++) {
         const mf_layout *l = &r->plan[i].layout;
         const mf_plan_prediction *x = &r->plan[i].prediction;
-        fprintf(
-            out,
-            "  %3lld %3lld %3lld %3lld %3lld %3lld %4lld %3lld  %10s  %8.2f  %+9.2f  %d/%d   %s\n",
-            (long long)l->tp, (long long)l->cp, (long long)l->pp, (long long)l->vpp,
-            (long long)l->ep, (long long)l->etp, (long long)l->dp, (long long)l->mbs,
-            mf_show_time(x->step_time_s).s, x->peak_memory_B / 1e9,
-            (x->usable_B - x->peak_memory_B) / 1e9, l->zero, l->expert_zero,
-            mf_schedule_text(l->schedule));
+        fprintf(out,
+                "  %3lld %3lld %3lld %3lld %3lld %3lld %4lld %3lld  %10s  %6s  %8.2f  %+9.2f  "
+                "%d/%d   %s\n",
+                (long long)l->tp, (long long)l->cp, (long long)l->pp, (long long)l->vpp,
+                (long long)l->ep, (long long)l->etp, (long long)l->dp, (long long)l->mbs,
+                mf_show_time(x->step_time_s).s,
+                i == 0 ? ""
+                       : mf_show_percent(x->step_time_s / r->plan[0].prediction.step_time_s - 1).s,
+                x->peak_memory_B / 1e9, (x->usable_B - x->peak_memory_B) / 1e9, l->zero,
+                l->expert_zero, mf_schedule_text(l->schedule));
     }
 }
 
 void mf_fit_report_print(FILE *out, const mf_job *j, const mf_fit_result *r,
-                         const mf_search_result *fastest, int64_t top) {
+                         const mf_search_result *fastest, int64_t top, int64_t top_missing) {
     const mf_layout *l = &j->plan.layout;
     fprintf(
         out,
@@ -72,8 +76,8 @@ void mf_fit_report_print(FILE *out, const mf_job *j, const mf_fit_result *r,
           "the usable memory.\n",
           out);
     print_table(out, "fits", r, 0, r->feasible, top);
-    print_table(out, "does not fit, least missing first", r, r->feasible, r->count, top);
-    mf_fit_report_fastest(out, "among them", fastest);
+    print_table(out, "does not fit, least missing first", r, r->feasible, r->count, top_missing);
+    mf_fit_report_fastest(out, "of those that fit", fastest);
 }
 
 static void json_entry(mf_json_writer *w, const mf_fit_entry *f) {

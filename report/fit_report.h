@@ -8,10 +8,11 @@
 
 #include <stdio.h>
 
-/* The job, a table of the combinations that fit, a table of those that do not, and the fastest
- * plans among them (none: fastest->count is 0). Each table has at most `top` lines. */
+/* The job, a table of the combinations that fit, of `top` lines at most, a table of those that do
+ * not, of `top_missing` lines at most, and the fastest plans of those that fit (none:
+ * fastest->count is 0). */
 void mf_fit_report_print(FILE *out, const mf_job *j, const mf_fit_result *r,
-                         const mf_search_result *fastest, int64_t top);
+                         const mf_search_result *fastest, int64_t top, int64_t top_missing);
 
 /* The fastest plans of a short search as a table, whose heading says that it searched `among`;
  * prints nothing when there are none. */

@@ -14,11 +14,16 @@ void mf_search_report_print(FILE *out, const mf_search_stats *s) {
     if (s->milp_failed > 0) {
         fprintf(out, " (%s given up)", mf_show_i64(s->milp_failed).s);
     }
-    fprintf(out,
-            "\nproof       no plan of this space takes less than %s under this cost model: gap "
-            "%s%s\n",
-            mf_show_time(s->lower_bound_s).s, mf_show_percent(s->gap).s,
-            s->interrupted ? ", interrupted" : "");
+    if (s->lower_bound_s > 0) {
+        fprintf(out,
+                "\nproof       no plan of this space takes less than %s under this cost model: gap "
+                "%s%s\n",
+                mf_show_time(s->lower_bound_s).s, mf_show_percent(s->gap).s,
+                s->interrupted ? ", interrupted" : "");
+    } else {
+        fprintf(out, "\nproof       none: the search ended before it had bounded every layout%s\n",
+                s->interrupted ? ", interrupted" : "");
+    }
     if (s->ended[0] != '\0') {
         fputs("ended       ", out);
         mf_show_wrap(out, s->ended, 12, 12, 99);
@@ -39,24 +44,38 @@ void mf_search_report_print(FILE *out, const mf_search_stats *s) {
 }
 
 void mf_search_report_ranking(FILE *out, const mf_search_result *r) {
-    fprintf(out, "\nplans\n      step time     memory   headroom     MFU   TP CP PP VPP EP ETP   "
-                 "DP mbs  ZeRO "
-                 " schedule     dispatcher  precision\n");
+    bool differ = false; /* in what stands in the last columns */
+    for (int i = 1; i < r->count; i++) {
+        const mf_layout *first = &r->plan[0].layout, *l = &r->plan[i].layout;
+        differ |= l->dispatcher != first->dispatcher || l->precision != first->precision;
+    }
+    fputs("\nplans", out);
+    if (!differ && r->count > 0) {
+        fprintf(out, " (%s dispatcher, %s)", mf_dispatcher_text(r->plan[0].layout.dispatcher),
+                mf_precision_text(r->plan[0].layout.precision));
+    }
+    fprintf(out,
+            "\n      step time     memory   headroom     MFU   TP CP PP VPP EP ETP   DP mbs  ZeRO "
+            " schedule%s\n",
+            differ ? "     dispatcher  precision" : "");
     for (int i = 0; i < r->count; i++) {
         const mf_plan *p = &r->plan[i];
         const mf_layout *l = &p->layout;
-        fprintf(
-            out,
-            "  %2d  %9s  %9s  %9s  %6s  %3lld %2lld %2lld %3lld %2lld %3lld %4lld %3lld   %d/%d  "
-            "%-11s  %-10s  %s\n",
-            i + 1, mf_show_time(p->prediction.step_time_s).s,
-            mf_show_bytes(p->prediction.peak_memory_B).s,
-            mf_show_bytes(p->prediction.usable_B - p->prediction.peak_memory_B).s,
-            mf_show_percent(p->prediction.mfu).s, (long long)l->tp, (long long)l->cp,
-            (long long)l->pp, (long long)l->vpp, (long long)l->ep, (long long)l->etp,
-            (long long)l->dp, (long long)l->mbs, l->zero, l->expert_zero,
-            mf_schedule_text(l->schedule), mf_dispatcher_text(l->dispatcher),
-            mf_precision_text(l->precision));
+        fprintf(out,
+                "  %2d  %9s  %9s  %9s  %6s  %3lld %2lld %2lld %3lld %2lld %3lld %4lld %3lld   "
+                "%d/%d  ",
+                i + 1, mf_show_time(p->prediction.step_time_s).s,
+                mf_show_bytes(p->prediction.peak_memory_B).s,
+                mf_show_bytes(p->prediction.usable_B - p->prediction.peak_memory_B).s,
+                mf_show_percent(p->prediction.mfu).s, (long long)l->tp, (long long)l->cp,
+                (long long)l->pp, (long long)l->vpp, (long long)l->ep, (long long)l->etp,
+                (long long)l->dp, (long long)l->mbs, l->zero, l->expert_zero);
+        if (differ) {
+            fprintf(out, "%-11s  %-10s  %s\n", mf_schedule_text(l->schedule),
+                    mf_dispatcher_text(l->dispatcher), mf_precision_text(l->precision));
+        } else {
+            fprintf(out, "%s\n", mf_schedule_text(l->schedule));
+        }
     }
 }
 

@@ -3,16 +3,23 @@
 
 #include "report/text/show.h"
 
+#include <string.h>
+
 void mf_to_fit_print(FILE *out, const mf_steps *steps, double now_s) {
     if (steps->count == 0) {
         fputs("\nno single step, and no pair of those that save most, makes it fit\n", out);
         return;
     }
-    fprintf(out, "\nwhat would make it fit, least time first\n  %-62s %10s %10s%s\n", "with",
+    int width = 46;
+    for (int i = 0; i < steps->count; i++) {
+        const int length = (int)strlen(steps->step[i].what);
+        width = length > width ? length : width;
+    }
+    fprintf(out, "\nwhat would make it fit, least time first\n  %-*s %10s %10s%s\n", width, "with",
             "step time", "memory", now_s > 0 ? "      cost" : "");
     for (int i = 0; i < steps->count; i++) {
         const mf_one_step *s = &steps->step[i];
-        fprintf(out, "  %-62s %10s %10s", s->what, mf_show_time(s->step_time_s).s,
+        fprintf(out, "  %-*s %10s %10s", width, s->what, mf_show_time(s->step_time_s).s,
                 mf_show_bytes(s->peak_B).s);
         if (now_s > 0) {
             fprintf(out, "  %+6.1f %%", 100 * (s->step_time_s / now_s - 1));

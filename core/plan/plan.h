@@ -30,7 +30,7 @@ typedef struct mf_plan_provenance {
     bool searched;         /* false: a layout given by hand */
     int64_t space;         /* distinct valid layouts that were considered */
     double lower_bound_s;  /* no plan of the space is faster under this cost model */
-    double gap;            /* step time over it, minus one */
+    double gap;            /* step time over it, minus one; infinite: nothing was proven */
 } mf_plan_provenance;
 
 #define MF_PLAN_MAX_FIGURES 32

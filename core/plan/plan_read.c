@@ -2,6 +2,7 @@
 #include "core/plan/plan.h"
 
 #include <float.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -27,6 +28,16 @@ static void read_f64(reader *r, const char *key, double lo, double *out) {
     if (r->status == MF_OK) {
         r->status = mf_json_get_f64(r->object, key, lo, DBL_MAX, out, r->e);
     }
+}
+
+/* null: nothing was proven. */
+static void read_gap(reader *r, double *out) {
+    const mf_json_value *v = r->status == MF_OK ? mf_json_find(r->object, "gap") : NULL;
+    if (v != NULL && mf_json_value_type(v) == MF_JSON_NULL) {
+        *out = HUGE_VAL;
+        return;
+    }
+    read_f64(r, "gap", -1, out);
 }
 
 static void read_bool(reader *r, const char *key, bool *out) {
@@ -413,7 +424,7 @@ static mf_status read_provenance(const mf_json_value *v, mf_plan_provenance *p, 
         r = enter(search, search_keys, COUNT(search_keys), e);
         read_i64(&r, "space", 0, MAX_WHOLE, &p->space);
         read_f64(&r, "lower_bound_s", 0, &p->lower_bound_s);
-        read_f64(&r, "gap", -1, &p->gap);
+        read_gap(&r, &p->gap);
         p->searched = true;
     }
     return r.status;

@@ -113,7 +113,8 @@ static mf_status with_cost(attempt *t, const char *what, const mf_cluster *c,
     mf_cost *cost = NULL;
     mf_plan plan;
     mf_problem p = *t->p;
-    mf_status status = mf_cost_create(c, s, NULL, &cost, t->e);
+    mf_status status = p.reprice != NULL ? p.reprice(p.reprice_user, c, s, &cost, t->e)
+                                         : mf_cost_create(c, s, NULL, &cost, t->e);
     mf_plan_init(&plan);
     if (status == MF_OK) {
         p.cost = cost;

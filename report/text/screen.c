@@ -11,13 +11,33 @@ int mf_screen_columns(int otherwise) {
     return n >= MF_SCREEN_LEAST && n <= 10000 && *end == '\0' ? (int)n : otherwise;
 }
 
+/* What a paragraph is read for. */
+typedef enum worth {
+    PLAIN,
+    DETAIL, /* whoever wants it asks with -v */
+    ANSWER, /* plans and remedies: the output is read for them */
+} worth;
+
+static const struct {
+    const char *begins;
+    worth worth;
+    bool whole; /* as far as the next empty line, not only lines further in */
+} paragraphs[] = {
+    {"what would", ANSWER, false},    {"plans", ANSWER, false},
+    {"the fastest", ANSWER, false},   {"what the ops", DETAIL, false},
+    {"its costliest", DETAIL, false}, {"left out", DETAIL, false},
+    {"FLOPs as ", DETAIL, false},     {"cluster  ", ANSWER, false},
+    {"Every plan is ", DETAIL, true}, {"Plans are proven ", DETAIL, true},
+    {"No plan is ", DETAIL, true},
+};
+
 typedef struct line {
     const char *text;
     int length, indent;
     int height; /* lines that it takes */
     int hidden; /* number of lines left out from here on; 0: this one is shown */
     bool kept;  /* part of a verdict, not a row of a table */
-    bool remedy;
+    worth worth;
 } line;
 
 /* --- one line --------------------------------------------------------------------------------- */
@@ -104,8 +124,87 @@ static bool begins(const line *l, const char *word) {
            strncmp(l->text + l->indent, word, strlen(word)) == 0;
 }
 
-static void cut(const char *text, line *l, int count, int columns) {
-    bool wide = false, verdict = false, remedy = false;
+/* Rows begin so far in at most; further in stands text that goes on. */
+enum { ROW_INDENT = 8 };
+/* Numbers at the beginning of rows have more or fewer digits. */
+enum { ROW_DIGITS = 3 };
+
+/* Lines of one table follow each other, begin alike, and none of them is empty. */
+static bool is_next_row(const line *first, const line *next) {
+    const int more = next->indent - first->indent;
+    return first->length > 0 && next->length > 0 && !next->kept && next->hidden == 0 &&
+           (first->indent == 0 ? more == 0 : next->indent > 0) && more <= ROW_DIGITS &&
+           more >= -ROW_DIGITS;
+}
+
+/* Writes a row without the columns that are marked. */
+static int take_out(const line *l, const char *drop, char *out) {
+    int n = 0;
+    for (int c = 0; c < l->length; c++) {
+        if (!drop[c]) {
+            out[n++] = l->text[c];
+        }
+    }
+    return n;
+}
+
+/* Takes columns out that are blank in every row, down to `gap` between two others, as far as the
+ * widest row needs it. drop: room for its length. Returns how wide the table is then. */
+static int narrow(const line *l, int rows, int width, int columns, int gap, char *drop) {
+    int run = 0, left = width;
+    bool begun = false;
+    memset(drop, 0, (size_t)width + 1);
+    for (int c = 0; c < width; c++) {
+        bool blank = true;
+        for (int i = 0; i < rows && blank; i++) {
+            blank = c >= l[i].length || l[i].text[c] == ' ';
+        }
+        run = blank ? run + 1 : 0;
+        begun |= !blank;
+        if (begun && run > gap && left > columns) {
+            drop[c] = 1;
+            left--;
+        }
+    }
+    return left;
+}
+
+/* Tables wider than the screen move their columns together: rows are copied to *room. */
+static void narrow_tables(line *l, int count, int columns, char *drop, char *room) {
+    for (int from = 0, to; from < count; from = to) {
+        int width = l[from].length;
+        for (to = from + 1; to < count && is_next_row(&l[from], &l[to]); to++) {
+            width = l[to].length > width ? l[to].length : width;
+        }
+        if (width <= columns || to - from < 2 || l[from].indent == 0) {
+            continue;
+        }
+        if (narrow(l + from, to - from, width, columns, 2, drop) > columns) {
+            (void)narrow(l + from, to - from, width, columns, 1, drop);
+        }
+        for (int i = from; i < to; i++) {
+            const int n = take_out(&l[i], drop, room);
+            l[i].text = room;
+            l[i].length = n;
+            room += n;
+        }
+    }
+}
+
+static worth worth_of(const line *l, bool *whole) {
+    for (size_t i = 0; i < sizeof paragraphs / sizeof paragraphs[0]; i++) {
+        if (begins(l, paragraphs[i].begins)) {
+            *whole = paragraphs[i].whole;
+            return paragraphs[i].worth;
+        }
+    }
+    return PLAIN;
+}
+
+/* drop and room: as long as the text each. */
+static void cut(const char *text, line *l, int count, int columns, char *drop, char *room) {
+    bool wide = false, verdict = false, whole = false;
+    worth now = PLAIN;
     for (int i = 0; i < count; i++) {
         const char *end = strchr(text, '\n');
         const size_t length = end != NULL ? (size_t)(end - text) : strlen(text);
@@ -113,36 +212,40 @@ static void cut(const char *text, line *l, int count, int columns) {
         l[i].indent = indent_of(text);
         verdict = length > 0 && (verdict || begins(&l[i], "verdict"));
         l[i].kept = verdict;
-        remedy = length > 0 && (remedy || begins(&l[i], "what would"));
-        l[i].remedy = remedy;
+        whole = whole && length > 0;
+        if (!whole) {
+            const worth own = length > 0 ? worth_of(&l[i], &whole) : PLAIN;
+            now = length == 0 || l[i].indent == 0 || own != PLAIN ? own : now;
+        }
+        l[i].worth = now;
         wide |= l[i].length > columns && without_bar(&l[i]) < l[i].length;
         text += length + (end != NULL);
     }
     for (int i = 0; i < count; i++) {
         l[i].length = wide ? without_bar(&l[i]) : l[i].length;
+    }
+    narrow_tables(l, count, columns, drop, room);
+    for (int i = 0; i < count; i++) {
         l[i].height = fold(NULL, &l[i], columns);
     }
 }
 
-/* Rows are indented by at most so much; lines further in continue a text. */
-enum { ROW_INDENT = 8 };
-/* Rows, with their heading, that are always kept of a table of remedies, which people read the
- * output for. */
-enum { REMEDY_ROWS = 5 };
+/* Rows, with their heading, that a table of answers keeps, and where nothing else helps. */
+enum { ANSWER_ROWS = 5, FEWEST_ANSWERS = 3 };
 
-/* The longest table (lines in a row that begin alike, none of them empty) of more than `kept` + 1
- * rows: its first line, and in *end the one behind it; -1. */
-static int longest(const line *l, int count, int kept, int *end) {
+/* The longest table of more than `kept` + 1 rows, `answers` + 1 where it holds answers: its first
+ * line, and in *end the one behind it; -1. */
+static int longest(const line *l, int count, int kept, int answers, int *end) {
     int best = -1, most = 0;
     for (int from = 0, to; from < count; from = to) {
         to = from + 1;
-        while (to < count && l[from].length > 0 && l[to].length > 0 && !l[to].kept &&
-               l[to].indent == l[from].indent && l[to].hidden == 0) {
+        while (to < count && is_next_row(&l[from], &l[to])) {
             to++;
         }
-        const int rows = l[from].remedy && kept < REMEDY_ROWS ? REMEDY_ROWS : kept;
+        const int rows = l[from].worth == ANSWER && kept < answers ? answers : kept;
+        const bool row = l[from].indent <= ROW_INDENT || l[from].worth == DETAIL;
         if (to - from > rows + 1 && to - from > most && l[from].hidden == 0 && !l[from].kept &&
-            l[from].indent <= ROW_INDENT && (kept > 0 || l[from].indent > 0)) {
+            row && (kept > 2 || l[from].indent > 0)) {
             most = to - from;
             best = from;
             *end = to;
@@ -192,8 +295,8 @@ static int resume_at(const line *l, int count, int at, int *freed) {
  * that is divided keeps its title. */
 static void hide_middle(line *l, int count) {
     int first = 0, end = count, head = 0, tail = 0;
-    while (first < count && l[first].hidden == 0 && head + l[first].height <= HEAD) {
-        head += l[first++].height;
+    while (first < count && head + height_of(l, first) <= HEAD) {
+        head += height_of(l, first++);
     }
     while (end > first && tail + height_of(l, end - 1) < MF_SCREEN_LINES - head) {
         tail += height_of(l, --end);
@@ -202,11 +305,14 @@ static void hide_middle(line *l, int count) {
     while (title > first && l[title - 1].length > 0) {
         title--;
     }
-    const int resume = resume_at(l, count, end, &freed);
+    int resume = resume_at(l, count, end, &freed);
     if (title > first && title < end && l[title].hidden == 0 && l[title].height == 1 &&
         resume < count && l[resume].length > 0) {
         while (freed < 2 && first > 0) {
-            freed += l[--first].height;
+            freed += height_of(l, --first);
+        }
+        while (freed < 2 && resume < count) {
+            freed += height_of(l, resume++);
         }
         hide(l, first, title);
         hide(l, title + 1, resume);
@@ -215,20 +321,93 @@ static void hide_middle(line *l, int count) {
     }
 }
 
-/* Leaves lines out until at most MF_SCREEN_LINES are left: first rows of the longest tables, then
- * lines in the middle. */
-static void shorten(line *l, int count) {
-    static const int keep[] = {5, 2, 0};
-    int end = 0, from;
-    for (int k = 0; k < 3; k++) {
-        while (total(l, count) > MF_SCREEN_LINES &&
-               (from = longest(l, count, keep[k], &end)) >= 0) {
-            int first = end - 1;
-            do {
-                hide(l, --first, end);
-            } while (first > from + keep[k] && total(l, count) > MF_SCREEN_LINES);
+/* Details, the last of them first, each down to its title; `whole`: and that. */
+static void hide_details(line *l, int count, bool whole) {
+    for (int end = count, from; end > 0 && total(l, count) > MF_SCREEN_LINES; end = from) {
+        from = end - 1;
+        if (l[from].worth != DETAIL || (l[from].indent == 0 && !whole)) {
+            continue;
+        }
+        while (from > 0 && l[from - 1].worth == DETAIL && (l[from - 1].indent > 0 || whole)) {
+            from--;
+        }
+        int first = end - 1;
+        do {
+            hide(l, first, end);
+        } while (--first >= from && (whole || total(l, count) > MF_SCREEN_LINES));
+    }
+}
+
+/* Paragraphs that nothing is read for but themselves, the last of them first: neither answers, nor
+ * what stands in front of all, nor what ends it. */
+static void hide_paragraphs(line *l, int count) {
+    int end = count, from;
+    while (end > 0 && l[end - 1].length > 0) {
+        end--;
+    }
+    for (; end > 0 && total(l, count) > MF_SCREEN_LINES; end = from) {
+        bool answer = false;
+        for (from = end - 1; from > 0 && l[from - 1].length > 0; from--) {
+        }
+        for (int i = from; i < end; i++) {
+            answer |= l[i].worth == ANSWER || l[i].kept;
+        }
+        int first = from;
+        for (int i = 0, height = 0; i < end && height <= HEAD; i++) {
+            height += l[i].height;
+            first = i >= first ? i + 1 : first;
+        }
+        if (!answer && first < end) {
+            hide(l, first, end);
         }
     }
+}
+
+/* Rows without a mark ("* row") of a table that has some with it, the last of them first. False:
+ * none has one, or all. */
+static bool hide_unmarked(line *l, int from, int end, int count) {
+    bool marks = false, hidden = false;
+    for (int i = from + 1; i < end; i++) {
+        marks |= l[i].text[0] == '*';
+    }
+    for (int i = end - 1; marks && i > from && total(l, count) > MF_SCREEN_LINES; i--) {
+        if (l[i].text[0] != '*') {
+            hide(l, i, i + 1);
+            hidden = true;
+        }
+    }
+    return hidden;
+}
+
+/* The last rows of the longest tables, which keep so many. */
+static void hide_rows(line *l, int count, int kept, int answers) {
+    int end = 0, from;
+    while (total(l, count) > MF_SCREEN_LINES &&
+           (from = longest(l, count, kept, answers, &end)) >= 0) {
+        const int least = from + (l[from].worth == ANSWER && kept < answers ? answers : kept);
+        int first = end - 1;
+        if (hide_unmarked(l, from, end, count)) {
+            continue;
+        }
+        do {
+            hide(l, --first, end);
+        } while (first > least && total(l, count) > MF_SCREEN_LINES);
+    }
+}
+
+/* Leaves rows out until no more than MF_SCREEN_LINES are left: of the longest tables at first, then
+ * of details, then of all tables, then whole details and paragraphs, then what stands in the
+ * middle. */
+static void shorten(line *l, int count) {
+    static const int keep[] = {8, 5, 2, 0};
+    for (int k = 0; k < 4; k++) {
+        hide_rows(l, count, keep[k], ANSWER_ROWS);
+        if (k <= 1) {
+            hide_details(l, count, k == 1);
+        }
+    }
+    hide_paragraphs(l, count);
+    hide_rows(l, count, 0, FEWEST_ANSWERS);
     if (total(l, count) > MF_SCREEN_LINES) {
         hide_middle(l, count);
     }
@@ -236,11 +415,16 @@ static void shorten(line *l, int count) {
 
 mf_status mf_screen_write(FILE *out, const char *text, int columns, bool all, mf_err *e) {
     const int count = count_lines(text);
+    const size_t size = strlen(text) + 1;
     line *l = calloc((size_t)count + 1, sizeof *l);
-    if (l == NULL) {
+    char *drop = malloc(size), *room = malloc(size);
+    if (l == NULL || drop == NULL || room == NULL) {
+        free(l);
+        free(drop);
+        free(room);
         return mf_err_set(e, MF_NOMEM, "out of memory");
     }
-    cut(text, l, count, columns);
+    cut(text, l, count, columns, drop, room);
     if (!all) {
         shorten(l, count);
     }
@@ -257,5 +441,7 @@ mf_status mf_screen_write(FILE *out, const char *text, int columns, bool all, mf
         }
     }
     free(l);
+    free(drop);
+    free(room);
     return MF_OK;
 }

@@ -74,6 +74,51 @@ static void bars_make_way_all_of_them(void **state) {
     free(out);
 }
 
+/* Columns that nothing stands in make way before rows take two lines, and none is glued to the
+ * next; numbers of more digits are rows of the same table. */
+static void wide_tables_move_their_columns_together(void **state) {
+    (void)state;
+    char *out = shown("fits\n"
+                      "   TP   peak GB      headroom   largest           ZeRO\n"
+                      "   16     55.19        +26.06   optimizer         3/3\n"
+                      "  128    156.08         -2.16   activations       1/1\n",
+                      40, false);
+    assert_string_equal(out, "fits\n"
+                             "   TP peak GB headroom largest      ZeRO\n"
+                             "   16   55.19   +26.06 optimizer    3/3\n"
+                             "  128  156.08    -2.16 activations  1/1\n");
+    free(out);
+}
+
+/* What people read the output for keeps its best rows, however much else there is; what ends the
+ * output stays, too. */
+static void answers_keep_their_first_rows(void **state) {
+    (void)state;
+    char text[8192] = "";
+    for (int i = 0; i < 14; i++) {
+        snprintf(text + strlen(text), 64, "head %d\n", i);
+    }
+    static const char *const titles[] = {
+        "memory", "time", "what would make it fit", "what would help", "its costliest", "plans"};
+    for (int t = 0; t < 6; t++) {
+        snprintf(text + strlen(text), 64, "\n%s\n  with\n", titles[t]);
+        for (int i = 0; i < 12; i++) {
+            snprintf(text + strlen(text), 64, "  row-%d-%d\n", t, i);
+        }
+        snprintf(text + strlen(text), 64, "held back by %d\n            %d and more\n", t, t);
+    }
+    strcat(text, "\nprices rest on sand\n");
+    char *out = shown(text, 80, false);
+    const shape s = shape_of(out);
+    assert_true(s.lines > MF_SCREEN_LINES - 4 && s.lines <= MF_SCREEN_LINES);
+    assert_non_null(strstr(out, "\nwhat would make it fit\n  with\n  row-2-0\n  row-2-1\n"));
+    assert_non_null(strstr(out, "\nwhat would help\n  with\n  row-3-0\n  row-3-1\n"));
+    assert_non_null(strstr(out, "\nplans\n  with\n  row-5-0\n  row-5-1\n"));
+    assert_null(strstr(out, "  row-4-0\n"));
+    assert_non_null(strstr(out, "\nprices rest on sand\n"));
+    free(out);
+}
+
 static void long_tables_lose_their_last_rows(void **state) {
     (void)state;
     char text[4096] = "models\n";
@@ -98,7 +143,7 @@ static void a_verdict_is_no_row(void **state) {
     (void)state;
     char text[4096] = "clusters\n";
     for (int i = 0; i < 60; i++) {
-        snprintf(text + strlen(text), 32, "%c size-%d\n", i % 7 == 3 ? '*' : ' ', i);
+        snprintf(text + strlen(text), 32, "%c size-%d\n", i == 3 ? '*' : ' ', i);
     }
     strcat(text, "  verdict\n  cheapest    size-3\n              a tie\n  fastest     size-59\n");
     char *out = shown(text, 80, false);
@@ -107,6 +152,25 @@ static void a_verdict_is_no_row(void **state) {
     assert_int_equal(s.lines - 1 + s.left_out, 65);
     assert_non_null(
         strstr(out, "  size-33\n  ... 26 more (-v)\n  verdict\n  cheapest    size-3\n"));
+    free(out);
+}
+
+/* Of rows the marked ones are the answer. */
+static void marked_rows_stay(void **state) {
+    (void)state;
+    char text[4096] = "Every plan is proven\nto be as good\nas can be.\n\nmodel\n  cluster  GPUs\n";
+    for (int i = 0; i < 60; i++) {
+        snprintf(text + strlen(text), 32, "%c size-%d\n", i % 12 == 11 ? '*' : ' ', i);
+    }
+    strcat(text, "  verdict\n  cheapest    size-11\n");
+    char *out = shown(text, 80, false);
+    assert_true(shape_of(out).lines <= MF_SCREEN_LINES);
+    for (int i = 11; i < 60; i += 12) {
+        char row[32];
+        snprintf(row, sizeof row, "\n* size-%d\n", i);
+        assert_non_null(strstr(out, row));
+    }
+    assert_non_null(strstr(out, "\n  size-0\n"));
     free(out);
 }
 
@@ -207,8 +271,11 @@ int main(void) {
         cmocka_unit_test(lines_that_fit_are_left_alone),
         cmocka_unit_test(wide_lines_go_on_behind_their_label),
         cmocka_unit_test(bars_make_way_all_of_them),
+        cmocka_unit_test(wide_tables_move_their_columns_together),
+        cmocka_unit_test(answers_keep_their_first_rows),
         cmocka_unit_test(long_tables_lose_their_last_rows),
         cmocka_unit_test(a_verdict_is_no_row),
+        cmocka_unit_test(marked_rows_stay),
         cmocka_unit_test(a_table_cut_in_two_keeps_its_title_and_its_verdict),
         cmocka_unit_test(remedies_stay_where_details_go),
         cmocka_unit_test(any_text_is_held_to_the_screen),

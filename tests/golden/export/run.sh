@@ -35,6 +35,12 @@ $golden_binary simulate --model olmoe-1b-7b --cluster h100 --gpus 8 --global-bat
 mf export --plan "$work/olmoe.json"
 mf_plain_lines 'RECIPE:' export --plan "$work/olmoe.json" --format bridge
 mf plan --model llama4-maverick --cluster h200 --gpus 64 --global-batch 256 --seq 4096 --runs-on megatron
+# With the least effort, too, something is proven of every family, and the plan can be exported; so can one of which nothing is.
+mf_lines '^proof' plan --model mixtral-8x7b --cluster gb200 --gpus 16 --global-batch 64 --seq 4096 --runs-on megatron \
+    --effort 1 --out "$work/least.json"
+mf_plain_lines 'not the same|^torchrun' export --plan "$work/least.json"
+sed -e 's/"gap": .*/"gap": null/' -e 's/"lower_bound_s": .*/"lower_bound_s": 0,/' "$work/least.json" >"$work/unproven.json"
+mf_plain_lines 'not the same|^torchrun' export --plan "$work/unproven.json"
 # A megatron-* profile says who runs the plan.
 mf plan --model kimi-linear-48b-a3b --cluster h200 --gpus 64 --global-batch 256 --seq 4096 --software megatron-26.02
 mf plan --model olmoe-1b-7b --cluster h100 --gpus 8 --global-batch 64 --seq 4096 --software megatron-26.02 --schedule zb-v
