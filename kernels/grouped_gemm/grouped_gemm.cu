@@ -88,24 +88,39 @@ mf_status encode_all(const mf_kernel_grouped_gemm *g, Maps *maps, mf_err *e) {
 
 typedef void (*kernel_fn)(CUtensorMap, CUtensorMap, Outputs, Args);
 
-/* What is compiled, by kind, whether f32 is written and whether there is an activation;
+/* What is compiled, by kind, what is written and whether there is an activation;
  * mf_grouped_config_check knows the stages and buffers. */
 struct Built {
     int smem_B;
     kernel_fn kernel;
 };
 
-template <mf_grouped_kind KIND, bool F32, bool GATED> constexpr Built built(void) {
-    return {Traits<KIND, F32, GATED, 4, 2>::SMEM_B,
-            grouped_gemm_kernel<Traits<KIND, F32, GATED, 4, 2>>};
+template <class C> constexpr Built built(void) {
+    return {C::SMEM_B, grouped_gemm_kernel<C>};
+}
+template <mf_grouped_kind KIND, Writes WRITES, bool GATED> constexpr Built built(void) {
+    return built<Traits<KIND, WRITES, GATED, 4, 2>>();
 }
 
 /* By kind, then the others. */
-enum { WGRAD_BF16 = MF_GROUPED_KINDS, FORWARD_GATED, BUILT_COUNT };
-const Built BUILT[BUILT_COUNT] = {
-    built<MF_GROUPED_FORWARD, false, false>(), built<MF_GROUPED_DGRAD, false, false>(),
-    built<MF_GROUPED_WGRAD, true, false>(), built<MF_GROUPED_WGRAD, false, false>(),
-    built<MF_GROUPED_FORWARD, false, true>()};
+enum { WGRAD_ADD = MF_GROUPED_KINDS, WGRAD_ADD_FEW, WGRAD_BF16, FORWARD_GATED, BUILT_COUNT };
+const Built BUILT[BUILT_COUNT] = {built<MF_GROUPED_FORWARD, BF16, false>(),
+                                  built<MF_GROUPED_DGRAD, BF16, false>(),
+                                  built<MF_GROUPED_WGRAD, F32_OVER, false>(),
+                                  built<MF_GROUPED_WGRAD, F32_ADD, false>(),
+                                  built<Traits<MF_GROUPED_WGRAD, F32_ADD, false, 3, 5>>(),
+                                  built<MF_GROUPED_WGRAD, BF16, false>(),
+                                  built<MF_GROUPED_FORWARD, BF16, true>()};
+
+const Built &built_for(const mf_kernel_grouped_gemm *g, bool fetches) {
+    int at = g->act ? (int)FORWARD_GATED : (int)g->kind;
+    if (g->kind == MF_GROUPED_WGRAD && g->accumulate) {
+        at = fetches ? WGRAD_ADD_FEW : WGRAD_ADD;
+    } else if (g->kind == MF_GROUPED_WGRAD && g->bf16) {
+        at = WGRAD_BF16;
+    }
+    return BUILT[at];
+}
 
 mf_status read_device(mf_grouped_device *out, mf_err *e) {
     int device = 0, sms = 0, smem_B = 0, l2_B = 0, major = 0, minor = 0;
@@ -131,7 +146,12 @@ mf_status launch(const mf_kernel_grouped_gemm *g, const mf_grouped_config *c, cu
                  mf_err *e) {
     const bool wgrad = g->kind == MF_GROUPED_WGRAD;
     const bool forward = g->kind == MF_GROUPED_FORWARD;
-    const Built &b = BUILT[g->act ? FORWARD_GATED : wgrad && g->bf16 ? WGRAD_BF16 : (int)g->kind];
+    const bool fetches = mf_grouped_config_fetches(c);
+    if (fetches && !(wgrad && g->accumulate)) {
+        return mf_err_set(e, MF_INPUT,
+                          "grouped GEMM: only weight gradients that are added fetch what is there");
+    }
+    const Built &b = built_for(g, fetches);
     Maps maps;
     mf_status status = encode_all(g, &maps, e);
     if (status != MF_OK) {
@@ -157,7 +177,6 @@ mf_status launch(const mf_kernel_grouped_gemm *g, const mf_grouped_config *c, cu
     p.turns = g->turns;
     p.half = (int32_t)(g->n / 2);
     p.reduction = wgrad ? 0 : (int32_t)(forward ? g->k : g->n);
-    p.accumulate = g->accumulate;
     p.balance = c->balance;
 
     MF_CUDA_TRY(cudaFuncSetAttribute((const void *)b.kernel,

@@ -101,6 +101,10 @@ mf_status mf_grouped_config_choose(const mf_kernel_grouped_gemm *g, const mf_gro
 mf_status mf_grouped_config_check(const mf_grouped_config *c, const mf_grouped_device *dev,
                                   mf_err *e);
 
+/* Does half of each tile come from memory to be added to? Weight gradients with `accumulate` alone
+ * run so; what they give is the same to the bit either way, but for subnormal numbers. */
+bool mf_grouped_config_fetches(const mf_grouped_config *c);
+
 /* One line such as "128x256x64 cluster 2 stages 4 ...", cut to size; returns text. */
 char *mf_grouped_config_print(const mf_grouped_config *c, char *text, size_t size);
 

@@ -165,15 +165,30 @@ MF_DEVICE void multiply_step(float (&d)[128], uint32_t a, uint32_t b, int boxes,
     }
 }
 
+/* Writes what is held, when step i is its turn, and then begins to fetch. */
+template <class C>
+MF_DEVICE void write_under(Held &h, const Smem<C> s, const Outputs &to, const Args &p,
+                           uint32_t tile, int i, int spread, bool &fetches) {
+    if (h.left > 0 && i >= h.next) {
+        do {
+            write_next<C>(h, s, to, p);
+        } while (C::FETCHES && spread == 0 && h.left > 0);
+        h.next += spread;
+    } else if (C::FETCHES && fetches && h.left == 0) {
+        fetch_left<C>(h, s, to, tile);
+        fetches = false;
+    }
+}
+
 /* Sums all steps of a tile into d, and writes what is held meanwhile. */
 template <class C>
 MF_DEVICE void multiply(float (&d)[128], Held &h, const Smem<C> s, Ring<C::STAGES> &r,
                         uint32_t tile, int steps, int boxes, int warpgroup, const Outputs &to,
-                        const Args &p) {
+                        const Args &p, bool &fetches) {
     const int thread = (int)threadIdx.x - 128;
     const int cut = C::WGRAD ? s.field(tile, CUT) : -1;
-    const int spread =
-        steps > C::TURNS ? steps / C::TURNS : 1; /* a burst of writes would fill the way to L2 */
+    /* A burst of writes would fill the way to L2; of few steps each is needed to fetch under. */
+    const int spread = steps > C::TURNS ? steps / C::TURNS : C::FETCHES ? 0 : 1;
     const uint32_t a0 =
         mf_wgmma_descriptor_low(s.a(0) + (uint32_t)warpgroup * BOX_B, C::MN_A ? BOX_B : 0);
     const uint32_t b0 = mf_wgmma_descriptor_low(s.b(0), C::MN_B ? BOX_B : 0);
@@ -197,10 +212,7 @@ MF_DEVICE void multiply(float (&d)[128], Held &h, const Smem<C> s, Ring<C::STAGE
             release<C>(s, (int)((r.at - 1) % C::STAGES), thread % 32);
         }
         r.at++;
-        if (h.left > 0 && i >= h.next) {
-            write_next<C>(h, s, to, p);
-            h.next += spread;
-        }
+        write_under<C>(h, s, to, p, tile, i, spread, fetches);
     }
     mf_wgmma_wait<0>();
     mf_wgmma_hold(d);
@@ -232,6 +244,7 @@ MF_DEVICE void consume(const Smem<C> s, const Outputs &to, const Args &p, int wa
     Held h;
     h.tile = 0;
     h.left = h.next = h.buffer = 0;
+    h.fetched = 0;
     for (uint32_t tile = 0;; tile++) {
         mf_mbar_wait(s.slot_full(tile), tile / SLOTS % 2);
         const int steps = s.warp_field(tile, STEPS), boxes = s.warp_field(tile, BOXES);
@@ -239,12 +252,16 @@ MF_DEVICE void consume(const Smem<C> s, const Outputs &to, const Args &p, int wa
         /* In WGRAD both warpgroups or none: they meet where a stage is cut. */
         const bool rows = C::WGRAD || warpgroup * BOX < s.warp_field(tile, ROWS);
         const bool works = more && boxes > 0 && rows;
+        bool fetches = works;
         if (works) {
-            multiply<C>(d, h, s, r, tile, steps, boxes, warpgroup, to, p);
+            multiply<C>(d, h, s, r, tile, steps, boxes, warpgroup, to, p, fetches);
         }
 #pragma unroll 1
         while (h.left > 0) { /* what a short reduction left */
             write_next<C>(h, s, to, p);
+        }
+        if (C::FETCHES && fetches) {
+            fetch_left<C>(h, s, to, tile);
         }
         if (!more) {
             break;
@@ -280,11 +297,14 @@ __global__ void __launch_bounds__(THREADS, 1)
         }
         for (int i = 0; i < C::STAGES; i++) {
             mf_mbar_init(s.full(i), 1);
-            mf_mbar_init(s.empty(i), 2 * CONSUMERS * 4); /* a warp of either block */
+            mf_mbar_init(s.empty(i), 2 * WARPS); /* a warp of either block */
         }
         for (uint32_t i = 0; i < SLOTS; i++) {
             mf_mbar_init(s.slot_full(i), 1);
-            mf_mbar_init(s.slot_empty(i), CONSUMERS * 4);
+            mf_mbar_init(s.slot_empty(i), WARPS);
+        }
+        for (int i = 0; i < WARPS; i++) {
+            mf_mbar_init(s.fetched(i), 1);
         }
         for (uint32_t i = 0; i < MAILS; i++) {
             mf_mbar_init(s.mail_full(i), 1);

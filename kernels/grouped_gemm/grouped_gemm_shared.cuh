@@ -24,7 +24,8 @@ constexpr int CONSUMERS = 2;
 constexpr int THREADS = (1 + CONSUMERS) * 128;
 constexpr int WARP_ROWS = 16; /* of a tile, of one warp */
 constexpr int BUFFER_B = WARP_ROWS * 128;
-constexpr int BAR_BOTH = 1; /* named barrier */
+constexpr int LEFT_CHUNKS = 4; /* of 32 f32 columns, of the half of a tile that is not held back */
+constexpr int BAR_BOTH = 1;    /* named barrier */
 /* Turns in which each chunk of gate and up is written: both, the activation in quarters, and that.
  * Otherwise a chunk is a turn. */
 constexpr int GATED_TURNS = 7;
@@ -38,41 +39,13 @@ struct Args {
     uint32_t *turns;   /* taken so far; NULL: each cluster has its own */
     int32_t half;      /* columns of gate, and of up */
     int32_t reduction; /* elements summed; WGRAD: the expert's tokens instead */
-    int32_t accumulate;
-    int32_t balance; /* fill the last round */
+    int32_t balance;   /* fill the last round */
 };
 
 /* Where the copy engine writes. y: [rows, cols, 1], dW [n, k, experts]; with an activation y is
  * [gate and up, cols, rows], act [rows, cols, 1]. */
 struct Outputs {
     CUtensorMap y, act;
-};
-
-template <mf_grouped_kind KIND, bool F32_, bool GATED_, int STAGES_, int BUFFERS_> struct Traits {
-    static constexpr bool WGRAD = KIND == MF_GROUPED_WGRAD;
-    static constexpr bool F32 = F32_; /* what is written; else bf16 */
-    static constexpr bool GATED = GATED_;
-    static constexpr int TURNS = GATED ? 2 * GATED_TURNS : 4;
-    static constexpr int MN_A = WGRAD;
-    static constexpr int MN_B = KIND != MF_GROUPED_FORWARD;
-    static constexpr int STAGES = STAGES_;
-    static constexpr int BUFFERS = BUFFERS_;
-    /* in units of 16 bytes: what one wgmma's 16 reduction elements advance a descriptor by */
-    static constexpr uint32_t STEP_A = MN_A ? 2048 / 16 : 32 / 16;
-    static constexpr uint32_t STEP_B = MN_B ? 2048 / 16 : 32 / 16;
-    static constexpr int SMEM_B =
-        STAGES * STAGE_B + CONSUMERS * 4 * BUFFERS * BUFFER_B + 512 + 1024;
-};
-
-/* Steps since the start: which stage of the ring is next, and the parity of its round. */
-template <int STAGES> struct Ring {
-    uint32_t at;
-    MF_DEVICE_MEMBER int stage(void) const {
-        return (int)(at % STAGES);
-    }
-    MF_DEVICE_MEMBER uint32_t parity(void) const {
-        return at / STAGES % 2;
-    }
 };
 
 /* A tile as the consumers need it; the producer finds it and passes it on through shared memory,
@@ -92,7 +65,41 @@ enum Field {
 constexpr int SLOTS = 4, SLOT_B = 64, SLOT_BARS = 48;
 /* Turns on their way from the block that takes them to its neighbour: two barriers, then a word. */
 constexpr int MAILS = 2, MAIL_B = 32, MAIL_WORD = 16;
+constexpr int WARPS = CONSUMERS * 4, BARS_B = 512; /* of all barriers and slots together */
 static_assert(FIELDS * 4 <= SLOT_BARS && SLOT_BARS + 16 <= SLOT_B, "fields, then two barriers");
+
+/* How the output leaves: as bf16, as f32 in place of what was there, or added to it as f32. */
+enum Writes { BF16, F32_OVER, F32_ADD };
+
+template <mf_grouped_kind KIND, Writes WRITES, bool GATED_, int STAGES_, int BUFFERS_>
+struct Traits {
+    static constexpr bool WGRAD = KIND == MF_GROUPED_WGRAD;
+    static constexpr bool F32 = WRITES != BF16;
+    static constexpr bool ADD = WRITES == F32_ADD;
+    static constexpr bool GATED = GATED_;
+    static constexpr bool FETCHES = ADD && BUFFERS_ > LEFT_CHUNKS;
+    static constexpr int TURNS = GATED ? 2 * GATED_TURNS : 4;
+    static constexpr int MN_A = WGRAD;
+    static constexpr int MN_B = KIND != MF_GROUPED_FORWARD;
+    static constexpr int STAGES = STAGES_;
+    static constexpr int BUFFERS = BUFFERS_;
+    /* in units of 16 bytes: what one wgmma's 16 reduction elements advance a descriptor by */
+    static constexpr uint32_t STEP_A = MN_A ? 2048 / 16 : 32 / 16;
+    static constexpr uint32_t STEP_B = MN_B ? 2048 / 16 : 32 / 16;
+    static constexpr int SMEM_B = STAGES * STAGE_B + WARPS * BUFFERS * BUFFER_B + BARS_B + 1024;
+    static_assert(STAGES * 16 + SLOTS * SLOT_B + MAILS * MAIL_B + WARPS * 8 <= BARS_B, "all fit");
+};
+
+/* Steps since the start: which stage of the ring is next, and the parity of its round. */
+template <int STAGES> struct Ring {
+    uint32_t at;
+    MF_DEVICE_MEMBER int stage(void) const {
+        return (int)(at % STAGES);
+    }
+    MF_DEVICE_MEMBER uint32_t parity(void) const {
+        return at / STAGES % 2;
+    }
+};
 
 /* A value that is the same in all lanes of a warp, and known to the compiler to be: what depends on
  * it can live in the uniform registers. A bulk copy whose coordinates do not stands in a loop over
@@ -114,8 +121,7 @@ template <class C> struct Smem {
         return base + C::STAGES * STAGE_B + (uint32_t)((warp * C::BUFFERS + i) * BUFFER_B);
     }
     MF_DEVICE_MEMBER uint32_t full(int stage) const {
-        return base + C::STAGES * STAGE_B + CONSUMERS * 4 * C::BUFFERS * BUFFER_B +
-               (uint32_t)stage * 16;
+        return base + C::STAGES * STAGE_B + WARPS * C::BUFFERS * BUFFER_B + (uint32_t)stage * 16;
     }
     MF_DEVICE_MEMBER uint32_t empty(int stage) const {
         return full(stage) + 8;
@@ -140,6 +146,9 @@ template <class C> struct Smem {
     }
     MF_DEVICE_MEMBER uint32_t mail_word(uint32_t number) const {
         return mail(number) + MAIL_WORD;
+    }
+    MF_DEVICE_MEMBER uint32_t fetched(int warp) const { /* what its next tile is added to */
+        return mail(0) + MAILS * MAIL_B + (uint32_t)warp * 8;
     }
     MF_DEVICE_MEMBER int field(uint32_t number, Field f) const {
         int v;

@@ -220,6 +220,81 @@ void run_case(const Case &c, uint64_t seed) {
               canary ? "" : ", canary overwritten", same ? "" : ", runs differ");
 }
 
+/* A weight gradient is added to `before` by a config that fetches or one that does not. */
+std::vector<uint8_t> added(const mf_kernel_grouped_gemm &g, const Buffer &before, bool fetches) {
+    mf_grouped_device dev;
+    int sms = 0, smem_B = 0;
+    GPU_MUST(cudaDeviceGetAttribute(&sms, cudaDevAttrMultiProcessorCount, 0));
+    GPU_MUST(cudaDeviceGetAttribute(&smem_B, cudaDevAttrMaxSharedMemoryPerBlockOptin, 0));
+    dev.sm_count = sms;
+    dev.smem_max_B = smem_B;
+    dev.l2_B = 0;
+    mf_kernel_grouped_gemm shape = g; /* with that many rows an expert */
+    shape.rows = fetches ? 0 : (int64_t)g.experts << 20;
+    mf_grouped_config config;
+    mf_err e;
+    mf_err_clear(&e);
+    std::vector<uint8_t> out(before.size_B);
+    GPU_MUST(cudaMemcpy(g.out, before.p, before.size_B, cudaMemcpyDefault));
+    if (mf_grouped_config_choose(&shape, &dev, &config, &e) != MF_OK ||
+        mf_grouped_config_fetches(&config) != fetches ||
+        mf_kernel_grouped_gemm_run_cuda_config(&g, &config, NULL, &e) != MF_OK) {
+        GPU_CHECK(false, "to add %s: %s", fetches ? "what is fetched" : "in L2", e.text);
+    }
+    GPU_MUST(cudaDeviceSynchronize());
+    GPU_MUST(cudaMemcpy(out.data(), g.out, out.size(), cudaMemcpyDefault));
+    return out;
+}
+
+/* What L2 adds and what the kernel adds to what it fetches is the same to the bit, tiles cut short
+ * by every edge among them; the sums are not what was there before. */
+void fetched_as_in_l2(uint64_t seed) {
+    static const struct {
+        int64_t n, k;
+        int32_t counts[5];
+    } cases[] = {{256, 256, {64, 1, 0, 300, 128}},    {712, 328, {257, 130, 1000, 3, 64}},
+                 {8, 8, {5, 0, 77, 64, 640}},         {136, 264, {1, 2, 3, 4, 5}},
+                 {4096, 1032, {700, 65, 320, 1, 99}}, {640, 2048, {0, 0, 0, 0, 2000}}};
+    for (const auto &c : cases) {
+        int32_t offsets[6] = {0};
+        for (int i = 0; i < 5; i++) {
+            offsets[i + 1] = offsets[i] + c.counts[i];
+        }
+        const int64_t rows = offsets[5];
+        Buffer a((size_t)(rows * c.n) * 2), b((size_t)(rows * c.k) * 2), at(sizeof offsets);
+        Buffer before((size_t)(5 * c.n * c.k) * 4), out(before.size_B);
+        gpu_normal(a.p, rows * c.n, seed);
+        gpu_normal(b.p, rows * c.k, seed + 1);
+        gpu_normal(before.p, (int64_t)before.size_B / 2, seed + 2); /* pairs of bf16 are floats */
+        GPU_MUST(cudaMemcpy(at.p, offsets, sizeof offsets, cudaMemcpyDefault));
+        mf_kernel_grouped_gemm g;
+        memset(&g, 0, sizeof g);
+        g.kind = MF_GROUPED_WGRAD;
+        g.accumulate = true;
+        g.experts = 5;
+        g.rows = rows;
+        g.n = c.n;
+        g.k = c.k;
+        g.offsets = (const int32_t *)at.p;
+        g.a = (const uint16_t *)a.p;
+        g.b = (const uint16_t *)b.p;
+        g.out = out.p;
+        std::vector<uint8_t> there(before.size_B);
+        GPU_MUST(cudaMemcpy(there.data(), before.p, there.size(), cudaMemcpyDefault));
+        const std::vector<uint8_t> l2 = added(g, before, false), here = added(g, before, true);
+        size_t unlike = 0, changed = 0;
+        for (size_t i = 0; i < l2.size(); i += 4) {
+            unlike += memcmp(&l2[i], &here[i], 4) != 0;
+            changed += memcmp(&l2[i], &there[i], 4) != 0;
+        }
+        GPU_CHECK(
+            unlike == 0 && changed > l2.size() / 4 / 8,
+            "n %4lld k %4lld: fetched and added as L2 adds: %llu of %llu unlike, %llu changed",
+            (long long)c.n, (long long)c.k, (unsigned long long)unlike,
+            (unsigned long long)l2.size() / 4, (unsigned long long)changed);
+    }
+}
+
 /* The same captured graph, replayed after the offsets changed on the device, follows them. */
 void graph_follows_offsets(uint64_t seed) {
     const int64_t rows = 512, n = 256, k = 128;
@@ -326,6 +401,7 @@ int main(int argc, char **argv) {
     for (size_t i = 0; i < cases.size(); i++) {
         run_case(cases[i], gpu_mix(seed + i));
     }
+    fetched_as_in_l2(seed + 77);
     graph_follows_offsets(seed);
     refuses_odd_columns();
     return gpu_report();
