@@ -17,7 +17,7 @@
 
 enum {
     REFINED = 3,          /* cells that halving adds to a row */
-    PATIENCE_US = 3800000 /* of a cell's search without a narrower gap */
+    PATIENCE_US = 2500000 /* of a cell's search without a narrower gap */
 };
 
 /* A model on a cluster, while its sizes are planned. */

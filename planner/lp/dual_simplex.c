@@ -30,72 +30,134 @@ static void read_point(mf_dual *d) {
     }
 }
 
-static double sum_of(const mf_dual *d, int row) {
-    int from = d->from[row], to = d->to[row];
-    const double *a = d->a + (size_t)row * (size_t)d->stride;
-    return to > from ? mf_dual_product(a + from, d->x + from, to - from) : 0.0;
+/* At the point, of `count` rows that are out, of at most four. */
+static void find_sums(mf_dual *d, const int row[4], int count, double sum[4]) {
+    const double *a[4], *x[4];
+    int from = d->stride, to = 0, entries = 0;
+    for (int k = 0; k < count; k++) {
+        from = d->from[row[k]] < from ? d->from[row[k]] : from;
+        to = d->to[row[k]] > to ? d->to[row[k]] : to;
+        entries += d->to[row[k]] - d->from[row[k]];
+    }
+    d->entries += entries;
+    if (count == 4 && to - from <= entries) { /* no longer than one after the other */
+        for (int k = 0; k < 4; k++) {
+            a[k] = d->a + (size_t)row[k] * (size_t)d->stride + from;
+            x[k] = d->x + from;
+        }
+        mf_dual_four_products(a, x, to - from, sum);
+        return;
+    }
+    for (int k = 0; k < count; k++) {
+        from = d->from[row[k]];
+        to = d->to[row[k]];
+        sum[k] = to > from ? mf_dual_product(d->a + (size_t)row[k] * (size_t)d->stride + from,
+                                             d->x + from, to - from)
+                           : 0.0;
+    }
+}
+
+/* The rows that are broken most, the worst first. */
+typedef struct worst {
+    int row[MF_LP_ROWS_AT_ONCE], count;
+    double by[MF_LP_ROWS_AT_ONCE];
+} worst;
+
+static void note_broken(mf_dual *d, const int row[4], int count, worst *w) {
+    double sum[4];
+    find_sums(d, row, count, sum);
+    for (int i = 0; i < count; i++) {
+        const double off = broken_by(d, d->cols + row[i], sum[i]);
+        if (!(off > 0.0) || (w->count == MF_LP_ROWS_AT_ONCE && off <= w->by[w->count - 1])) {
+            continue;
+        }
+        int k = w->count < MF_LP_ROWS_AT_ONCE ? w->count++ : w->count - 1;
+        for (; k > 0 && w->by[k - 1] < off; k--) {
+            w->by[k] = w->by[k - 1];
+            w->row[k] = w->row[k - 1];
+        }
+        w->by[k] = off;
+        w->row[k] = row[i];
+    }
 }
 
 /* Of the rows that are out, those in use lately or the idle ones, the ones that the point breaks
- * most; returns how many. */
-static int find_broken(mf_dual *d, bool idle, int worst[MF_LP_ROWS_AT_ONCE]) {
-    double by[MF_LP_ROWS_AT_ONCE];
-    int count = 0;
+ * most. */
+static void find_broken(mf_dual *d, bool idle, worst *w) {
+    int row[4], count = 0;
+    w->count = 0;
     for (int i = 0; i < d->rows; i++) {
-        int v = d->cols + i;
-        if (d->where[v] != MF_DUAL_OUT || (d->solves - d->in_use[i] > MF_LP_IDLE_SOLVES) != idle) {
-            continue;
+        if (d->where[d->cols + i] == MF_DUAL_OUT &&
+            (d->solves - d->in_use[i] > MF_LP_IDLE_SOLVES) == idle) {
+            row[count++] = i;
+            if (count == 4) {
+                note_broken(d, row, count, w);
+                count = 0;
+            }
         }
-        d->entries += d->to[i] - d->from[i];
-        double off = broken_by(d, v, sum_of(d, i));
-        if (!(off > 0.0) || (count == MF_LP_ROWS_AT_ONCE && off <= by[count - 1])) {
-            continue;
-        }
-        int k = count < MF_LP_ROWS_AT_ONCE ? count++ : count - 1;
-        for (; k > 0 && by[k - 1] < off; k--) {
-            by[k] = by[k - 1];
-            worst[k] = worst[k - 1];
-        }
-        by[k] = off;
-        worst[k] = i;
     }
-    return count;
+    note_broken(d, row, count, w);
 }
 
 /* Puts the rows into the tableau that the point breaks most; returns how many. */
 static int enter_broken(mf_dual *d) {
-    int worst[MF_LP_ROWS_AT_ONCE];
+    worst w;
     read_point(d);
-    int count = find_broken(d, false, worst);
-    count = count > 0 ? count : find_broken(d, true, worst);
-    for (int k = 0; k < count; k++) {
-        if (!mf_dual_enter_row(d, worst[k])) {
+    find_broken(d, false, &w);
+    if (w.count == 0) {
+        find_broken(d, true, &w);
+    }
+    for (int k = 0; k < w.count; k++) {
+        if (!mf_dual_enter_row(d, w.row[k])) {
             return -1;
         }
     }
-    return count;
+    return w.count;
 }
 
 /* --- one step --------------------------------------------------------------------------------- */
 
-static double norm_of(mf_dual *d, int r) {
-    if (d->norm[r + 1] < 0.0) {
-        const double *t = d->t + (size_t)(r + 1) * (size_t)d->stride;
-        d->entries += d->stride;
-        d->norm[r + 1] = mf_dual_product(t, t, d->stride);
+/* Norms of `count` tableau rows, of at most four. */
+static void find_norms(mf_dual *d, const int row[4], int count) {
+    const double *t[4];
+    double norm[4];
+    for (int i = 0; i < 4; i++) {
+        t[i] = d->t + (size_t)(row[i < count ? i : 0] + 1) * (size_t)d->stride;
     }
-    return d->norm[r + 1];
+    d->entries += (int64_t)count * d->stride;
+    if (count == 1) {
+        norm[0] = mf_dual_product(t[0], t[0], d->stride);
+    } else if (count > 1) {
+        mf_dual_four_products(t, t, d->stride, norm);
+    }
+    for (int i = 0; i < count; i++) {
+        d->norm[row[i] + 1] = norm[i];
+    }
+}
+
+static double missed_by(const mf_dual *d, int r) {
+    const int v = d->basic[r];
+    return d->stuck[v] ? 0.0 : broken_by(d, v, d->value[r + 1]);
 }
 
 /* The basic variable that is furthest from its bounds, as seen along its row; -1: none is off. */
 static int choose_row(mf_dual *d) {
-    int best = -1;
+    int best = -1, row[4] = {0}, count = 0;
     double most = 0.0;
     for (int r = 0; r < d->basics; r++) {
-        int v = d->basic[r];
-        double off = d->stuck[v] ? 0.0 : broken_by(d, v, d->value[r + 1]);
+        if (d->norm[r + 1] < 0.0 && missed_by(d, r) > 0.0) {
+            row[count++] = r;
+            if (count == 4) {
+                find_norms(d, row, count);
+                count = 0;
+            }
+        }
+    }
+    find_norms(d, row, count);
+    for (int r = 0; r < d->basics; r++) {
+        const double off = missed_by(d, r);
         if (off > 0.0) {
-            double score = off * off / (1e-6 + norm_of(d, r));
+            const double score = off * off / (1e-6 + d->norm[r + 1]);
             if (score > most) {
                 most = score;
                 best = r;

@@ -98,6 +98,9 @@ void mf_dual_basis_clear(mf_dual_basis *b);
  * numbers bit by bit on any processor. */
 void mf_dual_add_times(double *restrict to, const double *restrict from, double by, int n);
 double mf_dual_product(const double *restrict a, const double *restrict b, int n);
+/* Of four pairs of rows, each sum as mf_dual_product has it. */
+void mf_dual_four_products(const double *const a[4], const double *const b[4], int n,
+                           double out[4]);
 /* Puts the sum of a row that is out into the tableau; false when memory ran out. */
 bool mf_dual_enter_row(mf_dual *d, int row);
 /* Takes the rows' sums out of the tableau that are basic. */

@@ -34,7 +34,14 @@ void mf_dual_values(mf_dual *d) {
         d->at[p] = d->up[p] ? d->hi[v] : d->lo[v];
     }
     d->entries += (int64_t)(d->basics + 1) * d->stride;
-    for (int r = -1; r < d->basics; r++) {
+    const double *const at[4] = {d->at, d->at, d->at, d->at};
+    int r = -1;
+    for (; r + 4 <= d->basics; r += 4) {
+        const double *const t[4] = {tableau_row(d, r), tableau_row(d, r + 1), tableau_row(d, r + 2),
+                                    tableau_row(d, r + 3)};
+        mf_dual_four_products(t, at, d->stride, &d->value[r + 1]);
+    }
+    for (; r < d->basics; r++) {
         d->value[r + 1] = mf_dual_product(tableau_row(d, r), d->at, d->stride);
     }
 }

@@ -2,10 +2,6 @@
  */
 #include "planner/order/order_graph.h"
 
-/* What a part of a chain rests on: a time that counts losses at the start of the step, or one that
- * does not. */
-typedef enum way { WITH_EARLY, WITHOUT_EARLY, WAYS } way;
-
 static void count_node(const node *n, int8_t as, double by, mf_order_chain *out) {
     switch ((mf_event_pass)n->pass) {
     case MF_EVENT_F:
@@ -40,7 +36,7 @@ static void count_host(const mf_order *o, int32_t at, double by, mf_order_chain 
 
 static void count_gather(const mf_order *o, int32_t at, double by, way w, mf_order_chain *out) {
     int v = o->node[at].v[0];
-    bool lost = o->end_by[at] == BY_GATHER_LOST && w == WITH_EARLY;
+    bool lost = o->played[at].end_by == BY_GATHER_LOST && w == WITH_EARLY;
     out->starts += lost ? by : 0.0;
     for (int u = 0; u <= v; u++) {
         if (o->stage_of[u] == o->stage_of[v]) {
@@ -81,19 +77,19 @@ static void count_gathers_beside(mf_order *o, int32_t at, double by, mf_order_ch
     for (int u = 0; u <= v; u++) {
         out->count[MF_ORDER_GATHER_LOST][u] += o->stage_of[u] == o->stage_of[v] ? by : 0.0;
     }
-    o->begun_weight[o->nodes + since] += by * (1.0 - out->lost);
+    o->weight[since].begun[WITHOUT_EARLY] += by * (1.0 - out->lost);
 }
 
 /* The chain goes on at when an event of the same stage left it free. */
 static void pass_back(mf_order *o, int32_t to, double by, way w, mf_order_chain *out) {
-    o->weight[w * o->nodes + to] += by;
+    o->weight[to].ended[w] += by;
     out->holds += by * o->node[to].sends;
 }
 
 /* What the start of an event rests on gets its weight. */
 static void pass_on(mf_order *o, int32_t at, double by, bool lost, way w, mf_order_chain *out) {
     const node *n = &o->node[at];
-    int8_t why = o->by[at];
+    int8_t why = o->played[at].by;
     if (lost) {
         double back = by * out->share[n->behind - 1];
         out->loss[MF_LOSS_BEHIND + n->behind - 1][o->node[n->ref].v[1]] += by;
@@ -106,7 +102,7 @@ static void pass_on(mf_order *o, int32_t at, double by, bool lost, way w, mf_ord
         pass_back(o, n->before, by, w, out);
     } else {
         int32_t from = n->from[why - BY_FORWARD];
-        o->weight[w * o->nodes + from] += by;
+        o->weight[from].ended[w] += by;
         out->sends += n->sent[why - BY_FORWARD] ? by : 0.0;
     }
 }
@@ -114,7 +110,7 @@ static void pass_on(mf_order *o, int32_t at, double by, bool lost, way w, mf_ord
 /* An event's end. */
 static void count_end(mf_order *o, int32_t at, double by, way w, mf_order_chain *out) {
     const node *n = &o->node[at];
-    switch (o->end_by[at]) {
+    switch (o->played[at].end_by) {
     case BY_HOST:
         count_host(o, at, by, out);
         return;
@@ -129,27 +125,26 @@ static void count_end(mf_order *o, int32_t at, double by, way w, mf_order_chain 
         break;
     }
     count_node(n, o->kind[o->node[at].kind].as, by, out);
-    if (o->own_lost[at]) {
+    if (o->played[at].own_lost) {
         out->count[MF_ORDER_OWN_LOST][n->v[1]] += by;
         out->loss[MF_LOSS_OWN][n->v[1]] += by;
     }
-    pass_on(o, at, by, o->lost[at], w, out);
+    pass_on(o, at, by, o->played[at].lost, w, out);
 }
 
 /* Follows what decided back to the start: events with a weight, from the last to the first. */
 static void follow(mf_order *o, int32_t at, mf_order_chain *out) {
     for (; at >= 0; at--) {
+        weights *x = &o->weight[at];
         for (int w = WITH_EARLY; w < WAYS; w++) {
-            double *ended = &o->weight[w * o->nodes + at];
-            if (*ended > 0.0) {
-                count_end(o, at, *ended, (way)w, out);
+            if (x->ended[w] > 0.0) {
+                count_end(o, at, x->ended[w], (way)w, out);
             }
-            double *begun = &o->begun_weight[w * o->nodes + at];
-            if (*begun > 0.0) {
-                pass_on(o, at, *begun, false, (way)w, out);
+            if (x->begun[w] > 0.0) {
+                pass_on(o, at, x->begun[w], false, (way)w, out);
             }
-            *ended = *begun = 0.0;
         }
+        *x = (weights){0};
     }
 }
 
@@ -160,7 +155,7 @@ void mf_order_trace(mf_order *o, int stage, const mf_order_finish *f, mf_order_c
     }
     if (f->from == NONE) {
         out->holds += o->node[at].sends;
-        o->weight[at] = 1.0;
+        o->weight[at].ended[WITH_EARLY] = 1.0;
         follow(o, at, out);
         return;
     }
@@ -179,6 +174,6 @@ void mf_order_trace(mf_order *o, int stage, const mf_order_finish *f, mf_order_c
         count_held(o->node[end].sends, out);
         count_work(o, end, until, 1.0, out);
     }
-    o->begun_weight[f->from] = 1.0; /* up to the start of the event */
+    o->weight[f->from].begun[WITH_EARLY] = 1.0; /* up to the start of the event */
     follow(o, f->from, out);
 }

@@ -86,7 +86,7 @@ static double behind_s(const mf_order *o, const mf_order_times *t, const node *n
     }
     const node *ref = &o->node[n->ref];
     double share = t->losses->share[n->behind - 1];
-    double free_s = o->end_s[n->ref] + ref->sends * t->hold_s;
+    double free_s = o->played[n->ref].end_s + ref->sends * t->hold_s;
     return start_s - share * (start_s - free_s) +
            mf_order_lost_behind(t->losses, n->behind, share, ref->v[1]);
 }
@@ -101,49 +101,50 @@ static past past_of(const mf_order *o, const mf_order_times *t, int32_t before) 
     if (before == NONE) {
         return (past){0.0, 0.0, 0.0};
     }
+    const played *x = &o->played[before];
     double hold_s = o->node[before].sends * t->hold_s;
-    return (past){o->end_s[before] + hold_s, o->work_s[before] + hold_s,
-                  o->held_s[before] + hold_s};
+    return (past){x->end_s + hold_s, x->work_s + hold_s, x->held_s + hold_s};
 }
 
-/* When an event starts. Returns the same with what it loses to reductions: to those of an event
- * before it, which run from when its stage was free, so that a later start loses less, or to its
- * own. */
-static double start_at(mf_order *o, const mf_order_times *t, int64_t i, const past *p) {
-    const node *n = &o->node[i];
+/* When an event starts, into *x. Returns the same with what it loses to reductions: to those of an
+ * event before it, which run from when its stage was free, so that a later start loses less, or to
+ * its own. */
+static double start_at(const mf_order *o, const mf_order_times *t, const node *n, const past *p,
+                       played *x) {
     bool waits = n->from[0] != NONE || n->from[1] != NONE;
     double free_s = waits ? 0.0 : begin_s(t), early_s = free_s;
     double own_s = n->last && has_losses(t) ? part_s(t, MF_ORDER_OWN_LOST, n->v[1]) -
                                                   t->losses->kind_s[MF_LOSS_OWN][n->v[1]]
                                             : 0.0;
-    o->own_lost[i] = own_s > 0.0;
-    own_s = fmax(own_s, 0.0);
-    o->by[i] = BY_NOTHING;
+    x->own_lost = own_s > 0.0;
+    own_s = own_s > 0.0 ? own_s : 0.0;
+    x->by = BY_NOTHING;
     if (n->before != NONE) {
         free_s = p->free_s;
-        early_s = o->early_s[1][n->before];
-        o->by[i] = BY_BEFORE;
+        early_s = o->played[n->before].early_s[1];
+        x->by = BY_BEFORE;
     }
     double start_s = free_s;
     for (int side = 0; side < 2; side++) {
         if (n->from[side] != NONE) {
-            double ready_s = o->end_s[n->from[side]] + (n->sent[side] ? t->send_s : 0.0);
+            const played *from = &o->played[n->from[side]];
+            double ready_s = from->end_s + (n->sent[side] ? t->send_s : 0.0);
             if (ready_s > start_s) {
                 start_s = ready_s;
-                early_s = o->early_s[1][n->from[side]];
-                o->by[i] = (int8_t)(BY_FORWARD + side);
+                early_s = from->early_s[1];
+                x->by = (int8_t)(BY_FORWARD + side);
             }
         }
     }
-    o->start_s[i] = start_s;
-    o->early_s[0][i] = o->early_s[1][i] = early_s;
+    x->start_s = start_s;
+    x->early_s[0] = x->early_s[1] = early_s;
     double mean_s = behind_s(o, t, n, start_s);
-    o->lost[i] = mean_s > start_s;
-    if (o->lost[i]) {
+    x->lost = mean_s > start_s;
+    if (x->lost) {
         double share = t->losses->share[n->behind - 1];
-        o->early_s[1][i] -= share * (early_s - o->early_s[1][n->ref]);
+        x->early_s[1] -= share * (early_s - o->played[n->ref].early_s[1]);
     }
-    return (o->lost[i] ? mean_s : start_s) + own_s;
+    return (x->lost ? mean_s : start_s) + own_s;
 }
 
 /* --- gathers ---------------------------------------------------------------------------------- */
@@ -157,24 +158,23 @@ static double gather_s(const mf_order *o, const mf_order_times *t, int v, mf_ord
     return sum;
 }
 
-static void end_later(mf_order *o, int64_t i, double end_s, double early_s, int by) {
-    if (end_s > o->end_s[i]) {
-        o->end_s[i] = end_s;
-        o->early_s[1][i] = early_s;
-        o->end_by[i] = (int8_t)by;
+static void end_later(played *x, double end_s, double early_s, int by) {
+    if (end_s > x->end_s) {
+        x->end_s = end_s;
+        x->early_s[1] = early_s;
+        x->end_by = (int8_t)by;
     }
 }
 
 /* A first pass waits for its parameters. What comes behind them on the stream still costs the chain
  * its share. */
-static void gathered(mf_order *o, const mf_order_times *t, int64_t i) {
-    int v = o->node[i].v[0];
+static void gathered(const mf_order *o, const mf_order_times *t, int v, played *x) {
     double there_s = gather_s(o, t, v, MF_ORDER_GATHER);
     double left_s = begin_s(t) - gather_s(o, t, v, MF_ORDER_GATHER_LOST);
     if (left_s > 0.0) {
-        end_later(o, i, there_s + left_s, left_s, BY_GATHER_LOST);
+        end_later(x, there_s + left_s, left_s, BY_GATHER_LOST);
     } else {
-        end_later(o, i, there_s, 0.0, BY_GATHER);
+        end_later(x, there_s, 0.0, BY_GATHER);
     }
 }
 
@@ -182,21 +182,20 @@ static void gathered(mf_order *o, const mf_order_times *t, int64_t i) {
  * beside the events since the one that starts at S, or between them, until the chunk's first pass
  * is done: these lose their share to it, but for as long as sends held the stage. (S itself then
  * counts no losses to all that gathers at the start.) */
-static void note_ahead(mf_order *o, const mf_order_times *t, int64_t i, int stage, const past *p) {
+static void note_ahead(const mf_order_times *t, int64_t i, const played *x, const past *p,
+                       ahead *most) {
     double done_s = p->work_s - t->lost * p->held_s;
-    double ahead_s = (1.0 - t->lost) * (o->start_s[i] - o->early_s[0][i]) - done_s;
-    ahead *x = &o->ahead[stage];
-    if (x->since == NONE || ahead_s > x->time_s) {
-        *x = (ahead){ahead_s, (int32_t)i};
+    double ahead_s = (1.0 - t->lost) * (x->start_s - x->early_s[0]) - done_s;
+    if (most->since == NONE || ahead_s > most->time_s) {
+        *most = (ahead){ahead_s, (int32_t)i};
     }
 }
 
-static void gathers_beside(mf_order *o, const mf_order_times *t, int64_t i, int stage) {
-    int v = o->node[i].v[0];
-    double done_s = o->work_s[i] - t->lost * o->held_s[i];
-    o->since[v] = o->ahead[stage].since;
-    end_later(o, i, o->ahead[stage].time_s + done_s + gather_s(o, t, v, MF_ORDER_GATHER_LOST), 0.0,
-              BY_LOST);
+static void gathers_beside(const mf_order *o, const mf_order_times *t, int v, const ahead *most,
+                           played *x) {
+    double done_s = x->work_s - t->lost * x->held_s;
+    o->since[v] = most->since;
+    end_later(x, most->time_s + done_s + gather_s(o, t, v, MF_ORDER_GATHER_LOST), 0.0, BY_LOST);
 }
 
 /* --- the play --------------------------------------------------------------------------------- */
@@ -215,20 +214,18 @@ void mf_order_play(mf_order *o, const mf_order_times *t) {
     for (int64_t i = 0; i < o->nodes; i++) {
         const node *n = &o->node[i];
         const node_kind *kind = &o->kind[n->kind];
-        int stage = kind->stage;
-        o->end_by[i] = BY_NOTHING;
-        double own_s = kind->own_s;
         const past p = past_of(o, t, n->before);
-        o->end_s[i] = start_at(o, t, i, &p) + own_s;
-        o->work_s[i] = p.work_s + own_s;
-        o->held_s[i] = p.held_s;
-        o->host_s[stage] += kind->host_s;
-        end_later(o, i, o->host_s[stage], 0.0, BY_HOST);
-        note_ahead(o, t, i, stage, &p);
+        played x = {.end_by = BY_NOTHING, .work_s = p.work_s + kind->own_s, .held_s = p.held_s};
+        x.end_s = start_at(o, t, n, &p, &x) + kind->own_s;
+        double *host = &o->host_s[kind->stage];
+        *host += kind->host_s;
+        end_later(&x, *host, 0.0, BY_HOST);
+        note_ahead(t, i, &x, &p, &o->ahead[kind->stage]);
         if (n->first) {
-            gathered(o, t, i);
-            gathers_beside(o, t, i, stage);
+            gathered(o, t, n->v[0], &x);
+            gathers_beside(o, t, n->v[0], &o->ahead[kind->stage], &x);
         }
+        o->played[i] = x;
     }
 }
 
@@ -241,7 +238,7 @@ mf_order_finish mf_order_finish_of(const mf_order *o, const mf_order_times *t, i
         return f;
     }
     double held_s = o->node[at].sends * t->hold_s, reduce_s = 0.0, lost_s = 0.0;
-    f.time_s = o->end_s[at] + held_s;
+    f.time_s = o->played[at].end_s + held_s;
     int n = 0, chunks = o->vstages / o->stages; /* one for each chunk; they stand near the end */
     for (int32_t i = at; i != NONE && n < chunks; i = o->node[i].before) {
         if (o->node[i].last) {
@@ -260,8 +257,8 @@ mf_order_finish mf_order_finish_of(const mf_order *o, const mf_order_times *t, i
         const past p = past_of(o, t, o->node[i].before);
         double done_s = p.work_s - t->lost * p.held_s + lost_s;
         double first_s = has_losses(t) ? t->losses->kind_s[MF_LOSS_FIRST][v] : 0.0;
-        if (o->start_s[i] - done_s > ahead_s) {
-            ahead_s = o->start_s[i] - done_s;
+        if (o->played[i].start_s - done_s > ahead_s) {
+            ahead_s = o->played[i].start_s - done_s;
             from = i;
         }
         if (ahead_s + done_s + first_s + reduce_s > f.time_s) {
@@ -270,7 +267,8 @@ mf_order_finish mf_order_finish_of(const mf_order *o, const mf_order_times *t, i
         reduce_s -= part_s(t, MF_ORDER_REDUCE, v);
         lost_s += part_s(t, MF_ORDER_REDUCE_LOST, v);
     }
-    double done_s = o->work_s[at] + held_s - t->lost * (o->held_s[at] + held_s) + lost_s;
+    double done_s =
+        o->played[at].work_s + held_s - t->lost * (o->played[at].held_s + held_s) + lost_s;
     if (ahead_s + done_s > f.time_s) {
         f = (mf_order_finish){ahead_s + done_s, from, NONE};
     }

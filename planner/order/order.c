@@ -80,20 +80,11 @@ void mf_order_destroy(mf_order *o) {
         return;
     }
     free(o->node);
-    free(o->start_s);
-    free(o->end_s);
-    free(o->work_s);
-    free(o->held_s);
+    free(o->played);
     free(o->host_s);
-    free(o->by);
-    free(o->end_by);
     free(o->kind);
-    free(o->lost);
-    free(o->own_lost);
     free(o->weight);
-    free(o->begun_weight);
     free(o->last);
-    free(o->early_s[0]);
     free(o->since);
     free(o->ahead);
     free(o->stage_of);
@@ -259,20 +250,10 @@ mf_status mf_order_create(const mf_layout *l, const mf_schedule *s, mf_order **o
     o->vstages = (int)(s->stages * s->chunks);
     size_t kinds = (size_t)o->vstages * (size_t)(3 + s->chunks);
     o->node = calloc((size_t)events, sizeof *o->node);
-    o->start_s = malloc((size_t)events * sizeof *o->start_s);
-    o->end_s = malloc((size_t)events * sizeof *o->end_s);
-    o->work_s = malloc((size_t)events * sizeof *o->work_s);
-    o->held_s = malloc((size_t)events * sizeof *o->held_s);
+    o->played = malloc((size_t)events * sizeof *o->played);
+    o->weight = calloc((size_t)events, sizeof *o->weight);
     o->host_s = malloc((size_t)s->stages * sizeof *o->host_s);
-    o->by = malloc((size_t)events);
-    o->end_by = malloc((size_t)events);
     o->kind = malloc(kinds * sizeof *o->kind);
-    o->lost = malloc((size_t)events * sizeof *o->lost);
-    o->own_lost = malloc((size_t)events * sizeof *o->own_lost);
-    o->weight = calloc(2 * (size_t)events, sizeof *o->weight);
-    o->begun_weight = calloc(2 * (size_t)events, sizeof *o->begun_weight);
-    o->early_s[0] = malloc(2 * (size_t)events * sizeof *o->early_s[0]);
-    o->early_s[1] = o->early_s[0] + (o->early_s[0] ? events : 0);
     o->stage_of = malloc((size_t)o->vstages * sizeof *o->stage_of);
     o->chunk_of = malloc((size_t)o->vstages * sizeof *o->chunk_of);
     o->last = malloc((size_t)s->stages * sizeof *o->last);
@@ -282,10 +263,9 @@ mf_status mf_order_create(const mf_layout *l, const mf_schedule *s, mf_order **o
     t.forward = malloc(cells * sizeof *t.forward);
     t.backward = malloc(cells * sizeof *t.backward);
     t.kind = malloc(kinds * sizeof *t.kind);
-    if (!o->node || !o->start_s || !o->end_s || !o->work_s || !o->held_s || !o->host_s || !o->by ||
-        !o->end_by || !o->kind || !t.kind || !o->lost || !o->own_lost || !o->weight ||
-        !o->begun_weight || !o->early_s[0] || !o->last || !o->since || !o->ahead || !o->stage_of ||
-        !o->chunk_of || !at || !t.forward || !t.backward || events > INT32_MAX) {
+    if (!o->node || !o->played || !o->weight || !o->host_s || !o->kind || !t.kind || !o->last ||
+        !o->since || !o->ahead || !o->stage_of || !o->chunk_of || !at || !t.forward ||
+        !t.backward || events > INT32_MAX) {
         status =
             mf_err_set(e, MF_NOMEM, "out of memory for %lld schedule events", (long long)events);
         goto out;

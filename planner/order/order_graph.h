@@ -42,27 +42,39 @@ enum {
     BY_GATHER_LOST = 6 /* gathers, and what passes lose to those that come later */
 };
 
+/* What a play leaves behind of an event: together, since an event asks for all of those that it
+ * waits for. */
+typedef struct played {
+    double start_s, end_s; /* of its first block, of all */
+    double work_s;         /* what its stage has done up to its end, waits left out */
+    double held_s;         /* of that, how long sends held it */
+    double early_s[2];     /* of the start, the end: what losses at the start of the step (of
+                            * losses->start_s) add to it */
+    int8_t by;             /* which wait decided the start */
+    int8_t end_by;         /* BY_HOST and on: that decided the end, else BY_NOTHING */
+    bool lost;             /* losses to reductions of an event before are in it, */
+    bool own_lost;         /* to its own */
+} played;
+
+/* What a part of a chain rests on: a time that counts losses at the start of the step, or one that
+ * does not. */
+typedef enum way { WITH_EARLY, WITHOUT_EARLY, WAYS } way;
+
+/* How much of a chain that is traced goes through an event's end, and through its start alone. */
+typedef struct weights {
+    double ended[WAYS], begun[WAYS];
+} weights;
+
 struct mf_order {
     int stages, vstages;
     int64_t nodes;
     node *node;
     int32_t kinds;
-    node_kind *kind; /* [kinds] */
-    /* [nodes] while playing: start (of its first block), and end */
-    double *start_s, *end_s;
-    double *work_s; /* [nodes] what its stage has done up to its end, waits left out */
-    double *held_s; /* [nodes] of that, how long sends held it */
-    double *host_s; /* [stages] host clock while playing */
-    int8_t *by;     /* [nodes] which wait decided the start */
-    int8_t *end_by; /* [nodes] BY_HOST and on: that decided the end, else BY_NOTHING */
-    bool *lost;     /* [nodes] losses to reductions of an event before are in it, */
-    bool *own_lost; /* [nodes] to its own */
-    /* [2][nodes] of a chain that is traced, at their ends, and at their starts: with losses at the
-     * start of the step, without */
-    double *weight, *begun_weight;
+    node_kind *kind;     /* [kinds] */
+    played *played;      /* [nodes] */
+    weights *weight;     /* [nodes] 0 but while a chain is traced */
+    double *host_s;      /* [stages] host clock while playing */
     int32_t *last;       /* [stages] last event of each stage, or NONE */
-    double *early_s[2];  /* [nodes] of the start, the end: what losses at the start of the step (of
-                          * losses->start_s) add to it */
     int32_t *since;      /* [vstages] BY_LOST: since which event of the stage */
     struct ahead *ahead; /* [stages] while playing */
     int16_t *stage_of;   /* [vstages] */

@@ -9,6 +9,7 @@
 typedef struct slot {
     int64_t order, due;       /* started as the order-th; when it lands, on the flight's clock */
     bool flies, taken, ended; /* started, somebody works on it, nobody does any more */
+    bool dropped;             /* it is not to land */
 } slot;
 
 typedef struct flight {
@@ -42,7 +43,7 @@ static slot *due_slot(flight *f) {
     slot *next = NULL;
     for (int i = 0; i < MF_FLIGHT; i++) {
         slot *t = &f->slot[i];
-        if (t->flies && (!next || lands_before(t, next))) {
+        if (t->flies && !t->dropped && (!next || lands_before(t, next))) {
             next = t;
         }
     }
@@ -55,7 +56,7 @@ static slot *idle_slot(flight *f) {
     slot *next = NULL;
     for (int i = 0; i < MF_FLIGHT; i++) {
         slot *t = &f->slot[i];
-        if (t->flies && !t->taken && (!next || lands_before(t, next))) {
+        if (t->flies && !t->taken && !t->dropped && (!next || lands_before(t, next))) {
             next = t;
         }
     }
@@ -65,7 +66,7 @@ static slot *idle_slot(flight *f) {
 static int idle_slots(const flight *f) {
     int n = 0;
     for (int i = 0; i < MF_FLIGHT; i++) {
-        n += f->slot[i].flies && !f->slot[i].taken;
+        n += f->slot[i].flies && !f->slot[i].taken && !f->slot[i].dropped;
     }
     return n;
 }
@@ -78,6 +79,36 @@ static void wake_for(flight *f, int more) {
         f->asleep--; /* it is on its way */
         pthread_cond_signal(&f->wake);
     }
+}
+
+/* Once there is none to start: marks what is of no use. */
+static void mark_useless(flight *f) {
+    for (int i = 0; i < MF_FLIGHT && f->ops->is_useless; i++) {
+        slot *t = &f->slot[i];
+        t->dropped = t->dropped || (t->flies && f->ops->is_useless(f->self, i));
+    }
+}
+
+/* Takes back what was dropped, but for what is still worked on; true: some. */
+static bool take_back(flight *f) {
+    bool some = false;
+    for (int i = 0; i < MF_FLIGHT; i++) {
+        slot *t = &f->slot[i];
+        if (t->dropped && (!t->taken || t->ended)) {
+            f->ops->drop(f->self, i);
+            *t = (slot){0};
+            some = true;
+        }
+    }
+    return some;
+}
+
+static bool is_flying(const flight *f) {
+    bool some = false;
+    for (int i = 0; i < MF_FLIGHT; i++) {
+        some = some || f->slot[i].flies;
+    }
+    return some;
 }
 
 /* Starts as many tasks as there are slots for. Called with the lock held, as are those below; all
@@ -94,6 +125,9 @@ static void fill(flight *f) {
             wake_for(f, idle_slots(f) - 1);
         }
     }
+    if (!more) {
+        mark_useless(f);
+    }
 }
 
 /* Lands tasks and starts others until the next one to land is still worked on. */
@@ -102,19 +136,19 @@ static void steer(flight *f) {
         return;
     }
     f->steering = true;
-    fill(f);
-    slot *due = due_slot(f);
-    while (due && due->ended) {
-        f->now = due->due;
-        pthread_mutex_unlock(&f->lock);
-        f->ops->land(f->self, (int)(due - f->slot));
-        pthread_mutex_lock(&f->lock);
-        due->flies = false;
+    do {
         fill(f);
-        due = due_slot(f);
-    }
+        for (slot *due = due_slot(f); due && due->ended; due = due_slot(f)) {
+            f->now = due->due;
+            pthread_mutex_unlock(&f->lock);
+            f->ops->land(f->self, (int)(due - f->slot));
+            pthread_mutex_lock(&f->lock);
+            due->flies = false;
+            fill(f);
+        }
+    } while (take_back(f));
     f->steering = false;
-    if (!due) {
+    if (!is_flying(f)) {
         f->over = true;
         pthread_cond_broadcast(&f->wake);
     }

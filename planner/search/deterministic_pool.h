@@ -27,6 +27,12 @@ typedef struct mf_flight_ops {
     void (*work)(void *self, int slot);
     /* Takes over what a task found. On any thread; neither beside another one nor beside start. */
     void (*land)(void *self, int slot);
+    /* Is what a task in flight may find of no use any more? Asked whenever none is left to start,
+     * as land is. It is dropped then, never worked on or its work for nothing, whichever it is.
+     * NULL: every task lands. */
+    bool (*is_useless)(void *self, int slot);
+    /* Takes a task back that was dropped and that nobody works on any more; as land. */
+    void (*drop)(void *self, int slot);
 } mf_flight_ops;
 
 /* Returns when the flight is over. The calling thread works too; fewer threads than wanted is no

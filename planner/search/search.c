@@ -124,7 +124,7 @@ double mf_search_least_open(const mf_search_state *s) {
     for (int i = 0; i < MF_FLIGHT; i++) {
         const mf_search_task *t = &s->task[i];
         for (int k = 0; t->flies && k < t->count; k++) {
-            least_s = fmin(least_s, t->key_s[k]);
+            least_s = fmin(least_s, t->begun[k].key_s);
         }
     }
     return least_s;
@@ -173,14 +173,12 @@ static void start_task(mf_search_state *s, mf_search_task *t, int64_t *usual_us)
     *usual_us = 0;
     do {
         mf_search_node n = mf_search_queue_pop(&s->queue);
-        t->key_s[t->count] = n.key_s;
-        t->node[t->count++] = n;
+        t->node[t->count] = t->begun[t->count] = n;
+        t->begun[t->count++].tried = (mf_partition_tried){0};
         *usual_us += mf_search_usual_us(&n);
     } while (goes_with(s, t, *usual_us));
     for (int i = 0; i < t->count; i++) {
         t->aim[i] = aim_at(s, &t->node[i]);
-        t->level[i] = t->node[i].level;
-        t->tries[i] = t->node[i].tries;
     }
     t->seen = s->merged;
     t->flies = true;
@@ -548,6 +546,8 @@ static void land(void *self, int slot) {
         mf_status one = merge(s, &t->node[i], &t->out[i], s->status == MF_OK ? &s->err : NULL);
         s->interrupted |= one == MF_INTERRUPTED;
         s->status = s->status == MF_OK && one != MF_INTERRUPTED ? one : s->status;
+        t->out[i].children = 0; /* handed over */
+        t->out[i].chains = NULL;
     }
     note_gap(s);
     if (s->r->progress && s->status == MF_OK) {
@@ -555,8 +555,46 @@ static void land(void *self, int slot) {
     }
 }
 
+/* Once a search's effort is used, a task tells nothing whose bounds are above the least that is
+ * open elsewhere: it can raise no proof, since that stays. */
+static bool is_useless(void *self, int slot) {
+    const mf_search_state *s = self;
+    const mf_search_task *t = &s->task[slot];
+    const double stays_s = fmin(mf_search_queue_least(&s->queue), s->stuck.key_s);
+    bool useless = s->spent && !s->ranking && goes_on(s);
+    for (int i = 0; useless && i < t->count; i++) {
+        useless = t->begun[i].key_s >= stays_s && t->begun[i].level != MF_LEVEL_TRY;
+    }
+    return useless;
+}
+
+/* Its nodes are open as they were. */
+static void drop(void *self, int slot) {
+    mf_search_state *s = self;
+    mf_search_task *t = &s->task[slot];
+    t->flies = false;
+    for (int i = 0; i < t->count; i++) {
+        mf_search_outcome *out = &t->out[i];
+        mf_search_node n = t->begun[i];
+        n.tried = t->node[i].tried;
+        for (int64_t k = 0; k < out->children; k++) {
+            mf_partition_tried_clear(&out->child[k].tried);
+        }
+        if (out->chains) {
+            mf_chains_clear(&out->chains->chains);
+            free(out->chains);
+        }
+        clear_outcome(out);
+        if (!mf_search_queue_push(&s->queue, &n)) {
+            mf_partition_tried_clear(&n.tried);
+            s->status = s->status == MF_OK ? no_room(&s->err) : s->status;
+        }
+    }
+}
+
 static mf_status run(mf_search_state *s, mf_err *e) {
-    static const mf_flight_ops ops = {.start = start, .work = work_on, .land = land};
+    static const mf_flight_ops ops = {
+        .start = start, .work = work_on, .land = land, .is_useless = is_useless, .drop = drop};
     s->status = begin(s, e);
     if (s->status == MF_OK && s->r->starts > 0) {
         take(s, try_starts);

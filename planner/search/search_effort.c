@@ -52,8 +52,7 @@ bool mf_search_is_spent(const mf_search_state *s) {
     for (int i = 0; i < MF_FLIGHT; i++) {
         const mf_search_task *t = &s->task[i];
         for (int k = 0; t->flies && k < t->count; k++) {
-            const mf_search_node begun = {.level = t->level[k], .tries = t->tries[k]};
-            work_us += expected_us(s, &begun);
+            work_us += expected_us(s, &t->begun[k]);
         }
     }
     if (s->queue.nodes > 0) {

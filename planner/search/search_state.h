@@ -14,11 +14,11 @@ typedef struct mf_search_task {
     mf_search_outcome out[MF_TASK_NODES];
     mf_costs_noted asked[MF_TASK_NODES]; /* for them */
     int count;
-    double key_s[MF_TASK_NODES];                        /* of the nodes */
-    mf_search_aim aim[MF_TASK_NODES];                   /* as of its start, */
-    uint8_t level[MF_TASK_NODES], tries[MF_TASK_NODES]; /* likewise: its thread changes the nodes */
-    int64_t seen;                                       /* when so many outcomes were merged */
-    double cpu_s;                                       /* what it took */
+    mf_search_node begun[MF_TASK_NODES]; /* as of its start: its thread changes the nodes. Without
+                                          * what they own */
+    mf_search_aim aim[MF_TASK_NODES];    /* likewise */
+    int64_t seen;                        /* when so many outcomes were merged */
+    double cpu_s;                        /* what it took */
     bool flies;
 } mf_search_task;
 

@@ -1,5 +1,6 @@
 /* A search's tasks in flight: in the same order on any number of threads, however long each takes;
- * several at once; and nobody waits for a long one while there is something else to do. */
+ * several at once; nobody waits for a long one while there is something else to do; and the same
+ * ones are dropped. */
 #include "planner/search/deterministic_pool.h"
 #include "tests/support/rng.h"
 #include "tests/support/test.h"
@@ -25,6 +26,9 @@ typedef struct errands {
     uint64_t known;          /* hash of what has landed */
     int order[TASKS];        /* ids as they landed */
     uint64_t salt;           /* of how long tasks really take */
+    int dropped;             /* tasks, */
+    uint64_t dropped_hash;   /* whichever comes first */
+    atomic_int worked;       /* tasks that were worked on */
     atomic_int steering;     /* starts and landings at this moment */
     bool broken;             /* two of them at once, or a slot used twice */
     int long_id, long_until; /* works until so many have landed */
@@ -74,6 +78,7 @@ static void work(void *self, int slot) {
         nanosleep(&(struct timespec){.tv_nsec = us * 1000}, NULL);
     }
     t->hash = mix(t->hash, 1);
+    atomic_fetch_add(&e->worked, 1);
 }
 
 static void land(void *self, int slot) {
@@ -91,20 +96,25 @@ static void land(void *self, int slot) {
     atomic_fetch_sub(&e->steering, 1);
 }
 
-static void fly(errands *e, int threads, uint64_t salt, int long_id, int long_until) {
-    static const mf_flight_ops ops = {.start = start, .work = work, .land = land};
+static void fly_by(const mf_flight_ops *ops, errands *e, int threads, uint64_t salt, int long_id,
+                   int long_until) {
     memset(e, 0, sizeof *e);
     e->salt = salt;
     e->long_id = long_id;
     e->long_until = long_until;
     pthread_mutex_init(&e->lock, NULL);
     pthread_cond_init(&e->landing, NULL);
-    mf_flight_run(&ops, e, threads);
+    mf_flight_run(ops, e, threads);
     pthread_cond_destroy(&e->landing);
     pthread_mutex_destroy(&e->lock);
     assert_false(e->broken);
-    assert_int_equal(e->landed, TASKS);
+    assert_int_equal(e->landed + e->dropped, TASKS);
     assert_int_equal(e->flying, 0);
+}
+
+static void fly(errands *e, int threads, uint64_t salt, int long_id, int long_until) {
+    static const mf_flight_ops ops = {.start = start, .work = work, .land = land};
+    fly_by(&ops, e, threads, salt, long_id, long_until);
 }
 
 static void tasks_land_in_the_same_order_on_any_number_of_threads(void **state) {
@@ -137,6 +147,40 @@ static void others_land_while_a_long_task_runs(void **state) {
     fly(&e, 2, 1, 1, 12);
 }
 
+/* Of the last ones those with odd ids, by what has landed. */
+static bool is_useless(void *self, int slot) {
+    const errands *e = self;
+    return e->started == TASKS && e->landed >= TASKS - 6 && e->slot[slot].id % 2 == 1;
+}
+
+static void drop(void *self, int slot) {
+    errands *e = self;
+    e->broken |= atomic_fetch_add(&e->steering, 1) != 0 || !e->flies[slot];
+    e->flies[slot] = false;
+    e->flying--;
+    e->dropped++;
+    e->dropped_hash += mix(1, (uint64_t)e->slot[slot].id);
+    atomic_fetch_sub(&e->steering, 1);
+}
+
+static void the_same_tasks_are_dropped_on_any_number_of_threads(void **state) {
+    (void)state;
+    static const mf_flight_ops ops = {
+        .start = start, .work = work, .land = land, .is_useless = is_useless, .drop = drop};
+    static const int threads[] = {2, 3, 8, 50};
+    errands first, again;
+    fly_by(&ops, &first, 1, 0, -1, 0);
+    assert_true(first.dropped > 0);
+    assert_int_equal(first.worked, first.landed); /* one thread works on nothing ahead */
+    for (size_t k = 0; k < sizeof threads / sizeof threads[0]; k++) {
+        fly_by(&ops, &again, threads[k], k + 1, -1, 0);
+        assert_int_equal(again.landed, first.landed);
+        assert_memory_equal(again.order, first.order, sizeof first.order);
+        assert_true(again.dropped_hash == first.dropped_hash);
+        assert_true(again.known == first.known);
+    }
+}
+
 static void nothing_to_do_is_a_flight_too(void **state) {
     (void)state;
     static const mf_flight_ops ops = {.start = start, .work = work, .land = land};
@@ -151,6 +195,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(tasks_land_in_the_same_order_on_any_number_of_threads),
         cmocka_unit_test(others_land_while_a_long_task_runs),
+        cmocka_unit_test(the_same_tasks_are_dropped_on_any_number_of_threads),
         cmocka_unit_test(nothing_to_do_is_a_flight_too),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
