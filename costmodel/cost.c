@@ -372,3 +372,9 @@ void mf_cost_op(const mf_cost *cost, const mf_op *op, double load, mf_price *out
         price_op(cost, op, load, out);
     }
 }
+
+double mf_cost_signal_s(const mf_cost *cost, const mf_op *op) {
+    const bool inside =
+        op->stream == MF_STREAM_TP || op->stream == MF_STREAM_CP || op->stream == MF_STREAM_EP;
+    return inside ? cost->software.signal_s : 0;
+}

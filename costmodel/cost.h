@@ -89,7 +89,10 @@ typedef struct mf_software {
     /* Time of AdamW per element of offloaded states on a GPU's share of the host's CPU. 0 = the
      * program copies them to the device and back; may be missing in a file. */
     double host_adam_s;
-    double fixed_step_s;  /* once a step */
+    double fixed_step_s; /* once a step */
+    /* What a collective that its block waits for adds to its own time: queues signal each other
+     * before it begins and when it has ended. May be missing in a file: 0 */
+    double signal_s;
     double gpu_power_eff; /* sustained clocks in long training runs over short tests */
     /* Energy of ops in a step over that of the same kernels alone, beside what the GPU draws
      * anyway: products and attention slow down as the mix of a block's ops takes more than the GPU
@@ -169,6 +172,11 @@ double mf_cost_exposed(const mf_cost *cost, unsigned overlap_bit);
 
 /* Price of an op. load scales the routed rows of MF_OPF_ROUTED ops (1 = balanced). */
 void mf_cost_op(const mf_cost *cost, const mf_op *op, double load, mf_price *out);
+
+/* What an op adds to its own time where its block waits for it: signal_s of the software for
+ * collectives inside a block (streams TP, CP and EP), else 0. Of a group of one it adds nothing,
+ * which is the caller's to see: its price is 0. */
+double mf_cost_signal_s(const mf_cost *cost, const mf_op *op);
 
 /* Host time to issue an op under a graph mode. */
 double mf_cost_host_s(const mf_cost *cost, const mf_op *op, mf_graph_mode graph);

@@ -156,8 +156,8 @@ static double own_J(const mf_energy *m, const mf_op *op) {
 }
 
 /* While a collective is in flight, beside its bytes in memory: of the runs of two and four H200
- * that may be fitted, power is 3.9 and 5.1 % off with it and the clock 3.2 and 3.3; with 148 W,
- * which least squares over clock and time in flight give, 5.3 and 6.1, and 3.3 and 3.5. Two H200
+ * that may be fitted, power is 3.8 and 5.2 % off with it and the clock 3.0 and 4.1; with 148 W,
+ * which least squares over clock and time in flight gave, 5.0 and 6.3, and 3.3 and 4.9. Two H200
  * that do nothing but reduce 128 MB draw 157 W more than at rest, the bytes included; one that
  * waits in a collective for the other draws no more than at rest. */
 static const double flight_W = 220;

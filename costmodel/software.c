@@ -117,6 +117,7 @@ static const struct {
     {"host_adam_s", 0, 1e-3, offsetof(mf_software, host_adam_s)},
     {"power_cap", 0, 2, offsetof(mf_software, power_cap)},
     {"prefetch_exposed", 0, 1, offsetof(mf_software, prefetch_exposed)},
+    {"signal_s", 0, 1e-3, offsetof(mf_software, signal_s)},
 };
 enum { OPTIONAL = sizeof optional / sizeof optional[0] };
 
@@ -233,8 +234,8 @@ static mf_status check_keys(const mf_json_value *root, mf_err *e) {
 /* grouped_eff is the share of a GEMM's rate, and slows down with that. */
 void mf_software_slow(mf_software *s, double factor) {
     double *rates[] = {&s->attention_eff, &s->memory_eff, &s->collective_eff};
-    double *times[] = {&s->host_op_s, &s->host_layer_s, &s->moe_sync_s, &s->host_adam_s,
-                       &s->fixed_step_s};
+    double *times[] = {&s->host_op_s,   &s->host_layer_s, &s->moe_sync_s,
+                       &s->host_adam_s, &s->fixed_step_s, &s->signal_s};
     for (size_t i = 0; i < sizeof rates / sizeof rates[0]; i++) {
         *rates[i] /= factor;
     }
