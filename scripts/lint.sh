@@ -11,9 +11,8 @@ files=$(git ls-files '*.c' '*.h' '*.cu' '*.cuh')
 # Host code of the CUDA side needs the toolkit's headers: nvcc's build checks it.
 c_files=$(git ls-files '*.c' | grep -vE '^tests/|_cuda\.c$|^bench/gpu/')
 python3 scripts/check_names.py || status=1
-for f in $(git ls-files "tests/preload/*.c"); do # what is loaded in front of others is built where it is used
-    cc -std=c11 -Wall -fsyntax-only "$f" || status=1
-done
+# What tests load in front of a program is built where it is used: that of GPU runs on no machine of CI.
+cc -std=c11 -Wall -fsyntax-only tests/preload/fault_cuda.c || status=1
 echo "$files" | xargs clang-format --dry-run --Werror || status=1
 # Every configuration that compilers of ours see: __GNUC__ they all define, and __CUDACC__ never for C.
 echo "$c_files" | xargs cppcheck --quiet -j "$(nproc)" --std=c11 --enable=warning --inline-suppr \
