@@ -373,8 +373,8 @@ void mf_cost_op(const mf_cost *cost, const mf_op *op, double load, mf_price *out
     }
 }
 
-double mf_cost_signal_s(const mf_cost *cost, const mf_op *op) {
+double mf_cost_signal_s(const mf_cost *cost, const mf_op *op, const mf_price *price) {
     const bool inside =
         op->stream == MF_STREAM_TP || op->stream == MF_STREAM_CP || op->stream == MF_STREAM_EP;
-    return inside ? cost->software.signal_s : 0;
+    return inside && price->time_s > 0 ? cost->software.signal_s : 0;
 }

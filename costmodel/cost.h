@@ -174,9 +174,9 @@ double mf_cost_exposed(const mf_cost *cost, unsigned overlap_bit);
 void mf_cost_op(const mf_cost *cost, const mf_op *op, double load, mf_price *out);
 
 /* What an op adds to its own time where its block waits for it: signal_s of the software for
- * collectives inside a block (streams TP, CP and EP), else 0. Of a group of one it adds nothing,
- * which is the caller's to see: its price is 0. */
-double mf_cost_signal_s(const mf_cost *cost, const mf_op *op);
+ * collectives inside a block (streams TP, CP and EP), else 0; 0, too, where its price is 0, as in a
+ * group of one. */
+double mf_cost_signal_s(const mf_cost *cost, const mf_op *op, const mf_price *price);
 
 /* Host time to issue an op under a graph mode. */
 double mf_cost_host_s(const mf_cost *cost, const mf_op *op, mf_graph_mode graph);

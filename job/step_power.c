@@ -56,8 +56,7 @@ static double clock_of(const mf_cost *cost, const mf_block *b) {
             continue;
         }
         mf_cost_op(cost, op, 1, &p);
-        *(clocked ? &w.clocked_s : &w.other_s) +=
-            p.time_s + (p.time_s > 0 ? mf_cost_signal_s(cost, op) : 0);
+        *(clocked ? &w.clocked_s : &w.other_s) += p.time_s + mf_cost_signal_s(cost, op, &p);
         *(clocked ? &w.clocked_J : &w.other_J) +=
             more * mf_cost_energy_J(cost, op, 1, 0, power.settled_clock) +
             (mf_cost_is_collective(op) ? power.flight_W * p.time_s : 0);

@@ -47,7 +47,7 @@ static int note_writer(mf_block_play *b, uint8_t side, int16_t t, int i, const m
 void mf_block_price(const mf_cost *cost, const mf_op *op, double load, mf_play_op *q) {
     mf_price p;
     mf_cost_op(cost, op, load, &p);
-    const double signal_s = p.time_s > 0 ? mf_cost_signal_s(cost, op) : 0;
+    const double signal_s = mf_cost_signal_s(cost, op, &p);
     q->alone_s = p.time_s + signal_s;
     q->low_s = p.low_s + signal_s;
     q->high_s = p.high_s + signal_s;

@@ -60,7 +60,7 @@ struct mf_rank_watch {
     rank_watch_shared *all; /* in it */
     int ranks, me;          /* on this host */
     bool whole;             /* there are no other ranks than those of this host */
-    double hang_s;          /* 0: nobody is looked after but for being gone */
+    double hang_s;          /* 0: only ranks that are gone are noticed */
     char host[64];
     double moved_s, waited_s;       /* of the main thread */
     mf_rank_watch_waits before;     /* the call that waits for ranks */
@@ -69,7 +69,7 @@ struct mf_rank_watch {
     pthread_t watch, main;
     atomic_int stop;
     const volatile int *_Atomic asked; /* mf_rank_watch_heed */
-    bool spoken;                       /* what it is told of while that is so */
+    bool spoken;                       /* a silent host has been reported since then */
     mf_rank_watch_lost_fn lost;
     void *user;
 };

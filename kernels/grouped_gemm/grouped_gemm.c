@@ -127,7 +127,7 @@ typedef struct cut {
 static const cut plain = {4, 2}, fetching = {3, 5};
 
 /* Mean rows of an expert below which a weight gradient that is added fetches: with 256 it is 28 %
- * faster then, with 512 14 %, with 1,024 9 % slower (H200). */
+ * faster that way, with 512 14 %, with 1,024 9 % slower (H200). */
 enum { FEW_ROWS = 640 };
 
 static bool fetches(const mf_kernel_grouped_gemm *g) {

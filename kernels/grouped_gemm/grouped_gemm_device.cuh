@@ -187,7 +187,8 @@ MF_DEVICE void multiply(float (&d)[128], Held &h, const Smem<C> s, Ring<C::STAGE
                         const Args &p, bool &fetches) {
     const int thread = (int)threadIdx.x - 128;
     const int cut = C::WGRAD ? s.field(tile, CUT) : -1;
-    /* A burst of writes would fill the way to L2; of few steps each is needed to fetch under. */
+    /* Chunks are spread over the steps, since a burst of writes would fill the way to L2. With few
+     * steps they are written at once, so that steps are left in which what was fetched can come. */
     const int spread = steps > C::TURNS ? steps / C::TURNS : C::FETCHES ? 0 : 1;
     const uint32_t a0 =
         mf_wgmma_descriptor_low(s.a(0) + (uint32_t)warpgroup * BOX_B, C::MN_A ? BOX_B : 0);
