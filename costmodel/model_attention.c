@@ -85,10 +85,11 @@ static double bytes_of(const shape *s, const mf_op *op) {
     return 2 * forward + s->batch * s->heads * s->sq * s->d_v * e;
 }
 
-/* Of score gradients that are written and read (MF_OPF_ORDERED): of those tiles that queries see.
- */
+/* Of score gradients that are written and read (MF_OPF_ORDERED): of those tiles that queries see,
+ * under a window of all (541 us of 210 without, H200, 16 heads, 4,096 keys, a window of 128). */
 static double ordered_B(const shape *s, const mf_op *op) {
-    return op->flags & MF_OPF_ORDERED ? 2 * 2 * s->batch * s->heads * s->sq * s->keys : 0;
+    const double keys = op->dim[MF_OP_DIM_WINDOW] > 0 ? s->sk : s->keys;
+    return op->flags & MF_OPF_ORDERED ? 2 * 2 * s->batch * s->heads * s->sq * keys : 0;
 }
 
 static double rate_of(const mf_cost_device *d, int math) {
