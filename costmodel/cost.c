@@ -279,11 +279,6 @@ static const double sparse_half = 0.5;
 
 /* --- weight gradients that write ------------------------------------------------------------- */
 
-static bool writes_anew(const mf_op *op) {
-    const mf_op_class class = mf_op_kind_class((mf_op_kind)op->kind);
-    return (class == MF_CLASS_GEMM || class == MF_CLASS_GROUPED) && (op->flags & MF_OPF_ANEW) != 0;
-}
-
 /* Time of a weight gradient that writes over that of the same that adds: by formula, as far as
  * nobody measured both. */
 static double anew_share(const mf_cost *cost, const mf_op *adds) {
@@ -362,7 +357,7 @@ static void price_op(const mf_cost *cost, const mf_op *op, double load, mf_price
         if (out->time_s <= 0) {
             return; /* a group of one */
         }
-    } else if (writes_anew(&o)) {
+    } else if (mf_writes_anew(&o)) {
         mf_op adds = o;
         adds.flags &= (uint16_t)~MF_OPF_ANEW;
         family_price(cost, &adds, mf_family_of((mf_op_kind)o.kind, mf_variant_of(&adds)), out,

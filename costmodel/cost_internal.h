@@ -133,6 +133,8 @@ const mf_family *mf_family_memory(mf_op_kind kind);
 const mf_family *mf_family_of(mf_op_kind kind, int variant);
 int mf_variant_of(const mf_op *op);
 
+/* Is it a weight gradient that writes its FP32 result? */
+bool mf_writes_anew(const mf_op *op);
 /* By formula: time of a product that writes an FP32 result over that of one that adds to it. */
 double mf_anew_share(const mf_family *family, const mf_cost_device *d, const double *theta,
                      const mf_op *adds);

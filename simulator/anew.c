@@ -18,6 +18,17 @@ double mf_anew_op_s(const mf_cost *cost, const mf_model *m, const mf_layout *l, 
     return anew_s(cost, m, l, b, i);
 }
 
+double mf_anew_op_J(const mf_cost *cost, const mf_model *m, const mf_layout *l, const mf_block *b,
+                    int i, double clock) {
+    if (!(mf_anew_op_s(cost, m, l, b, i) > 0)) {
+        return 0;
+    }
+    mf_op anew = b->ops[i];
+    anew.flags |= MF_OPF_ANEW;
+    return mf_cost_energy_J(cost, &b->ops[i], 1, 0, clock) -
+           mf_cost_energy_J(cost, &anew, 1, 0, clock);
+}
+
 void mf_anew_sides_s(const mf_cost *cost, const mf_model *m, const mf_block *b, double out[2]) {
     out[0] = out[1] = 0;
     for (int i = b->nforward; i < b->nops; i++) {

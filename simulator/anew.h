@@ -13,7 +13,10 @@
  * reduced behind each block (mf_layout_shards_gradients). */
 double mf_anew_op_s(const mf_cost *cost, const mf_model *m, const mf_layout *l, const mf_block *b,
                     int i);
-/* The same of all its ops by mf_op_gradient_side, whatever the layout reduces behind blocks. */
+/* Energy that it takes less at that clock, beside what the GPU draws anyway (mf_cost_energy_J). */
+double mf_anew_op_J(const mf_cost *cost, const mf_model *m, const mf_layout *l, const mf_block *b,
+                    int i, double clock);
+/* Times of all ops by mf_op_gradient_side, whatever the layout reduces behind blocks. */
 void mf_anew_sides_s(const mf_cost *cost, const mf_model *m, const mf_block *b, double out[2]);
 
 /* Turns the time of passes that make a block's weight gradients into that of the first micro-batch.
