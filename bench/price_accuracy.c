@@ -110,11 +110,10 @@ static kind kind_of(const mf_point *p) {
     static const struct {
         const char *op;
         kind kind;
-    } ops[] = {{"gemm", KERNELS},      {"grouped_gemm", KERNELS},
-               {"attention", KERNELS}, {"attention_packed", KERNELS},
-               {"memory", KERNELS},    {"dispatch", EXCHANGES},
-               {"combine", EXCHANGES}, {"copy", COPIES},
-               {"copy_h2d", COPIES},   {"copy_d2h", COPIES}};
+    } ops[] = {{"gemm", KERNELS},       {"grouped_gemm", KERNELS},     {"first_wgrad", KERNELS},
+               {"attention", KERNELS},  {"attention_packed", KERNELS}, {"memory", KERNELS},
+               {"dispatch", EXCHANGES}, {"combine", EXCHANGES},        {"copy", COPIES},
+               {"copy_h2d", COPIES},    {"copy_d2h", COPIES}};
     for (size_t i = 0; i < sizeof ops / sizeof ops[0]; i++) {
         if (strcmp(p->op, ops[i].op) == 0) {
             return ops[i].kind;

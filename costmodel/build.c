@@ -311,6 +311,78 @@ static void inherit(mf_cost *cost) {
     }
 }
 
+/* --- weight gradients that write -------------------------------------------------------------- */
+
+bool mf_writes_anew(const mf_op *op) {
+    const mf_op_class class = mf_op_kind_class((mf_op_kind)op->kind);
+    return (class == MF_CLASS_GEMM || class == MF_CLASS_GROUPED) && (op->flags & MF_OPF_ANEW) != 0;
+}
+
+/* The same product of the same GPU, which adds; NULL: nobody measured it. */
+static const mf_sample *that_adds(const mf_sample *samples, size_t n, const mf_sample *writes) {
+    for (size_t i = 0; i < n; i++) {
+        const mf_op *a = &samples[i].op, *b = &writes->op;
+        if (samples[i].device == writes->device && a->kind == b->kind && a->math == b->math &&
+            a->flags == (b->flags & ~MF_OPF_ANEW) && memcmp(a->dim, b->dim, sizeof a->dim) == 0) {
+            return &samples[i];
+        }
+    }
+    return NULL;
+}
+
+/* What pairs of a device's BF16 points say of that share; returns how many there are. */
+static int anew_nodes(const mf_cost *cost, int grouped, const mf_cost_device *devices, int device,
+                      const mf_sample *samples, size_t n, mf_residual_node *nodes, int *dims) {
+    const mf_op_kind kind = grouped ? MF_OP_GROUPED_GEMM : MF_OP_GEMM;
+    int count = 0;
+    for (size_t i = 0; i < n; i++) {
+        const mf_sample *writes = &samples[i];
+        const mf_sample *adds = writes->device == device && writes->op.kind == (uint8_t)kind &&
+                                        writes->op.math == MF_MATH_BF16 &&
+                                        mf_writes_anew(&writes->op)
+                                    ? that_adds(samples, n, writes)
+                                    : NULL;
+        if (adds != NULL) {
+            const int variant = mf_variant_of(&adds->op);
+            const mf_family *family = mf_family_of(kind, variant);
+            const double share = mf_anew_share(family, &devices[mf_sample_as(writes)],
+                                               cost->fitted[kind][variant].theta, &adds->op);
+            mf_residual_node *node = &nodes[count++];
+            *dims = family->coords(&adds->op, node->x);
+            node->time_s = writes->time_s;
+            node->spread = hypot(writes->spread, adds->spread);
+            node->residual = log(writes->time_s / adds->time_s / share);
+        }
+    }
+    return count;
+}
+
+/* Points of the GPU itself, else of the one of its architecture that has most. */
+static mf_status plant_anew(mf_cost *cost, int grouped, const mf_cost_device *devices, int ndevices,
+                            const mf_sample *samples, size_t n, mf_err *e) {
+    static const double noise = 0.05;
+    mf_residual_node *nodes = calloc(n + 1, sizeof *nodes);
+    int best = 0, most = 0, dims = 0;
+    if (nodes == NULL) {
+        return mf_err_set(e, MF_NOMEM, "cost model: out of memory");
+    }
+    for (int d = 0; d < ndevices && (best > 0 || most == 0); d++) {
+        if (d > 0 && (devices[d].cluster == NULL || !same_arch(&devices[d], &devices[0]))) {
+            continue;
+        }
+        const int count = anew_nodes(cost, grouped, devices, d, samples, n, nodes, &dims);
+        best = count > most ? d : best;
+        most = count > most ? count : most;
+    }
+    mf_status st = MF_OK;
+    if (most > 0) {
+        most = anew_nodes(cost, grouped, devices, best, samples, n, nodes, &dims);
+        st = mf_residuals_build(&cost->anew[grouped], nodes, most, dims, noise, e);
+    }
+    free(nodes);
+    return st;
+}
+
 mf_status mf_cost_build(const mf_cluster *c, const mf_software *s, const mf_cost_device *devices,
                         int ndevices, const mf_sample *samples, size_t n, mf_cost **out,
                         mf_err *e) {
@@ -323,12 +395,16 @@ mf_status mf_cost_build(const mf_cluster *c, const mf_software *s, const mf_cost
         st = mf_err_set(e, MF_NOMEM, "cost model: out of memory");
         goto out;
     }
+    size_t sorted_n = 0;
     for (size_t i = 0; i < n; i++) {
         const mf_sample *p = &samples[i];
-        in_order[i] = (sorted){key_of(p->op.kind, mf_variant_of(&p->op), p->device), i, p};
+        if (!mf_writes_anew(&p->op)) {
+            in_order[sorted_n++] =
+                (sorted){key_of(p->op.kind, mf_variant_of(&p->op), p->device), i, p};
+        }
     }
-    if (n > 0) {
-        qsort(in_order, n, sizeof *in_order, sorted_order);
+    if (sorted_n > 0) {
+        qsort(in_order, sorted_n, sizeof *in_order, sorted_order);
     }
     cost->cluster = *c;
     cost->gpu_kind = mf_gpu_kind_of(&c->gpu);
@@ -345,13 +421,19 @@ mf_status mf_cost_build(const mf_cluster *c, const mf_software *s, const mf_cost
             if (g.family == NULL) {
                 continue;
             }
-            st = fit_group(&cost->fitted[k][v], devices, ndevices, in_order, n, &g, e);
+            st = fit_group(&cost->fitted[k][v], devices, ndevices, in_order, sorted_n, &g, e);
             if (st != MF_OK) {
                 goto out;
             }
         }
     }
     inherit(cost);
+    for (int grouped = 0; grouped < 2 && st == MF_OK; grouped++) {
+        st = plant_anew(cost, grouped, devices, ndevices, samples, n, e);
+    }
+    if (st != MF_OK) {
+        goto out;
+    }
     st = mf_collectives_build(&cost->coll, devices, samples, n, s->nvls, e);
     if (st == MF_OK && s->nvls_best) {
         st = mf_collectives_build(&cost->plain, devices, samples, n, false, e);
@@ -377,6 +459,8 @@ void mf_cost_destroy(mf_cost *cost) {
             mf_residuals_clear(&cost->fitted[k][v].field);
         }
     }
+    mf_residuals_clear(&cost->anew[0]);
+    mf_residuals_clear(&cost->anew[1]);
     mf_collectives_clear(&cost->coll);
     mf_collectives_clear(&cost->plain);
     mf_price_memo_destroy(cost->memo);

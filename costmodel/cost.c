@@ -277,6 +277,25 @@ static void communication_price(const mf_cost *cost, const mf_op *op, mf_price *
  * that forward (FlashMLA: 640 of 660 TFLOP/s on H800), backward nobody says. */
 static const double sparse_half = 0.5;
 
+/* --- weight gradients that write ------------------------------------------------------------- */
+
+/* Time of a weight gradient that writes over that of the same that adds: by formula, as far as
+ * nobody measured both. */
+static double anew_share(const mf_cost *cost, const mf_op *adds) {
+    const mf_family *family = mf_family_of((mf_op_kind)adds->kind, mf_variant_of(adds));
+    const double *theta = cost->fitted[adds->kind][variant_on(cost, adds)].theta;
+    const mf_residuals *f = &cost->anew[adds->kind == MF_OP_GROUPED_GEMM];
+    double share = mf_anew_share(family, &cost->device, theta, adds);
+    if (f->n > 0) {
+        double x[MF_FIELD_DIMS] = {0};
+        mf_residual_value at;
+        family->coords(adds, x);
+        mf_residuals_at(f, x, -1, &at);
+        share *= exp(at.residual);
+    }
+    return fmin(share, 1);
+}
+
 /* --- the price -------------------------------------------------------------------------------- */
 
 static bool is_nothing(const mf_op *op) {
@@ -338,6 +357,13 @@ static void price_op(const mf_cost *cost, const mf_op *op, double load, mf_price
         if (out->time_s <= 0) {
             return; /* a group of one */
         }
+    } else if (mf_writes_anew(&o)) {
+        mf_op adds = o;
+        adds.flags &= (uint16_t)~MF_OPF_ANEW;
+        family_price(cost, &adds, mf_family_of((mf_op_kind)o.kind, mf_variant_of(&adds)), out,
+                     &half);
+        out->time_s *= anew_share(cost, &adds);
+        out->limit_s = limit_of(cost, &o);
     } else {
         family_price(cost, &o, mf_family_of((mf_op_kind)o.kind, mf_variant_of(&o)), out, &half);
         if (o.flags & MF_OPF_SPARSE) { /* points are of keys side by side */
@@ -371,6 +397,18 @@ void mf_cost_op(const mf_cost *cost, const mf_op *op, double load, mf_price *out
     } else {
         price_op(cost, op, load, out);
     }
+}
+
+double mf_cost_anew_s(const mf_cost *cost, const mf_op *op) {
+    mf_price adds, writes;
+    if (!(cost->software.first_anew > 0) || (op->flags & MF_OPF_ACC_FP32) == 0) {
+        return 0;
+    }
+    mf_op anew = *op;
+    anew.flags |= MF_OPF_ANEW;
+    mf_cost_op(cost, op, 1, &adds);
+    mf_cost_op(cost, &anew, 1, &writes);
+    return fmax(0, adds.time_s - writes.time_s);
 }
 
 double mf_cost_signal_s(const mf_cost *cost, const mf_op *op, const mf_price *price) {

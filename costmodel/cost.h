@@ -94,6 +94,9 @@ typedef struct mf_software {
      * before it begins and when it has ended. May be missing in a file: 0 */
     double signal_s;
     double gpu_power_eff; /* sustained clocks in long training runs over short tests */
+    /* 1: the first micro-batch of a step writes weight gradients, which others add to. May be
+     * missing in a file: 0, all add to what was cleared. */
+    double first_anew;
     /* Energy of ops in a step over that of the same kernels alone, beside what the GPU draws
      * anyway: products and attention slow down as the mix of a block's ops takes more than the GPU
      * may draw (mf_cost_stretch), beside gpu_power_eff. 0: nothing slows them down. May be missing
@@ -177,6 +180,10 @@ void mf_cost_op(const mf_cost *cost, const mf_op *op, double load, mf_price *out
  * collectives inside a block (streams TP, CP and EP), else 0; 0, too, where its price is 0, as in a
  * group of one. */
 double mf_cost_signal_s(const mf_cost *cost, const mf_op *op, const mf_price *price);
+
+/* What a weight gradient that adds to an FP32 sum (MF_OPF_ACC_FP32) takes less where it writes it
+ * anew, as in the first micro-batch of a step; 0 where the software adds in all of them. */
+double mf_cost_anew_s(const mf_cost *cost, const mf_op *op);
 
 /* Host time to issue an op under a graph mode. */
 double mf_cost_host_s(const mf_cost *cost, const mf_op *op, mf_graph_mode graph);

@@ -133,6 +133,12 @@ const mf_family *mf_family_memory(mf_op_kind kind);
 const mf_family *mf_family_of(mf_op_kind kind, int variant);
 int mf_variant_of(const mf_op *op);
 
+/* Is it a weight gradient that writes its FP32 result? */
+bool mf_writes_anew(const mf_op *op);
+/* By formula: time of a product that writes an FP32 result over that of one that adds to it. */
+double mf_anew_share(const mf_family *family, const mf_cost_device *d, const double *theta,
+                     const mf_op *adds);
+
 double mf_math_element_B(int math);
 double mf_gemm_bytes(const mf_op *op);
 double mf_gemm_limit_s(const mf_cost_device *d, const mf_op *op);
@@ -323,6 +329,8 @@ struct mf_cost {
     mf_software software;
     mf_cost_device device;
     mf_fitted fitted[MF_OP_COUNT][MF_VARIANTS];
+    mf_residuals anew[2]; /* weight gradients that write over those that add, by groups or not:
+                             measured over what formulas say */
     mf_collectives coll;
     mf_collectives plain; /* without NVLink multicast, where the faster is taken; else empty */
     mf_contention contention;

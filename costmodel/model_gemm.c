@@ -73,7 +73,7 @@ double mf_math_element_B(int math) {
 
 static double output_B(const mf_op *op) {
     if (op->flags & MF_OPF_ACC_FP32) {
-        return 8; /* read, add, write */
+        return op->flags & MF_OPF_ANEW ? 4 : 8; /* read, add, write */
     }
     return op->math == MF_MATH_FP32 ? 4 : 2;
 }
@@ -232,6 +232,13 @@ static int grouped_coords(const mf_op *op, double *x) {
     x[3] = 0.5 * log(groups);
     x[4] = pass_coord(op);
     return 5;
+}
+
+double mf_anew_share(const mf_family *family, const mf_cost_device *d, const double *theta,
+                     const mf_op *adds) {
+    mf_op anew = *adds;
+    anew.flags |= MF_OPF_ANEW;
+    return family->base(d, &anew, theta) / family->base(d, adds, theta);
 }
 
 double mf_gemm_limit_s(const mf_cost_device *d, const mf_op *op) {

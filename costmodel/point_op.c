@@ -73,6 +73,25 @@ static mf_status grouped_op(const mf_point *p, const mf_cluster *c, mf_op *op, m
     return set_math(p, op, e);
 }
 
+/* dims as those of the weight gradients above. */
+static mf_status first_wgrad_op(const mf_point *p, const mf_cluster *c, mf_op *op, mf_err *e) {
+    (void)c;
+    const int64_t experts = whole(p, "experts", 0), m = whole(p, "m", 1);
+    const int64_t groups = experts > 0 ? experts : 1;
+    if ((double)m * (double)groups > 9007199254740992.0) {
+        return mf_err_set(e, MF_USAGE, "first_wgrad: experts x m must not exceed 2^53");
+    }
+    op->kind = experts > 0 ? MF_OP_GROUPED_GEMM : MF_OP_GEMM;
+    op->dim[MF_OP_DIM_M] = whole(p, "n", 1);
+    op->dim[MF_OP_DIM_N] = whole(p, "k", 1);
+    op->dim[MF_OP_DIM_K] = m * groups;
+    op->dim[MF_OP_DIM_GROUPS] = experts;
+    op->flags |= MF_OPF_WGRAD | MF_OPF_ACC_FP32 | MF_OPF_ANEW;
+    op->flops = 2.0 * (double)op->dim[MF_OP_DIM_M] * (double)op->dim[MF_OP_DIM_N] *
+                (double)op->dim[MF_OP_DIM_K];
+    return set_math(p, op, e);
+}
+
 static mf_status attention_op(const mf_point *p, const mf_cluster *c, mf_op *op, mf_err *e) {
     (void)c;
     bool backward = word_is(p, "pass", "bwd");
@@ -220,6 +239,7 @@ static const struct point_ops {
 } point_kinds[] = {
     {"gemm", gemm_op},
     {"grouped_gemm", grouped_op},
+    {"first_wgrad", first_wgrad_op},
     {"attention", attention_op},
     {"attention_packed", packed_op},
     {"conv", mf_point_conv},

@@ -118,6 +118,7 @@ static const struct {
     {"power_cap", 0, 2, offsetof(mf_software, power_cap)},
     {"prefetch_exposed", 0, 1, offsetof(mf_software, prefetch_exposed)},
     {"signal_s", 0, 1e-3, offsetof(mf_software, signal_s)},
+    {"first_anew", 0, 1, offsetof(mf_software, first_anew)},
 };
 enum { OPTIONAL = sizeof optional / sizeof optional[0] };
 

@@ -2,6 +2,7 @@
 #include "job/account.h"
 
 #include "job/job.h"
+#include "simulator/anew.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -28,15 +29,15 @@ static mf_account_op *row_of(mf_account *a, const mf_op *op) {
     return r;
 }
 
-/* stretch: of what the clock holds up. */
+/* stretch: of what the clock holds up. anew_s: what it takes less in the first micro-batch. */
 static void add(mf_account *a, const mf_cost *cost, const mf_op *op, double load, double stretch,
-                int64_t times) {
+                int64_t times, double anew_s) {
     mf_price p;
     mf_cost_op(cost, op, load, &p);
     if (p.time_s <= 0) {
         return;
     }
-    double time_s = p.time_s * (mf_cost_is_clocked(op) ? stretch : 1) * (double)times;
+    double time_s = p.time_s * (mf_cost_is_clocked(op) ? stretch : 1) * (double)times - anew_s;
     (on_compute_stream(op) ? a->compute_s : a->communication_s)[op->module] += time_s;
     a->basis_s[p.basis] += time_s;
     a->total_s += time_s;
@@ -46,7 +47,7 @@ static void add(mf_account *a, const mf_cost *cost, const mf_op *op, double load
     }
     r->count += times;
     r->time_s += time_s;
-    r->limit_s += p.limit_s * (double)times;
+    r->limit_s += p.limit_s * ((double)times - anew_s / p.time_s);
     r->flops += op->flops * (double)times;
     r->bytes += op->bytes * (double)times;
     if (p.time_s > r->most_s) {
@@ -88,21 +89,22 @@ void mf_account_stage(const mf_program *p, const mf_cost *cost, const mf_routing
                     : 1;
             double stretch = mf_cost_stretch(cost, b, load, NULL);
             for (int i = 0; i < b->nops; i++) {
-                add(out, cost, &b->ops[i], load, stretch, l->micro_batches);
+                add(out, cost, &b->ops[i], load, stretch, l->micro_batches,
+                    mf_anew_op_s(cost, &p->model, l, b, i));
             }
             for (int i = 0; i < 2; i++) {
-                add(out, cost, &p->dp[at].reduce[i], 1, 1, 1);
-                add(out, cost, &p->dp[at].gather[i], 1, 1, 1);
+                add(out, cost, &p->dp[at].reduce[i], 1, 1, 1, 0);
+                add(out, cost, &p->dp[at].gather[i], 1, 1, 1, 0);
             }
         }
         if (l->pp > 1) {
-            add(out, cost, &p->send_forward, 1, 1, l->micro_batches);
-            add(out, cost, &p->send_backward, 1, 1, l->micro_batches);
+            add(out, cost, &p->send_forward, 1, 1, l->micro_batches, 0);
+            add(out, cost, &p->send_backward, 1, 1, l->micro_batches, 0);
         }
     }
     int count = mf_program_optimizer(p, stage, ops, (int)(sizeof ops / sizeof ops[0]));
     for (int i = 0; i < count; i++) {
-        add(out, cost, &ops[i], 1, 1, 1);
+        add(out, cost, &ops[i], 1, 1, 1, 0);
     }
     qsort(out->op, (size_t)out->nops, sizeof out->op[0], costlier);
 }

@@ -4,6 +4,7 @@
 #include "job/job.h"
 #include "job/prices.h"
 #include "job/problem.h"
+#include "simulator/anew.h"
 
 #include <math.h>
 
@@ -64,10 +65,26 @@ static double clock_of(const mf_cost *cost, const mf_block *b) {
     return mf_cost_clock_share(mf_cost_stretch_of(cost, &w));
 }
 
-static void add_block(sums *s, const mf_cost *cost, const mf_block *b, double times) {
+/* The first micro-batch writes weight gradients. */
+static void take_off_anew(sums *s, const mf_program *p, const mf_cost *cost, const mf_block *b,
+                          int i, double clock) {
+    const double anew_s = mf_anew_op_s(cost, &p->model, &p->layout, b, i);
+    if (anew_s > 0) {
+        const double settled = mf_cost_power(cost).settled_clock;
+        s->own_J -= mf_anew_op_J(cost, &p->model, &p->layout, b, i, clock);
+        s->work.clocked_J -= mf_anew_op_J(cost, &p->model, &p->layout, b, i, settled);
+        s->work.clocked_s -= anew_s;
+        s->work_s -= anew_s;
+        s->clock_s -= anew_s * clock;
+    }
+}
+
+static void add_block(sums *s, const mf_program *p, const mf_cost *cost, const mf_block *b,
+                      double times) {
     const double stretch = mf_cost_stretch(cost, b, 1, NULL), clock = clock_of(cost, b);
     for (int i = 0; i < b->nops; i++) {
         add_op(s, cost, &b->ops[i], stretch, clock, times);
+        take_off_anew(s, p, cost, b, i, clock);
     }
 }
 
@@ -88,7 +105,7 @@ static sums of_stage(const mf_program *p, const mf_cost *cost, int64_t stage) {
     for (int64_t chunk = 0; chunk < l->vpp; chunk++) {
         int64_t v = mf_layout_vstage(l, stage, chunk);
         for (int at = p->assignment.first[v]; at < p->assignment.first[v + 1]; at++) {
-            add_block(&s, cost, p->blocks[p->block_of[at]], times);
+            add_block(&s, p, cost, p->blocks[p->block_of[at]], times);
             for (int i = 0; i < 2; i++) {
                 add_alone(&s, cost, &p->dp[at].reduce[i], 1);
                 add_alone(&s, cost, &p->dp[at].gather[i], 1);

@@ -49,6 +49,14 @@ static const mf_op_dim grouped_gemm[] = {
      "fwd [m,k] -> [m,n], dgrad [m,n] -> [m,k], wgrad -> [n,k] per expert"},
     {"acc", MF_DIM_IS_FLAG, "0", NULL, "1: adds to an FP32 result (weight gradients)"},
 };
+static const mf_op_dim first_wgrad[] = {
+    DTYPE,
+    {"experts", MF_DIM_IS_SIZE, "0", NULL,
+     "groups, each with a gradient [n,k]; 0 = a plain product"},
+    {"m", MF_DIM_IS_COUNT, NULL, NULL, "rows that the sums are over, per expert, balanced"},
+    {"n", MF_DIM_IS_COUNT, NULL, NULL, "outputs of the weight"},
+    {"k", MF_DIM_IS_COUNT, NULL, NULL, "inputs of the weight"},
+};
 static const mf_op_dim attention[] = {
     {"pass", MF_DIM_IS_WORD, "fwd", attention_passes, "fwd or bwd"},
     {"b", MF_DIM_IS_COUNT, "1", NULL, "sequences"},
@@ -162,6 +170,10 @@ static const mf_op_row rows[] = {
     ROW(grouped_gemm, grouped_gemm, "one matrix product per local expert, in one kernel"),
     ROW(attention, attention, "core attention"),
     ROW(attention_packed, packed, "core attention of packed sequences, which see only themselves"),
+    ROW(first_wgrad, first_wgrad,
+        "weight gradient that writes an FP32 result, as a step's first micro-batch does; with "
+        "acc=1 "
+        "gemm and grouped_gemm add to it"),
     ROW(conv, conv, "short causal convolution of each channel (no kernel measures it yet)"),
     ROW(scan, scan, "a recurrence over a sequence, by chunks (no kernel measures it yet)"),
     ROW(index, indexer, "an indexer's scores and choice of keys (no kernel measures it yet)"),

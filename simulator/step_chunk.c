@@ -64,7 +64,9 @@ static void make_step(mf_step_engine *g, mf_chunk_step *c, int forward, int back
         beside = g->p->block_of[backward];
         c->exchanges |= exchanges(g->p->blocks[beside], MF_PASS_BACKWARD);
     }
-    c->time = calloc((size_t)g->loads, sizeof *c->time);
+    const bool weights = (passes & MF_PASS_W) != 0;
+    c->time = calloc(2 * (size_t)g->loads, sizeof *c->time);
+    c->anew = c->time == NULL ? NULL : weights ? c->time + g->loads : c->time;
     if (c->time == NULL) {
         g->status = mf_err_set(g->e, MF_NOMEM, "simulation: out of memory");
         return;
@@ -74,7 +76,11 @@ static void make_step(mf_step_engine *g, mf_chunk_step *c, int forward, int back
         if (beside >= 0) {
             load = fmax(load, g->load[backward * g->loads + k]);
         }
-        g->status = mf_times_get(g->times, block, beside, passes, load, &c->time[k], g->e);
+        g->status = mf_times_get(g->times, block, beside, passes, false, load, &c->time[k], g->e);
+        if (g->status == MF_OK && weights) {
+            g->status =
+                mf_times_get(g->times, block, beside, passes, true, load, &c->anew[k], g->e);
+        }
     }
 }
 
@@ -208,6 +214,8 @@ static void meet(mf_step_engine *g, int64_t stage) {
 static void play_step(mf_step_engine *g, int64_t stage, const mf_chunk_step *c,
                       mf_block_instance *i, bool first_use, bool last_use) {
     const mf_layout *l = &g->p->layout;
+    const bool begins = (c->position2 >= 0 ? i->micro_batch2 : i->micro_batch) == 0;
+    const mf_block_time **time = begins ? c->anew : c->time;
     bool meets = c->exchanges && g->loads > 1;
     int backward = c->position2 >= 0 ? c->position2 : c->position;
     for (int64_t r = 0; r < g->ranks; r++) {
@@ -218,7 +226,7 @@ static void play_step(mf_step_engine *g, int64_t stage, const mf_chunk_step *c,
                                 k->step_end.high_s - behind};
             mf_step_wait(k, gathered, MF_BD_DP);
         }
-        i->time = c->time[g->loads > 1 ? r / l->etp % l->ep : 0];
+        i->time = time[g->loads > 1 ? r / l->etp % l->ep : 0];
         play_block(g, stage, r, c, i->time);
         if (!meets) {
             i->rank = r;
@@ -236,7 +244,7 @@ static void play_step(mf_step_engine *g, int64_t stage, const mf_chunk_step *c,
     meet(g, stage);
     for (int64_t r = 0; r < g->ranks; r++) {
         const mf_step_rank *k = mf_step_rank_of(g, stage, r);
-        i->time = c->time[r / l->etp % l->ep];
+        i->time = time[r / l->etp % l->ep];
         i->rank = r;
         i->start_s = k->began_s;
         i->end_s = k->free.s;

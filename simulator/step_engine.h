@@ -34,6 +34,8 @@ typedef struct mf_chunk_step {
     unsigned passes;
     bool exchanges;             /* tokens travel in the EP group */
     const mf_block_time **time; /* [loads] */
+    /* [loads] where weight gradients are those of the first micro-batch; behind the above */
+    const mf_block_time **anew;
 } mf_chunk_step;
 
 typedef struct mf_chunk_play {

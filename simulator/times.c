@@ -1,12 +1,15 @@
 /* times.c - a hash table of block times. */
 #include "simulator/times.h"
 
+#include "simulator/anew.h"
+
 #include <stdlib.h>
 #include <string.h>
 
 typedef struct entry {
     int block, beside;
     unsigned passes;
+    bool anew;
     uint64_t load; /* bits of the double */
     mf_block_time time;
 } entry;
@@ -21,7 +24,7 @@ struct mf_times {
 
 static uint64_t hash_of(const entry *k) {
     uint64_t h = k->load ^ ((uint64_t)k->block << 40) ^ ((uint64_t)(k->beside + 1) << 20) ^
-                 (uint64_t)k->passes;
+                 (uint64_t)k->passes ^ ((uint64_t)k->anew << 16);
     h = (h ^ (h >> 33)) * 0xFF51AFD7ED558CCDu;
     h = (h ^ (h >> 33)) * 0xC4CEB9FE1A85EC53u;
     return h ^ (h >> 33);
@@ -29,7 +32,7 @@ static uint64_t hash_of(const entry *k) {
 
 static bool same(const entry *a, const entry *b) {
     return a->load == b->load && a->block == b->block && a->beside == b->beside &&
-           a->passes == b->passes;
+           a->passes == b->passes && a->anew == b->anew;
 }
 
 /* Slot that holds the key, or the free one where it belongs. */
@@ -87,24 +90,55 @@ void mf_times_destroy(mf_times *t) {
     free(t);
 }
 
-mf_status mf_times_get(mf_times *t, int block, int beside, unsigned passes, double load,
+/* The time of a first micro-batch from that of any other. */
+static mf_status make_anew(mf_times *t, entry *x, double load, mf_err *e) {
+    const int back = x->beside < 0 ? x->block : x->beside; /* it makes the weight gradients */
+    const mf_block_time *other;
+    mf_status status = mf_times_get(t, x->block, x->beside, x->passes, false, load, &other, e);
+    if (status != MF_OK) {
+        return status;
+    }
+    x->time = *other;
+    if (other->op != NULL) {
+        x->time.op = malloc(((size_t)other->nops + 1) * sizeof *x->time.op);
+        if (x->time.op == NULL) {
+            return mf_err_set(e, MF_NOMEM, "simulation: out of memory");
+        }
+        memcpy(x->time.op, other->op, (size_t)other->nops * sizeof *x->time.op);
+    }
+    return mf_anew_take_off(t->cost, &t->p->model, &t->p->layout, t->p->blocks[back],
+                            x->beside >= 0, &x->time, e);
+}
+
+static mf_status make(mf_times *t, entry *x, double load, mf_err *e) {
+    if (x->anew) {
+        return make_anew(t, x, load, e);
+    }
+    const mf_block *beside = x->beside < 0 ? NULL : t->p->blocks[x->beside];
+    return mf_sim_block(t->cost, &t->p->layout, t->p->blocks[x->block], x->passes, beside, load,
+                        t->keep_ops, &x->time, e);
+}
+
+mf_status mf_times_get(mf_times *t, int block, int beside, unsigned passes, bool anew, double load,
                        const mf_block_time **out, mf_err *e) {
-    entry key = {.block = block, .beside = beside, .passes = passes};
+    entry key = {.block = block, .beside = beside, .passes = passes, .anew = anew};
     memcpy(&key.load, &load, sizeof key.load);
-    entry **slot = slot_of(t->slot, t->allocated, &key);
-    if (*slot != NULL) {
-        *out = &(*slot)->time;
+    entry *const *known = slot_of(t->slot, t->allocated, &key);
+    if (*known != NULL) {
+        *out = &(*known)->time;
         return MF_OK;
     }
-    entry *made = 2 * t->used < t->allocated || grow(t) ? malloc(sizeof *made) : NULL;
+    entry *made = malloc(sizeof *made);
     if (made == NULL) {
         return mf_err_set(e, MF_NOMEM, "simulation: out of memory");
     }
     *made = key;
-    const mf_block *other = beside < 0 ? NULL : t->p->blocks[beside];
-    mf_status status = mf_sim_block(t->cost, &t->p->layout, t->p->blocks[block], passes, other,
-                                    load, t->keep_ops, &made->time, e);
+    mf_status status = make(t, made, load, e);
+    if (status == MF_OK && 2 * t->used >= t->allocated && !grow(t)) {
+        status = mf_err_set(e, MF_NOMEM, "simulation: out of memory");
+    }
     if (status != MF_OK) {
+        mf_block_time_clear(&made->time);
         free(made);
         return status;
     }

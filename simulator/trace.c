@@ -2,6 +2,7 @@
 #include "simulator/trace.h"
 
 #include "core/base/json_write.h"
+#include "simulator/anew.h"
 
 #include <errno.h>
 #include <math.h>
@@ -194,12 +195,16 @@ static double clock_of(mf_trace *t, const mf_block *b) {
 static void draw_power(mf_trace *t, const mf_block_instance *i, int64_t pid) {
     double *busy_s = &t->busy_s[i->stage * t->ranks + i->rank];
     const mf_power p = mf_cost_power(t->cost);
+    const bool begins = (i->beside != NULL ? i->micro_batch2 : i->micro_batch) == 0;
     double joules = 0, flight_s = 0;
     for (int k = 0; k < i->time->nops; k++) {
         const mf_op_time *at = &i->time->op[k];
         const mf_block *of = at->side ? i->beside : i->block;
         const mf_op *op = &of->ops[at->op];
         joules += mf_cost_energy_J(t->cost, op, 1, 0, clock_of(t, of));
+        joules -=
+            begins ? mf_anew_op_J(t->cost, &t->p->model, &t->p->layout, of, at->op, clock_of(t, of))
+                   : 0;
         flight_s += mf_cost_is_collective(op) ? at->end_s - at->start_s : 0;
     }
     joules += p.flight_W * fmin(flight_s, i->end_s - i->start_s);

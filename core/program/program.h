@@ -230,6 +230,7 @@ typedef enum mf_module {
 
 enum {
     MF_OPF_CAUSAL = 1,
+    MF_OPF_ANEW = 1,          /* GEMM/grouped: the FP32 output is written, not added to */
     MF_OPF_ACC_FP32 = 2,      /* accumulates into an FP32 output; attention: part of a ring, over
                                  keys of another member */
     MF_OPF_ROUTED = 4,        /* work grows with the routed rows of this rank (imbalance applies) */

@@ -4,10 +4,30 @@
 
 #include <string.h>
 
+/* A weight gradient that writes: a row of its result for each output, as weights lie. */
+static mf_status describe_first(const mf_point *p, mf_gemm_cuda_shape *s, mf_err *e) {
+    *s = (mf_gemm_cuda_shape){.form = MF_GEMM_TN,
+                              .a_type = MF_GEMM_BF16,
+                              .b_type = MF_GEMM_BF16,
+                              .c_type = MF_GEMM_F32,
+                              .m = mf_measure_dim(p, "n"),
+                              .n = mf_measure_dim(p, "k"),
+                              .k = mf_measure_dim(p, "m")};
+    s->lda = s->m;
+    s->ldb = s->ldc = s->n;
+    return strcmp(mf_point_word(p, "dtype"), "bf16") == 0
+               ? MF_OK
+               : mf_err_set(e, MF_INPUT, "no kernel writes FP32 weight gradients of %s operands",
+                            mf_point_word(p, "dtype"));
+}
+
 /* dtype of the key -> operands and scales. FP8 operands of a gradient are the transposed copies
  * made when they were quantised, so that every form runs as NT; a weight gradient has 1x128 blocks
  * on both sides, the other passes 128x128 blocks of the weight. */
 static mf_status describe(const mf_point *p, mf_gemm_cuda_shape *s, mf_err *e) {
+    if (strcmp(p->op, "first_wgrad") == 0) {
+        return describe_first(p, s, e);
+    }
     const char *dtype = mf_point_word(p, "dtype"), *layout = mf_point_word(p, "layout");
     bool fp8 = strncmp(dtype, "fp8", 3) == 0, wgrad = strcmp(layout, "tn") == 0;
     *s = (mf_gemm_cuda_shape){.form = fp8                         ? MF_GEMM_NT

@@ -17,16 +17,17 @@ static mf_status launch(void *op, int64_t i, cudaStream_t stream, mf_err *e) {
 }
 
 static mf_status describe(const mf_point *p, mf_kernel_grouped_gemm *g, mf_err *e) {
-    const char *pass = mf_point_word(p, "pass");
-    bool wgrad = strcmp(pass, "wgrad") == 0;
+    const bool first = strcmp(p->op, "first_wgrad") == 0;
+    const char *pass = first ? "wgrad" : mf_point_word(p, "pass");
+    const bool wgrad = strcmp(pass, "wgrad") == 0;
     if (strcmp(mf_point_word(p, "dtype"), "bf16") != 0 ||
-        (mf_measure_dim(p, "acc") != 0) != wgrad) {
+        (!first && (mf_measure_dim(p, "acc") != 0) != wgrad)) {
         return mf_err_set(e, MF_INPUT, "no kernel for this kind of grouped product");
     }
     *g = (mf_kernel_grouped_gemm){.kind = wgrad                      ? MF_GROUPED_WGRAD
                                           : strcmp(pass, "fwd") == 0 ? MF_GROUPED_FORWARD
                                                                      : MF_GROUPED_DGRAD,
-                                  .accumulate = wgrad,
+                                  .accumulate = wgrad && !first,
                                   .experts = (int32_t)mf_measure_dim(p, "experts"),
                                   .n = mf_measure_dim(p, "n"),
                                   .k = mf_measure_dim(p, "k")};

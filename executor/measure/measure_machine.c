@@ -151,7 +151,8 @@ static bool same_version(const char *key, int parts, const char *a, const char *
 
 bool mf_measure_same_versions(const char *op, const char *a, const char *b) {
     enum { WHOLE = 9 };
-    const char *library = strcmp(op, "gemm") == 0            ? "cublas"
+    const bool product = strcmp(op, "gemm") == 0 || strcmp(op, "first_wgrad") == 0;
+    const char *library = product                            ? "cublas"
                           : strncmp(op, "attention", 9) == 0 ? "cudnn"
                           : mf_measure_op_is_collective(op)  ? "nccl"
                                                              : "cuda";

@@ -206,6 +206,8 @@ static mf_status add_linear(mf_measure_list *l, const char *dtype, int pass, int
 static const double largest_flops = 8e12, smallest_flops = 2e8;
 static const double largest_B = 12e9;
 
+static const char any_shape[] = "drawn over the models' ranges";
+
 static mf_status draw_linear(mf_measure_list *l, const char *dtype, int pass, bool holdout,
                              uint64_t *state, mf_err *e) {
     for (;;) {
@@ -216,8 +218,7 @@ static mf_status draw_linear(mf_measure_list *l, const char *dtype, int pass, bo
         double t = (double)tokens, o = (double)out, i = (double)in;
         double flops = 2 * t * o * i, bytes = 2 * (t * o + t * i + o * i) + 4 * o * i;
         if (flops <= largest_flops && flops >= smallest_flops && bytes <= largest_B) {
-            return add_linear(l, dtype, pass, tokens, out, in, holdout,
-                              "drawn over the models' ranges", e);
+            return add_linear(l, dtype, pass, tokens, out, in, holdout, any_shape, e);
         }
     }
 }
@@ -258,6 +259,40 @@ static mf_status add_low_precision(mf_measure_list *l, uint64_t *state, mf_err *
     for (int pass = 0; pass < 3; pass++) {
         for (int i = 0; i < 40 && status == MF_OK; i++) {
             status = draw_linear(l, i < 28 ? "fp8-block" : "fp8-tensor", pass, false, state, e);
+        }
+    }
+    return status;
+}
+
+/* --- weight gradients that write ---------------------------------------------------------------
+ */
+
+/* The point that writes what p adds to; false: p is no weight gradient of BF16. */
+static bool first_key(const mf_point *p, char *key, size_t size) {
+    const bool dense = strcmp(p->op, "gemm") == 0, grouped = strcmp(p->op, "grouped_gemm") == 0;
+    if ((!dense && !grouped) || strcmp(mf_point_word(p, "dtype"), "bf16") != 0 ||
+        mf_point_value(p, "acc") < 1) {
+        return false;
+    }
+    if (grouped) {
+        snprintf(key, size, "first_wgrad dtype=bf16 experts=%.0f m=%.0f n=%.0f k=%.0f",
+                 mf_point_value(p, "experts"), mf_point_value(p, "m"), mf_point_value(p, "n"),
+                 mf_point_value(p, "k"));
+    } else { /* its dims are those of the product: [m, k] x [k, n] */
+        snprintf(key, size, "first_wgrad dtype=bf16 m=%.0f n=%.0f k=%.0f", mf_point_value(p, "k"),
+                 mf_point_value(p, "m"), mf_point_value(p, "n"));
+    }
+    return true;
+}
+
+mf_status mf_measure_add_first(mf_measure_list *l, mf_err *e) {
+    const int64_t n = l->n;
+    mf_status status = MF_OK;
+    for (int64_t i = 0; i < n && status == MF_OK; i++) {
+        const mf_point p = l->point[i]; /* the list may move */
+        char key[200];
+        if (strcmp(p.source, any_shape) != 0 && first_key(&p, key, sizeof key)) {
+            status = mf_measure_list_add(l, key, p.holdout != 0, p.source, e);
         }
     }
     return status;
@@ -389,6 +424,7 @@ mf_status mf_measure_plan_gpu(uint64_t seed, mf_measure_list *l, mf_err *e) {
     status = status == MF_OK ? add_low_precision(l, &state, e) : status;
     status = status == MF_OK ? add_late_memory(l, &state, e) : status;
     status = status == MF_OK ? add_packed(l, &state, e) : status;
+    status = status == MF_OK ? mf_measure_add_first(l, e) : status;
     if (status == MF_OK) {
         mf_measure_shuffle(l, first, &state);
     }

@@ -132,6 +132,12 @@ static void versions_of(char *text, size_t size) {
 
 /* --- the loop --------------------------------------------------------------------------------- */
 
+static mf_status first_wgrad(mf_measure_session *s, const mf_point *p, mf_measure_time *out,
+                             mf_err *e) {
+    return mf_measure_dim(p, "experts") > 0 ? mf_measure_grouped(s, p, out, e)
+                                            : mf_measure_gemm(s, p, out, e);
+}
+
 static const struct family {
     const char *op;
     mf_measure_op measure;
@@ -140,6 +146,7 @@ static const struct family {
     {"attention", mf_measure_attention},
     {"attention_packed", mf_measure_attention},
     {"grouped_gemm", mf_measure_grouped},
+    {"first_wgrad", first_wgrad},
     {"memory", mf_measure_memory},
     {"copy", mf_measure_copy},
     {"copy_h2d", mf_measure_host_copy},

@@ -20,15 +20,15 @@ static double least_time_s(const mf_family_bound_pass *p, unsigned modes) {
 
 double mf_family_bound_work_s(const mf_layer_times *r, unsigned modes, double rounds,
                               double fixed_s) {
-    return rounds * least_time_s(&r->all, modes) + fixed_s;
+    return rounds * least_time_s(&r->all, modes) - r->anew_s + fixed_s;
 }
 
 double mf_family_bound_stages_s(const mf_layer_times *r, unsigned modes, int64_t pp,
                                 int64_t micro_batches, double fixed_s) {
-    double even = ceil((double)r->layers / (double)pp);
-    double most_s =
-        mf_larger(even * least_time_s(&r->layer, modes), least_time_s(&r->all, modes) / (double)pp);
-    return (double)micro_batches * most_s + fixed_s;
+    double even = ceil((double)r->layers / (double)pp), m = (double)micro_batches;
+    double layers_s = even * (m * least_time_s(&r->layer, modes) - r->layer_anew_s[1]);
+    double all_s = (m * least_time_s(&r->all, modes) - r->anew_s) / (double)pp;
+    return mf_larger(layers_s, all_s) + fixed_s;
 }
 
 static void add_end(mf_family_bound_ends *x, const mf_family_bound_pass *p, mf_floor_mode mode) {
@@ -55,6 +55,7 @@ mf_family_bound_ends mf_family_bound_ends_of(const mf_layer_times *r, const mf_l
     }
     if (last) {
         add_end(&x, &r->head, mode);
+        x.anew_s = r->head_anew_s;
         mf_family_bound_add_params(&params, &r->head_params, 1);
         x.work_B = mf_smaller(x.work_B, r->end_work_B[1]);
     }
@@ -132,6 +133,8 @@ static double stage_step_s(const mf_family_bound_bounding *b, const mf_family_bo
         .reduce_s = k * r->layer_reduce_s,
         .norm_s = k * b->norm_s,
         .once_s = f->tail.fixed_s + k * b->update_s,
+        .anew_s = k * r->layer_anew_s[1] + ends->anew_s,
+        .all_anew_s = r->anew_s,
         .layers = k,
     };
     if (b->mode == MF_FLOOR_MERGED) { /* no other mode asks */
@@ -146,7 +149,8 @@ static double stage_step_s(const mf_family_bound_bounding *b, const mf_family_bo
     double left_s = mf_larger(x.gather_s - x.in_s, 0.0); /* gathers run on the way in */
     x.exposed_s =
         mf_stage_exposed_s(f->tail.exposed, left_s, o->chunks * r->layer_gather_s, x.f_s) +
-        mf_stage_exposed_s(f->tail.exposed, x.reduce_s, o->chunks * r->layer_reduce_s, x.b_s);
+        mf_stage_exposed_s(f->tail.exposed, x.reduce_s, o->chunks * r->layer_reduce_s,
+                           x.b_s - (l->micro_batches == 1 ? x.anew_s : 0.0));
     if (b->mode == MF_FLOOR_SPLIT && !(r->layer.w_s > 0.0)) {
         /* priced in one go: what of a backward pass is its weight gradient is not known */
         x.b_s = x.w_s = 0.0;
@@ -215,7 +219,7 @@ double mf_family_bound_layout_s(const mf_layer_times *r, const mf_layout *l,
         return 0.0;
     }
     double all_s = r->all.time_s[mf_floor_mode_of(l->schedule)];
-    double worst_s = (double)l->micro_batches * all_s / (double)l->pp +
+    double worst_s = ((double)l->micro_batches * all_s - r->anew_s) / (double)l->pp +
                      f->tail.fixed_s; /* if work were spread evenly */
     if (worst_s >= enough_s || r->layers < 1) {
         return worst_s;

@@ -47,6 +47,7 @@ typedef struct mf_family_bound_other {
     mf_family_bound_pass pass;
     mf_param_count params;
     double gather_s, reduce_s; /* once a step */
+    double anew_s;             /* what a first micro-batch's weight gradients take less, of each */
 } mf_family_bound_other;
 #define MF_FAMILY_OTHERS 16
 
@@ -77,6 +78,9 @@ typedef struct mf_layer_times {
     /* and what its backward pass counts beyond its compute, by either portion: others' forward
      * passes count that much less */
     double pair_gives_s, keep_gives_s;
+    /* What a first micro-batch's weight gradients take less: of all positions together, of a main
+     * layer at least and at most, of the head. */
+    double anew_s, layer_anew_s[2], head_anew_s;
     double layer_gather_s, layer_reduce_s; /* once a step */
     double beside_s; /* least reduction of the block before a main layer in a backward pass */
     double lost;     /* share that passes lose to these beside them at least; 0: not known */

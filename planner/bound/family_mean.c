@@ -21,7 +21,7 @@ typedef struct means {
 /* A position's seconds in the parts that count. Split, but priced in one go, neither B nor W is
  * known alone. */
 static void parts_of(const means *m, const mf_family_bound_pass *p, const mf_param_count *params,
-                     double gather_s, double reduce_s, double *out) {
+                     double gather_s, double reduce_s, double anew_s, double *out) {
     const bool merged = m->b.mode == MF_FLOOR_MERGED;
     const bool known = m->b.mode != MF_FLOOR_SPLIT || p->w_s > 0.0;
     const double all_s[MF_ORDER_PARTS] = {
@@ -38,6 +38,7 @@ static void parts_of(const means *m, const mf_family_bound_pass *p, const mf_par
         [MF_ORDER_REDUCE] = reduce_s,
         [MF_ORDER_GATHER_LOST] = m->b.r->lost * gather_s,
         [MF_ORDER_REDUCE_LOST] = m->b.r->lost * reduce_s,
+        [MF_ORDER_ANEW] = anew_s,
         [MF_ORDER_NORM] = mf_family_bound_norm_s(&m->b.f->tail, params),
         [MF_ORDER_UPDATE] = mf_family_bound_update_s(&m->b.f->tail, params)};
     for (int i = 0; i < m->parts.count; i++) {
@@ -51,12 +52,13 @@ static double own_lost_s(const mf_family_bound_bounding *b) {
     const double e = b->r->lost;
     double least_s = b->mode == MF_FLOOR_SPLIT ? b->r->layer.w_s : b->r->layer.b_s;
     least_s *= b->mode == MF_FLOOR_MERGED ? MF_PAIRED_LEAST : 1.0;
+    least_s -= b->l->micro_batches == 1 ? b->r->layer_anew_s[1] : 0.0;
     return e <= MF_LOST_MOST ? e * mf_smaller(b->r->beside_s, least_s / (1.0 - e)) : 0.0;
 }
 
 static void layer_parts(const means *m, const mf_family_bound_pass *p, double *out) {
     const mf_layer_times *r = m->b.r;
-    parts_of(m, p, &r->layer_params, r->layer_gather_s, r->layer_reduce_s, out);
+    parts_of(m, p, &r->layer_params, r->layer_gather_s, r->layer_reduce_s, r->layer_anew_s[0], out);
     for (int i = 0; i < m->parts.count; i++) {
         out[i] = m->loses && m->parts.part[i] == MF_ORDER_OWN_LOST ? own_lost_s(&m->b) : out[i];
     }
@@ -79,7 +81,7 @@ static void range_of(const mf_layer_times *r, const mf_family_bound_other *x, in
 static double other_s(const means *m, const mf_family_bound_other *x) {
     double part_s[MF_ORDER_PARTS], least_s = HUGE_VAL;
     int lo, hi;
-    parts_of(m, &x->pass, &x->params, x->gather_s, x->reduce_s, part_s);
+    parts_of(m, &x->pass, &x->params, x->gather_s, x->reduce_s, x->anew_s, part_s);
     range_of(m->b.r, x, m->c->vstages, &lo, &hi);
     for (int v = lo; v <= hi; v++) {
         least_s = mf_smaller(least_s, mf_mean_visit_s(&m->parts, part_s, v));
@@ -112,13 +114,15 @@ static int ways_on(const void *self, int v, mf_time_memory_point *way, double *h
 
 /* --- losses ----------------------------------------------------------------------------------- */
 
+/* Least times in any micro-batch: weight gradients of the first take anew_s less. */
 static mf_loss_stage loss_of(const mf_family_bound_pass *p, bool split, double gather_s,
-                             double reduce_s) {
+                             double reduce_s, double anew_s) {
+    const double b_s = split ? p->b_s : p->b_s - anew_s, w_s = split ? p->w_s - anew_s : p->w_s;
     return (mf_loss_stage){.f_s = p->f_s,
-                           .b_s = p->b_s,
-                           .w_s = p->w_s,
+                           .b_s = b_s,
+                           .w_s = w_s,
                            .gather_s = gather_s,
-                           .first_s = split ? p->w_s : p->b_s,
+                           .first_s = split ? w_s : b_s,
                            .reduce_s = reduce_s,
                            .f_rate = 1.0,
                            .b_rate = 1.0,
@@ -147,7 +151,9 @@ static void find_losses(const mf_family_bound_bounding *b, double cutoff_s, mf_o
     bool main_last = true; /* a main layer stands before the head */
     double head_s = 0.0;   /* reduction */
     mf_loss_stage stage[MF_MAX_VSTAGES];
-    mf_loss_stage layer = loss_of(&r->layer, split, r->layer_gather_s, r->layer_reduce_s);
+    mf_loss_stage layer =
+        loss_of(&r->layer, split, r->layer_gather_s, r->layer_reduce_s, r->layer_anew_s[1]);
+    const double m = (double)b->l->micro_batches;
     mf_loss_figures x = {.l = b->l,
                          .order = b->o,
                          .send_s = b->f->send_s,
@@ -155,11 +161,11 @@ static void find_losses(const mf_family_bound_bounding *b, double cutoff_s, mf_o
                          .lost = r->lost,
                          .cutoff_s = cutoff_s,
                          .layers = r->positions - 2,
-                         .layer_s = alone_or_pair_s(&r->layer, b->mode),
+                         .layer_s = alone_or_pair_s(&r->layer, b->mode) - r->layer_anew_s[1] / m,
                          .stage = stage};
     for (int i = 0; i < r->others; i++) {
         const mf_family_bound_other *y = &r->other[i];
-        const mf_loss_stage of = loss_of(&y->pass, split, y->gather_s, y->reduce_s);
+        const mf_loss_stage of = loss_of(&y->pass, split, y->gather_s, y->reduce_s, y->anew_s);
         main_last = main_last && y->last != r->positions - 2;
         if (y->first == 0) {
             stage[0] = of;
@@ -168,7 +174,7 @@ static void find_losses(const mf_family_bound_bounding *b, double cutoff_s, mf_o
             stage[vstages - 1] = of;
             head_s = of.reduce_s;
         } else {
-            x.layer_s = mf_smaller(x.layer_s, alone_or_pair_s(&y->pass, b->mode));
+            x.layer_s = mf_smaller(x.layer_s, alone_or_pair_s(&y->pass, b->mode) - y->anew_s / m);
             least_loss(&layer, &of);
         }
     }
@@ -197,8 +203,8 @@ static double mean_s(means *m, const mf_mean_layers *x, const mf_order_losses *l
     for (int i = 0; r->ways && i < r->ways->count; i++) {
         layer_parts(m, &r->ways->pass[i], m->way_s[i]);
     }
-    double sum_s =
-        mf_order_chain_fixed_s(&m->c->mean, f->tail.fixed_s, f->send_s, f->hold_s, r->lost, losses);
+    double sum_s = mf_order_chain_fixed_s(&m->c->mean, f->tail.fixed_s - r->anew_s, f->send_s,
+                                          f->hold_s, r->lost, losses);
     for (int i = 0; i < r->others; i++) {
         sum_s += other_s(m, &r->other[i]);
     }

@@ -129,18 +129,25 @@ void mf_family_bound_least_alone(mf_family_bound_pass *least, const mf_family_bo
     least_times(least, p, ALONE);
 }
 
+static double anew_of(const mf_block_cost *q) {
+    return q->anew_s[0] + q->anew_s[1];
+}
+
 static void add_other(mf_layer_times *r, const mf_family_bound_pass *p,
-                      const mf_param_count *params, int64_t count, int64_t first, int64_t last) {
+                      const mf_param_count *params, double anew_s, int64_t count, int64_t first,
+                      int64_t last) {
     mf_family_bound_add_params(&r->all_params, params, count);
+    r->anew_s += (double)count * anew_s;
     if (count > 0 && r->others < MF_FAMILY_OTHERS) {
-        r->other[r->others++] =
-            (mf_family_bound_other){(int)count, (int)first, (int)last, *p, *params, 0.0, 0.0};
+        r->other[r->others++] = (mf_family_bound_other){(int)count, (int)first, (int)last, *p,
+                                                        *params,    0.0,        0.0,       anew_s};
     }
 }
 
 /* Other layers of a class. */
 static void add_other_layers(mf_layer_times *r, const mf_model *m, int class,
-                             const mf_family_bound_pass *p, const mf_param_count *params) {
+                             const mf_family_bound_pass *p, const mf_param_count *params,
+                             double anew_s) {
     int64_t first = 0, last = m->layers - 1;
     while (m->layer_class[first] != class) {
         first++;
@@ -148,17 +155,17 @@ static void add_other_layers(mf_layer_times *r, const mf_model *m, int class,
     while (m->layer_class[last] != class) {
         last--;
     }
-    add_other(r, p, params, mf_family_bound_layers_of(m, class), 1 + first, 1 + last);
+    add_other(r, p, params, anew_s, mf_family_bound_layers_of(m, class), 1 + first, 1 + last);
 }
 
 static void add_depths(mf_layer_times *r, const mf_model *m, const mf_family_bound_pass *p,
-                       const mf_param_count *params) {
-    add_other(r, p, params, m->mtp_layers, 1 + m->layers, m->layers + m->mtp_layers);
+                       const mf_param_count *params, double anew_s) {
+    add_other(r, p, params, anew_s, m->mtp_layers, 1 + m->layers, m->layers + m->mtp_layers);
 }
 
 /* A class of layers joins the model. */
 static void add_layers(mf_layer_times *r, const mf_model *m, int class,
-                       const mf_family_bound_pass *p, const mf_param_count *params) {
+                       const mf_family_bound_pass *p, const mf_param_count *params, double anew_s) {
     int64_t n = mf_family_bound_layers_of(m, class);
     mf_family_bound_add_pass(&r->all, p, (double)n);
     if (n == 0) {
@@ -167,14 +174,18 @@ static void add_layers(mf_layer_times *r, const mf_model *m, int class,
     r->f_least_s = mf_smaller(r->f_least_s, p->f_s);
     r->b_least_s = mf_smaller(r->b_least_s, p->b_s);
     if (!mf_family_bound_is_main(m, class)) {
-        add_other_layers(r, m, class, p, params);
+        add_other_layers(r, m, class, p, params, anew_s);
         return;
     }
     mf_family_bound_add_params(&r->all_params, params, n);
+    r->anew_s += (double)n * anew_s;
     if (r->layers == 0) {
         r->layer = *p;
         r->layer_params = *params;
+        r->layer_anew_s[0] = r->layer_anew_s[1] = anew_s;
     } else {
+        r->layer_anew_s[0] = mf_smaller(r->layer_anew_s[0], anew_s);
+        r->layer_anew_s[1] = mf_larger(r->layer_anew_s[1], anew_s);
         least_times(&r->layer, p, ALL_TIMES);
         if (params->dense + params->expert < r->layer_params.dense + r->layer_params.expert) {
             r->layer_params = *params;
@@ -223,8 +234,9 @@ static mf_status add_ends(mf_block_costs *q, const mf_layout *l, bool split, boo
     mf_family_bound_add_pass(&r->all, &r->head, 1.0);
     r->positions = mf_model_positions(mf_block_costs_evaluator(q)->model);
     mf_family_bound_run(mf_block_costs_evaluator(q)->model, &r->first, &r->last);
-    add_other(r, &r->embedding, &embedding.params, 1, 0, 0);
-    add_other(r, &r->head, &head->params, 1, r->positions - 1, r->positions - 1);
+    r->head_anew_s = anew_of(head);
+    add_other(r, &r->embedding, &embedding.params, anew_of(&embedding), 1, 0, 0);
+    add_other(r, &r->head, &head->params, r->head_anew_s, 1, r->positions - 1, r->positions - 1);
     return MF_OK;
 }
 
@@ -233,11 +245,12 @@ static void add_halves(mf_layer_times *r, const mf_model *m, int class, const mf
                        const mf_block_cost *f, const mf_block_cost *head,
                        const mf_param_count *params) {
     mf_family_bound_pass p = pass_of_halves(a, f, NULL);
-    add_layers(r, m, class, &p, params);
-    if (m->mtp_class == class) {
+    const double anew_s = anew_of(a) + anew_of(f);
+    add_layers(r, m, class, &p, params, anew_s);
+    if (m->mtp_class == class) { /* its projection of two states is no part of the halves */
         p = pass_of_halves(a, f, head);
         mf_family_bound_add_pass(&r->all, &p, (double)m->mtp_layers);
-        add_depths(r, m, &p, params);
+        add_depths(r, m, &p, params, anew_s + anew_of(head));
     }
 }
 
@@ -414,7 +427,7 @@ static mf_status whole(mf_block_costs *q, const mf_layout *l, bool exact, mf_lay
     if (status == MF_OK && m->mtp_layers > 0) {
         mf_family_bound_pass p = mf_family_bound_pass_of(&mtp);
         mf_family_bound_add_pass(&out->all, &p, (double)m->mtp_layers);
-        add_depths(out, m, &p, &mtp.params);
+        add_depths(out, m, &p, &mtp.params, anew_of(&mtp));
     }
     for (int c = 0; c < m->classes && status == MF_OK; c++) {
         mf_block_cost x;
@@ -422,7 +435,7 @@ static mf_status whole(mf_block_costs *q, const mf_layout *l, bool exact, mf_lay
                                       &x, e);
         if (status == MF_OK) {
             mf_family_bound_pass p = mf_family_bound_pass_of(&x);
-            add_layers(out, m, c, &p, &x.params);
+            add_layers(out, m, c, &p, &x.params, anew_of(&x));
         }
         if (status == MF_OK && mf_family_bound_is_main(m, c)) {
             out->layer_comm_B = x.comm_B;
@@ -471,4 +484,11 @@ void mf_layer_times_larger(mf_layer_times *r, const mf_layer_times *with) {
     r->b_least_s = mf_larger(r->b_least_s, with->b_least_s);
     r->layer_comm_B = with->layer_comm_B;
     r->layer_gather_B = with->layer_gather_B;
+    r->anew_s = with->anew_s;
+    r->layer_anew_s[0] = with->layer_anew_s[0];
+    r->layer_anew_s[1] = with->layer_anew_s[1];
+    r->head_anew_s = with->head_anew_s;
+    for (int i = 0; i < r->others; i++) {
+        r->other[i].anew_s = with->other[i].anew_s;
+    }
 }

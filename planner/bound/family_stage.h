@@ -11,6 +11,7 @@ enum { MF_FAMILY_STAGES = 512 };
 /* What a stage holds besides layers of the main class. */
 typedef struct mf_family_bound_ends {
     double time_s, plain_s, f_s, b_s, w_s;
+    double anew_s; /* what a first micro-batch's weight gradients take less */
     double used_B; /* persistent */
     double work_B; /* least workspace of these and layers */
 } mf_family_bound_ends;

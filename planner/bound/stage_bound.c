@@ -52,25 +52,26 @@ double mf_stage_floor_s(const mf_layout *l, const mf_order_summary *o, int64_t p
     if (mode == MF_FLOOR_MERGED) { /* pairs are made of what is neither warm-up nor its mirror */
         work_s = (m - least) * x->time_s + least * x->plain_s;
     }
-    double step_s = x->in_s + work_s + held_s + mf_larger(way_s - last_s, x->norm_s);
+    double own_s = l->micro_batches == 1 ? x->all_anew_s : x->anew_s;
+    double step_s = x->in_s + work_s + held_s + mf_larger(way_s - last_s, x->norm_s) - own_s;
     double n = l->schedule == MF_SCHED_GPIPE ? 1.0 : most;
     if (one) {
-        double turn_s = x->in_s + x->f_s + x->b_s + x->behind_s + out_s;
+        double turn_s = x->in_s + x->f_s + x->b_s + x->behind_s + out_s - x->all_anew_s;
         step_s = mf_larger(step_s, turn_s + rest_s(mode, m, n, x) + x->hold_s * (m - n));
     } else {
-        step_s =
-            mf_larger(step_s, x->behind_s + (m - n) * x->time_s + n * (x->b_s + x->w_s) + out_s);
+        step_s = mf_larger(step_s, x->behind_s + (m - n) * x->time_s + n * (x->b_s + x->w_s) +
+                                       out_s - own_s);
     }
     if (x->reduce_s > 0.0) {
         double before_s = one ? (m - 1.0) * x->time_s + x->f_s : m * x->f_s;
         if (mode == MF_FLOOR_MERGED) {
             before_s = m * x->f_s;
         }
-        step_s = mf_larger(step_s, x->in_s + before_s + x->reduce_s + x->norm_s);
+        step_s = mf_larger(step_s, x->in_s + before_s + x->reduce_s + x->norm_s - own_s);
     }
     if (x->gather_s > 0.0) {
         double after_s = one && mode != MF_FLOOR_MERGED ? m * x->time_s - x->f_s : m * x->b_s;
-        step_s = mf_larger(step_s, x->gather_s + after_s + out_s);
+        step_s = mf_larger(step_s, x->gather_s + after_s + out_s - own_s);
     }
     step_s = mf_larger(step_s, m * x->host_s + x->norm_s);
     return step_s + x->once_s;

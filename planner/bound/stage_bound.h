@@ -12,7 +12,9 @@
  *                        + way out
  *   (e) host        T >= host time of all events
  *
- * each plus what comes once a step. The way in is the forward pass of a micro-batch through the
+ * each plus what comes once a step, less what the first micro-batch's weight gradients save on the
+ * way: those of the stage itself; of all in (b), and where the first micro-batch is the last and
+ * goes the way out. The way in is the forward pass of a micro-batch through the
  * stages before, the way out its backward pass, beside which this stage has its norm. All sums may
  * be lower bounds themselves: the result only grows with each of them. Used for families of layouts
  * (family_bound.c).
@@ -60,7 +62,10 @@ typedef struct mf_stage_sums {
                                 * included. Several chunks: forward through the whole model */
     double norm_s;             /* after the last pass; beside the way out of others */
     double once_s;             /* update, and what is fixed */
-    int layers;                /* of the kind that counts (mf_order_summary) */
+    /* What weight gradients of the first micro-batch take less: of the stage, of all of them. None
+     * of it is taken off above. */
+    double anew_s, all_anew_s;
+    int layers; /* of the kind that counts (mf_order_summary) */
 } mf_stage_sums;
 
 /* What passes lose to gathers (or reductions) beside them: at least their exposed share, except for

@@ -3,6 +3,9 @@
 #include "planner/order/order_graph.h"
 
 static void count_node(const node *n, int8_t as, double by, mf_order_chain *out) {
+    if (n->anew) {
+        out->count[MF_ORDER_ANEW][n->v[1]] -= by;
+    }
     switch ((mf_event_pass)n->pass) {
     case MF_EVENT_F:
         out->count[MF_ORDER_F][n->v[0]] += by;

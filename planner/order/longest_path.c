@@ -52,6 +52,11 @@ static double duration_s(const mf_order *o, const mf_order_times *t, const node 
     return t->pair_s ? pair_s(o, t, n) : least_s;
 }
 
+/* An event, which takes as long as its kind unless it is a first one. */
+static double own_s(const mf_order_times *t, const node *n, const node_kind *kind) {
+    return n->anew ? kind->own_s - part_s(t, MF_ORDER_ANEW, n->v[1]) : kind->own_s;
+}
+
 static double host_s(const mf_order_times *t, const node *n) {
     double sum = n->v[0] != NONE ? part_s(t, MF_ORDER_F_HOST, n->v[0]) : 0.0;
     if (n->v[1] != NONE) {
@@ -215,8 +220,9 @@ void mf_order_play(mf_order *o, const mf_order_times *t) {
         const node *n = &o->node[i];
         const node_kind *kind = &o->kind[n->kind];
         const past p = past_of(o, t, n->before);
-        played x = {.end_by = BY_NOTHING, .work_s = p.work_s + kind->own_s, .held_s = p.held_s};
-        x.end_s = start_at(o, t, n, &p, &x) + kind->own_s;
+        const double time_s = own_s(t, n, kind);
+        played x = {.end_by = BY_NOTHING, .work_s = p.work_s + time_s, .held_s = p.held_s};
+        x.end_s = start_at(o, t, n, &p, &x) + time_s;
         double *host = &o->host_s[kind->stage];
         *host += kind->host_s;
         end_later(&x, *host, 0.0, BY_HOST);
@@ -302,6 +308,10 @@ void mf_order_longest(mf_order *o, const mf_order_times *t, mf_order_chain *out)
         }
     }
     out->time_s = latest.time_s + update_s;
+    for (int v = 0; v < o->vstages && o->several; v++) {
+        out->time_s += part_s(t, MF_ORDER_ANEW, v);
+        out->count[MF_ORDER_ANEW][v] = 1.0;
+    }
     mf_order_count_stage(o, out->norm_stage, MF_ORDER_NORM, out);
     mf_order_count_stage(o, update_stage, MF_ORDER_UPDATE, out);
     mf_order_trace(o, out->norm_stage, &latest, out);

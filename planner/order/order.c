@@ -143,7 +143,9 @@ static bool place(const sorting *t, int64_t vstages, int64_t stage, const mf_eve
         int64_t micro_batch = merged ? ev->micro_batch2 : ev->micro_batch;
         int64_t v = mf_layout_vstage(t->l, stage, chunk);
         n->v[1] = (int16_t)v;
-        n->last = micro_batch == last && (ev->pass == MF_EVENT_W || !t->s->split);
+        const bool makes = ev->pass == MF_EVENT_W || !t->s->split;
+        n->last = micro_batch == last && makes;
+        n->anew = micro_batch == 0 && last > 0 && makes;
         if (backward) {
             n->sends = (uint8_t)(n->sends + travels(t, vstages, stage, v - 1));
             ready = ready &&
@@ -248,6 +250,7 @@ mf_status mf_order_create(const mf_layout *l, const mf_schedule *s, mf_order **o
     size_t cells = (size_t)(s->stages * s->chunks * s->micro_batches);
     o->stages = (int)s->stages;
     o->vstages = (int)(s->stages * s->chunks);
+    o->several = s->micro_batches > 1;
     size_t kinds = (size_t)o->vstages * (size_t)(3 + s->chunks);
     o->node = calloc((size_t)events, sizeof *o->node);
     o->played = malloc((size_t)events * sizeof *o->played);

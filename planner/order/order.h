@@ -10,6 +10,11 @@
  * times of the virtual stages, which is what makes it a row of an integer program: the chain that
  * is longest for one assignment bounds every other one too.
  *
+ * Weight gradients of the first micro-batch take ANEW less (simulator/anew.h). What comes once a
+ * step (mf_tail.fixed_s) is short by that of all virtual stages, so that every bound may leave it
+ * at that; a chain adds it again for each virtual stage whose first weight gradients it does not
+ * pass through.
+ *
  * What passes lose to collectives beside them (mf_order_losses) makes chains of means: a pass that
  * starts at S, some events behind a virtual stage's last backward pass, whose stage was free at E,
  * loses the less the later S is. Reductions run until E + left at least, S is E + after at least,
@@ -46,6 +51,7 @@
     X(GATHER_LOST) /* what the stage's passes lose to gathers beside them, at least */             \
     X(REDUCE_LOST) /* the same, to reductions */                                                   \
     X(OWN_LOST)    /* blocks of the last backward pass, to the reduction of the one before each */ \
+    X(ANEW)        /* what weight gradients of the first micro-batch take less */                  \
     X(NORM)        /* after a stage's last pass, before all stages meet */                         \
     X(UPDATE)      /* after they have met */
 typedef enum mf_order_part {

@@ -17,6 +17,7 @@ typedef struct node {
     bool sent[2];    /* from[] comes from another stage */
     bool first;      /* forward of the first micro-batch: waits for gathered parameters */
     bool last;       /* weight gradients of the last micro-batch: reductions start */
+    bool anew;       /* weight gradients of the first of several micro-batches */
     uint8_t behind;  /* so many events behind such a one of its stage, up to the next; 0 = none */
     int32_t ref;     /* which */
     int32_t kind;    /* events of a kind (stage, pass, virtual stages) take the same time */
@@ -67,6 +68,7 @@ typedef struct weights {
 
 struct mf_order {
     int stages, vstages;
+    bool several; /* micro-batches: the first is not the last */
     int64_t nodes;
     node *node;
     int32_t kinds;

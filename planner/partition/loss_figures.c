@@ -29,17 +29,25 @@ static int layers_of(const least *x, int n) {
     return layers > 0 ? layers : 0;
 }
 
+/* The least of a part in any micro-batch: weight gradients of the first take less. */
+static double least_part_s(const mf_partition *in, const mf_partition_class *c, int part) {
+    const bool weights = part == (in->split ? MF_ORDER_W : MF_ORDER_B);
+    return c->least_s[part] - (weights ? c->anew_s : 0.0);
+}
+
 /* A slot that can stand there; layers: so many of it do, where that is known. */
-static void add_slot(least *x, const mf_partition_class *c, mf_position_kind kind, int layers) {
+static void add_slot(const mf_partition *in, least *x, const mf_partition_class *c,
+                     mf_position_kind kind, int layers) {
     for (int p = 0; p < MF_ORDER_PARTS; p++) {
+        const double part_s = least_part_s(in, c, p);
         if (kind == MF_POS_EMBEDDING) { /* stands on the first alone, the head on the last */
-            x->end_s[p] += x->first ? c->least_s[p] : 0.0;
+            x->end_s[p] += x->first ? part_s : 0.0;
         } else if (kind == MF_POS_HEAD) {
-            x->end_s[p] += c->least_s[p];
-            x->head_s[p] = c->least_s[p];
+            x->end_s[p] += part_s;
+            x->head_s[p] = part_s;
         } else {
-            x->part_s[p] = fmin(x->part_s[p], c->least_s[p]);
-            x->mean_s[p] += layers * c->least_s[p];
+            x->part_s[p] = fmin(x->part_s[p], part_s);
+            x->mean_s[p] += layers * part_s;
         }
     }
 }
@@ -61,7 +69,7 @@ static least least_of(const mf_partition *in, int v, int from, int to) {
         if (v < in->slot[s].v_lo || v > in->slot[s].v_hi || (from >= 0 && count == 0)) {
             continue;
         }
-        add_slot(&x, mf_partition_class_at(in, v, s), kind_of(in, s), count);
+        add_slot(in, &x, mf_partition_class_at(in, v, s), kind_of(in, s), count);
         for (int p = MF_ORDER_F; p <= MF_ORDER_W; p++) {
             x.rate[p] = fmax(x.rate[p], mf_partition_class_at(in, v, s)->rate[p]);
         }
@@ -128,14 +136,16 @@ static void add_layers(const mf_partition *in, mf_loss_figures *x) {
         }
         x->layers += in->segment[in->slot[s].segment].repeats;
         for (int v = in->slot[s].v_lo; v <= in->slot[s].v_hi; v++) {
-            const double *y = mf_partition_class_at(in, v, s)->least_s;
+            const mf_partition_class *c = mf_partition_class_at(in, v, s);
+            const double anew_s = c->anew_s / (double)in->layout.micro_batches; /* of each */
+            const double *y = c->least_s;
             double alone_s = y[MF_ORDER_F] + y[MF_ORDER_B] + y[MF_ORDER_W];
             double pair_s = fmax(y[MF_ORDER_F_PAIR] + y[MF_ORDER_B_PAIR],
                                  y[MF_ORDER_PAIR_PORTION_F] + y[MF_ORDER_PAIR_PORTION_B]);
             /* portions may be below nothing, passes not; beside another one a pass may be a hair
              * quicker */
             pair_s = fmax(pair_s, 0.95 * y[MF_ORDER_B]);
-            x->layer_s = fmin(x->layer_s, in->merged ? fmin(pair_s, alone_s) : alone_s);
+            x->layer_s = fmin(x->layer_s, (in->merged ? fmin(pair_s, alone_s) : alone_s) - anew_s);
             x->layer_gather_s = fmin(x->layer_gather_s, y[MF_ORDER_GATHER]);
         }
     }

@@ -220,6 +220,7 @@ static mf_status price_class(mf_partition *in, const mf_block_key *key, uint32_t
         out->f_host_s = fmin(out->f_host_s, c.cost.f.host_s);
         out->b_host_s = fmin(out->b_host_s, c.cost.b.host_s);
         out->w_host_s = fmin(out->w_host_s, c.cost.w.host_s);
+        out->anew_s = fmax(out->anew_s, c.cost.anew_s[0] + c.cost.anew_s[1]);
         add_choice(out, &c);
     }
     const mf_block_cost *q = &out->choice[0].cost;
@@ -305,6 +306,19 @@ static mf_param_count all_params(const mf_partition *in) {
     return all;
 }
 
+/* What the first micro-batch takes less on all stages together, at most. */
+static double anew_s(const mf_partition *in) {
+    double sum_s = 0.0;
+    for (int s = 0; s < in->slots; s++) {
+        double most_s = 0.0;
+        for (int v = in->slot[s].v_lo; v <= in->slot[s].v_hi; v++) {
+            most_s = fmax(most_s, mf_partition_class_at(in, v, s)->anew_s);
+        }
+        sum_s += in->segment[in->slot[s].segment].repeats * most_s;
+    }
+    return sum_s;
+}
+
 /* What a layer's block loses in the last backward pass to the reduction of the one before it, which
  * lasts longer where the block fills its link: with the choice that loses least, since what the
  * first block would lose is taken off again. Beside another pass a block may be a hair quicker than
@@ -317,6 +331,7 @@ static double own_lost_s(const mf_partition *in, const mf_partition_class *c) {
         const mf_pass_cost *back = in->split ? &c->choice[m].cost.w : &c->choice[m].cost.b;
         double rate = paired ? 1.0 : mf_beside_rate(c->beside.network[1], back);
         double time_s = (in->merged ? MF_PAIRED_LEAST : 1.0) * back->time_s;
+        time_s -= in->layout.micro_batches == 1 ? c->anew_s : 0.0;
         least_s = fmin(least_s, fmin(c->beside_s / rate, time_s / (1.0 - e)));
     }
     return layer && e > 0.0 && e <= MF_LOST_MOST ? e * least_s : 0.0;
@@ -361,6 +376,8 @@ static double choice_part_s(const mf_partition *in, const mf_partition_class *c,
         return in->lost * c->reduce_s;
     case MF_ORDER_OWN_LOST:
         return c->own_lost_s;
+    case MF_ORDER_ANEW:
+        return c->anew_s;
     case MF_ORDER_NORM:
         return in->tail.norm_dense_s * dense + in->tail.norm_expert_s * expert;
     case MF_ORDER_UPDATE:
@@ -470,6 +487,7 @@ static mf_status fill_in(mf_partition *in, uint32_t pinned, const mf_order_summa
     in->fixed_B = o->ops->fixed_B(o->self, l);
     in->usable_B = o->ops->usable_B(o->self, l);
     in->tail = o->ops->tail(o->self, l, all_params(in));
+    in->tail.fixed_s -= anew_s(in);
     in->lost = 1.0;
     for (int i = 0; i < in->classes; i++) {
         mf_partition_class *c = &in->class[i];

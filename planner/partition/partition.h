@@ -58,6 +58,7 @@ typedef struct mf_partition_class {
     double reduce_s, gather_s, persistent_B;
     double beside_s;             /* least reduction of the block before it in a backward pass */
     double own_lost_s;           /* what it loses to that */
+    double anew_s;               /* what a first micro-batch's weight gradients take less */
     mf_beside beside;            /* its own gathers and reductions */
     double rate[MF_ORDER_W + 1]; /* of reductions beside F, B, W of any choice, at most */
     double f_host_s, b_host_s, w_host_s; /* least over the choices */

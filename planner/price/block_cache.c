@@ -3,6 +3,7 @@
 
 #include "planner/price/block_cost.h"
 #include "planner/price/cost_key.h"
+#include "simulator/anew.h"
 #include "simulator/priced.h"
 
 #include <pthread.h>
@@ -95,6 +96,7 @@ static mf_facts facts_of(const mf_block_prices *p, const mf_layout *l, const mf_
                          const mf_block_key *key, double *op_s) {
     mf_facts f;
     mf_block_cost_make(p->cost, l, b, key, op_s, op_s + b->nops, &f.cost, f.rest_s);
+    mf_anew_sides_s(p->cost, p->model, b, f.cost.anew_s);
     f.early_B = early_B(b);
     return f;
 }
@@ -434,12 +436,17 @@ mf_status mf_templates_cost(mf_templates *t, const mf_block_prices *p, const mf_
                             const mf_block_key *key, double load, bool exact, mf_block_cost *out,
                             mf_err *e) {
     const make_up x = make_up_of(p->model, l, key);
-    if (!exact) {
-        return unplayed_cost(t, p, &x, key, load, out, e);
+    mf_status status;
+    if (exact) {
+        holding h = {.t = t, .p = p, .load = load};
+        status = played_cost(&h, &x, key, out, e);
+        release(&h);
+    } else {
+        status = unplayed_cost(t, p, &x, key, load, out, e);
     }
-    holding h = {.t = t, .p = p, .load = load};
-    mf_status status = played_cost(&h, &x, key, out, e);
-    release(&h);
+    for (int side = 0; side < 2 && status == MF_OK; side++) {
+        out->anew_s[side] = mf_layout_shards_gradients(l, side) ? 0 : out->anew_s[side];
+    }
     return status;
 }
 

@@ -33,7 +33,10 @@ typedef struct mf_block_cost {
     mf_pass_cost f; /* forward */
     mf_pass_cost b; /* backward: recomputation, input gradient and, unless split, weight gradient */
     mf_pass_cost w; /* weight gradient when split, else zero */
-    double flops;   /* of all passes */
+    /* What its weight gradients take less in a step's first micro-batch (simulator/anew.h),
+     * whatever it keeps: those of routed experts [1], all others [0]. */
+    double anew_s[2];
+    double flops; /* of all passes */
     double saved_B, held_B, offload_B, boundary_B, gather_B;
     double comm_B; /* buffers that a stage has once, of the block that needs most: the dispatcher's,
                       the kernels' scratch */

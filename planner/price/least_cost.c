@@ -18,6 +18,8 @@ static void least_of(mf_block_cost *least, const mf_block_cost *q) {
     least_pass(&least->f, &q->f);
     least_pass(&least->b, &q->b);
     least_pass(&least->w, &q->w);
+    least->anew_s[0] = fmax(least->anew_s[0], q->anew_s[0]);
+    least->anew_s[1] = fmax(least->anew_s[1], q->anew_s[1]);
     least->flops = fmin(least->flops, q->flops);
     least->saved_B = fmin(least->saved_B, q->saved_B);
     least->held_B = fmin(least->held_B, q->held_B);

@@ -2,6 +2,7 @@
  * follows machine, overlap and load. */
 #include "core/program/pairing.h"
 #include "core/schedule/schedule.h"
+#include "simulator/anew.h"
 #include "tests/support/sampled.h"
 #include "tests/support/sim_fixture.h"
 
@@ -26,6 +27,28 @@ static double block_s(const mf_cost *cost, const mf_program *p, int position, un
     assert_ok(mf_sim_block(cost, &p->layout, p->blocks[p->block_of[position]], passes, NULL, 1,
                            false, &t, NULL));
     return t.gpu_time_s;
+}
+
+/* What weight gradients of a position take less where they write: products of weights that are no
+ * table which another position may read. */
+static double anew_s(const mf_cost *cost, const mf_program *p, int position) {
+    const mf_block *b = p->blocks[p->block_of[position]];
+    const bool shared = p->model.tied_embeddings || p->model.mtp_layers > 0;
+    double sum = 0;
+    for (int i = 0; i < b->nops; i++) {
+        mf_op op = b->ops[i];
+        mf_price adds, writes;
+        if (op.pass != MF_PASS_W || (op.kind != MF_OP_GEMM && op.kind != MF_OP_GROUPED_GEMM) ||
+            (shared && strcmp(op.name, "lm_head") == 0)) {
+            continue;
+        }
+        mf_cost_op(cost, &op, 1, &adds);
+        op.flags |= MF_OPF_ANEW;
+        mf_cost_op(cost, &op, 1, &writes);
+        assert_at_most(writes.time_s, adds.time_s);
+        sum += adds.time_s - writes.time_s;
+    }
+    return sum;
 }
 
 static double busiest_stream_bound(const mf_cost *cost, const mf_program *p, int position) {
@@ -65,6 +88,7 @@ static void check_sums(const mf_cost *cost, const mf_program *p, const mf_sim *s
             int64_t v = mf_layout_vstage(l, k, c);
             for (int i = p->assignment.first[v]; i < p->assignment.first[v + 1]; i++) {
                 work += busiest_stream_bound(cost, p, i) * (double)l->micro_batches;
+                work -= mf_cost_software(cost)->first_anew > 0 ? anew_s(cost, p, i) : 0;
                 through += mf_sim_block_bound(cost, l, p->blocks[p->block_of[i]], MF_PASS_F, 1);
             }
         }
@@ -89,6 +113,7 @@ static void classes_sum_to_the_step_and_bounds_lie_below_it(void **state) {
     mf_cluster c = test_cluster();
     const mf_model models[] = {test_model_moe(false), test_model_moe(true), test_model_dense()};
     mf_software soft[2] = {sim_software_ideal(), sim_software_real()};
+    soft[1].first_anew = 1;
     mf_cost *cost[2] = {sim_cost(&c, &soft[0]), sim_cost(&c, &soft[1])};
     for (int i = 0; i < case_count(400, 60); i++) {
         const mf_model *m = &models[i % 3];
@@ -123,16 +148,20 @@ static void one_rank_takes_the_serial_sum(void **state) {
     mf_cluster c = test_cluster();
     mf_software soft = sim_software_ideal();
     soft.fixed_step_s = 0.125;
-    mf_cost *cost = sim_cost(&c, &soft);
+    mf_cost *adds = sim_cost(&c, &soft);
+    soft.first_anew = 1;
+    mf_cost *writes = sim_cost(&c, &soft);
     const mf_model models[] = {test_model_moe(false), test_model_moe(true), test_model_dense()};
-    for (int k = 0; k < 12; k++) {
+    for (int k = 0; k < 24; k++) {
         const mf_model *m = &models[k % 3];
-        mf_layout l = sim_layout(m, 1, 1, 1, 1 + k);
+        mf_cost *cost = k < 12 ? adds : writes;
+        mf_layout l = sim_layout(m, 1, 1, 1, 1 + k % 12);
         l.schedule = k % 2 ? MF_SCHED_GPIPE : MF_SCHED_1F1B;
         mf_program *p = sim_program(m, &l, &c);
-        double sum = 0.125 + optimizer_s(cost, p, 0);
+        double sum = 0.125 + optimizer_s(cost, p, 0), less = 0;
         for (int i = 0; i < p->assignment.positions; i++) {
             const mf_block *b = p->blocks[p->block_of[i]];
+            less += k < 12 ? 0 : anew_s(cost, p, i); /* once, however many micro-batches */
             for (int o = 0; o < b->nops; o++) {
                 mf_price price;
                 mf_cost_op(cost, &b->ops[o], 1, &price);
@@ -140,12 +169,15 @@ static void one_rank_takes_the_serial_sum(void **state) {
             }
         }
         mf_sim *s = sim_step(cost, p, NULL);
+        assert_true(k < 12 || less > 1e-3 * sum / (double)l.micro_batches);
+        sum -= less;
         assert_close(s->step_time_s, sum, 1e-9 * sum);
         assert_close(s->breakdown_s[MF_BD_BUBBLE], 0, 1e-9 * sum);
         mf_sim_destroy(s);
         mf_program_destroy(p);
     }
-    mf_cost_destroy(cost);
+    mf_cost_destroy(adds);
+    mf_cost_destroy(writes);
 }
 
 /* Earliest ends by repeated relaxation over all events, with nothing of the engine's: finish[] of
@@ -160,9 +192,10 @@ static void relax(const mf_cost *cost, const mf_program *p, double *finish) {
     mf_price send[2];
     mf_cost_op(cost, &p->send_forward, 1, &send[0]);
     mf_cost_op(cost, &p->send_backward, 1, &send[1]);
-    double length[3][64] = {{0}};
+    double length[3][64] = {{0}}, less[64] = {0}; /* less: by what the first micro-batch writes */
     for (int64_t v = 0; v < v_count; v++) {
         for (int i = p->assignment.first[v]; i < p->assignment.first[v + 1]; i++) {
+            less[v] += mf_cost_software(cost)->first_anew > 0 ? anew_s(cost, p, i) : 0;
             length[0][v] += block_s(cost, p, i, MF_PASS_F);
             length[1][v] +=
                 block_s(cost, p, i, p->split ? MF_PASS_R | MF_PASS_B : MF_PASS_BACKWARD);
@@ -178,15 +211,17 @@ static void relax(const mf_cost *cost, const mf_program *p, double *finish) {
                 int64_t v = mf_layout_vstage(l, k, ev->chunk), mb = ev->micro_batch;
                 int64_t from = ev->pass == MF_EVENT_F ? v - 1 : v + 1;
                 int64_t to = ev->pass == MF_EVENT_F ? v + 1 : v - 1;
+                const bool weights = ev->pass == (p->split ? MF_EVENT_W : MF_EVENT_B);
+                const double off = weights && mb == 0 ? less[v] : 0;
                 if (ev->pass == MF_EVENT_W) {
-                    clock += length[2][v];
+                    clock += length[2][v] - off;
                     continue;
                 }
                 double *there = &end[ev->pass][v * m + mb], arrival;
                 if (from >= 0 && from < v_count) {
                     clock = fmax(clock, end[ev->pass][from * m + mb]);
                 }
-                clock += length[ev->pass][v];
+                clock += length[ev->pass][v] - off;
                 arrival = clock;
                 if (to >= 0 && to < v_count && mf_layout_stage_of(l, to) != k) {
                     /* Messages of a direction leave one after the other. */
@@ -210,11 +245,14 @@ static void pipelines_take_what_relaxation_over_their_events_gives(void **state)
     mf_cluster c = test_cluster();
     c.nic_Bps = c.scaleup_Bps = c.scaleup_pair_Bps = 5e9; /* messages count */
     mf_software soft = sim_software_ideal();
-    mf_cost *cost = sim_cost(&c, &soft);
+    mf_cost *adds = sim_cost(&c, &soft);
+    soft.first_anew = 1;
+    mf_cost *writes = sim_cost(&c, &soft);
     mf_model m = test_model_dense();
     static const mf_schedule_kind kinds[] = {MF_SCHED_GPIPE, MF_SCHED_1F1B, MF_SCHED_INTERLEAVED,
                                              MF_SCHED_ZB_H1, MF_SCHED_ZB_V};
     for (int i = 0; i < 60; i++) {
+        const mf_cost *cost = i % 3 == 0 ? adds : writes;
         mf_layout l = sim_layout(&m, 1, 1, 1, 1);
         l.schedule = kinds[i % 5];
         l.pp = l.gpus = l.schedule == MF_SCHED_INTERLEAVED ? 2 : rng_range(&r, 2, 4);
@@ -246,13 +284,15 @@ static void pipelines_take_what_relaxation_over_their_events_gives(void **state)
         mf_sim_destroy(s);
         mf_program_destroy(p);
     }
-    mf_cost_destroy(cost);
+    mf_cost_destroy(adds);
+    mf_cost_destroy(writes);
 }
 
 static void a_merged_step_takes_the_sum_of_its_pairs(void **state) {
     (void)state;
     mf_cluster c = test_cluster();
     mf_software soft = sim_software_ideal();
+    soft.first_anew = 1;
     mf_cost *cost = sim_cost(&c, &soft);
     mf_model m = test_model_moe(false);
     mf_layout l = sim_layout(&m, 8, 1, 8, 5);
@@ -277,7 +317,7 @@ static void a_merged_step_takes_the_sum_of_its_pairs(void **state) {
         assert_ok(mf_sim_block(cost, &l, f, MF_PASS_F, NULL, load[k], false, &t, NULL));
         sum += t.gpu_time_s;
         assert_ok(mf_sim_block(cost, &l, f, MF_PASS_BACKWARD, NULL, load[k], false, &t, NULL));
-        sum += t.gpu_time_s;
+        sum += t.gpu_time_s - anew_s(cost, p, k);
         for (int side = 0; side < 2; side++) {
             mf_price price;
             mf_cost_op(cost, &p->dp[k].reduce[side], 1, &price);
@@ -326,6 +366,7 @@ static void data_parallel_communication_runs_in_line_or_beside(void **state) {
     mf_cluster c = test_cluster();
     c.nic_Bps = 5e9;
     mf_software soft = sim_software_ideal();
+    soft.first_anew = 1;
     mf_cost *cost = sim_cost(&c, &soft);
     mf_model m = test_model_dense();
     for (int k = 0; k < 8; k++) {
@@ -355,7 +396,8 @@ static void data_parallel_communication_runs_in_line_or_beside(void **state) {
                 clock = beside(fmax(clock, ready), f[i], k % 2 ? once : 0, sms[0]);
             }
             for (int i = n - 1; i >= 0; i--) {
-                clock = beside(clock, b[i], k % 2 ? once : 0, sms[1]);
+                double back = b[i] - (mb == 0 ? anew_s(cost, p, i) : 0);
+                clock = beside(clock, back, k % 2 ? once : 0, sms[1]);
                 if (mb == l.micro_batches - 1) {
                     once = fmax(once, clock) + reduce[i];
                     clock = k % 2 ? clock : once;
@@ -377,6 +419,93 @@ static void data_parallel_communication_runs_in_line_or_beside(void **state) {
             assert_close(s->breakdown_s[MF_BD_DP], dp + norm, 1e-9 * expected);
         }
         mf_sim_destroy(s);
+        mf_program_destroy(p);
+    }
+    mf_cost_destroy(cost);
+}
+
+/* Gradients that are reduced behind each block are no sums over the micro-batches. */
+static void only_sums_over_micro_batches_are_written_at_first(void **state) {
+    (void)state;
+    mf_cluster c = test_cluster();
+    mf_software soft = sim_software_ideal();
+    mf_cost *adds = sim_cost(&c, &soft);
+    soft.first_anew = 1;
+    mf_cost *writes = sim_cost(&c, &soft);
+    mf_model m = test_model_moe(false);
+    for (int k = 0; k < 16; k++) { /* ZeRO levels of both halves of the weights */
+        mf_layout l = sim_layout(&m, 8, 1, 4, 2);
+        l.zero = (uint8_t)(k % 4);
+        l.expert_zero = (uint8_t)(k / 4);
+        l.overlap = 0;
+        assert_ok(mf_layout_resolve(&l, &m, NULL));
+        mf_program *p = sim_program(&m, &l, &c);
+        double less = 0;
+        for (int i = 0; i < p->assignment.positions; i++) {
+            const mf_block *b = p->blocks[p->block_of[i]];
+            for (int o = 0; o < b->nops; o++) {
+                mf_op op = b->ops[o];
+                mf_price sums, anew;
+                const bool grouped = op.kind == MF_OP_GROUPED_GEMM;
+                if (op.pass != MF_PASS_W || (op.kind != MF_OP_GEMM && !grouped) ||
+                    (grouped ? l.expert_zero : l.zero) >= 2) {
+                    continue;
+                }
+                mf_cost_op(adds, &op, 1, &sums);
+                op.flags |= MF_OPF_ANEW;
+                mf_cost_op(adds, &op, 1, &anew);
+                less += sums.time_s - anew.time_s;
+            }
+        }
+        mf_sim *a = sim_step(adds, p, NULL), *b = sim_step(writes, p, NULL);
+        assert_true((less > 0) == (l.zero < 2 || l.expert_zero < 2));
+        assert_close(a->step_time_s - b->step_time_s, less, 1e-9 * a->step_time_s);
+        mf_sim_destroy(a);
+        mf_sim_destroy(b);
+        mf_program_destroy(p);
+    }
+    mf_cost_destroy(adds);
+    mf_cost_destroy(writes);
+}
+
+/* Ops of a block whose weight gradients write: each of these is shorter by what it saves, every
+ * other one as long as ever unless it runs beside one, and no gap opens. */
+static void ops_move_up_by_what_is_saved_before_them(void **state) {
+    (void)state;
+    rng r = rng_init(54);
+    mf_cluster c = test_cluster();
+    mf_software soft = sim_software_real();
+    soft.first_anew = 1;
+    mf_cost *cost = sim_cost(&c, &soft);
+    const mf_model models[] = {test_model_moe(false), test_model_moe(true), test_model_dense()};
+    for (int i = 0; i < 60; i++) {
+        const mf_model *m = &models[i % 3];
+        mf_layout l = random_layout(&r, m);
+        mf_program *p = sim_program(m, &l, &c);
+        int at = (int)rng_range(&r, 0, p->assignment.positions - 1);
+        const mf_block *b = p->blocks[p->block_of[at]];
+        mf_block_time was, now;
+        assert_ok(mf_sim_block(cost, &l, b, MF_PASS_BACKWARD, NULL, 1, true, &was, NULL));
+        assert_ok(mf_sim_block(cost, &l, b, MF_PASS_BACKWARD, NULL, 1, true, &now, NULL));
+        assert_ok(mf_anew_take_off(cost, m, &l, b, 0, &now, NULL));
+        double less = 0, end = 0;
+        for (int k = 0; k < was.nops; k++) {
+            const double saves = mf_anew_op_s(cost, m, &l, b, was.op[k].op);
+            const double long_s = was.op[k].end_s - was.op[k].start_s;
+            const double short_s = now.op[k].end_s - now.op[k].start_s;
+            less += saves;
+            end = fmax(end, now.op[k].end_s);
+            assert_at_least(now.op[k].start_s, -1e-12);
+            assert_at_most(short_s, long_s - saves + 1e-12);
+            assert_true(k == 0 || b->ops[was.op[k].op].stream != MF_STREAM_COMPUTE || saves > 0 ||
+                        short_s > long_s - 1e-12);
+        }
+        assert_close(was.gpu_time_s - now.gpu_time_s, less, 1e-12);
+        assert_close(sim_sum(now.class_s), now.gpu_time_s, 1e-9 * was.gpu_time_s);
+        assert_at_most(end, now.gpu_time_s + 1e-12);
+        assert_at_least(now.time_s, fmax(now.gpu_time_s, now.host_s));
+        mf_block_time_clear(&was);
+        mf_block_time_clear(&now);
         mf_program_destroy(p);
     }
     mf_cost_destroy(cost);
@@ -555,6 +684,8 @@ int main(void) {
         cmocka_unit_test(pipelines_take_what_relaxation_over_their_events_gives),
         cmocka_unit_test(a_merged_step_takes_the_sum_of_its_pairs),
         cmocka_unit_test(data_parallel_communication_runs_in_line_or_beside),
+        cmocka_unit_test(only_sums_over_micro_batches_are_written_at_first),
+        cmocka_unit_test(ops_move_up_by_what_is_saved_before_them),
         cmocka_unit_test(all_ranks_take_as_long_as_one_of_each_stage),
         cmocka_unit_test(ranks_with_fewer_rows_wait_for_the_hottest),
         cmocka_unit_test(more_bandwidth_is_never_slower),

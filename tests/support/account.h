@@ -20,6 +20,8 @@ typedef struct account {
     int64_t simulated;         /* ops that the simulator played; -1: not asked yet */
     int64_t seen;              /* ops of the step at hand */
     int64_t foreign, unpriced; /* of them: not of the program, of no price */
+    int64_t written, unlike;   /* gradients that were written, not added to; against the rule by
+                                * which they are priced */
     char text[96];             /* the first of those */
 } account;
 
@@ -54,10 +56,43 @@ static inline bool account_of_program(const mf_program *p, const mf_op *op, int 
            op == &p->send_states[0] || op == &p->send_states[1];
 }
 
+/* Gradients that the first micro-batch makes are written once a step, those that are reduced behind
+ * their block always. */
+static inline void account_gradient(account *a, const mf_exec_op *x) {
+    const mf_program *p = a->program;
+    const mf_block *b = x->position >= 0 ? p->blocks[p->block_of[x->position]] : NULL;
+    if (b == NULL || !account_of_program(p, x->op, x->position) || x->op->pass != MF_PASS_W) {
+        return;
+    }
+    const int i = (int)(x->op - b->ops);
+    const bool table = x->op->module == MF_MODULE_HEAD; /* others may read it, or not */
+    if (!mf_op_makes_gradient(&p->model, b, i)) {
+        a->unlike += x->overwrites && !table;
+    } else if (mf_layout_shards_gradients(&p->layout, mf_op_gradient_side(b, i))) {
+        a->unlike += !x->overwrites;
+    } else {
+        a->written += x->overwrites;
+    }
+}
+
+/* What is to be written so on a stage. */
+static inline int64_t account_to_write(const mf_program *p, int64_t stage) {
+    int64_t n = 0;
+    for (int at = 0; at < p->assignment.positions; at++) {
+        const mf_block *b = p->blocks[p->block_of[at]];
+        for (int i = b->nforward; i < b->nops && mf_program_stage_of(p, at) == stage; i++) {
+            n += mf_op_makes_gradient(&p->model, b, i) &&
+                 !mf_layout_shards_gradients(&p->layout, mf_op_gradient_side(b, i));
+        }
+    }
+    return n;
+}
+
 /* After every op that ran. */
 static inline void account_look(account *a, const mf_exec_op *x) {
     mf_price price = {0};
     a->seen++;
+    account_gradient(a, x);
     if (x->op->bytes > 0 || x->op->flops > 0) {
         mf_cost_op(a->cost, x->op, 1.0, &price);
     }
@@ -167,7 +202,13 @@ static inline bool account_step(account *a, const mf_exec_result *r, char text[2
         snprintf(text, 200, "arena %.0f, up to %.0f, of %.0f, host %.0f of %.0f", arena, high,
                  planned, host, mf_exec_planned_host_B(a->exec));
     }
-    a->seen = 0;
+    const int64_t written = a->written, to_write = account_to_write(a->program, stage);
+    a->seen = a->written = 0;
+    if (written != to_write || a->unlike > 0) {
+        snprintf(text, 200, "%d gradients written, not %d, %d against the rule", (int)written,
+                 (int)to_write, (int)a->unlike);
+        return false;
+    }
     if (r->ops != ops || seen != ops || a->foreign > 0 || a->unpriced > 0) {
         snprintf(text, 200, "%d ops ran (%d seen) of %d, %d foreign, %d unpriced: %s", (int)r->ops,
                  (int)seen, (int)ops, (int)a->foreign, (int)a->unpriced, a->text);

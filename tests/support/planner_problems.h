@@ -92,6 +92,7 @@ static inline mf_software planner_software(rng *r) {
                      .host_graph = {1, 0.5, 0.1},
                      .comm_eff = {1, 1, 1},
                      .collective_eff = 1,
+                     .first_anew = 1,
                      .gpu_power_eff = 1};
     if (rng_chance(r, 30)) { /* ideal: no host, nothing exposed */
         return s;

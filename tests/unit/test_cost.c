@@ -217,6 +217,79 @@ static void load_prices_the_routed_rows_and_nothing_else(void **state) {
     mf_cost_destroy(cost);
 }
 
+/* By formula: nothing that computes for long gains, what waits for memory half. */
+static void a_weight_gradient_that_writes_takes_less_by_what_it_need_not_read(void **state) {
+    (void)state;
+    static const struct {
+        const char *adds, *writes;
+        double least, most; /* of the time that the one that adds takes */
+    } want[] = {{"grouped_gemm dtype=bf16 experts=64 m=256 n=2048 k=1024 pass=wgrad acc=1",
+                 "first_wgrad dtype=bf16 experts=64 m=256 n=2048 k=1024", 0.5, 0.8},
+                {"grouped_gemm dtype=bf16 experts=8 m=8192 n=4096 k=4096 pass=wgrad acc=1",
+                 "first_wgrad dtype=bf16 experts=8 m=8192 n=4096 k=4096", 0.99, 1},
+                {"gemm dtype=bf16 m=8192 n=4096 k=128 layout=tn acc=1",
+                 "first_wgrad dtype=bf16 m=128 n=8192 k=4096", 0.5, 0.7}};
+    const mf_cluster c = fixture_h200();
+    mf_software soft = fixture_software();
+    mf_cost *always = fixture_cost_with(&c, -1, &soft);
+    soft.first_anew = 1;
+    mf_cost *cost = fixture_cost_with(&c, -1, &soft);
+    for (size_t i = 0; i < sizeof want / sizeof want[0]; i++) {
+        const mf_op op = fixture_op(&c, want[i].adds);
+        const mf_price adds = price_of(cost, want[i].adds), writes = price_of(cost, want[i].writes);
+        assert_at_least(writes.time_s / adds.time_s, want[i].least);
+        assert_at_most(writes.time_s / adds.time_s, want[i].most);
+        assert_at_least(writes.time_s, writes.limit_s);
+        assert_close(mf_cost_anew_s(cost, &op), adds.time_s - writes.time_s, 1e-15);
+        assert_close(mf_cost_anew_s(always, &op), 0, 0);
+    }
+    const mf_op forward = fixture_op(&c, "grouped_gemm dtype=bf16 experts=64 m=256 n=2048 k=1024");
+    assert_close(mf_cost_anew_s(cost, &forward), 0, 0);
+    mf_cost_destroy(always);
+    mf_cost_destroy(cost);
+}
+
+/* Where both were measured: at the point that share, near it something of it, far away the
+ * formula's, and so on a GPU of the same architecture; products that add are left alone. */
+static void measured_pairs_say_what_writing_takes(void **state) {
+    (void)state;
+    static const char adds_text[] = "grouped_gemm dtype=bf16 experts=64 m=256 n=2048 k=1024 "
+                                    "pass=wgrad acc=1",
+                      writes_text[] = "first_wgrad dtype=bf16 experts=64 m=256 n=2048 k=1024",
+                      near_text[] = "first_wgrad dtype=bf16 experts=64 m=288 n=2048 k=1024",
+                      near_adds[] = "grouped_gemm dtype=bf16 experts=64 m=288 n=2048 k=1024 "
+                                    "pass=wgrad acc=1",
+                      far_text[] = "first_wgrad dtype=bf16 experts=2 m=16384 n=8192 k=8192";
+    const mf_cluster c = fixture_h200();
+    mf_cluster sibling = c;
+    snprintf(sibling.gpu.name, sizeof sibling.gpu.name, "h100");
+    mf_software soft = fixture_software();
+    mf_cost_device devices[2];
+    mf_device_init(&devices[0], &c);
+    mf_device_init(&devices[1], &c);
+    mf_sample pair[2] = {{.op = fixture_op(&c, adds_text), .time_s = 340e-6, .spread = 0.01},
+                         {.op = fixture_op(&c, writes_text), .time_s = 160e-6, .spread = 0.01}};
+    mf_cost *alone, *both, *other;
+    assert_ok(mf_cost_build(&c, &soft, devices, 1, pair, 1, &alone, NULL));
+    assert_ok(mf_cost_build(&c, &soft, devices, 1, pair, 2, &both, NULL));
+    assert_close(time_of(both, adds_text), time_of(alone, adds_text), 1e-12);
+    assert_close(time_of(both, adds_text), 340e-6, 1e-9);
+    assert_close(time_of(both, writes_text), 160e-6, 1e-9);
+    assert_above(time_of(alone, writes_text), 200e-6);
+    const double measured = time_of(both, near_text) / time_of(both, near_adds);
+    assert_above(measured, 160.0 / 340 - 0.01);
+    assert_below(measured, time_of(alone, near_text) / time_of(alone, near_adds) - 0.02);
+    assert_close(time_of(both, far_text), time_of(alone, far_text),
+                 1e-3 * time_of(alone, far_text));
+    pair[0].device = pair[1].device = 1;
+    mf_device_init(&devices[0], &sibling);
+    assert_ok(mf_cost_build(&sibling, &soft, devices, 2, pair, 2, &other, NULL));
+    assert_close(time_of(other, writes_text) / time_of(other, adds_text), 160.0 / 340, 0.02);
+    mf_cost_destroy(alone);
+    mf_cost_destroy(both);
+    mf_cost_destroy(other);
+}
+
 static void a_gpu_without_points_takes_efficiencies_from_another(void **state) {
     (void)state;
     const mf_cluster h200 = fixture_h200(), gb200 = fixture_gb200();
@@ -419,6 +492,8 @@ int main(void) {
         cmocka_unit_test(fused_dispatch_sends_one_copy_per_destination),
         cmocka_unit_test(a_wide_domain_keeps_expert_traffic_off_the_network),
         cmocka_unit_test(load_prices_the_routed_rows_and_nothing_else),
+        cmocka_unit_test(a_weight_gradient_that_writes_takes_less_by_what_it_need_not_read),
+        cmocka_unit_test(measured_pairs_say_what_writing_takes),
         cmocka_unit_test(a_gpu_without_points_takes_efficiencies_from_another),
         cmocka_unit_test(software_efficiencies_divide_the_rate),
         cmocka_unit_test(software_tells_kinds_of_gpu_and_scales_apart),

@@ -30,6 +30,38 @@ static void the_general_grid_holds_out_five_hundred_shapes(void **state) {
     mf_measure_list_clear(&l);
 }
 
+/* Each that is no shape drawn at random, held out like the product that adds. */
+static void weight_gradients_are_measured_writing_too(void **state) {
+    (void)state;
+    mf_measure_list l = {NULL, 0, 0}, made = {NULL, 0, 0};
+    assert_ok(mf_measure_list_add(&made, "gemm dtype=bf16 m=64 n=32 k=512 layout=tn acc=1", false,
+                                  "grid", NULL));
+    assert_ok(mf_measure_list_add(
+        &made, "grouped_gemm dtype=bf16 experts=8 m=16 n=64 k=32 pass=wgrad acc=1", true,
+        "drawn from models and layouts", NULL));
+    assert_ok(mf_measure_list_add(&made, "gemm dtype=fp8-block m=64 n=32 k=512 layout=tn acc=1",
+                                  false, "grid", NULL));
+    assert_ok(mf_measure_list_add(&made, "gemm dtype=bf16 m=64 n=32 k=512 layout=nt acc=0", false,
+                                  "grid", NULL));
+    assert_ok(mf_measure_add_first(&made, NULL));
+    assert_int_equal(made.n, 6);
+    mf_point dense, grouped;
+    assert_ok(mf_point_parse("first_wgrad dtype=bf16 m=512 n=64 k=32", &dense, NULL));
+    assert_ok(mf_point_parse("first_wgrad dtype=bf16 experts=8 m=16 n=64 k=32", &grouped, NULL));
+    char want[200], got[200];
+    for (int i = 0; i < 2; i++) {
+        mf_point_format(i ? &grouped : &dense, want, sizeof want);
+        mf_point_format(&made.point[4 + i], got, sizeof got);
+        assert_string_equal(got, want);
+        assert_int_equal(made.point[4 + i].holdout, i);
+    }
+    assert_ok(mf_measure_plan_gpu(1, &l, NULL));
+    assert_at_least(count(&l, "first_wgrad", false), 100);
+    assert_at_least(count(&l, "first_wgrad", true), 20);
+    mf_measure_list_clear(&l);
+    mf_measure_list_clear(&made);
+}
+
 static int by_key(const void *a, const void *b) {
     return strcmp(a, b);
 }
@@ -436,6 +468,7 @@ static void a_model_needs_launches_the_optimizer_and_the_host_too(void **state) 
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_general_grid_holds_out_five_hundred_shapes),
+        cmocka_unit_test(weight_gradients_are_measured_writing_too),
         cmocka_unit_test(points_are_canonical_and_stand_once),
         cmocka_unit_test(a_seed_gives_the_same_points_and_another_seed_others),
         cmocka_unit_test(between_gpus_every_link_op_is_measured_with_and_without_skew),
