@@ -359,7 +359,7 @@ static void price_op(const mf_cost *cost, const mf_op *op, double load, mf_price
         }
     } else if (mf_writes_anew(&o)) {
         mf_op adds = o;
-        adds.flags &= (uint16_t)~MF_OPF_ANEW;
+        adds.flags &= ~(uint32_t)MF_OPF_ANEW;
         family_price(cost, &adds, mf_family_of((mf_op_kind)o.kind, mf_variant_of(&adds)), out,
                      &half);
         out->time_s *= anew_share(cost, &adds);

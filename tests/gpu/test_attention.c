@@ -208,7 +208,8 @@ static void run_case(const setup *t) {
                                  t->sink,
                                  false,
                                  t->packed,
-                                 false};
+                                 false,
+                                 1};
     mf_attention_cuda_data d = {q.device,     k.device,   v.device,  sink.device, o.device,
                                 lse.device,   d_o.device, dq.device, dk.device,   dv.device,
                                 dsink.device, NULL,       NULL};
