@@ -43,9 +43,8 @@ static mf_status add_row(const mf_job *j, const mf_op_times *t, const mf_op_time
                           r->pass, r->label, r->op, r->block, "not what the plan lowers to");
     }
     mf_cost_op(j->cost, op, 1.0, &price);
-    if (mf_cost_is_clocked(op)) {
-        price.time_s *= mf_cost_stretch(j->cost, p->blocks[r->block], 1.0, NULL);
-    }
+    price.time_s *=
+        mf_cost_slowed(j->cost, op, mf_cost_stretch(j->cost, p->blocks[r->block], 1.0, NULL));
     /* the mean over micro-batches, of which the first writes weight gradients */
     price.time_s -= mf_anew_op_s(j->cost, &p->model, &p->layout, p->blocks[r->block], r->op) /
                     (double)p->layout.micro_batches;

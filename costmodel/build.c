@@ -323,7 +323,8 @@ static const mf_sample *that_adds(const mf_sample *samples, size_t n, const mf_s
     for (size_t i = 0; i < n; i++) {
         const mf_op *a = &samples[i].op, *b = &writes->op;
         if (samples[i].device == writes->device && a->kind == b->kind && a->math == b->math &&
-            a->flags == (b->flags & ~(uint32_t)MF_OPF_ANEW) && memcmp(a->dim, b->dim, sizeof a->dim) == 0) {
+            a->flags == (b->flags & ~(uint32_t)MF_OPF_ANEW) &&
+            memcmp(a->dim, b->dim, sizeof a->dim) == 0) {
             return &samples[i];
         }
     }

@@ -258,6 +258,9 @@ double mf_cost_sustained_s(const mf_cost *cost, const mf_op *op, double load, do
  * profile says nothing of the cap. */
 double mf_cost_stretch(const mf_cost *cost, const mf_block *b, double load, const double *op_s);
 bool mf_cost_is_clocked(const mf_op *op);
+/* Factor (>= 1) on the price of an op of a block with that stretch: it, for what the clock holds
+ * up; for collectives inside a domain that a block waits for (TP, CP) what the clock has lost. */
+double mf_cost_slowed(const mf_cost *cost, const mf_op *op, double stretch);
 /* NCCL's: one that flight_W is drawn for. */
 bool mf_cost_is_collective(const mf_op *op);
 

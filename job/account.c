@@ -37,7 +37,7 @@ static void add(mf_account *a, const mf_cost *cost, const mf_op *op, double load
     if (p.time_s <= 0) {
         return;
     }
-    double time_s = p.time_s * (mf_cost_is_clocked(op) ? stretch : 1) * (double)times - anew_s;
+    double time_s = p.time_s * mf_cost_slowed(cost, op, stretch) * (double)times - anew_s;
     (on_compute_stream(op) ? a->compute_s : a->communication_s)[op->module] += time_s;
     a->basis_s[p.basis] += time_s;
     a->total_s += time_s;

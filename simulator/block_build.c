@@ -88,11 +88,10 @@ static void add_op(mf_block_play *b, const mf_block *block, uint8_t side, int16_
     bool apart = detached(b->l, op);
     mf_play_op *q = &b->play.ops[i];
     mf_block_price(b->cost, op, b->load, q);
-    if (mf_cost_is_clocked(op)) {
-        q->alone_s *= b->stretch[side];
-        q->low_s *= b->stretch[side];
-        q->high_s *= b->stretch[side];
-    }
+    const double slowed = mf_cost_slowed(b->cost, op, b->stretch[side]);
+    q->alone_s *= slowed;
+    q->low_s *= slowed;
+    q->high_s *= slowed;
     q->op = op;
     q->stream = op->stream;
     q->pass = op->pass;

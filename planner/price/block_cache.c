@@ -116,7 +116,7 @@ static mf_status lower(const mf_block_prices *p, const mf_layout *l, const mf_bl
 static void hold_clock(const mf_cost *cost, const mf_block *b, double load, double *op_s) {
     double stretch = mf_cost_stretch(cost, b, load, op_s);
     for (int i = 0; i < b->nops && stretch > 1; i++) {
-        op_s[i] *= mf_cost_is_clocked(&b->ops[i]) ? stretch : 1;
+        op_s[i] *= mf_cost_slowed(cost, &b->ops[i], stretch);
     }
 }
 
