@@ -26,7 +26,7 @@
 typedef struct norm_plan {
     int each;         /* vectors of a thread */
     int lanes, teams; /* threads of a team (whole warps), teams of a block */
-    int stages;       /* told at run time: the compiler makes code 5 % slower of a constant */
+    int stages;       /* not a constant: with one the compiled code is 5 % slower */
     int unit_B;
     float shift; /* is added to weights */
 } norm_plan;
@@ -136,6 +136,110 @@ __device__ static void put_partial(const float (&dw)[EACH][N], const norm_plan &
     }
 }
 
+/* What stays with a thread through all units: its columns' weights and shares of dweight. */
+template <typename T, int N, int EACH> struct norm_columns {
+    mf_raw<T, N> weight[EACH];
+    float dw[EACH][N];
+};
+
+template <typename T, int N, int EACH, bool SHIFT>
+__device__ static inline void begin_columns(norm_columns<T, N, EACH> &own, const void *weight,
+                                            int lanes, int thread, int cols) {
+#pragma unroll
+    for (int v = 0; v < EACH; v++) {
+        const int c = (v * lanes + thread) * N;
+        if (c < cols) {
+            own.weight[v] =
+                SHIFT ? fetch_weight<T, N>(weight, c) : mf_fetch<T, N>((const T *)weight + c);
+        }
+#pragma unroll
+        for (int i = 0; i < N; i++) {
+            own.dw[v][i] = 0.0f;
+        }
+    }
+}
+
+/* A thread's vectors of a unit. */
+template <typename T, int N, int EACH, bool ADD> struct norm_unit {
+    mf_raw<T, N> x[EACH], dy[EACH], add[EACH];
+
+    /* Vector v out of the ring; `from`: the thread's first element of x. */
+    __device__ void fetch(const T *from, int v, int lanes, int cols) {
+        x[v] = mf_fetch<T, N>(from + v * lanes * N);
+        dy[v] = mf_fetch<T, N>(from + cols + v * lanes * N);
+        if constexpr (ADD) {
+            add[v] = mf_fetch<T, N>(from + 2 * cols + v * lanes * N);
+        }
+    }
+};
+
+/* Adds the unit to the thread's shares of dweight. Returns its share of the sum over x * dy * w. */
+template <typename T, int N, int EACH, bool ADD, bool SHIFT>
+__device__ static inline float add_unit(norm_columns<T, N, EACH> &own,
+                                        norm_unit<T, N, EACH, ADD> &u, const T *from, float rstd,
+                                        const norm_plan &p, int thread, int cols) {
+    constexpr bool HOLD = EACH == 2;
+    float dot = 0.0f;
+    if constexpr (HOLD) {
+#pragma unroll
+        for (int v = 0; v < EACH; v++) {
+            if ((v * p.lanes + thread) * N < cols) {
+                u.fetch(from, v, p.lanes, cols);
+            }
+        }
+    }
+#pragma unroll
+    for (int v = 0; v < EACH; v++) {
+        if ((v * p.lanes + thread) * N < cols) {
+            if constexpr (!HOLD) {
+                u.fetch(from, v, p.lanes, cols);
+            }
+            float vx[N], vy[N], w[N];
+            mf_widen(vx, u.x[v]);
+            mf_widen(vy, u.dy[v]);
+            mf_widen(w, own.weight[v]);
+#pragma unroll
+            for (int i = 0; i < N; i++) {
+                const float product = vx[i] * vy[i];
+                own.dw[v][i] += product * rstd;
+                dot += product * (SHIFT ? w[i] + p.shift : w[i]);
+            }
+        }
+    }
+    return dot;
+}
+
+/* dx = dy * w * rstd - x * f [+ add]; `dx`: the thread's first element. */
+template <typename T, int N, int EACH, bool ADD, bool SHIFT>
+__device__ static inline void put_dx(T *dx, const norm_columns<T, N, EACH> &own,
+                                     norm_unit<T, N, EACH, ADD> &u, const T *from, float rstd,
+                                     float f, const norm_plan &p, int thread, int cols) {
+#pragma unroll
+    for (int v = 0; v < EACH; v++) {
+        if ((v * p.lanes + thread) * N < cols) {
+            if constexpr (EACH != 2) {
+                u.fetch(from, v, p.lanes, cols);
+            }
+            float vx[N], vy[N], w[N];
+            mf_widen(vx, u.x[v]);
+            mf_widen(vy, u.dy[v]);
+            mf_widen(w, own.weight[v]);
+#pragma unroll
+            for (int i = 0; i < N; i++) {
+                vx[i] = vy[i] * (SHIFT ? w[i] + p.shift : w[i]) * rstd - vx[i] * f;
+            }
+            if constexpr (ADD) {
+                mf_widen(vy, u.add[v]);
+#pragma unroll
+                for (int i = 0; i < N; i++) {
+                    vx[i] += vy[i];
+                }
+            }
+            mf_store(dx + v * p.lanes * N, vx);
+        }
+    }
+}
+
 /* SHIFT: weights are shifted or are not there; a kernel of its own, for registers are short. */
 template <typename T, int N, bool ADD, int EACH, bool SHIFT>
 __global__ void __launch_bounds__(EACH == 2 ? NORM_THREADS_DEALT : NORM_THREADS)
@@ -163,60 +267,15 @@ __global__ void __launch_bounds__(EACH == 2 ? NORM_THREADS_DEALT : NORM_THREADS)
                                    &bar[s]);
         }
     }
-    mf_raw<T, N> weight[EACH];
-    float dw[EACH][N];
-#pragma unroll
-    for (int v = 0; v < EACH; v++) {
-        const int c = (v * p.lanes + thread) * N;
-        if (c < cols) {
-            weight[v] =
-                SHIFT ? fetch_weight<T, N>(a.weight, c) : mf_fetch<T, N>((const T *)a.weight + c);
-        }
-#pragma unroll
-        for (int i = 0; i < N; i++) {
-            dw[v][i] = 0.0f;
-        }
-    }
+    norm_columns<T, N, EACH> own;
+    begin_columns<T, N, EACH, SHIFT>(own, a.weight, p.lanes, thread, cols);
     float rstd = unit < all ? a.rstd[unit] : 0.0f;
     int slot = 0, parity = 0;
     for (int turn = 0; unit < all; turn++, unit += step) {
-        mf_raw<T, N> x[EACH], dy[EACH], add[EACH];
+        norm_unit<T, N, EACH, ADD> u;
         const T *const from = (const T *)(ring + slot * slot_B) + thread * N;
         mf_bulk_wait(&bar[slot], (uint32_t)parity);
-        float dot = 0.0f;
-        const auto fetch = [&](int v) {
-            x[v] = mf_fetch<T, N>(from + v * p.lanes * N);
-            dy[v] = mf_fetch<T, N>(from + cols + v * p.lanes * N);
-            if constexpr (ADD) {
-                add[v] = mf_fetch<T, N>(from + 2 * cols + v * p.lanes * N);
-            }
-        };
-        if constexpr (HOLD) {
-#pragma unroll
-            for (int v = 0; v < EACH; v++) {
-                if ((v * p.lanes + thread) * N < cols) {
-                    fetch(v);
-                }
-            }
-        }
-#pragma unroll
-        for (int v = 0; v < EACH; v++) {
-            if ((v * p.lanes + thread) * N < cols) {
-                if constexpr (!HOLD) {
-                    fetch(v);
-                }
-                float vx[N], vy[N], w[N];
-                mf_widen(vx, x[v]);
-                mf_widen(vy, dy[v]);
-                mf_widen(w, weight[v]);
-#pragma unroll
-                for (int i = 0; i < N; i++) {
-                    const float product = vx[i] * vy[i];
-                    dw[v][i] += product * rstd;
-                    dot += product * (SHIFT ? w[i] + p.shift : w[i]);
-                }
-            }
-        }
+        float dot = add_unit<T, N, EACH, ADD, SHIFT>(own, u, from, rstd, p, thread, cols);
         const float next_rstd = unit + step < all ? a.rstd[unit + step] : 0.0f;
         dot = sum_of_team(dot, team, p.lanes, sums + 2 * (p.lanes / 32) * team, turn);
         if (thread < 32) {
@@ -228,31 +287,8 @@ __global__ void __launch_bounds__(EACH == 2 ? NORM_THREADS_DEALT : NORM_THREADS)
             }
         }
         const float f = dot / (float)cols * rstd * rstd * rstd;
-        T *const dx = (T *)a.dx + unit_offset(a, unit, a.x_stride) + thread * N;
-#pragma unroll
-        for (int v = 0; v < EACH; v++) {
-            if ((v * p.lanes + thread) * N < cols) {
-                if constexpr (!HOLD) {
-                    fetch(v);
-                }
-                float vx[N], vy[N], w[N];
-                mf_widen(vx, x[v]);
-                mf_widen(vy, dy[v]);
-                mf_widen(w, weight[v]);
-#pragma unroll
-                for (int i = 0; i < N; i++) {
-                    vx[i] = vy[i] * (SHIFT ? w[i] + p.shift : w[i]) * rstd - vx[i] * f;
-                }
-                if constexpr (ADD) {
-                    mf_widen(vy, add[v]);
-#pragma unroll
-                    for (int i = 0; i < N; i++) {
-                        vx[i] += vy[i];
-                    }
-                }
-                mf_store(dx + v * p.lanes * N, vx);
-            }
-        }
+        put_dx<T, N, EACH, ADD, SHIFT>((T *)a.dx + unit_offset(a, unit, a.x_stride) + thread * N,
+                                       own, u, from, rstd, f, p, thread, cols);
         rstd = next_rstd;
         slot++;
         if (slot == p.stages) {
@@ -263,7 +299,7 @@ __global__ void __launch_bounds__(EACH == 2 ? NORM_THREADS_DEALT : NORM_THREADS)
     if (partial) {
         even_out(team * (int)gridDim.x + (int)blockIdx.x, all, step, team, p.lanes);
         __syncthreads(); /* all teams are done with their rings */
-        put_partial<N, EACH>(dw, p, team, thread, cols, (float *)share,
+        put_partial<N, EACH>(own.dw, p, team, thread, cols, (float *)share,
                              partial + (int64_t)blockIdx.x * cols);
     }
 }
