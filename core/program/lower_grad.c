@@ -55,7 +55,7 @@ static bool wants_grad(const mf_build *bd, int16_t t) {
     return x->class != MF_TENSOR_WEIGHT && !x->indices && (x->producer >= 0 || t == bd->input);
 }
 
-/* What lowering says of the forward op holds for its gradient. */
+/* Copies what lowering says about the forward op: it holds for the gradient. */
 static void copy_meaning(mf_op *to, const mf_op *from) {
     to->bias_owner = from->bias_owner;
     to->reduce = from->reduce;
@@ -98,7 +98,7 @@ static void grad_gemm(mf_build *bd, const mf_op *f, bool detached, bool last_pie
     /* Fetch (or recompute) X first: its all-gather then runs beside the input gradient. */
     int16_t x = mf_lower_keep(bd, f->in[0]);
     int16_t dy = mf_grad_of(bd, f->out[0]);
-    if (low && bd->status == MF_OK) { /* once for all GEMMs that read this gradient */
+    if (low && bd->status == MF_OK) { /* one time for all GEMMs that read this gradient */
         bd->pass = MF_PASS_B;
         if (bd->alias[dy] == MF_NO_TENSOR) {
             int16_t q = mf_lower_quantise(bd, dy);
@@ -183,7 +183,7 @@ static void grad_attention(mf_build *bd, const mf_op *f) {
         in[i] = mf_op_cut(f) != MF_CUT_NONE ? mf_lower_keep_for(bd, f->in[i], f)
                                             : mf_lower_keep_turning(bd, f->in[i]);
     }
-    for (int i = 1; i < 3; i++) { /* the keys of the next step travel beside this one */
+    for (int i = 1; i < 3; i++) { /* the keys of the next step are sent while this one runs */
         mf_lower_fetch_ahead(bd, f->in[i]);
     }
     bd->pass = MF_PASS_B;
@@ -201,7 +201,7 @@ static void grad_attention(mf_build *bd, const mf_op *f) {
     for (int i = 0; i < own; i++) {
         int maker = bd->status == MF_OK ? bd->b->tensors[f->in[i]].producer : -1;
         bool cut = maker >= 0 && mf_op_cut(&bd->b->ops[maker]) == MF_CUT_HEADS;
-        if (wants_grad(bd, f->in[i])) { /* queries of a piece are its own, its keys may not be */
+        if (wants_grad(bd, f->in[i])) { /* a piece has queries of its own, not always keys */
             grad_out_as(bd, mf_grad_last_op(bd), f->in[i],
                         mf_op_cut(f) != MF_CUT_NONE && (i == 0 || cut));
         }
@@ -254,8 +254,8 @@ static void grad_memory(mf_build *bd, const mf_op *f, mf_op_kind kind, double tr
     }
 }
 
-/* Reads what the forward pass read and its gradient, makes the states anew beside their gradients.
- */
+/* Reads what the forward pass read and its gradient; makes the states again, with their
+ * gradients. */
 static void grad_scan(mf_build *bd, const mf_op *f) {
     int16_t kept[4];
     int count = 0;
@@ -288,8 +288,9 @@ static void grad_scan(mf_build *bd, const mf_op *f) {
 }
 
 /* An indexer learns by a loss of its own, against what attention gave the keys that it chose
- * (DeepSeek-V3.2, arXiv:2512.02556, 2.1.1): gradients of the scores of chosen keys, two products
- * for the forward pass's one, and the teacher's scores of them again. */
+ * (DeepSeek-V3.2, arXiv:2512.02556, 2.1.1): gradients of the scores of chosen keys take two
+ * products where the forward pass takes one, and the teacher's scores of these keys are computed
+ * again. */
 static void grad_index(mf_build *bd, const mf_op *f) {
     const mf_build_extra extra = bd->extra[bd->forward_op];
     int16_t kept[4] = {f->out[0], f->in[0], f->in[1], f->in[2]};
@@ -307,7 +308,8 @@ static void grad_index(mf_build *bd, const mf_op *f) {
     }
 }
 
-/* A norm over rows that TP ranks share: sums over ranks before the gradient, as before the norm. */
+/* A norm over rows that TP ranks share: its gradient begins with sums over ranks, as the norm
+ * does. */
 static void grad_norm_split(mf_build *bd, const mf_op *f) {
     int16_t x = mf_lower_keep(bd, f->in[0]), rstd = mf_lower_keep(bd, f->out[1]);
     mf_tensor sums = *mf_build_t(bd, f->in[2]);
@@ -391,8 +393,8 @@ static void grad_cross_entropy(mf_build *bd, const mf_op *f) {
  * two and writes one. */
 #define SWIGLU_GRADIENT (5.0 / 3.0)
 
-/* Traffic of the gradient of copies of the residual that a kind reads (1) or reads and writes (2)
- * by the forward pass's. */
+/* Traffic of a gradient over the forward pass's, where the kind reads (ways = 1) or reads and
+ * writes (2) copies of the residual. */
 static double hyper_gradient(const mf_op *f, double ways) {
     double n = (double)f->dim[MF_OP_DIM_STREAMS];
     return ((ways + 1.0) * n + ways) / (ways * n + 1.0);
@@ -581,7 +583,7 @@ void mf_lower_backward(mf_build *bd) {
         mf_build_t(bd, b->input_gradient)->class = MF_TENSOR_BOUNDARY;
     }
     if (bd->output != MF_NO_TENSOR && bd->output != bd->input) {
-        /* The next block counts what it keeps of its input. */
+        /* The next block counts the part of its input that it keeps. */
         mf_build_t(bd, bd->output)->class = MF_TENSOR_BOUNDARY;
     }
 }

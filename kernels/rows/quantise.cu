@@ -187,7 +187,8 @@ __device__ static inline float one_scale(const mf_kernel_quantise &a, const eigh
     return 1.0f / scale;
 }
 
-/* Writes the thread's rows, r0 .. and their scales where rows have their own; else by `inverse`. */
+/* Quantises and writes the thread's 8 rows of 8 columns, from (r0 + ry, c0 + cx) on: by scales of
+ * their own, which it writes too, or by `inverse`. */
 template <typename T, int BLOCK>
 __device__ static inline void put_rows(const mf_kernel_quantise &a, const eight<T> (&tile)[PART],
                                        int64_t r0, int ry, int64_t c0, int cx, float inverse) {
