@@ -16,7 +16,8 @@
 #define MF_CHECKPOINT_VERSION 1
 #define MF_CHECKPOINT_MAX_STREAMS 64
 
-/* Of a model as runs know it: what shapes its tensors and what they mean; losses are choices. */
+/* Fingerprint of a model: of what shapes its tensors and what they mean; losses are a choice of the
+ * run and do not count. */
 void mf_checkpoint_fingerprint(const mf_model *m, char out[20]);
 
 /* How far training had come, and which stream of samples it read. */
@@ -57,7 +58,7 @@ void mf_checkpoint_saving_destroy(mf_checkpoint_saving *w);
 mf_status mf_checkpoint_newest(const char *folder, char *out, size_t size, mf_err *e);
 /* Path of the checkpoint of a step, which need not be there. Errors: MF_IO. */
 mf_status mf_checkpoint_path(const char *folder, int64_t step, char *out, size_t size, mf_err *e);
-/* Removes what saves that never completed left behind. */
+/* Removes what incomplete saves left behind. */
 void mf_checkpoint_clean(const char *folder);
 
 typedef struct mf_checkpoint mf_checkpoint;

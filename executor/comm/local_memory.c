@@ -13,18 +13,18 @@
 #include <time.h>
 #include <unistd.h>
 
-/* At the start of the file. */
+/* The head of the file. */
 typedef struct head {
     atomic_int ranks, ended; /* ended: exit code + 1 */
-    atomic_ullong taken_B;   /* behind what all have mapped */
+    atomic_ullong taken_B;   /* end of the memory handed out so far */
 } head;
 
 enum {
     PAGE_B = 4096,
-    SPINS = 200,    /* turns without giving the core away, */
-    YIELDS = 20000, /* and turns without sleeping, where there is a core for each rank */
-    LOOK = 1000,    /* every so many sleeps: is the other still there? */
-    GONE = -1,      /* turn: it is not; what it left is looked at once more */
+    SPINS = 200,    /* turns of busy waiting, */
+    YIELDS = 20000, /* and turns that yield, where there is a core for each rank */
+    LOOK = 1000,    /* every so many sleeps: does the other still run? */
+    GONE = -1,      /* turn: it does not; look for what it left one last time */
     SLEEP_ns = 20 * 1000,
     SLACK_ns = 1000
 };
@@ -202,7 +202,7 @@ mf_status mf_local_join(mf_local *w, const char *path, int64_t rank, int64_t ran
     if (status != MF_OK) {
         clear(w);
     } else if (rank == 0) {
-        (void)unlink(path); /* it stays for those that have it */
+        (void)unlink(path); /* ranks that have it open keep it */
     }
     return status;
 }

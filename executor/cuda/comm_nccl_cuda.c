@@ -492,7 +492,7 @@ bool mf_comm_nccl_shares_gpus(void) {
     return NCCL_VERSION_CODE >= SHARES_GPU_FROM;
 }
 
-/* What NCCL has to be told before it is called first where ranks share a GPU. */
+/* Sets what NCCL has to know before its first call where ranks share a GPU. */
 static mf_status share_gpus(const int32_t *all, int64_t ranks, bool *shared, mf_err *e) {
     assert(all != NULL);
     *shared = false;

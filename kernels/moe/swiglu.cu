@@ -24,7 +24,7 @@ typedef struct gated {
     float y, d_gate, d_up;
 } gated;
 
-/* Where a kernel is told apart by what it computes. */
+/* The variants of a kernel, by what it computes. */
 typedef enum way { SILU, CLAMPED, PROB_IN } way;
 
 template <typename T, way WAY>

@@ -2,7 +2,7 @@
  *
  * Forward: `lanes` threads fetch a row into registers, find its mean, then the mean square of what
  * is left, and store. Backward: blocks walk over rows, one at a time with the next one on its way;
- * a thread meets the same columns in every row, so that its shares of the gradients of weights and
+ * a thread meets the same columns in every row, so that its parts of the gradients of weights and
  * biases stay in registers. A block leaves one partial row of each, which a second kernel adds in a
  * fixed order. Slow path (any alignment and width): the same arithmetic, one element at a time.
  */

@@ -379,7 +379,7 @@ static void damage_is_found_before_use_and_named(void **state) {
             flip(file[1], at, bit);
         }
     }
-    /* In the data of a tensor: its name and place are told. */
+    /* In the data of a tensor: the error names it and the place. */
     flip(file[0], size_of(file[0]) - 3, 2);
     assert_int_equal(open_and_load(&h, path, &e), MF_DAMAGED);
     assert_non_null(strstr(e.text, "offset "));

@@ -184,7 +184,7 @@ static void prices_of_the_command_line_make_the_cost(void **state) {
 }
 
 /* Under a profile of Megatron's every plan is one that Megatron runs as it is: what `export` says
- * of such a layout is the same job. A model that it cannot be told is named, and the others are
+ * of such a layout is the same job. A model that it cannot express is named, and the others are
  * planned. */
 static void plans_hold_to_what_the_program_can_express(void **state) {
     (void)state;
