@@ -8,9 +8,9 @@
  * the sum is taken.
  *
  * What comes and goes has places that do not move (core/memory/memory_place.h). Where no
- * arrangement was found that needs no more than what stands at once, the rest is a kind of its own,
- * gaps; peak = counted + gaps. This is the size of the executor's arena, to the byte, and the
- * number that the planner, the simulator and every report give.
+ * arrangement was found that needs no more than the bytes in use together, the rest is a kind of
+ * its own, gaps; peak = counted + gaps. This is the size of the executor's arena, to the byte, and
+ * the number that the planner, the simulator and every report give.
  */
 #ifndef MF_CORE_MEMORY_H
 #define MF_CORE_MEMORY_H

@@ -4,7 +4,7 @@
 
 #include <math.h>
 
-/* --- once-a-step ops -------------------------------------------------------------------------- */
+/* --- end-of-step ops -------------------------------------------------------------------------- */
 
 static double param_B(const mf_layout *l) {
     return l->precision == MF_PREC_FP32 ? 4.0 : 2.0;

@@ -39,7 +39,7 @@ mf_status mf_checkpoint_save(mf_exec *x, const char *folder, const mf_train_prog
                              int keep, mf_err *e);
 
 /* The same in three parts, between which training goes on. _begin copies the state
- * (mf_exec_state_stage) and starts a thread on each rank that writes its file. Once all threads are
+ * (mf_exec_state_stage) and starts a thread on each rank that writes its file. When all threads are
  * done, the first _advance has rank 0's thread write the manifest and rename the folder, and the
  * second one reports the checkpoint complete; each waits for threads that are not done. The threads
  * do not communicate with other ranks. in_background false: nothing is copied, and _begin and

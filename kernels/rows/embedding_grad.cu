@@ -1,6 +1,6 @@
 /* embedding_grad.cu - CUDA kernels of the gradient of the table look-up.
  *
- * Most tokens occur once, and their rows can be added at once. One block marks the others; while
+ * Most tokens occur once, and their rows can be added immediately. One block marks the others; while
  * one cluster sorts those (pairs of token and position, stable, 9 bits a pass), the rest of the GPU
  * adds the rows of tokens that occur once. Then the sorted list, cut into pieces of PIECE
  * positions: a block sums the runs of equal tokens that begin in a piece; of a run longer than
