@@ -21,11 +21,12 @@ typedef struct head {
 
 enum {
     PAGE_B = 4096,
-    SPINS = 200,    /* turns of busy waiting, */
-    YIELDS = 20000, /* and turns that yield, where there is a core for each rank */
-    LOOK = 1000,    /* every so many sleeps: does the other still run? */
-    GONE = -1,      /* turn: it does not; look for what it left one last time */
-    SLEEP_ns = 20 * 1000,
+    SPINS = 200,          /* turns of busy waiting, */
+    YIELDS = 20000,       /* and turns that yield, where there is a core for each rank */
+    LOOK = 250,           /* every so many sleeps: does the other still run? */
+    GONE = -1,            /* turn: it does not; look for what it left one last time */
+    SLEEP_ns = 20 * 1000, /* the first; each is a quarter of that longer than the one before, */
+    MOST_ns = 320 * 1000, /* up to this */
     SLACK_ns = 1000
 };
 
@@ -98,8 +99,15 @@ static mf_status look_after(const mf_local *w, int rank, mf_err *e) {
     return MF_OK;
 }
 
+/* Sleeps longer from turn to turn: each wake-up takes microseconds of a core that working ranks
+ * could use. */
+static void nap(int turn) {
+    const long sleep_ns = SLEEP_ns + (long)turn * SLEEP_ns / 4;
+    const struct timespec t = {.tv_nsec = sleep_ns < MOST_ns ? sleep_ns : MOST_ns};
+    nanosleep(&t, NULL);
+}
+
 mf_status mf_local_pause(const mf_local *w, int rank, int *turns, mf_err *e) {
-    const struct timespec nap = {.tv_nsec = SLEEP_ns};
     int turn = *turns, sleeps_from = w->crowded ? SPINS : YIELDS;
     if (turn == GONE) {
         return look_after(w, rank, e);
@@ -116,7 +124,7 @@ mf_status mf_local_pause(const mf_local *w, int rank, int *turns, mf_err *e) {
         mf_comm_give_way();
         return MF_OK;
     }
-    nanosleep(&nap, NULL);
+    nap(turn - sleeps_from);
     if (turn < sleeps_from + LOOK) {
         return MF_OK;
     }
