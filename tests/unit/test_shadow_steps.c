@@ -37,7 +37,7 @@ static void compare(const shadow_setup *s, const shadow_options *o) {
     }
 }
 
-static void steps_are_those_of_the_cpu(void **state) {
+static void steps_leave_the_bits_of_the_cpu(void **state) {
     (void)state;
     for (int f = 0; f < 2 * FAMILIES; f += case_stride(5)) {
         const shadow_setup s = {.family = families[f % FAMILIES],
@@ -51,7 +51,7 @@ static void steps_are_those_of_the_cpu(void **state) {
 
 /* LayerNorm and the sparse mixer; factors; chunks, norms without weights, probabilities on the
  * experts' input; queries of low rank; norms that multiply by 1 + weight. */
-static void steps_with_ops_of_one_family_are_those_of_the_cpu(void **state) {
+static void steps_with_ops_of_one_family_leave_the_bits_of_the_cpu(void **state) {
     static const char *const others[] = {"phimoe", "granitemoe", "llama4_text", "step3_text",
                                          "step3p5"};
     (void)state;
@@ -68,7 +68,7 @@ static void steps_with_ops_of_one_family_are_those_of_the_cpu(void **state) {
 }
 
 /* What memory choices, routers' losses, dropping and MTP add to a step. */
-static void choices_are_those_of_the_cpu(void **state) {
+static void choices_of_experts_are_those_of_the_cpu(void **state) {
     static const shadow_setup kinds[] = {
         {.family = "deepseek_v3", .recompute = MF_RECOMPUTE_LAYER, .mbs = 1},
         {.family = "qwen2_moe",
@@ -94,7 +94,7 @@ static void choices_are_those_of_the_cpu(void **state) {
 }
 
 /* One capture, ten plays: learning rates, batches and counts are those of each step. */
-static void plays_are_steps(void **state) {
+static void played_graphs_leave_the_bits_of_steps(void **state) {
     (void)state;
     for (int f = 0; f < FAMILIES; f += case_stride(FAMILIES)) {
         shadow_setup s = {.family = families[f], .precision = MF_PREC_BF16, .graph = true};
@@ -269,10 +269,10 @@ static void a_device_that_stands_still_is_in_the_op_that_the_host_last_heard_of(
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_device_that_stands_still_is_in_the_op_that_the_host_last_heard_of),
-        cmocka_unit_test(steps_are_those_of_the_cpu),
-        cmocka_unit_test(steps_with_ops_of_one_family_are_those_of_the_cpu),
-        cmocka_unit_test(choices_are_those_of_the_cpu),
-        cmocka_unit_test(plays_are_steps),
+        cmocka_unit_test(steps_leave_the_bits_of_the_cpu),
+        cmocka_unit_test(steps_with_ops_of_one_family_leave_the_bits_of_the_cpu),
+        cmocka_unit_test(choices_of_experts_are_those_of_the_cpu),
+        cmocka_unit_test(played_graphs_leave_the_bits_of_steps),
         cmocka_unit_test(a_copy_of_the_states_stands_while_steps_go_on),
         cmocka_unit_test(a_save_beside_a_step_is_of_the_moment_before),
     };
