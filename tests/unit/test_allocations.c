@@ -103,7 +103,9 @@ static choice choose(long calls, int sample) {
     const char *wanted = getenv("MF_ALLOCATIONS");
     choice c = {.first = 1, .step = 1};
     if (wanted != NULL && sscanf(wanted, "%ld/%ld", &c.first, &c.step) == 2) {
-        assert_true(c.first >= 1 && c.step >= c.first && c.step <= calls);
+        assert_true(c.first >= 1);
+        assert_true(c.step >= c.first);
+        assert_true(c.step <= calls);
         return c;
     }
     const long most = wanted != NULL ? atol(wanted) : sample;
@@ -206,7 +208,10 @@ static void fail_in_children(const char *command, bool compares, int sample) {
     }
     fclose(log);
     /* Nothing failed in the parent, which saw every call. */
-    assert_true(o.reported && o.failed == 0 && o.kept == 0 && o.calls == calls);
+    assert_true(o.reported);
+    assert_true(o.failed == 0);
+    assert_true(o.kept == 0);
+    assert_true(o.calls == calls);
     hold(&n, calls);
 }
 
