@@ -204,6 +204,9 @@ static void read_unusual(reader *r, mf_layout *l) {
     if (mf_json_find(v, "pad_to_capacity") != NULL) {
         read_bool(r, "pad_to_capacity", &l->pad_to_capacity);
     }
+    if (mf_json_find(v, "deterministic") != NULL) {
+        read_bool(r, "deterministic", &l->deterministic);
+    }
     if (mf_json_find(v, "traits") != NULL) {
         READ_WORD(r, "traits", mf_traits_parse, &l->traits);
     }
@@ -243,6 +246,7 @@ static mf_status read_layout(const mf_json_value *v, mf_layout *l, mf_err *e) {
                                        "aux_scope",
                                        "capacity_factor",
                                        "pad_to_capacity",
+                                       "deterministic",
                                        "traits"};
     reader r = enter(v, keys, COUNT(keys), e);
     read_sizes(&r, l);
