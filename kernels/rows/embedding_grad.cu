@@ -1,8 +1,8 @@
 /* embedding_grad.cu - CUDA kernels of the gradient of the table look-up.
  *
- * Most tokens occur once, and their rows can be added immediately. One block marks the others; while
- * one cluster sorts those (pairs of token and position, stable, 9 bits a pass), the rest of the GPU
- * adds the rows of tokens that occur once. Then the sorted list, cut into pieces of PIECE
+ * Most tokens occur once, and their rows can be added immediately. One block marks the others;
+ * while one cluster sorts those (pairs of token and position, stable, 9 bits a pass), the rest of
+ * the GPU adds the rows of tokens that occur once. Then the sorted list, cut into pieces of PIECE
  * positions: a block sums the runs of equal tokens that begin in a piece; of a run longer than
  * LONG, a block sums a few columns, all its warps the rows in turn. Every sum is finished by the
  * block that began it, in a fixed order. Beyond what a block marks or a cluster sorts, all tokens
