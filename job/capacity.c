@@ -24,7 +24,7 @@ enum {
 typedef struct table_row {
     mf_job job;
     mf_runs_on on;
-    char refused[512]; /* why the program that is to run it cannot be told the model; "" */
+    char refused[512]; /* why the chosen program cannot express the model; "" */
     mf_capacity_price price;
     mf_price_book *book;
 } table_row;
@@ -37,7 +37,7 @@ typedef struct growing {
     bool *planned;  /* of each cell */
     int threads;    /* of a search */
     pthread_mutex_t watching;
-    const mf_capacity_cell *shown; /* the cell that is told of */
+    const mf_capacity_cell *shown; /* the cell that progress reports are about */
 } growing;
 
 /* --- what is watched: of the cell that began last, one call at a time --------------------------
@@ -228,7 +228,8 @@ static mf_capacity_cell cell_of(const growing *g, int row, int64_t gpus) {
     return c;
 }
 
-/* The program that is to run the row's plans. A model that it cannot be told is a result. */
+/* Limits a row to the program that is to run its plans. A model that the program cannot express is
+ * a result, not an error. */
 static mf_status limit_row(const mf_capacity_request *r, table_row *w, mf_err *e) {
     const mf_job *j = &w->job;
     mf_err why;

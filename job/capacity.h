@@ -93,7 +93,7 @@ typedef struct mf_capacity {
     mf_capacity_cell *cell; /* [count]: a row's together, sizes ascending; owned */
     int count;
     mf_doubts doubts;
-    char refused[512]; /* why the program that is to run them cannot be told a model; "" */
+    char refused[512]; /* why the chosen program cannot express a model; "" */
 } mf_capacity;
 
 /* Plans all cells of *r, which is borrowed; one where nothing fits is a result. *out is to be

@@ -12,7 +12,7 @@ bool mf_host_copies_of(const mf_plan *p) {
     return used;
 }
 
-/* The search was told to hold offload, the user was not asked. */
+/* The search had offload pinned, but not by the user: says so. */
 static void say_left_out(mf_search_stats *s) {
     static const char pinned[] = ", offload (pinned)";
     char rest[sizeof s->left_out];

@@ -28,7 +28,7 @@ $(BUILD)/tests/unit/test_library: $(BUILD)/obj/tests/unit/test_library.o $(SHARE
 	  -Wl,-rpath,'$$ORIGIN/../..' $(TEST_LIBS) -lpthread -o $@
 
 # --- packages --------------------------------------------------------------------------------------
-# Built once more, without MPI and CUDA and without a trace of where it was built. What is linked for the wheel finds
+# Built a second time, without MPI and CUDA and without a trace of where it was built. What is linked for the wheel finds
 # its libraries beside itself, and theirs do so by the same rpath.
 PACKAGED := $(BUILD)/package
 PORTABLE := $(BUILD)/portable/$(SHARED_FILE)

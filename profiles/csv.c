@@ -125,7 +125,7 @@ static void skip_blank_and_comments(mf_csv *c) {
 }
 
 /* One field at c->at, unquoted in place; leaves c->at on the comma or line end behind it. *end is
- * where the field's NUL goes once that character has been looked at. */
+ * where the field's NUL goes after that character has been read. */
 static mf_status read_quoted(mf_csv *c, csv_field *f, char **end, mf_err *e) {
     char *to = f->text = ++c->at;
     for (;;) {

@@ -10,7 +10,8 @@
 
 enum { LINE_MAX_BYTES = 4096, TOKENS = 48, COLUMNS = 32, HOSTS = 1024 };
 
-/* What a column holds; halves are told apart by the order in which they come. */
+/* What a column holds. The two halves of a table have the same names: their order tells which is
+ * which. */
 typedef enum column {
     COL_SIZE,
     COL_TYPE,

@@ -8,8 +8,8 @@
  *
  * Where it was measured a point has the energy of one run under the power cap beside its time.
  *
- * Beside points a store remembers choices: which algorithm a library was told to run for a shape,
- * found by measurement. What a choice says is the kernel's own text (kernels/gemm/gemm_choice.h).
+ * Beside points a store remembers choices: the algorithm of a library for a shape, found by
+ * measurement. A choice is the kernel's own text (kernels/gemm/gemm_choice.h).
  *
  * An op key is canonical text, `op k1=v1 k2=v2 ...` with every key in the order of the op's row in
  * profiles/ops_table.h, e.g. "gemm dtype=bf16 m=4096 n=7168 k=2048 layout=nt acc=0". The same

@@ -1,5 +1,5 @@
-/* store_choice.c - the algorithms that libraries were told to run: one text a shape, beside the
- * points, each a row with a checksum. */
+/* store_choice.c - the algorithms that a product ran with, as libraries name them: one text a
+ * shape, beside the points, each a row with a checksum. */
 #include "profiles/store_private.h"
 
 #include <stdio.h>

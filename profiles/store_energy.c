@@ -12,7 +12,7 @@ out:
     return st;
 }
 
-/* Runs a statement that was made once, and is made now if it was not. */
+/* Runs a prepared statement; prepares it on first use. */
 static mf_status run_prepared(mf_store *s, sqlite3_stmt **q, const char *sql, const mf_point *p,
                               const char *key, mf_err *e) {
     mf_status st = MF_OK;

@@ -45,7 +45,7 @@ typedef struct rank {
     int rank, ranks;
     cudaStream_t stream;
     char *in, *out; /* [large_B] */
-    double used_B;  /* when last told */
+    double used_B;  /* at the last line printed */
     const char *series;
 } rank;
 

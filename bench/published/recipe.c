@@ -135,7 +135,7 @@ static bool is_source(const pub_row *r, const char *const *names, size_t count) 
 }
 
 /* NVIDIA's performance recipes (NeMo, Megatron-Bridge) set grad_reduce_in_fp32 to false; so does
- * Megatron's FSDP. Megatron-LM and PyTorch reduce in FP32 unless told otherwise. Bridge's recipe of
+ * Megatron's FSDP. Megatron-LM and PyTorch reduce in FP32 by default. Bridge's recipe of
  * FP8 current scaling and of MXFP8 sets fp8_param_gather: one copy of the weights, gathered as it
  * is; the command that torchtitan's float8.md gives has FSDP gather FP8, too. */
 void pub_read_recipe_defaults(pub_row *r) {

@@ -17,7 +17,7 @@
 #define MF_JSON_WRITER_MAX_DEPTH 64
 
 typedef struct mf_json_writer {
-    char *text; /* NUL-terminated once anything is written; owned until finish hands it over */
+    char *text; /* NUL-terminated after the first write; owned until finish hands it over */
     size_t length, allocated;
     int depth;
     bool array[MF_JSON_WRITER_MAX_DEPTH];   /* an array, else an object */

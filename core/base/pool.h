@@ -1,7 +1,7 @@
-/* pool.h - memory for many things that live equally long: taken piece by piece, given back at once.
+/* pool.h - memory for many things that live equally long: allocated piece by piece, freed together.
  *
- * A search keeps some hundred thousand small things until its end; one by one, allocating and
- * freeing them takes longer than filling them in.
+ * A search keeps some hundred thousand small things until its end; allocating and freeing them one
+ * by one takes longer than filling them in.
  */
 #ifndef MF_CORE_POOL_H
 #define MF_CORE_POOL_H
@@ -14,7 +14,8 @@ typedef struct mf_pool {
     size_t used_B;               /* of it */
 } mf_pool;
 
-/* Memory for anything, not zeroed; NULL when there is no more. Not by two threads at once. */
+/* Memory for anything, not zeroed; NULL when there is no more. Not for two threads at the same
+ * time. */
 void *mf_pool_take(mf_pool *p, size_t size_B);
 /* Gives all of it back; the pool is empty again. */
 void mf_pool_clear(mf_pool *p);

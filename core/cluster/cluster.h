@@ -101,7 +101,8 @@ const char *const *mf_cluster_shipped(size_t *count);
  * across machines and builds. */
 void mf_cluster_fingerprint(const mf_cluster *c, char out[20]);
 
-/* Ranks are CPU processes: they hold no driver's context and room for the worst case of routing. */
+/* Ranks are CPU processes: they hold no driver's context, and memory for the worst case of
+ * routing. */
 bool mf_cluster_is_cpu(const mf_cluster *c);
 
 /* The memory tier arithmetic shared by all: bytes a plan may use = memory_B x (1 - reserve). */

@@ -44,8 +44,8 @@ mf_group_shape mf_layout_group(const mf_layout *l, mf_group_kind g) {
     return (mf_group_shape){1, 1};
 }
 
-/* Do members of g talk inside blocks, while gradients are reduced and weights gathered beside? (A
- * fused dispatcher writes into other GPUs' memory without its communicator.) */
+/* Do members of g communicate inside blocks, while gradients are reduced and weights gathered
+ * beside them? (A fused dispatcher writes into other GPUs' memory without its communicator.) */
 static bool talks_beside(const mf_layout *l, mf_group_kind g) {
     const bool inside = g == MF_GROUP_TP || g == MF_GROUP_CP || g == MF_GROUP_TP_CP ||
                         g == MF_GROUP_ETP ||

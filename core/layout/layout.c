@@ -250,7 +250,7 @@ static mf_status check_degrees(mf_layout *l, mf_err *e) {
     return MF_OK;
 }
 
-/* Mixers with a state: heads cut over TP, and over CP, which trades them for sequence. */
+/* Mixers with a state: heads are split over TP, and over CP, which exchanges them for sequence. */
 static mf_status check_mixer(const mf_layout *l, const mf_model *m, const mf_layer_class *x,
                              mf_err *e) {
     if (x->mixer == MF_MIXER_COMPRESSED) {
@@ -274,7 +274,7 @@ static mf_status check_mixer(const mf_layout *l, const mf_model *m, const mf_lay
     return MF_OK;
 }
 
-/* Heads of the layers of a class, cut over TP and, where CP exchanges them, over CP. */
+/* Heads of the layers of a class, split over TP and, where CP exchanges them, over CP. */
 static mf_status check_heads(const mf_layout *l, const mf_model *m, const mf_layer_class *x,
                              mf_err *e) {
     int64_t heads = mf_model_heads(m, x), kv_heads = mf_model_kv_heads(m, x);

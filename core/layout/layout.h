@@ -127,9 +127,9 @@ enum {
         MF_OVERLAP_NONE = 0
 };
 
-/* What the program that trains does otherwise than moefold's executor, and no other choice says. It
- * changes what ops read and write, their streams and what is kept (core/program/lower_traits.c,
- * with sources); a software profile has some, `--traits` adds to them. */
+/* What the program that trains does differently from moefold's executor and no other choice says.
+ * It changes what ops read and write, their streams and what is kept (core/program/lower_traits.c,
+ * with sources). A software profile has some; `--traits` adds to them. */
 #define MF_TRAIT_MAP(X)                                                                            \
     X(QKV_COPIES, "qkv_copies", 0)       /* queries copied out of the projection's output */       \
     X(RESIDUAL_PASS, "residual_pass", 1) /* a pass adds the gradient of a residual */              \
@@ -186,8 +186,8 @@ typedef struct mf_layout {
     mf_memory_choice memory;  /* choice for every layer unless a plan says more */
     double offload_share;     /* share of the layers that offload what memory.offload names, 0..1 */
     double token_headroom;    /* routed rows a rank can hold over the balanced number, >= 1 */
-    bool headroom_worst_case; /* room for all rows of an EP group instead: what token_headroom says
-                                 is not read (mf_layout_token_headroom) */
+    bool headroom_worst_case; /* memory for all rows of an EP group instead; token_headroom is not
+                                 read (mf_layout_token_headroom) */
     double reserve;           /* share of capacity withheld */
     mf_aux_scope aux_scope;   /* of models with an auxiliary loss */
     double capacity_factor;   /* an expert takes ceil(factor * top_k * seq / experts) choices of a
@@ -203,8 +203,8 @@ typedef struct mf_layout {
  * auxiliary loss by micro-batch, dropless. */
 void mf_layout_init(mf_layout *l);
 
-/* What of its arithmetic no backend of the executor does yet, in words; NULL: nothing. fp32: there
- * are ops in FP32, as CPU ranks have. */
+/* In words, the part of its arithmetic that no backend of the executor can do yet; NULL: nothing.
+ * fp32: ops in FP32 are allowed, as CPU ranks have them. */
 const char *mf_layout_not_executed(const mf_layout *l, bool fp32);
 
 /* Micro-batches x PP x VPP, and micro-batches x positions / PP: bounds the memory that a schedule
@@ -277,10 +277,10 @@ typedef struct mf_group_shape {
 
 const char *mf_group_text(mf_group_kind g);
 mf_group_shape mf_layout_group(const mf_layout *l, mf_group_kind g);
-/* The kind whose communicator serves the ranks of `g`, of more than one member: the world where
- * those are all ranks, else the first kind of the same ranks. What one communicator does follows
- * one another; so groups that talk inside blocks share none with those whose reductions and gathers
- * go on beside blocks (--overlap dp). */
+/* The kind whose communicator serves the ranks of `g`, which has more than one member: the world
+ * where those are all ranks, else the first kind of the same ranks. A communicator does one thing
+ * after another; so groups that communicate inside blocks share none with those whose reductions
+ * and gathers run beside blocks (--overlap dp). */
 mf_group_kind mf_layout_group_shared(const mf_layout *l, mf_group_kind g);
 
 /* Coordinates of a rank on both grids, and back. */
@@ -295,11 +295,12 @@ int64_t mf_layout_rank_expert(const mf_layout *l, int64_t et, int64_t e, int64_t
 /* Lowest member of the group of kind g that holds `rank`; member i is first + i * stride. */
 int64_t mf_layout_group_first(const mf_layout *l, mf_group_kind g, int64_t rank);
 
-/* Routed rows that a rank can hold over the balanced number: token_headroom, or EP where room for
+/* Routed rows that a rank can hold over the balanced number: token_headroom, or EP where memory for
  * the worst case is asked for (every row of the EP group goes to one rank). */
 double mf_layout_token_headroom(const mf_layout *l);
 /* Between expert-parallel ranks rows travel in slots of equal size, one for each rank, so that no
- * size depends on routing. Rows of a slot, where a rank gets `rows` of all ranks when balanced. */
+ * size depends on routing. Returns the rows of a slot, where a rank gets `rows` of all ranks when
+ * balanced. */
 int64_t mf_layout_slot_rows(const mf_layout *l, int64_t rows);
 
 /* Bytes of an element of a weight's gradient, as it accumulates and is reduced. */

@@ -242,7 +242,7 @@ static int64_t pieces_of(const mf_arrange_graph *g, const mf_arrange_try *how) {
     return pieces;
 }
 
-/* Counts the looks of a way that repeats an earlier one. */
+/* Charges the looks of a way that repeats an earlier one, without taking them. */
 static void count_rounds(const mf_arrange_graph *g, const mf_arrange_try *how, int64_t high_B,
                          int64_t *looks) {
     int64_t pieces = pieces_of(g, how);

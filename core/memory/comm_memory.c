@@ -12,8 +12,8 @@
 #include "core/schedule/schedule.h"
 
 static const double mib = 1048576.0;
-/* Once: with the first communicator, the first kernel (memory of its threads), and the first
- * message from rank to rank (an all-to-all is made of them). */
+/* Taken one time only: with the first communicator, the first kernel (memory of its threads), and
+ * the first message from rank to rank (an all-to-all is made of them). */
 static const double first_B = 218.0 * 1048576.0, first_kernel_B = 182.0 * 1048576.0,
                     first_message_B = 62.0 * 1048576.0;
 
@@ -28,8 +28,8 @@ enum {
     OUTSIDE_MESSAGE_MIB = 4 /* of a rank in another domain, through buffers that they share */
 };
 
-/* Channels of all of a rank's communicators are limited such that their kernels find room beside
- * one another. */
+/* The number of channels of a rank's communicators is limited so that the kernels of all of them
+ * can be resident at the same time. */
 static int64_t channels_at_most(const mf_cluster *c, const mf_layout *l) {
     const int64_t each = mf_cta_shares_of(l, c->gpu.sms).each;
     return each < MESSAGE_CHANNELS ? each : MESSAGE_CHANNELS;

@@ -1,4 +1,4 @@
-/* memory.c - what stands at once: an exact walk over a stage's schedule. */
+/* memory.c - the memory in use at the same time: an exact walk over a stage's schedule. */
 #include "core/memory/memory.h"
 
 #include "core/memory/memory_inputs.h"
@@ -31,8 +31,9 @@ double mf_memory_context_B(const mf_cluster *c, const mf_layout *l) {
 
 /* --- one chunk -------------------------------------------------------------------------------- */
 
-/* Bytes while one block of a pass runs: what the instance keeps (saved by forward, held for the
- * weight gradient), what the blocks at work need, gradients not yet reduced into their shard. */
+/* Bytes while one block of a pass runs: what it leaves behind (saved by forward, held for the
+ * weight gradient), the workspaces of the blocks that run, and gradients not yet reduced into their
+ * shard. */
 typedef struct need {
     double saved, held, work, grads;
 } need;
@@ -81,7 +82,7 @@ static const mf_block *block_at(const mf_program *p, int position) {
 }
 
 static void forward_needs(const mf_program *p, int first, chunk_need *c) {
-    for (int k = 0; k < c->n; k++) { /* saved tensors pile up; offloaded ones are on their way */
+    for (int k = 0; k < c->n; k++) { /* saved tensors add up */
         const mf_block *b = block_at(p, first + k);
         double leaving = k > 0 ? (double)block_at(p, first + k - 1)->offload_B : 0;
         c->saved += (double)b->saved_B;
@@ -93,7 +94,8 @@ static void forward_needs(const mf_program *p, int first, chunk_need *c) {
 static void backward_needs(const mf_program *p, int first, chunk_need *c) {
     bool beside = (p->layout.overlap & MF_OVERLAP_DP) != 0;
     double saved = c->saved;
-    for (int k = 0; k < c->n; k++) { /* they go; held ones pile up; the next comes from the host */
+    for (int k = 0; k < c->n; k++) { /* each block frees its own; held ones add up; those of the
+                                        next come from the host */
         int position = first + c->n - 1 - k;
         const mf_block *b = block_at(p, position);
         double coming = k + 1 < c->n ? (double)block_at(p, position - 1)->offload_B : 0;
@@ -137,8 +139,8 @@ static bool chunk_init(const mf_program *p, int64_t vstage, chunk_need *c) {
     return true;
 }
 
-/* A forward side that waits after k of its blocks: what they saved, the last of it on its way to
- * the host. */
+/* A merged pair's forward side, waiting after k of its blocks: what they saved, the last of it
+ * being copied to the host. */
 static need forward_waits(const mf_program *p, int64_t v, const chunk_need *f, int k) {
     if (k == 0 || k == f->n) {
         return (need){.saved = k == 0 ? 0 : f->saved};
@@ -147,8 +149,8 @@ static need forward_waits(const mf_program *p, int64_t v, const chunk_need *f, i
     return (need){.saved = f->f[k - 1].saved, .work = (double)b->offload_B};
 }
 
-/* A backward side that waits after k of its blocks: what the others saved, the next of it on its
- * way from the host, gradients of the one before being reduced. */
+/* A merged pair's backward side, waiting after k of its blocks: what the other blocks saved, that
+ * of the next being copied from the host, and gradients of the one before, being reduced. */
 static need backward_waits(const mf_program *p, int64_t v, const chunk_need *b, int k) {
     if (k == 0 || k == b->n) {
         return (need){.saved = k == 0 ? b->saved : 0, .held = k == 0 ? 0 : b->held};
@@ -353,9 +355,9 @@ static void walk_clear(stage_walk *w) {
     free(w->pair);
 }
 
-/* What the plainest arrangement takes: slots of each block side by side, as many as it ever fills,
- * and over them the largest that works, gradients of two blocks, and what leaves or comes of two.
- */
+/* What the simplest arrangement takes: for each block as many slots side by side as it ever fills,
+ * above them the largest workspace, gradients of two blocks, and two blocks' copies to or from the
+ * host. */
 static void find_most(const mf_program *p, int64_t stage, const stage_walk *w, double standing_B,
                       mf_memory_stage *peak) {
     double work_f = 0, work_b = 0, grads = 0, moved = 0, stays = 0, host = 0;

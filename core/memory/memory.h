@@ -8,9 +8,9 @@
  * the sum is taken.
  *
  * What comes and goes has places that do not move (core/memory/memory_place.h). Where no
- * arrangement was found that needs no more than what stands at once, the rest is a kind of its own,
- * gaps; peak = counted + gaps. This is the size of the executor's arena, to the byte, and the
- * number that the planner, the simulator and every report give.
+ * arrangement was found that needs no more than the bytes in use together, the rest is a kind of
+ * its own, gaps; peak = counted + gaps. This is the size of the executor's arena, to the byte, and
+ * the number that the planner, the simulator and every report give.
  */
 #ifndef MF_CORE_MEMORY_H
 #define MF_CORE_MEMORY_H
@@ -39,7 +39,7 @@ typedef enum mf_memory_kind {
 } mf_memory_kind;
 
 typedef struct mf_memory_stage {
-    double kind_B[MF_MEM_COUNT]; /* at the moment when most stands at once; sums to peak_B */
+    double kind_B[MF_MEM_COUNT]; /* when most is in use; sums to peak_B */
     double peak_B;
     double host_B;              /* activations and optimizer states in host memory, at their peak */
     int64_t peak_event;         /* index into the stage's schedule events */
@@ -56,18 +56,18 @@ typedef struct mf_memory {
 } mf_memory;
 
 mf_status mf_memory_plan(const mf_program *p, const mf_schedule *s, mf_memory **out, mf_err *e);
-/* Less of it, sooner. peak: its peak_B, peak_stage, largest host_B and fits; stages that do not
- * decide them are counted, without gaps. judge: its fits; all else may be without gaps. */
+/* Less of it, in less time. peak: its peak_B, peak_stage, largest host_B and fits; stages that do
+ * not decide these are counted without gaps. judge: its fits; everything else may lack gaps. */
 mf_status mf_memory_peak(const mf_program *p, const mf_schedule *s, mf_memory **out, mf_err *e);
 mf_status mf_memory_judge(const mf_program *p, const mf_schedule *s, mf_memory **out, mf_err *e);
-/* Sooner still: fits, and where it does not fit all that judge gives. What fits may have gaps that
- * a better arrangement has not. */
+/* In even less time: fits, and where it does not fit all that judge gives. For what fits, the gaps
+ * may be larger than a better arrangement's. */
 mf_status mf_memory_fit(const mf_program *p, const mf_schedule *s, mf_memory **out, mf_err *e);
-/* Sums alone, no gaps: what fits by them may not fit with gaps. */
+/* Sums alone, without gaps: what fits by them may not fit with gaps. */
 mf_status mf_memory_sums(const mf_program *p, const mf_schedule *s, mf_memory **out, mf_err *e);
 void mf_memory_destroy(mf_memory *m);
 
-/* One stage without gaps: nothing needs less. */
+/* One stage without gaps: a lower bound for every arrangement. */
 mf_status mf_memory_count(const mf_program *p, const mf_schedule *s, int64_t stage,
                           mf_memory_stage *out, mf_err *e);
 
@@ -83,16 +83,16 @@ double mf_memory_context_B(const mf_cluster *c, const mf_layout *l);
 /* Bytes that NCCL takes for the communicators of a layout, the same on all stages
  * (core/memory/comm_memory.c). One GPU and CPU ranks: none. */
 double mf_memory_comm_B(const mf_cluster *c, const mf_layout *l);
-/* Boundary tensors that a stage has room for: input and output of the running block (of a merged
- * pair, both), and messages between virtual stages. */
+/* Boundary tensors that a stage reserves memory for: input and output of the running block (of a
+ * merged pair, both), and messages between virtual stages. */
 double mf_memory_boundaries(const mf_layout *l);
-/* Blocks whose gathered weights a stage has room for: the one that runs (of a merged pair, both)
- * and the one prefetched. */
+/* Blocks whose gathered weights a stage reserves memory for: the one that runs (of a merged pair,
+ * both) and the one prefetched. */
 double mf_memory_gathers(const mf_layout *l);
 
-/* Gradients of a block that stand in full until they are reduced into ZeRO-2/3 shards. */
+/* Gradients of a block that are kept whole until they are reduced into ZeRO-2/3 shards. */
 double mf_memory_unreduced_B(const mf_layout *l, const mf_block *b);
-/* The same of so many elements. */
+/* The same for that many elements. */
 double mf_memory_unreduced_of_B(const mf_layout *l, int64_t dense, int64_t expert);
 
 const char *mf_memory_text(mf_memory_kind k);

@@ -7,7 +7,7 @@
 
 #include "core/program/lower.h"
 
-/* Room for a mf_kernel_update_state (kernels/optimizer/update.h). */
+/* Size of a mf_kernel_update_state (kernels/optimizer/update.h). */
 #define MF_UPDATE_B 64
 
 /* Places from the start, each at a multiple of MF_ALIGN_B. Rows are those inside TP regions, MB * S
@@ -23,7 +23,7 @@ typedef struct mf_inputs {
     int64_t place, place_sample; /* [rows * CP] int32: sample * S + position; sample of a place */
     int64_t rope;                /* [tables][2][S][head_dim / 2] float: cos, sin */
     int64_t sums;                /* [sums] double: norm, losses */
-    int64_t update;              /* what the update goes by */
+    int64_t update;              /* a mf_kernel_update_state: what the update reads */
     int64_t loads;               /* [positions][experts] float: choices of the step */
     int64_t corrections;         /* [positions][experts] float: correction biases */
     int64_t experts_of_token;    /* [layers that have one][vocab][top_k] int32: tables of experts */
@@ -33,12 +33,12 @@ typedef struct mf_inputs {
 
 void mf_memory_inputs(const mf_model *m, const mf_layout *l, mf_inputs *out);
 
-/* Scratch that ops of a stage need beside their operands, one region. On GPUs ops of two streams
- * are under way at once: each stream has a part of its own. On CPU ranks there is one part for all,
- * and the region's end is for sums of BF16 that are in flight. */
+/* Scratch that the ops of a stage need beside their operands, in one region. On GPUs ops of
+ * different streams run at the same time, so each stream has its own part. CPU ranks share one
+ * part, and the region's end holds BF16 sums that are in flight. */
 typedef struct mf_scratch {
     int64_t size_B;                  /* of the region; part of every stage's context */
-    int64_t lent_B;                  /* of it, at the end: to sums in flight */
+    int64_t lent_B;                  /* of it, at the end: for sums in flight */
     int64_t at_B[MF_STREAM_COUNT];   /* where a stream's part begins */
     int64_t part_B[MF_STREAM_COUNT]; /* its size; 0: its ops need none */
 } mf_scratch;

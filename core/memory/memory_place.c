@@ -1,5 +1,5 @@
-/* memory_place.c - lifetimes of what comes and goes in a step; core/memory/arrange.c finds the
- * places. */
+/* memory_place.c - lifetimes of what is allocated and freed within a step; core/memory/arrange.c
+ * finds the addresses. */
 #include "core/memory/memory_place.h"
 
 #include "core/memory/arrange.h"
@@ -40,10 +40,10 @@ typedef struct placer {
     const mf_schedule *s;
     int64_t stage;
     mf_places *x;
-    bool tables;                 /* places are wanted, not sizes alone: of all, */
+    bool tables;                 /* write addresses, not only sizes: of everything, */
     bool host_only, device_only; /* or of one area */
     mf_place_instance no_instance;
-    mf_place_work no_work; /* where places go that nobody wants */
+    mf_place_work no_work; /* receives addresses that nobody reads */
     int64_t *step;         /* [events + 1] first step of an event */
     int16_t *lag; /* merged: [chunks][chunks][2][longest] step of a block of either side in its
                    * event (core/program/pairing.h); NULL: step k is block k */
@@ -76,7 +76,7 @@ static int64_t step_of(const placer *g, int64_t event, int side, int64_t k) {
     return g->step[event] + g->lag[pair * g->longest + k];
 }
 
-/* Lays every two chunks against each other. *most: steps that an event takes at most. */
+/* Pairs the blocks of every two chunks. *most: steps that an event takes at most. */
 static bool find_lags(placer *g, int64_t *most) {
     int64_t chunks = g->s->chunks;
     size_t n = (size_t)(chunks * chunks * 2 * g->longest);
@@ -136,7 +136,7 @@ static int32_t group_of(const placer *g, int64_t chunk, int64_t k, thing what) {
     return (int32_t)((chunk * g->longest + k) * THINGS + (int64_t)what);
 }
 
-/* Something in one piece. */
+/* Adds something that is in one piece. */
 static void stay(placer *g, int64_t chunk, int64_t k, thing what, int64_t first, int64_t last,
                  int64_t mb, int64_t size_B, int64_t *out) {
     if (out != NULL) {
@@ -155,7 +155,7 @@ static void stay(placer *g, int64_t chunk, int64_t k, thing what, int64_t first,
                                    .out = out});
 }
 
-/* Something in runs; out: [MF_RUNS]. */
+/* Adds something that is in runs; out: [MF_RUNS]. */
 static void stay_apart(placer *g, int64_t chunk, int64_t k, thing what, int64_t first, int64_t last,
                        int64_t mb, int64_t *out) {
     static const mf_run_kind kinds[] = {
@@ -204,8 +204,8 @@ static void instances(placer *g, int64_t chunk, int64_t mb) {
     }
 }
 
-/* A block at work: workspace, staging for what leaves for the host or comes from it, gradients that
- * wait to be reduced (beside the next block, where that overlaps). */
+/* A running block: workspace, staging for copies to or from the host, gradients that wait to be
+ * reduced (while the next block runs, where that overlaps). */
 static void forward_work(placer *g, int64_t chunk, int64_t event) {
     for (int64_t k = 0; k < length(g, chunk); k++) {
         mf_place_work *w = work_at(g, event, k, 0);
@@ -299,7 +299,7 @@ static bool allocate(placer *g) {
     return tables && x->event != NULL && g->step != NULL && g->when != NULL;
 }
 
-/* Makes all but the arrangement; g->x is the caller's. */
+/* Makes everything but the arrangement; g->x is the caller's. */
 static mf_status prepare(placer *g, mf_err *e) {
     g->x = calloc(1, sizeof *g->x);
     if (g->x == NULL || !allocate(g)) {
@@ -318,8 +318,8 @@ static void forget(placer *g) {
     mf_lifetimes_clear(&g->host);
 }
 
-/* Longer schedules repeat themselves, and so must their places: what a shorter one needs in the
- * same layout is the same (planner/fit/fit_judge.c). */
+/* A longer schedule repeats the shorter one, and its addresses must, too: what a shorter one needs
+ * in the same layout is the same (planner/fit/fit_judge.c). */
 static mf_status arrange(placer *g, mf_lifetimes *x, int64_t gaps_B, mf_place_size *out,
                          mf_err *e) {
     bool alone = g->s->micro_batches < 2 * g->s->stages * g->s->chunks;

@@ -1,10 +1,10 @@
-/* memory_place.h - where everything that comes and goes in a step stands: the memory plan's maximum
- * (core/memory/memory.h) as an arrangement of addresses.
+/* memory_place.h - the address of everything that is allocated and freed within a step: the memory
+ * plan's maximum (core/memory/memory.h) as an arrangement.
  *
- * The schedule is known, so each tensor group has its place before the first step: saved tensors
- * and what is held for weight gradients by (chunk, micro-batch, block), workspaces, unreduced
- * gradients and offload staging by (event, block at work). Places of things that stand at the same
- * time never overlap. Host memory of offloaded activations likewise.
+ * The schedule is known, so each tensor group gets its address before the first step: saved tensors
+ * and what is held for weight gradients by (chunk, micro-batch, block); workspaces, unreduced
+ * gradients and offload staging by (event, running block). What is in use at the same time never
+ * overlaps. The same holds for offloaded activations in host memory.
  */
 #ifndef MF_CORE_MEMORY_PLACE_H
 #define MF_CORE_MEMORY_PLACE_H
@@ -21,16 +21,16 @@ typedef struct mf_place_instance { /* of a block and a micro-batch */
     int64_t host;    /* offloaded tensors, in the host's area; -1: none */
 } mf_place_instance;
 
-typedef struct mf_place_work { /* of a block at work in an event */
+typedef struct mf_place_work { /* of a running block in an event */
     int64_t local[MF_RUNS];    /* workspace */
     int64_t gradients;         /* that are not reduced yet (ZeRO-2, ZeRO-3); -1: none */
-    int64_t leaving, coming;   /* tensors of the position before, on their way to the host (forward)
-                                  or from it (backward) beside this block; -1: none */
+    int64_t leaving, coming; /* the position before's tensors, being copied to the host (forward) or
+                                from it (backward) while this block runs; -1: none */
 } mf_place_work;
 
 typedef struct mf_place_size {
     int64_t size_B;  /* of the area */
-    int64_t bound_B; /* most that stands at once: no arrangement needs less */
+    int64_t bound_B; /* most in use at the same time: no arrangement needs less */
 } mf_place_size;
 
 typedef struct mf_places {
@@ -44,11 +44,11 @@ typedef struct mf_places {
                             backward side of a merged pair */
 } mf_places;
 
-/* Places of a stage. The caller destroys *out. Errors: MF_NOMEM. */
+/* The addresses of a stage. The caller destroys *out. Errors: MF_NOMEM. */
 mf_status mf_memory_place(const mf_program *p, const mf_schedule *s, int64_t stage, mf_places **out,
                           mf_err *e);
-/* What mf_memory_place would need, without the places: of device or host memory. Any arrangement
- * with gaps of gaps_B at most will do. */
+/* The size that mf_memory_place would need, without the addresses: of device or host memory. Any
+ * arrangement with gaps of gaps_B at most will do. */
 mf_status mf_memory_place_size(const mf_program *p, const mf_schedule *s, int64_t stage, bool host,
                                int64_t gaps_B, mf_place_size *out, mf_err *e);
 void mf_places_destroy(mf_places *x);

@@ -1,4 +1,5 @@
-/* memory_plan.c - the memory plan of all stages: what stands at once, and the gaps between. */
+/* memory_plan.c - the memory plan of all stages: what is in use at the same time, and gaps between
+ * addresses. */
 #include "core/memory/memory.h"
 #include "core/memory/memory_place.h"
 
@@ -39,7 +40,7 @@ static mf_status arrange_stage(const mf_program *p, const mf_schedule *s, int64_
     mf_place_size x = {0, 0};
     mf_memory_stage *stage = &m->stage[i];
     int64_t enough_B =
-        budget_B > 1.0 ? (int64_t)budget_B - 1 : 0; /* however the budget was rounded */
+        budget_B > 1.0 ? (int64_t)budget_B - 1 : 0; /* below the budget, however it was rounded */
     mf_status status = mf_memory_place_size(p, s, i, host, enough_B, &x, e);
     double gaps_B = (double)(x.size_B - x.bound_B);
     if (host) {
@@ -117,7 +118,7 @@ static mf_status arrange_largest(const mf_program *p, const mf_schedule *s, mf_m
     return status;
 }
 
-/* those that would fit without gaps and might not with them. loose: as far as to see that they
+/* those that fit without gaps and might not with them. loose: only as far as shows that they
  * fit. */
 static mf_status arrange_some(const mf_program *p, const mf_schedule *s, bool loose, mf_memory *m,
                               mf_err *e) {

@@ -1,5 +1,5 @@
-/* memory_scratch.c - scratch that kernels work in beside their operands: a part for each stream of
- * a GPU, one for all on CPU ranks. */
+/* memory_scratch.c - scratch that kernels need beside their operands: a part for each stream of a
+ * GPU, one for all streams of CPU ranks. */
 #include "core/memory/memory_inputs.h"
 
 static int64_t most(int64_t a, int64_t b) {
@@ -9,7 +9,7 @@ static int64_t most(int64_t a, int64_t b) {
 /* --- scratch of reference kernels ---------------------------------------------------------------
  */
 
-/* Largest operand that is no weight. */
+/* The largest operand that is not a weight. */
 static int64_t widest_B(const mf_program *p) {
     int64_t widest = 0;
     for (int i = 0; i < p->nblocks; i++) {
@@ -23,8 +23,8 @@ static int64_t widest_B(const mf_program *p) {
     return widest;
 }
 
-/* Of attention (queries and keys in float), routers (scores, choices by place), exchanges (what
- * leaves and what arrives, each with what is beside it). */
+/* Scratch of attention (queries and keys in float), of routers (scores, choices by place), and of
+ * exchanges (rows that leave and arrive, each with its choices and probabilities). */
 static int64_t ops_B(const mf_program *p, int64_t widest) {
     const mf_layout *l = &p->layout;
     const mf_model *m = &p->model;
@@ -34,7 +34,7 @@ static int64_t ops_B(const mf_program *p, int64_t widest) {
     return attention + most(router, 4 * rows * (4 * k + 1)) + 4 * widest + 4096 + 8 * MF_ALIGN_B;
 }
 
-/* Gradients of a position in flight to their shards. */
+/* Gradients of a position on their way to their shards. */
 static int64_t positions_B(const mf_program *p, int64_t stage) {
     int64_t largest = 0;
     for (int i = 0; i < p->assignment.positions; i++) {
@@ -46,7 +46,8 @@ static int64_t positions_B(const mf_program *p, int64_t stage) {
     return largest;
 }
 
-/* What pass O packs: counts, sums over copies, shards of tables from and for other stages. */
+/* What pass O packs into one message: counts, sums over copies, shards of tables from and for other
+ * stages. */
 static int64_t step_end_B(const mf_program *p, int64_t stage) {
     mf_step_end w;
     mf_program_step_end(p, stage, &w);
@@ -62,8 +63,9 @@ static int64_t step_end_B(const mf_program *p, int64_t stage) {
     return 4 * largest;
 }
 
-/* Of each stream what its widest op needs. Several ranks pack what they sum once a step in the part
- * of compute; gradients on their way to a shard are in that of DP. */
+/* Each stream's part is what its widest op needs. Where there are several ranks, what they sum at
+ * the end of a step is packed in the part of compute; gradients on their way to a shard use that of
+ * DP. */
 static void gpu_scratch(const mf_program *p, int64_t stage, mf_scratch *x) {
     bool parts = p->layout.zero >= 2 || p->layout.expert_zero >= 2; /* added to a shard */
     x->part_B[MF_STREAM_COMPUTE] = 1 << 20;

@@ -6,7 +6,7 @@
 #include <math.h>
 #include <string.h>
 
-/* What smaller models of the family have and this reader does not. */
+/* Refuses what smaller models of the family have and this reader does not read. */
 static void refuse_others(mf_config *c) {
     static const char *const zero[] = {"hidden_size_per_layer_input", "num_kv_shared_layers"};
     for (size_t i = 0; i < sizeof zero / sizeof zero[0]; i++) {

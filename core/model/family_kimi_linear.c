@@ -146,7 +146,8 @@ static void read_ling(mf_config *c, mf_model *m) {
     mf_model_read_ling_experts(c, m);
 }
 
-/* The last layer of each group attends, and those of a group that the model cuts short. */
+/* The last layer of each group attends, and so do the layers of a group that the end of the model
+ * truncates. */
 static void layers_ling(mf_config *c, const mf_model *m, mf_layer_map *map) {
     int64_t group = mf_config_opt_int(c, MF_KEYS("layer_group_size"), 1, 1 << 20, 8);
     int64_t whole = m->layers / group * group;

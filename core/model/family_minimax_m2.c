@@ -22,7 +22,7 @@ static void read(mf_config *c, mf_model *m) {
     } else if (rotary > 0) {
         m->partial_rotary = (double)rotary / (double)m->head_dim;
     }
-    /* Modules of multi-token prediction are spoken of, and no checkpoint has them. */
+    /* The file mentions modules of multi-token prediction, but no checkpoint has them. */
     int64_t modules = mf_config_opt_int(c, MF_KEYS("num_mtp_modules"), 0, 1024, 0);
     mf_config_opt_int(c, MF_KEYS("mtp_transformer_layers"), 0, 1024, 1);
     if (mf_config_opt_bool(c, MF_KEYS("use_mtp"), false) && modules > 0) {

@@ -28,7 +28,8 @@ typedef enum mf_ffn_kind {
     MF_FFN_NONE, /* the layer is a mixer alone (Nemotron-H) */
 } mf_ffn_kind;
 
-/* What mixes the tokens of a sample in a layer. All but attention keep a state of fixed size. */
+/* The op that mixes the tokens of a sample in a layer. All but attention keep a state of fixed
+ * size. */
 typedef enum mf_mixer_kind {
     MF_MIXER_ATTENTION,
     MF_MIXER_NONE,       /* the layer is an FFN alone (Nemotron-H) */
@@ -83,7 +84,7 @@ typedef struct mf_rope_scaling {
 typedef struct mf_layer_class {
     mf_ffn_kind ffn;
     int64_t window;      /* attention reaches this many keys back; 0 = all */
-    mf_mixer_kind mixer; /* other than attention: what follows says nothing */
+    mf_mixer_kind mixer; /* other than attention: the fields below are not used */
     bool chunked;        /* attention stays inside chunks of `window` positions (Llama 4) */
     bool no_rope;        /* positions are not rotated */
     bool no_qk_norm;
@@ -197,15 +198,15 @@ typedef struct mf_model {
     uint8_t layer_class[MF_MODEL_MAX_LAYERS]; /* [layers] index into layer_classes */
     uint8_t mtp_class;                        /* class of the layer inside an MTP block */
 
-    /* What config.json speaks of and this model leaves out, "; " between: a vision tower, keys that
+    /* What config.json mentions and this model leaves out, "; " between: a vision tower, keys that
      * nobody reads. Empty: nothing. */
     char left_out[MF_MODEL_LEFT_OUT];
     /* The overrides it was read with, KEY=VALUE a line; empty where there were none, or more than
-     * stand here. */
+     * fit here. */
     char set[MF_MODEL_SET];
 } mf_model;
 
-/* Such lines as an array: cuts `set` in place; returns how many of out[MF_MODEL_SETS]. */
+/* Such lines as an array: splits `set` in place; returns how many of out[MF_MODEL_SETS]. */
 int mf_model_split_set(char set[MF_MODEL_SET], const char *out[MF_MODEL_SETS]);
 
 /* Heads of a layer class. */
@@ -238,39 +239,40 @@ static inline bool mf_model_has_qk_norm(const mf_model *m, const mf_layer_class 
     return (m->qk_norm || m->qk_norm_full || m->qk_norm_plain) && !c->no_qk_norm;
 }
 
-/* Angles by which rotary positions turn the first `width` columns of a head. Layers of several
- * classes may share them. */
+/* The angles by which rotary positions turn the first `width` columns of a head. Layers of several
+ * classes may have the same. */
 typedef struct mf_rope_table {
     double theta;
     int64_t width;    /* even */
     bool temperature; /* q alone is multiplied, and nothing turned (attention temperature) */
 } mf_rope_table;
 
-/* The tables of a model's layers, MTP blocks included, each once; returns how many. */
+/* The tables of a model's layers, MTP blocks included, without repetitions; returns how many. */
 int mf_model_rope_tables(const mf_model *m, mf_rope_table out[MF_MODEL_MAX_CLASSES]);
-/* Which of them a class reads; -1: its positions are not rotated. */
+/* The index of the table that a class reads; -1: its positions are not rotated. */
 int mf_model_rope_table_of(const mf_model *m, const mf_layer_class *c);
 
 /* Do layers of two classes mix tokens alike, whatever their FFN? */
 bool mf_layer_class_mixes_alike(const mf_layer_class *a, const mf_layer_class *b);
 
-/* What of the model lowering has no ops for, so that it can be read and counted, not planned;
- * NULL: nothing. */
+/* In words, the part of the model that lowering has no ops for: it can be read and counted, not
+ * planned. NULL: nothing. */
 const char *mf_model_not_lowered(const mf_model *m);
 /* What routers of the executor's backends take. */
 #define MF_MODEL_MOST_EXPERTS_RUN 512
 #define MF_MODEL_MOST_CHOICES_RUN 16
 
-/* What of it no backend of the executor does yet: not to be trained; NULL: nothing. */
+/* In words, the part that no backend of the executor can run yet: it cannot be trained. NULL:
+ * nothing. */
 const char *mf_model_not_executed(const mf_model *m);
 /* The same as a status: MF_INFEASIBLE, naming the model. */
 mf_status mf_model_check_executed(const mf_model *m, mf_err *e);
-/* What of it GPUs have no kernel for yet, beside that; NULL: nothing. */
+/* In words, the part that GPUs have no kernel for yet, beside that; NULL: nothing. */
 const char *mf_model_not_on_gpu(const mf_model *m);
 /* Does Megatron-Bridge know the family, so that an exported plan finds its model there? */
 bool mf_model_in_bridge(const mf_model *m);
 
-/* A weight tensor of the model, as it stands once in an unsharded model. */
+/* A weight tensor of the model, as an unsharded model has it. */
 typedef enum mf_weight_part {
     MF_PART_EMBEDDING,
     MF_PART_ATTENTION, /* projections, their biases, sinks */
@@ -312,7 +314,7 @@ typedef struct mf_model_counts {
 void mf_model_count(const mf_model *m, mf_model_counts *out);
 
 /* FLOPs of one token's forward and backward pass as Megatron-LM counts them today: 3 x forward;
- * GEMMs 2 per multiply-add; causal attention counted as half (windows as what they reach);
+ * GEMMs 2 per multiply-add; causal attention counted as half (windows by the keys that they reach);
  * activated experts, logits, MTP; no router GEMM, no recomputation. seq = tokens per sample. */
 double mf_model_flops_per_token(const mf_model *m, int64_t seq);
 

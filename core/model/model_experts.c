@@ -1,4 +1,4 @@
-/* model_experts.c - what families of a config.json share of experts, routing and MTP. */
+/* model_experts.c - reads the keys about experts, routing and MTP that several families have. */
 #include "core/model/model_family.h"
 
 #include <string.h>

@@ -109,7 +109,7 @@ typedef struct mf_model_family {
     const char *layers_key; /* list or text with an entry a layer; counts layers where no
                                "num_hidden_layers" does */
     void (*read)(mf_config *c, mf_model *m); /* the rest; NULL = nothing more */
-    /* What the rules do not say of the layers, over what they say; NULL = nothing. */
+    /* Sets what the rules do not say about the layers, after them; NULL = nothing. */
     void (*layers)(mf_config *c, const mf_model *m, mf_layer_map *map);
     mf_hub_names hub; /* names that differ from the common ones */
 } mf_model_family;
@@ -124,7 +124,7 @@ const mf_model_family *mf_model_family_find(mf_config *c);
 /* By mf_model.family; NULL when there is none of that name. */
 const mf_model_family *mf_model_family_named(const char *name);
 
-/* Rotary positions: base, share of the head, scaling (model_rope.c). */
+/* Rotary positions: base, rotated fraction of a head, scaling (model_rope.c). */
 void mf_model_read_rope(mf_config *c, const mf_model_family *f, mf_model *m);
 
 /* Which layer has which FFN and window (model_layers.c). */
@@ -150,8 +150,8 @@ void mf_model_read_groups(mf_config *c, mf_model *m, int64_t n_group, int64_t to
 /* Experts and router of Ling's families: sigmoid scores, correction bias, groups, shared experts;
  * and MTP depths (family_bailing_moe.c). */
 void mf_model_read_ling_experts(mf_config *c, mf_model *m);
-/* Base and rotated share of a class of layers, where "rope_parameters" has an object under `type`.
- */
+/* Base and rotated fraction of a class of layers, where "rope_parameters" has an object under
+ * `type`. */
 void mf_model_read_typed_rope(mf_config *c, const char *type, mf_layer_class *x);
 /* "scoring_func": softmax or sigmoid (also spelt score_function, moe_router_activation_func). */
 void mf_model_read_scoring(mf_config *c, mf_model *m, const char *fallback);

@@ -1,4 +1,4 @@
-/* model_limits.c - what of a model lowering or the executor do not know yet, in words. */
+/* model_limits.c - in words, what lowering or the executor cannot do of a model yet. */
 #include "core/model/model.h"
 
 #include <stddef.h>

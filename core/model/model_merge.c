@@ -19,7 +19,7 @@ static bool hidden(const mf_config *c, const char *key) {
     return false;
 }
 
-/* Entries that the file's lists have, one for each layer, and what an override leaves of them. */
+/* Entries of the file's lists, one for each layer, and how many an override leaves. */
 typedef struct layer_override {
     size_t from, to;
 } layer_override;
@@ -69,7 +69,7 @@ static void write_members(mf_json_writer *w, const char *key, const mf_json_valu
     mf_json_write_end(w);
 }
 
-/* A text with a letter for each layer is cut as lists are. */
+/* A text with a letter for each layer is truncated as lists are. */
 static void write_text(mf_json_writer *w, const char *key, const char *text,
                        layer_override layers) {
     char shorter[MF_MODEL_MAX_LAYERS + 1];

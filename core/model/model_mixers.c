@@ -72,8 +72,8 @@ static int lightning(const mf_model *m, mf_mixer_tensor *out) {
 }
 
 /* Queries of low rank, one head that is K and V, the output by groups. Where keys are compressed,
- * what makes one of `compress` (two overlapping series of them at 4); where those are chosen (at
- * 4), an indexer with keys compressed alike. */
+ * the tensors that make one of `compress` (two overlapping series of them at 4); where those are
+ * chosen (at 4), an indexer whose keys are compressed in the same way. */
 static int compressed(const mf_model *m, int64_t ratio, mf_mixer_tensor *out) {
     int64_t h = m->hidden, d = m->head_dim, r = m->q_lora_rank, q = m->heads * d;
     int64_t series = ratio == 4 ? 2 : 1, di = m->index_head_dim;

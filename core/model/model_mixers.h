@@ -17,8 +17,8 @@ typedef struct mf_mixer_tensor {
  * attention and MiniMax's lightning attention as their published code. */
 int mf_model_mixer_tensors(const mf_model *m, const mf_layer_class *x,
                            mf_mixer_tensor out[MF_MIXER_TENSORS_MAX]);
-/* Those by which a layer mixes copies of the residual stream (DeepSeek-V4; Megatron-LM's
- * hyper_connection.py); none where there is one. */
+/* The tensors by which a layer mixes copies of the residual stream (DeepSeek-V4; Megatron-LM's
+ * hyper_connection.py); none where there is one copy. */
 int mf_model_hyper_tensors(const mf_model *m, mf_mixer_tensor out[MF_MIXER_TENSORS_MAX]);
 /* Tensors of the indexer of a layer whose class has one. */
 int mf_model_index_tensors(const mf_model *m, mf_mixer_tensor out[MF_MIXER_TENSORS_MAX]);

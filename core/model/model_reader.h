@@ -99,7 +99,7 @@ mf_status mf_config_check_overrides(mf_config *c, const char *family);
 mf_status mf_model_from_config(const mf_json *doc, const char *name, const char *const *overrides,
                                size_t count, mf_model *out, mf_err *e);
 
-/* What is left of reading once the overrides stand: model *out of an open config. */
+/* The rest of reading, after the overrides: model *out of an open config. */
 mf_status mf_model_read(mf_config *c, const char *name, mf_model *out);
 
 /* The document with the overrides in it, after mf_model_read (core/model/model_merge.c). */

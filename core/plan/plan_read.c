@@ -150,6 +150,68 @@ static mf_status parse_bf16(const char *s, bool *out, mf_err *e) {
     return MF_OK;
 }
 
+static void read_sizes(reader *r, mf_layout *l) {
+    const int64_t most = 1 << 20; /* so that products of three degrees stay exact */
+    const int64_t size = 1 << 28; /* as mf_layout_resolve has it */
+    read_i64(r, "gpus", 1, size, &l->gpus);
+    read_i64(r, "tp", 1, most, &l->tp);
+    read_i64(r, "cp", 1, most, &l->cp);
+    read_i64(r, "dp", 1, size, &l->dp);
+    read_i64(r, "pp", 1, most, &l->pp);
+    read_i64(r, "vpp", 1, most, &l->vpp);
+    read_i64(r, "ep", 1, most, &l->ep);
+    read_i64(r, "etp", 1, most, &l->etp);
+    read_i64(r, "edp", 1, size, &l->edp);
+    read_i64(r, "micro_batch", 1, size, &l->mbs);
+    read_i64(r, "global_batch", 1, size, &l->gbs);
+    read_i64(r, "micro_batches", 1, MAX_WHOLE, &l->micro_batches);
+    read_i64(r, "seq", 1, size, &l->seq);
+}
+
+static void read_techniques(reader *r, mf_layout *l) {
+    int64_t zero = 0, expert_zero = 0;
+    READ_WORD(r, "schedule", mf_schedule_parse, &l->schedule);
+    READ_WORD(r, "dispatcher", mf_dispatcher_parse, &l->dispatcher);
+    READ_WORD(r, "cp_type", mf_cp_type_parse, &l->cp_type);
+    READ_WORD(r, "overlap", mf_overlap_parse, &l->overlap);
+    read_i64(r, "zero", 0, 3, &zero);
+    read_i64(r, "expert_zero", 0, 3, &expert_zero);
+    l->zero = (uint8_t)zero;
+    l->expert_zero = (uint8_t)expert_zero;
+    READ_WORD(r, "precision", mf_precision_parse, &l->precision);
+    read_bool(r, "fp8_attention", &l->fp8_attention);
+    read_bool(r, "fp8_primary_weights", &l->fp8_primary_weights);
+    READ_WORD(r, "moments", parse_bf16, &l->moments_bf16);
+    READ_WORD(r, "cuda_graph", mf_graph_parse, &l->graph);
+    read_f64(r, "offload_optimizer", 0, &l->offload_optimizer);
+    read_choice(r, &l->memory);
+    read_f64(r, "token_headroom", 1, &l->token_headroom);
+    read_f64(r, "reserve", 0, &l->reserve);
+}
+
+/* Keys that mf_plan_write_layout writes only where the value is not the usual one. */
+static void read_unusual(reader *r, mf_layout *l) {
+    const mf_json_value *v = r->object;
+    if (mf_json_find(v, "grad_dtype") != NULL) {
+        READ_WORD(r, "grad_dtype", parse_bf16, &l->grads_bf16);
+    }
+    if (mf_json_find(v, "aux_scope") != NULL) {
+        READ_WORD(r, "aux_scope", mf_aux_scope_parse, &l->aux_scope);
+    }
+    if (mf_json_find(v, "capacity_factor") != NULL) {
+        read_f64(r, "capacity_factor", 0, &l->capacity_factor);
+    }
+    if (mf_json_find(v, "pad_to_capacity") != NULL) {
+        read_bool(r, "pad_to_capacity", &l->pad_to_capacity);
+    }
+    if (mf_json_find(v, "deterministic") != NULL) {
+        read_bool(r, "deterministic", &l->deterministic);
+    }
+    if (mf_json_find(v, "traits") != NULL) {
+        READ_WORD(r, "traits", mf_traits_parse, &l->traits);
+    }
+}
+
 static mf_status read_layout(const mf_json_value *v, mf_layout *l, mf_err *e) {
     static const char *const keys[] = {"gpus",
                                        "tp",
@@ -186,58 +248,10 @@ static mf_status read_layout(const mf_json_value *v, mf_layout *l, mf_err *e) {
                                        "pad_to_capacity",
                                        "deterministic",
                                        "traits"};
-    const int64_t most = 1 << 20; /* so that products of three degrees stay exact */
-    const int64_t size = 1 << 28; /* as mf_layout_resolve has it */
-    int64_t zero = 0, expert_zero = 0;
     reader r = enter(v, keys, COUNT(keys), e);
-    read_i64(&r, "gpus", 1, size, &l->gpus);
-    read_i64(&r, "tp", 1, most, &l->tp);
-    read_i64(&r, "cp", 1, most, &l->cp);
-    read_i64(&r, "dp", 1, size, &l->dp);
-    read_i64(&r, "pp", 1, most, &l->pp);
-    read_i64(&r, "vpp", 1, most, &l->vpp);
-    read_i64(&r, "ep", 1, most, &l->ep);
-    read_i64(&r, "etp", 1, most, &l->etp);
-    read_i64(&r, "edp", 1, size, &l->edp);
-    read_i64(&r, "micro_batch", 1, size, &l->mbs);
-    read_i64(&r, "global_batch", 1, size, &l->gbs);
-    read_i64(&r, "micro_batches", 1, MAX_WHOLE, &l->micro_batches);
-    read_i64(&r, "seq", 1, size, &l->seq);
-    READ_WORD(&r, "schedule", mf_schedule_parse, &l->schedule);
-    READ_WORD(&r, "dispatcher", mf_dispatcher_parse, &l->dispatcher);
-    READ_WORD(&r, "cp_type", mf_cp_type_parse, &l->cp_type);
-    READ_WORD(&r, "overlap", mf_overlap_parse, &l->overlap);
-    read_i64(&r, "zero", 0, 3, &zero);
-    read_i64(&r, "expert_zero", 0, 3, &expert_zero);
-    READ_WORD(&r, "precision", mf_precision_parse, &l->precision);
-    read_bool(&r, "fp8_attention", &l->fp8_attention);
-    read_bool(&r, "fp8_primary_weights", &l->fp8_primary_weights);
-    READ_WORD(&r, "moments", parse_bf16, &l->moments_bf16);
-    READ_WORD(&r, "cuda_graph", mf_graph_parse, &l->graph);
-    read_f64(&r, "offload_optimizer", 0, &l->offload_optimizer);
-    read_choice(&r, &l->memory);
-    read_f64(&r, "token_headroom", 1, &l->token_headroom);
-    read_f64(&r, "reserve", 0, &l->reserve);
-    if (mf_json_find(v, "grad_dtype") != NULL) {
-        READ_WORD(&r, "grad_dtype", parse_bf16, &l->grads_bf16);
-    }
-    if (mf_json_find(v, "aux_scope") != NULL) {
-        READ_WORD(&r, "aux_scope", mf_aux_scope_parse, &l->aux_scope);
-    }
-    if (mf_json_find(v, "capacity_factor") != NULL) {
-        read_f64(&r, "capacity_factor", 0, &l->capacity_factor);
-    }
-    if (mf_json_find(v, "pad_to_capacity") != NULL) {
-        read_bool(&r, "pad_to_capacity", &l->pad_to_capacity);
-    }
-    if (mf_json_find(v, "deterministic") != NULL) {
-        read_bool(&r, "deterministic", &l->deterministic);
-    }
-    if (mf_json_find(v, "traits") != NULL) {
-        READ_WORD(&r, "traits", mf_traits_parse, &l->traits);
-    }
-    l->zero = (uint8_t)zero;
-    l->expert_zero = (uint8_t)expert_zero;
+    read_sizes(&r, l);
+    read_techniques(&r, l);
+    read_unusual(&r, l);
     if (r.status == MF_OK && (l->offload_optimizer > 1 || l->reserve >= 1)) {
         r.status = mf_json_fail(v, e, "\"offload_optimizer\" and \"reserve\" are shares below 1");
     }

@@ -1,5 +1,5 @@
 /* lower.h - lower(model, layout, schedule) -> step program: the only place that knows what a layer
- * consists of and how a layout cuts it.
+ * consists of and how a layout splits it.
  *
  * Only forward passes are written by hand (core/program/lower_layer.c); backward passes and
  * recomputation are derived from the forward op list by each op kind's gradient rule
@@ -29,22 +29,23 @@ typedef struct mf_block_key {
     bool after_depth;      /* MTP: not the first depth: comes in with two states side by side, the
                               model's own and that of the depth before */
     bool before_depth;     /* MTP: not the last depth: goes out with two states side by side */
-    bool unplaced; /* nobody asks for workspaces: local tensors get no place, local_*_B are 0 */
+    bool unplaced; /* nobody needs workspaces: local tensors get no address, local_*_B are 0 */
     mf_memory_choice memory;
 } mf_block_key;
 enum { MF_HALF_ATTENTION = 1, MF_HALF_FFN = 2, MF_HALF_BOTH = 3 };
 
 mf_block_key mf_block_key_layer(uint8_t layer_class, mf_memory_choice memory, bool split);
 
-/* Elements of the tables that the block reads and another of its rank holds (mf_block.shared): they
- * are missing from its parameters. In nothing else do blocks differ that share tables or not. */
+/* Elements of the tables that the block reads and another block of its rank holds
+ * (mf_block.shared): its parameters do not count them. Blocks that share tables differ in nothing
+ * else from those that do not. */
 int64_t mf_block_shared_elements(const mf_model *m, const mf_layout *l, const mf_block_key *key);
 
-/* Lowers one block. The layout must be resolved. The result is to be destroyed.
- * Errors: MF_NOMEM; MF_LAYOUT where a layout asks for what a model cannot give. */
+/* Lowers one block. The layout must be resolved. The caller destroys the result. Errors: MF_NOMEM;
+ * MF_LAYOUT where a layout asks for what a model cannot give. */
 mf_status mf_block_lower(const mf_model *m, const mf_layout *l, const mf_cluster *c,
                          const mf_block_key *key, mf_block **out, mf_err *e);
-/* The same for readers that arrange no memory: not cut into runs (mf_block_cut). */
+/* The same for readers that arrange no memory: without runs (mf_block_cut). */
 mf_status mf_block_lower_uncut(const mf_model *m, const mf_layout *l, const mf_cluster *c,
                                const mf_block_key *key, mf_block **out, mf_err *e);
 void mf_block_destroy(mf_block *b);
@@ -82,9 +83,10 @@ const mf_layer_class *mf_position_class(const mf_model *m, int position);
 /* Whether the FFN of a position is a Mixture of Experts. */
 bool mf_position_is_moe(const mf_model *m, int position);
 
-/* Even split: as many layers on every virtual stage where they divide (the ends ride along);
- * otherwise embedding, MTP depths and head count as one layer each, no stage exceeds another by
- * more than one, and the longer ones stand in the middle. layout->memory for every layer. */
+/* Even split: as many layers on every virtual stage where they divide (the ends come on top);
+ * otherwise embedding, MTP depths and head count as one layer each, no stage has more than one
+ * layer more than another, and the longer ones are in the middle. layout->memory for every
+ * layer. */
 mf_status mf_assignment_even(const mf_model *m, const mf_layout *l, mf_assignment *out, mf_err *e);
 
 /* Checks order, coverage and bounds of an assignment that came from outside. */
@@ -93,7 +95,7 @@ mf_status mf_assignment_check(const mf_model *m, const mf_layout *l, const mf_as
 
 /* --- the program of a step -------------------------------------------------------------------- */
 
-/* Once-a-step ops of one position on one rank: gradient reduction and parameter gather. */
+/* End-of-step ops of one position on one rank: gradient reduction and parameter gather. */
 typedef struct mf_dp_ops {
     mf_op reduce[2]; /* dense over DP*CP, expert over EDP; kind by ZeRO level; bytes 0 = none */
     mf_op gather[2]; /* ZeRO-1/2: parameters after the optimizer; bytes 0 = none */
@@ -116,9 +118,9 @@ typedef struct mf_program {
     mf_dp_ops dp[MF_MAX_POSITIONS];
     mf_op send_forward; /* boundary tensor to the next virtual stage; bytes 0 when PP == 1 */
     mf_op send_backward;
-    mf_op send_states[2]; /* the same between depths of MTP, where two states go side by side */
+    mf_op send_states[2]; /* the same between MTP depths, which pass two states side by side */
     bool split;           /* backward is split into B and W */
-    bool borrowed;        /* blocks belong to the source that they came from */
+    bool borrowed;        /* blocks belong to the source that gave them */
 } mf_program;
 
 /* The op that sends one micro-batch's boundary tensor between neighbouring stages; bytes 0 when PP
@@ -132,13 +134,14 @@ int64_t mf_program_message_B(const mf_program *p, int64_t v);
 /* Largest boundary tensor that comes into a block of the stage or goes out of one. */
 int64_t mf_program_boundary_B(const mf_program *p, int64_t stage);
 
-/* Errors: MF_INFEASIBLE naming what of the model lowering has no ops for (mf_model_not_lowered). */
+/* Errors: MF_INFEASIBLE naming the part of the model that lowering has no ops for
+ * (mf_model_not_lowered). */
 mf_status mf_program_lower(const mf_model *m, const mf_layout *l, const mf_cluster *c,
                            const mf_assignment *a, mf_program **out, mf_err *e);
 
-/* The same with blocks from elsewhere: lower(user, key, ...) gives the block of a key and keeps it
- * until after mf_program_destroy. For readers that lower many layouts whose blocks are alike in
- * what they read of them. */
+/* The same with blocks from the caller: lower(user, key, ...) gives the block of a key and keeps it
+ * until after mf_program_destroy. For readers that lower many layouts whose blocks are equal in the
+ * parts that they read. */
 typedef struct mf_block_source {
     mf_status (*lower)(void *user, const mf_block_key *key, mf_block **out, mf_err *e);
     void *user;
@@ -157,14 +160,15 @@ bool mf_program_holds(const mf_program *p, int64_t stage, mf_table table);
 /* Pipeline stage of a position. */
 int64_t mf_program_stage_of(const mf_program *p, int position);
 
-/* Once-a-step ops of a stage after gradients are reduced over data-parallel ranks, in order: sums
+/* End-of-step ops of a stage, after gradients are reduced over data-parallel ranks, in order: sums
  * over copies of weights (K and V heads, all of a TP group, expert biases, tables of other stages),
- * expert counts, gradient norm, its all-reduce with the losses beside it, offloaded states in,
- * AdamW, states out. ops has room for max (MF_STEP_END_MAX is enough); returns the count. */
+ * expert counts, gradient norm, its all-reduce together with the losses, offloaded states in,
+ * AdamW, states out. The array ops holds max entries (MF_STEP_END_MAX is enough); returns the
+ * count. */
 #define MF_STEP_END_MAX 16
 int mf_program_optimizer(const mf_program *p, int64_t stage, mf_op *ops, int max);
 
-/* What these ops depend on, of one stage; all zero but the parameters: a lower bound. */
+/* What these ops of one stage depend on; all zero but the parameters: a lower bound. */
 typedef struct mf_step_end {
     mf_param_count params;
     mf_replica_count replicas;
@@ -172,7 +176,7 @@ typedef struct mf_step_end {
     double table_elements[MF_TABLES]; /* of this stage's copy; 0: none */
     int64_t table_copies[MF_TABLES];  /* stages that hold one */
     double expert_counts;             /* that auxiliary-loss-free balancing sums */
-    double losses;                    /* FP64 sums that travel beside the norm's */
+    double losses;                    /* FP64 sums in the same message as the norm's */
 } mf_step_end;
 int mf_param_optimizer(const mf_layout *l, const mf_step_end *w, mf_op *ops, int max);
 void mf_program_step_end(const mf_program *p, int64_t stage, mf_step_end *out);
@@ -184,8 +188,8 @@ void mf_program_step_end(const mf_program *p, int64_t stage, mf_step_end *out);
 /* Gradient reduction and parameter gather of a block with these parameters. */
 mf_dp_ops mf_param_dp_ops(const mf_layout *l, mf_param_count params);
 
-/* Bytes of the weights of one side as ranks gather them: quantised where those are the primary
- * ones, which norms, router and tables are not. */
+/* Bytes of one side's weights as ranks gather them: quantised where the quantised weights are the
+ * primary ones, except norms, router and tables. */
 double mf_param_gathered_B(const mf_layout *l, mf_param_count params, bool expert);
 
 /* Persistent bytes of `params` under the layout's ZeRO levels, moments and precision. */
@@ -199,8 +203,8 @@ typedef struct mf_merged_op {
     uint8_t side; /* 0 = forward block, 1 = backward block */
     int16_t op;
 } mf_merged_op;
-/* Room needed: forward->nforward + (backward->nops - backward->nforward). Returns the count. */
-/* Where the turn ends of a side of a pair that is at op `at` of `end`. */
+/* Fills order[forward->nforward + (backward->nops - backward->nforward)]. Returns the count. */
+/* Where the turn of a side of a pair ends that begins at op `at` of `end`. */
 int mf_block_turn(const mf_block *b, int at, int end);
 int mf_block_merge(const mf_block *forward, const mf_block *backward, mf_merged_op *order);
 

@@ -12,7 +12,8 @@ static double reached(double s, double w) {
     return w >= s ? s * (s + 1.0) / 2.0 : w * (w + 1.0) / 2.0 + (s - w) * w;
 }
 
-/* Pairs of a sample: query q reaches min(q + 1, window) keys, or those of its chunk up to it. */
+/* Pairs of a sample: query q reaches min(q + 1, window) keys, or those of its chunk up to
+ * itself. */
 static double pairs_of(const mf_layer_class *x, double s) {
     double w = x->window > 0 ? (double)x->window : s;
     if (!x->chunked || w >= s) {
@@ -45,7 +46,7 @@ static mf_lower_heads heads_of(const mf_build *bd) {
     return a;
 }
 
-/* Marks what core attention reads. */
+/* Marks a tensor that core attention reads. */
 static int16_t qkv_tensor(mf_build *bd, const char *name, int64_t rows, int64_t cols,
                           uint16_t drop) {
     uint16_t outer = bd->drop;
@@ -56,11 +57,11 @@ static int16_t qkv_tensor(mf_build *bd, const char *name, int64_t rows, int64_t 
     return t;
 }
 
-/* Norms of latent projections keep the epsilon of DeepSeek's published code, whatever the others.
- */
+/* Norms of latent projections have the epsilon of DeepSeek's published code, whatever the other
+ * norms have. */
 static const double latent_eps = 1e-6;
 
-/* Columns of q and of k in the row that a norm goes over. */
+/* Columns of q and of k in the row of a norm. */
 static void set_norm_dims(const mf_build *bd, const mf_lower_heads *a, mf_op *op) {
     op->dim[MF_OP_DIM_NORM_Q] = a->heads * a->d_qk;
     op->dim[MF_OP_DIM_NORM_K] = a->kv_heads * a->d_qk;
@@ -146,15 +147,15 @@ static int16_t late_norm(mf_build *bd, const mf_lower_heads *a, const char *name
     return y;
 }
 
-/* Columns of the gate on attention's output, in this rank's part of the projection. */
+/* Columns of attention's output gate in this rank's part of the projection. */
 static int64_t gate_cols(const mf_build *bd, const mf_lower_heads *a) {
     return bd->m->attn_gate == MF_ATTN_GATE_CHANNEL ? a->heads * a->d_v
            : bd->m->attn_gate == MF_ATTN_GATE_HEAD  ? a->heads
                                                     : 0;
 }
 
-/* Low-rank queries beside whole keys (Step-3): a narrow product on own tokens, a norm, a wide one;
- * K and V of a product of their own. */
+/* Low-rank queries with whole keys (Step-3): a narrow product on the rank's tokens, a norm, a wide
+ * one; K and V come from a product of their own. */
 static void low_rank_projections(mf_build *bd, const mf_lower_heads *a, int16_t xn,
                                  int16_t joined[2]) {
     const mf_model *m = bd->m;
@@ -227,7 +228,7 @@ static void gqa_projections(mf_build *bd, const mf_lower_heads *a, int16_t xn, i
     }
 }
 
-/* Attention's output times the sigmoid of its gate, a number a head or a channel. */
+/* Multiplies attention's output by the sigmoid of its gate: a number per head or per channel. */
 static int16_t gated(mf_build *bd, const mf_lower_heads *a, int16_t o, int16_t gate) {
     int64_t cols = a->heads * a->d_v, gates = gate_cols(bd, a);
     uint16_t outer = bd->drop;
@@ -278,7 +279,7 @@ static void mla_projections(mf_build *bd, const mf_lower_heads *a, int16_t xn, i
     if (q_low != MF_NO_TENSOR) {
         q_low = mf_lower_norm_eps(bd, "q_a_norm", q_low, bd->tokens, m->q_lora_rank, latent_eps);
     }
-    /* The norm covers the latent columns; the shared rotary ones pass beside it. */
+    /* The norm covers the latent columns; the shared rotary ones pass through. */
     int16_t kv_n = mf_lower_norm_eps(bd, "kv_a_norm", kv_low, bd->tokens, kv_rank, latent_eps);
     mf_tensor *t = mf_build_t(bd, kv_n);
     t->cols = kv_rank + rope;
@@ -309,7 +310,7 @@ static void mla_projections(mf_build *bd, const mf_lower_heads *a, int16_t xn, i
     mf_build_t(bd, q)->drop |= MF_RECOMPUTE_MLA_UP_PROJ;
     mf_build_t(bd, q)->offload = MF_OFFLOAD_QKV;
     mf_build_t(bd, kv)->drop |= MF_RECOMPUTE_MLA_UP_PROJ;
-    qkv[0] = q; /* turned where it stands */
+    qkv[0] = q; /* rotated in place */
     qkv[1] = qkv_tensor(bd, "k", a->tokens, q_cols, MF_RECOMPUTE_MLA_UP_PROJ);
     qkv[2] = qkv_tensor(bd, "v", a->tokens, a->heads * a->d_v, MF_RECOMPUTE_MLA_UP_PROJ);
     double read = (double)(a->heads * rope) + (double)kv_cols + (double)rope;

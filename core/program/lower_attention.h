@@ -5,7 +5,7 @@
 #include "core/program/lower_build.h"
 
 typedef struct mf_lower_heads {
-    int64_t heads, kv_heads; /* of this TP rank; KV heads replicated where TP exceeds them */
+    int64_t heads, kv_heads; /* of this TP rank; KV heads are replicated where TP exceeds them */
     bool copies;             /* TP ranks hold the same K and V heads */
     int64_t d_qk, d_v;
     int64_t tokens; /* of this CP rank, all TP ranks together */
@@ -21,17 +21,17 @@ typedef struct mf_lower_heads {
 /* Core attention of q, k and v over the CP group: the tensor of its output (lower_context.c). */
 int16_t mf_lower_context(mf_build *bd, const mf_lower_heads *a, int16_t q, int16_t k, int16_t v);
 
-/* The same over keys [of the whole samples, d_qk] that are the values, too, and there already. */
+/* The same where keys [of the whole samples, d_qk] are already gathered and are the values, too. */
 int16_t mf_lower_shared_keys(mf_build *bd, const mf_lower_heads *a, int16_t q, int16_t keys);
 
-/* Does attention go over chosen keys here (lower_sparse.c)? Then: of queries of all heads [tokens,
- * heads x (nope + rope)] and latents [tokens, kv_lora_rank + rope], its output [tokens, heads x v].
- */
+/* Does attention go over chosen keys here (lower_sparse.c)? Then: from queries of all heads
+ * [tokens, heads x (nope + rope)] and latents [tokens, kv_lora_rank + rope], its output [tokens,
+ * heads x v]. */
 bool mf_lower_is_sparse(const mf_build *bd);
 int16_t mf_lower_sparse(mf_build *bd, mf_lower_heads a, int16_t q, int16_t latents);
 /* Which keys each query chooses, from the layer's input and the low-rank queries (or none). */
 void mf_lower_indexer(mf_build *bd, int16_t xn, int16_t q_low);
-/* What an indexer scores, and what it learns from. */
+/* What an indexer scores and learns from. */
 typedef struct mf_lower_choice {
     int16_t q, k,
         weights;    /* own queries of all heads, keys of the whole samples, a weight a head */

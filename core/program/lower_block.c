@@ -77,16 +77,16 @@ static bool has_weight(const mf_build *bd, const mf_op *op, bool expert) {
     return false;
 }
 
-/* An input gradient may read the weight of its forward op (norms, gates, sinks), which is no
- * operand of its own. */
+/* An input gradient may read the weight of its forward op (norms, gates, sinks) although that is
+ * not among its operands. */
 static bool reads_weight(const mf_build *bd, const mf_op *op, bool expert) {
     bool of_forward = op->pass == MF_PASS_B && op->forward >= 0;
     return has_weight(bd, op, expert) ||
            (of_forward && has_weight(bd, &bd->b->ops[op->forward], expert));
 }
 
-/* Sizes are known once all weights are: gathers get their bytes, readers of weights wait for them.
- */
+/* After the last weight, sizes are known: gathers get their bytes, readers of weights wait for
+ * them. */
 static void finish_gathers(mf_build *bd, const zero_side *side, bool expert) {
     for (int half = 0; half < 2; half++) {
         if (side->gather_op[half] < 0 || bd->status != MF_OK) {
@@ -130,8 +130,8 @@ static int16_t last_gradient(const mf_build *bd, unsigned passes, bool expert) {
     return MF_NO_TENSOR;
 }
 
-/* ZeRO-2 and -3 keep a shard of the gradient: reduced after every micro-batch, once all of it is
- * made: by the weight gradients, and by what B makes on the side (norms, gates, sinks). */
+/* ZeRO-2 and -3 keep a shard of the gradient. It is reduced after every micro-batch, when all of it
+ * is made: by the weight gradients, and by B on the side (norms, gates, sinks). */
 static void emit_reduce(mf_build *bd, const zero_side *side, bool expert) {
     if (side->level < 2 || side->elements <= 0 || mf_layout_group(bd->l, side->group).size == 1) {
         return;
@@ -147,7 +147,7 @@ static void emit_reduce(mf_build *bd, const zero_side *side, bool expert) {
     mf_op_in(op, last[1] != last[0] ? last[1] : MF_NO_TENSOR);
 }
 
-/* What a block computes with: its own weights and tables that another one holds. */
+/* The weights that a block computes with: its own, and tables that another block holds. */
 static void count_weights(const mf_build *bd, double *dense, double *expert) {
     *dense = *expert = 0;
     for (int t = 0; t < bd->b->ntensors; t++) {
@@ -158,15 +158,15 @@ static void count_weights(const mf_build *bd, double *dense, double *expert) {
     }
 }
 
-/* Copies of tokens in slots, that are sent or that come. */
+/* Bytes of copies of tokens in slots, sent or received. */
 static int64_t copies_B(const mf_build *bd, const mf_op *op) {
     const int64_t come = mf_dispatch_arriving(bd->m, bd->l, op->dim[MF_OP_DIM_TOKENS]);
     return mf_align_B(bd->l->ep * mf_layout_slot_rows(bd->l, come) * op->dim[MF_OP_DIM_ROW_B]);
 }
 
-/* What a fused dispatcher keeps once for all layers: its window, or buffers for what is sent and
- * what arrives; where there is to be a window, room for the buffers, too, as ranks that share a GPU
- * have none. */
+/* What a fused dispatcher keeps, one for all layers: its window, or buffers for what is sent and
+ * what arrives. Where a window is planned, the buffers are counted too, as ranks that share a GPU
+ * have no window. */
 static int64_t dispatcher_buffers(const mf_build *bd) {
     int64_t bytes = 0, window_B = 0;
     if (bd->l->dispatcher != MF_DISPATCH_FUSED) {
@@ -252,8 +252,8 @@ static mf_status lower_forward(forward_pass *f, const mf_model *m, const mf_layo
     return MF_OK;
 }
 
-/* Offloading and what ZeRO does, behind the backward passes that stand there; the scratch is gone
- * then, and so is the block on errors. */
+/* Adds offloading and what ZeRO does behind the backward passes; frees the builder's scratch, and
+ * the block on errors. */
 static mf_status lower_rest(mf_build *bd, zero_side *side, int sides, mf_err *e) {
     if (bd->status == MF_OK) {
         mf_lower_offload(bd);
@@ -290,7 +290,7 @@ static void choose(mf_build *bd, const mf_block_key *key) {
     bd->key.unplaced = key->unplaced;
 }
 
-/* Without the traits of the program that trains. */
+/* A block without the traits of the program that trains. */
 static mf_status lower_plainly(const mf_model *m, const mf_layout *l, const mf_cluster *c,
                                const mf_block_key *key, mf_block **out, mf_err *e) {
     forward_pass f;
@@ -343,17 +343,16 @@ static bool is_exchange(const mf_op *op) {
     return op->stream == MF_STREAM_EP;
 }
 
-/* Rows that the dispatcher itself puts into order behind a dispatch or takes out of it before a
- * combine: one exchange with it. */
+/* Does the dispatcher itself put rows into order behind this dispatch, or take them out of it
+ * before this combine? Then both ops are one exchange. */
 static bool one_exchange(const mf_op *op, const mf_op *next) {
     return (next->kind == MF_OP_PERMUTE && is_exchange(next)) || op->kind == MF_OP_UNPERMUTE;
 }
 
-/* Both sides run until just after their next exchange, turn by turn: while one side's rows travel,
- * the other computes. The backward side begins, since its first exchange (the gradient of combine)
- * stands near its start and then runs beside the forward side's attention; at the end the forward
- * side's combine runs beside the backward side's attention. What is left of the longer side
- * follows. */
+/* Both sides run until just after their next exchange, in turns: while one side's rows travel, the
+ * other computes. The backward side begins, since its first exchange (the gradient of combine)
+ * comes near its start and then runs beside the forward side's attention; at the end the forward
+ * side's combine runs beside the backward side's attention. The rest of the longer side follows. */
 int mf_block_turn(const mf_block *b, int at, int end) {
     while (at < end) {
         const mf_op *op = &b->ops[at++];

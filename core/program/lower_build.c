@@ -9,7 +9,7 @@ static double math_B(mf_math math) {
     return math == MF_MATH_FP32 ? 4.0 : math == MF_MATH_FP8 ? 1.0 : math == MF_MATH_FP4 ? 0.5 : 2.0;
 }
 
-/* The next capacity of an array that int16_t indexes; 0 = there is none, which sticks. */
+/* The next capacity of an array that int16_t indexes; 0: none, and the error sticks. */
 static int grown(mf_build *bd, int capacity) {
     if (capacity == INT16_MAX) {
         bd->status = MF_LAYOUT;
@@ -216,7 +216,7 @@ mf_op *mf_build_collective(mf_build *bd, mf_op_kind kind, const char *name, mf_s
     return op;
 }
 
-/* Elements [from, n) to `at`; those in between move up. aside: room for the former. */
+/* Moves elements [from, n) to `at`; those in between move up. aside: scratch for the former. */
 static void rotate(void *array, size_t size, int from, int n, int at, void *aside) {
     unsigned char *x = array;
     const size_t moved = (size_t)(n - from) * size;
@@ -244,15 +244,15 @@ void mf_lower_move_ops(mf_build *bd, int from, int at) {
 /* --- what is held, and sums ----------------------------------------------------------------------
  */
 
-/* Are gradients of this part reduced into a shard after every micro-batch? */
+/* Are gradients of this part of the weights reduced into a shard after every micro-batch? */
 static bool shards_gradient(const mf_build *bd, const mf_tensor *g) {
     bool expert = g->part == MF_PART_EXPERT;
     return (expert ? bd->l->expert_zero : bd->l->zero) >= 2 &&
            mf_layout_group(bd->l, expert ? MF_GROUP_EDP : MF_GROUP_DP_CP).size > 1;
 }
 
-/* Marks what W reads of the tensors that F, R or B made, and gradients of vectors that B wrote and
- * W reduces: they are held when W is split off. Sums what W needs of what F and B leave. */
+/* Marks the tensors of F, R or B that W reads, and gradients of vectors that B writes and W
+ * reduces: they are held when W is split off. Sums the bytes that W needs from F and B. */
 static void hold_for_w(mf_block *b, mf_build *bd) {
     uint8_t *made_by = calloc((size_t)b->ntensors + 1, 1),
             *read = calloc((size_t)b->ntensors + 1, 1);

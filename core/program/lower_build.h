@@ -1,7 +1,7 @@
 /* lower_build.h - private to lowering: a block under construction.
  *
- * A failed allocation sticks (bd->status) and later calls do nothing harmful: every helper returns
- * tensor 0 then, so that the authors of layers need no error handling; mf_build_finish reports it.
+ * A failed allocation sticks (bd->status), and later calls do nothing harmful: every helper then
+ * returns tensor 0, so that layers are written without error handling; mf_build_finish reports it.
  */
 #ifndef MF_CORE_LOWER_BUILD_H
 #define MF_CORE_LOWER_BUILD_H
@@ -10,7 +10,7 @@
 
 #define MF_NO_TENSOR ((int16_t)-1)
 
-/* What only lowering has to remember of an op. */
+/* What only lowering needs to know about an op. */
 typedef struct mf_build_extra {
     int16_t final_out, final_lse; /* attention inside a CP ring: merged output and its statistics */
     bool no_grad;                 /* nothing flows back (counts, auxiliary statistics) */
@@ -22,10 +22,11 @@ typedef struct mf_build_extra {
 
 /* K or V of one step of a CP ring, among those of the other steps. */
 typedef struct mf_ring_link {
-    int16_t first;  /* one's own, where the ring begins; MF_NO_TENSOR: not received from a ring */
+    int16_t
+        first; /* the rank's own, where the ring begins; MF_NO_TENSOR: not received from a ring */
     int16_t before; /* of the step before */
     int16_t next;   /* of the step after; MF_NO_TENSOR: the last */
-    int16_t back;   /* the one that the returning ring brings; MF_NO_TENSOR: not yet */
+    int16_t back;   /* the one that the ring brings back for gradients; MF_NO_TENSOR: not yet */
 } mf_ring_link;
 
 typedef struct mf_build {
@@ -42,9 +43,10 @@ typedef struct mf_build {
     uint8_t module;     /* module of the ops that are emitted now */
     uint16_t drop;      /* MF_RECOMPUTE_* bits that new tensors get */
     int16_t forward_op; /* forward op whose gradient is being emitted; -1 */
-    int16_t *alias;     /* [tensor capacity] recomputed version of a forward tensor, or none */
+    int16_t *alias; /* [tensor capacity] what stands for a forward tensor in the backward pass: made
+                       again, quantised or copied back; or none */
 
-    int noted;               /* forward tensors, of which is noted: */
+    int noted;               /* forward tensors that these two describe: */
     int16_t *first_producer; /* [noted] first forward op that makes each */
     mf_ring_link *ring;      /* [noted] */
 
@@ -54,7 +56,7 @@ typedef struct mf_build {
     mf_math math;        /* of the linear layers that the precision recipe covers */
     double quant_B;      /* bytes of a quantised element, scales included; 0 = no quantisation */
 
-    mf_op scrap; /* what is written to after a failed allocation */
+    mf_op scrap; /* target of writes after a failed allocation */
     mf_tensor scrap_tensor;
     mf_build_extra scrap_extra;
 
@@ -68,9 +70,9 @@ int16_t mf_build_routed(mf_build *bd, const char *name, int64_t rows, int64_t co
                         double element_B);
 int16_t mf_build_weight(mf_build *bd, const char *name, mf_weight_part part, int64_t rows,
                         int64_t cols);
-/* The last `rows` rows of a weight are copies, whose gradients are to be summed. */
+/* The last `rows` rows of a weight are copies; their gradients have to be summed. */
 void mf_build_sum(mf_build *bd, int16_t weight, mf_gradient_sum sum, int64_t rows);
-/* The same of every weight made since tensor `first`. */
+/* The same for every weight made since tensor `first`. */
 void mf_build_sum_since(mf_build *bd, int first, mf_gradient_sum sum, int64_t rows);
 static inline mf_tensor *mf_build_t(mf_build *bd, int16_t t) {
     if (bd->status != MF_OK) {
@@ -81,7 +83,7 @@ static inline mf_tensor *mf_build_t(mf_build *bd, int16_t t) {
 }
 mf_build_extra *mf_build_last(mf_build *bd); /* of the op made last */
 double mf_tensor_balanced_B(const mf_tensor *t);
-int64_t mf_tensor_rows_max(const mf_tensor *t); /* rows that its capacity holds */
+int64_t mf_tensor_rows_max(const mf_tensor *t); /* rows that fit into its bytes */
 
 /* Ops. The op takes the builder's pass and module; the returned pointer is valid until the next
  * op is made. */
@@ -96,13 +98,13 @@ static inline void mf_op_out(mf_op *op, int16_t t) {
         op->out[op->nout++] = t;
     }
 }
-/* Multiplies the products made since op `first`. */
+/* Sets the factor of the products made since op `first`. */
 void mf_build_alpha_since(mf_build *bd, int first, double alpha);
 /* A factor that a model may leave out (0). */
 static inline double mf_factor(double x) {
     return x > 0 ? x : 1.0;
 }
-/* Marks piece i of an op that is split to overlap; nothing when it is whole. In as many as: */
+/* Marks an op as piece i of `pieces`; an op that is whole is left alone. At most: */
 enum { MF_MOST_PIECES = 4 };
 void mf_op_piece(mf_op *op, int64_t i, int64_t pieces);
 /* A memory-bound op: rows x cols of its main operand and its traffic. */
@@ -126,10 +128,10 @@ int16_t mf_lower_ffn(mf_build *bd, int16_t x);
 
 /* Building blocks of forward passes (lower_layer.c). */
 int16_t mf_lower_norm(mf_build *bd, const char *name, int16_t x, int64_t rows, int64_t cols);
-/* With an epsilon of its own in place of the model's. */
+/* With its own epsilon instead of the model's. */
 int16_t mf_lower_norm_eps(mf_build *bd, const char *name, int16_t x, int64_t rows, int64_t cols,
                           double eps);
-/* Residual sum of count tensors. */
+/* The residual: the sum of count tensors. */
 int16_t mf_lower_add(mf_build *bd, const char *name, const int16_t *terms, int count);
 /* Column-parallel linear map(s) on sequence-parallel x: quantise, all-gather over TP, GEMM. The
  * output rows may be split over `outs` tensors (qk | v). */
@@ -145,18 +147,18 @@ int16_t mf_lower_linear(mf_build *bd, const mf_linear *w, int16_t x, int64_t row
 int16_t mf_lower_column_parallel(mf_build *bd, const mf_linear *w, int16_t x);
 int16_t mf_lower_row_parallel(mf_build *bd, const mf_linear *w, int16_t x);
 int16_t mf_lower_quantise(mf_build *bd, int16_t x);
-/* The activation that an expert product writes beside its y (MF_OPF_ACT), as an op of its own. */
+/* The activation that an expert product writes beside its y (MF_OPF_ACT), as an op of its own, */
 mf_op mf_lower_act_apart(const mf_build *bd, const mf_op *fc1);
-/* That product without it. */
+/* and that product without it. */
 mf_op mf_lower_without_act(const mf_build *bd, const mf_op *fc1);
 /* FC1, SwiGLU, FC2 over TP (dense MLP, shared expert). */
 int16_t mf_lower_mlp(mf_build *bd, int16_t x, int64_t width, mf_weight_part part,
                      uint16_t drop_fc1);
 
-/* Copies of the residual stream (lower_hyper.c); with one, each of these is what it was before
- * there were several. Copies side by side in a row: */
+/* Copies of the residual stream (lower_hyper.c); with a single copy each of these is the usual
+ * residual. Copies side by side in a row: */
 int64_t mf_lower_streams(const mf_model *m);
-/* What a half of a layer reads of the residual, and what it writes by. */
+/* What half of a layer (mixer or FFN) reads of the residual, and the weights that it writes by. */
 typedef struct mf_hyper_half {
     int16_t streams, read, weights;
 } mf_hyper_half;
@@ -167,34 +169,35 @@ int16_t mf_lower_hyper_out(mf_build *bd, const char *name, const mf_hyper_half *
 /* Copies of an embedding; one stream of them at the end. */
 int16_t mf_lower_hyper_begin(mf_build *bd, int16_t x);
 int16_t mf_lower_hyper_end(mf_build *bd, int16_t x);
-/* What a depth of MTP begins with: each copy of the state, projected, beside the embedding. */
+/* The input of an MTP depth: each copy of the state, projected, with the embedding. */
 int16_t mf_lower_hyper_mtp(mf_build *bd, int16_t state, int16_t embedded);
 
 /* Derives recomputation and gradients from the forward ops (lower_grad.c); nothing is offloaded
  * yet. */
 void mf_lower_backward(mf_build *bd);
 
-/* What they read of the forward pass (lower_keep.c). */
-void mf_lower_note_forward(mf_build *bd); /* once all forward ops are there */
-/* Names forward tensor t for the backward pass: saved, or else made again. */
+/* The forward tensors that they read (lower_keep.c). */
+void mf_lower_note_forward(mf_build *bd); /* after the last forward op */
+/* The tensor that stands for forward tensor t in the backward pass: saved, or else made again. */
 int16_t mf_lower_keep(mf_build *bd, int16_t t);
-/* As far as an op reads it: of what is cut alike, the same piece. */
+/* Only the part that an op reads: the same piece of an input that is split the same way. */
 int16_t mf_lower_keep_for(mf_build *bd, int16_t t, const mf_op *reader);
-/* The same of attention's inputs, where K and V may come back around a ring. */
+/* The same for attention's inputs, where K and V may come back around a ring. */
 int16_t mf_lower_keep_turning(mf_build *bd, int16_t t);
 /* Issues the exchange that brings K or V of the step before t's; nothing outside a ring. */
 void mf_lower_fetch_ahead(mf_build *bd, int16_t t);
-/* Saved tensors of the chosen kinds wait in host memory. */
+/* Copies saved tensors of the chosen kinds to host memory and back. */
 void mf_lower_offload(mf_build *bd);
-/* Messages of rings wait for what their arrival may replace (lower_context.c). After all else. */
+/* Lets messages of rings wait for the attention whose keys they may overwrite (lower_context.c).
+ * Comes last. */
 void mf_lower_pace_rings(mf_build *bd);
 /* Moves ops [from, nops) to `at`, keeping order on both sides. Indices below `at` stay. */
 void mf_lower_move_ops(mf_build *bd, int from, int at);
 
-/* Counts the block's parameters, once all its weights are there (lower_build.c). */
+/* Counts the block's parameters, after its last weight (lower_build.c). */
 void mf_build_sum_params(mf_build *bd);
 
-/* Finds scratch_B, once all ops are there (lower_scratch.c). */
+/* Finds scratch_B, after the last op (lower_scratch.c). */
 void mf_build_find_scratch(mf_build *bd);
 /* Places of local tensors and the workspaces of the passes (lower_place.c). */
 void mf_build_place(mf_build *bd);
@@ -202,7 +205,7 @@ void mf_build_place(mf_build *bd);
 /* Changes a finished block to what the program that trains does (lower_traits.c). */
 void mf_lower_apply_traits(const mf_model *m, const mf_layout *l, mf_block *b);
 
-/* What stuck, said. */
+/* Turns bd->status into an error. */
 mf_status mf_build_failed(const mf_build *bd, mf_err *e);
 
 /* Classes of tensors, workspace offsets, sums (lower_build.c). */

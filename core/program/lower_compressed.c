@@ -21,7 +21,7 @@ static const mf_layer_class *class_of(const mf_build *bd) {
     return &bd->m->layer_classes[bd->key.layer_class];
 }
 
-/* A product on own tokens, all of its weight on every rank. */
+/* A product on the rank's tokens; every rank has all of its weight. */
 static int16_t own_linear(mf_build *bd, const char *name, int16_t x, int64_t k, int64_t n,
                           bool detached) {
     mf_linear w = {name, MF_PART_MIXER, k, n, false, bd->math};
@@ -33,8 +33,8 @@ static int16_t own_linear(mf_build *bd, const char *name, int16_t x, int64_t k, 
     return y;
 }
 
-/* One key for each `ratio` of own tokens, `d` wide, normed; gathered over all that hold tokens of
- * the same samples. */
+/* One normed key, `d` wide, for each `ratio` of the rank's tokens; gathered over all ranks that
+ * hold tokens of the same samples. */
 static int16_t compressed_keys(mf_build *bd, const char *name, int16_t xn, int64_t d,
                                bool detached) {
     const mf_model *m = bd->m;
@@ -65,7 +65,7 @@ static double compressed_pairs(double s, double ratio, double most) {
     return whole < 1 ? 0 : sum + last * fmin(whole, most);
 }
 
-/* Which compressed keys each query sees; the indexer learns by a loss of its own. */
+/* Chooses the compressed keys that each query sees; the indexer learns by a loss of its own. */
 static void choose(mf_build *bd, int16_t xn, int16_t q_low) {
     const mf_model *m = bd->m;
     double keys = floor((double)bd->l->seq / 4.0);
@@ -82,7 +82,7 @@ static void choose(mf_build *bd, int16_t xn, int16_t q_low) {
     mf_lower_choose(bd, &c);
 }
 
-/* Window keys and compressed ones, one behind the other. */
+/* Window keys, then compressed ones. */
 static int16_t joined_keys(mf_build *bd, int16_t window, int16_t compressed) {
     int64_t rows = mf_build_t(bd, window)->rows + mf_build_t(bd, compressed)->rows;
     int64_t d = bd->m->head_dim;

@@ -50,7 +50,7 @@ static int16_t attention_output(mf_build *bd, const char *name, int64_t rows, in
     return o;
 }
 
-/* Softmax statistics: needed with the output; dropped with it. */
+/* Softmax statistics: saved and dropped together with the output. */
 static int16_t attention_lse(mf_build *bd, int64_t rows, int64_t heads) {
     uint16_t outer = bd->drop;
     bd->drop |= MF_RECOMPUTE_CORE_ATTN;
@@ -68,7 +68,7 @@ typedef struct travel {
     int16_t from, to;
 } travel;
 
-/* What arrives is a copy that only lives until the attention call and is fetched again for
+/* A received tensor is a copy that lives until the attention call and is fetched again for
  * gradients. */
 static travel travel_of(mf_build *bd, mf_op_kind kind, const char *name, mf_group_shape shape,
                         double bytes, int16_t x, int64_t rows, int64_t cols) {
@@ -95,7 +95,7 @@ static int16_t to_neighbour(mf_build *bd, const char *name, mf_group_shape shape
     return way.to;
 }
 
-/* Ring over `steps` members: K and V travel while the part at hand is worked on. */
+/* Ring over `steps` members: K and V travel while attention works on those of the step before. */
 static int16_t ring(mf_build *bd, const mf_lower_heads *a, int64_t heads, int64_t kv_heads,
                     int64_t seq_local, double pairs, mf_group_shape shape, int16_t q, int16_t k,
                     int16_t v) {
@@ -136,7 +136,7 @@ static int16_t ring(mf_build *bd, const mf_lower_heads *a, int64_t heads, int64_
     return out;
 }
 
-/* All-to-all that trades heads for sequence inside a group of `shape.size` members. */
+/* All-to-all that exchanges heads for sequence inside a group of `shape.size` members. */
 static travel heads_for_sequence(mf_build *bd, const char *name, mf_group_shape shape, int16_t x,
                                  int64_t heads, int64_t d, bool back) {
     mf_tensor from = *mf_build_t(bd, x);
@@ -149,7 +149,8 @@ static travel heads_for_sequence(mf_build *bd, const char *name, mf_group_shape 
         bytes = mf_tensor_balanced_B(&from);
     }
     const travel way = travel_of(bd, MF_OP_ALL_TO_ALL, name, shape, bytes, x, rows, local * d);
-    /* What core attention and the output projection read is kept rather than exchanged again. */
+    /* The inputs of core attention and of the output projection are saved rather than exchanged
+     * again. */
     mf_tensor *t = mf_build_t(bd, way.to);
     t->drop = (uint16_t)((t->drop & ~MF_DROP_ALWAYS) |
                          (back ? MF_RECOMPUTE_CORE_ATTN : MF_RECOMPUTE_MLA_UP_PROJ));
@@ -169,7 +170,7 @@ static int64_t cp_inside_domain(const mf_build *bd, const mf_lower_heads *a) {
     return inside;
 }
 
-/* Attention that may go by heads beside what its group exchanges for it. */
+/* Attention that may be split by heads, so that it overlaps its group's exchanges. */
 typedef struct by_heads {
     int64_t heads, kv_heads; /* of this rank then */
     int64_t seq_q, seq_k;
@@ -180,20 +181,20 @@ typedef struct by_heads {
 
 /* At the end of a kernel, whose thread blocks have TILE queries each, multiprocessors are idle: as
  * if TAIL blocks more ran on each (measured on H200: 1.5 forward, less backward; ATTENTION_SHARE is
- * what whole ones reach of the peak). Of what travels beside compute HIDDEN is gained: compute is
- * slower meanwhile, and backward passes compute more for what travels. */
+ * the fraction of the peak that full ones reach). Of a message beside compute, HIDDEN is gained:
+ * compute is slower meanwhile, and backward passes compute more per message. */
 #define TILE 128
 #define TAIL 1.0
 #define ATTENTION_SHARE 0.6
 #define HIDDEN 0.6
 
-/* Pieces have KV heads of their own, or several of them share one, which does not go by pieces. */
+/* Pieces have KV heads of their own, or several share one, and then keys are not split. */
 static bool can_cut(const by_heads *x, int64_t pieces) {
     bool shared = x->q_B > 0 && x->heads % pieces == 0 && pieces % x->kv_heads == 0;
     return x->kv_heads % pieces == 0 || shared;
 }
 
-/* In how many pieces: as many as gain by what runs beside each other more than their kernels' tails
+/* The number of pieces: the largest for which the overlap gains more than the kernels' tails
  * lose. */
 static int64_t pieces_of(const mf_build *bd, const mf_lower_heads *a, const by_heads *x) {
     const mf_cluster *c = bd->c;
@@ -230,7 +231,7 @@ static void attention_piece(mf_build *bd, const mf_lower_heads *a, const by_head
     mf_op_piece(op, piece, pieces);
 }
 
-/* Queries stay, keys and values of the whole samples come. */
+/* Queries stay; keys and values of the whole samples are gathered. */
 static int16_t gathered_keys(mf_build *bd, const mf_lower_heads *a, mf_group_shape cp, double pairs,
                              int16_t q, int16_t k, int16_t v) {
     int64_t rows = bd->l->seq * bd->l->mbs;
@@ -262,8 +263,9 @@ static int16_t gathered_keys(mf_build *bd, const mf_lower_heads *a, mf_group_sha
     return out;
 }
 
-/* Heads against sequence among `near` members, then a ring over the `far` ones. The ring travels
- * beside compute in any case; without one, attention goes by pieces beside the exchanges. */
+/* Exchanges heads for sequence among `near` members, then runs a ring over the `far` ones. The ring
+ * overlaps compute in any case; without one, attention is split by heads to overlap the
+ * exchanges. */
 static int16_t exchanged_heads(mf_build *bd, const mf_lower_heads *a, mf_group_shape near,
                                mf_group_shape far, int64_t seq, double pairs, int16_t q, int16_t k,
                                int16_t v) {
@@ -285,7 +287,7 @@ static int16_t exchanged_heads(mf_build *bd, const mf_lower_heads *a, mf_group_s
     for (int t = 1; t < 3 && !keys_too; t++) {
         send(bd, &way[t], 0, 1);
     }
-    for (int64_t i = 0; i < pieces; i++) { /* all are on their way before the first comes back */
+    for (int64_t i = 0; i < pieces; i++) { /* all are sent before the first comes back */
         for (int t = 0; t < (keys_too ? 3 : 1); t++) {
             send(bd, &way[t], i, pieces);
         }
@@ -353,8 +355,8 @@ int16_t mf_lower_shared_keys(mf_build *bd, const mf_lower_heads *a, int16_t q, i
 /* --- rings hold two steps ------------------------------------------------------------------------
  */
 
-/* By tensor: the last op so far that CP's stream wrote it with, and that compute read it with; -1.
- */
+/* By tensor: the last op so far of CP's stream that wrote it, and the last of compute that read it;
+ * -1. */
 typedef struct last_uses {
     int *written, *read;
 } last_uses;
@@ -368,7 +370,7 @@ static void note_uses(last_uses *last, const mf_op *op, int i) {
     }
 }
 
-/* Has the message at op i wait for the attention of the step before its own. */
+/* Lets the message of op i wait for the attention of the step before its own. */
 static void pace_message(mf_build *bd, const last_uses *last, int i) {
     mf_block *b = bd->b;
     mf_op *op = &b->ops[i];
@@ -384,10 +386,10 @@ static void pace_message(mf_build *bd, const last_uses *last, int i) {
     }
 }
 
-/* Keys and values of two steps of a ring are there at a time: those that attention is at and those
- * that arrive. A message thus waits for the attention of the step before its own, whose keys its
- * arrival may replace. That costs no time: attention of one step ends before the message beside it
- * does, or the next message is not what the ring waits for. */
+/* Keys and values of two steps of a ring are in memory at a time: those that attention reads and
+ * those that arrive. So a message waits for the attention of the step before its own, whose keys it
+ * may overwrite. That costs no time: attention of one step ends before the message beside it does,
+ * or the next message is not what the ring waits for. */
 void mf_lower_pace_rings(mf_build *bd) {
     mf_block *b = bd->b;
     const size_t tensors = (size_t)b->ntensors;

@@ -3,8 +3,8 @@
 #include "core/program/lower_moe.h"
 #include "core/program/row_map.h"
 
-/* Of the rows of y in `experts` runs: `slots` choices may be put there, of as many as `balanced`.
- */
+/* Reserves rows of y in `experts` runs: `slots` choices may be put there, `balanced` of them when
+ * routing is balanced. */
 static int16_t row_map(mf_build *bd, int16_t y, int64_t experts, int64_t balanced, int64_t slots) {
     const mf_tensor rows = *mf_build_t(bd, y);
     int16_t t =
@@ -32,7 +32,8 @@ static int16_t reordered(mf_build *bd, const char *name, int64_t rows, bool rout
 static mf_op *reorder_op(mf_build *bd, mf_op_kind kind, const char *name, int64_t rows_in,
                          int64_t rows_out) {
     int64_t h = mf_routed_width(bd->m);
-    double moved = (double)rows_in + (double)rows_out; /* a row with several places is read once */
+    double moved =
+        (double)rows_in + (double)rows_out; /* a row with several choices is read one time */
     mf_op *op = mf_build_memory_op(bd, kind, name, rows_out, h, moved * (double)h * bd->act_B);
     op->flags |= MF_OPF_ROUTED;
     return op;
@@ -69,7 +70,7 @@ mf_routed_rows mf_lower_permute(mf_build *bd, mf_routed_rows in, int64_t rows, i
     return out;
 }
 
-/* And back by the row map of that permute: the sum of the rows of each slot's owner. */
+/* And back by the row map of that permute: each slot's owner sums its rows. */
 static int16_t unpermute(mf_build *bd, int16_t x, int16_t map, int64_t choices, int64_t experts,
                          int64_t rows_in, int64_t rows_out, bool routed) {
     int16_t y = reordered(bd, "unpermute", rows_out, routed);
@@ -126,7 +127,8 @@ static mf_routed_rows arriving(mf_build *bd, const char *name, int64_t rows, int
     return (mf_routed_rows){t[0], t[1], t[2], rows, choices, false};
 }
 
-/* Of tokens in a window, or of their copies in slots: whatever way they go. */
+/* The rows that arrive, of tokens in a window or of their copies in slots: the same count by either
+ * way. */
 static mf_routed_rows arriving_in_order(mf_build *bd, const mf_moe_sizes *s) {
     const int64_t come = mf_dispatch_arriving(bd->m, bd->l, s->tokens), k = bd->m->top_k;
     const int64_t slots = bd->l->ep * mf_layout_slot_rows(bd->l, come);
@@ -180,7 +182,7 @@ mf_routed_rows mf_lower_dispatch(mf_build *bd, const mf_moe_sizes *s, mf_routed_
     return x;
 }
 
-/* Out of the order of experts, and the sum over ETP ranks. */
+/* Takes rows out of the order of experts and sums over ETP ranks. */
 static int16_t leave_experts(mf_build *bd, const mf_moe_sizes *s, int16_t y,
                              const mf_routed_rows *arrived, int16_t map) {
     const mf_layout *l = bd->l;

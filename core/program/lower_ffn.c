@@ -31,8 +31,8 @@ static int16_t activation(mf_build *bd, int16_t fc1, int64_t rows, int64_t width
     return y;
 }
 
-/* Does the kernel of the first expert product write the activation as well? It knows SwiGLU alone,
- * in BF16; with FP8 the activation is quantised behind it. */
+/* Does the kernel of the first expert product write the activation as well? It can for SwiGLU in
+ * BF16 only; with FP8 the activation is quantised after it. */
 static bool product_activates(const mf_build *bd, int64_t width) {
     const unsigned apart = MF_TRAIT_ACT_PASS | MF_TRAIT_UNFUSED_ACT | MF_TRAIT_EXPERT_COPIES |
                            MF_TRAIT_FUSED_EXPERTS; /* which counts its passes by its own rule */
@@ -42,8 +42,8 @@ static bool product_activates(const mf_build *bd, int64_t width) {
            !((bd->l->traits | bd->l->software_traits) & apart);
 }
 
-/* Lets the expert product made last write the activation too, by the row's probability: half as
- * many columns more. */
+/* Lets the last expert product write the activation too, multiplied by the row's probability: half
+ * as many columns more. */
 static int16_t activate_product(mf_build *bd, int64_t rows, int64_t width, int16_t fc1,
                                 int16_t probs) {
     int16_t y = activation_tensor(bd, rows, width, true, mf_build_t(bd, fc1)->routed);
@@ -117,7 +117,8 @@ int16_t mf_lower_mlp(mf_build *bd, int16_t x, int64_t width, mf_weight_part part
 
 /* --- Mixture of Experts ----------------------------------------------------------------------- */
 
-/* Choices of each expert in each scope of the auxiliary loss that this rank has a part of. */
+/* Counts the choices of each expert in each scope of the auxiliary loss that has tokens of this
+ * rank. */
 static int16_t expert_counts(mf_build *bd) {
     int64_t scopes = bd->l->aux_scope == MF_AUX_SEQUENCE ? bd->l->mbs : 1;
     int16_t counts = mf_build_tensor(bd, "expert_counts", scopes * bd->m->experts, 1, 4.0);
@@ -152,9 +153,9 @@ static int16_t gather_choices(mf_build *bd, const char *name, int16_t t) {
     return all;
 }
 
-/* Choices within the capacity of their experts, which goes by whole samples: each rank sees the
- * choices of all of a sample's tokens, and keeps its own. What was kept is saved, as choices are.
- */
+/* Drops choices beyond the capacity of their experts, which is per sample: each rank sees the
+ * choices of all of a sample's tokens, and keeps its own. The choices that were kept are saved, as
+ * choices are. */
 static void drop_choices(mf_build *bd, mf_routed_rows *own) {
     const mf_tensor from = *mf_build_t(bd, own->map);
     bool by_rank = (bd->l->traits | bd->l->software_traits) & MF_TRAIT_RANK_CAPACITY;
@@ -182,10 +183,10 @@ static void drop_choices(mf_build *bd, mf_routed_rows *own) {
     own->probs = probs;
 }
 
-/* Scores, top-k, counts. The chosen experts are kept even under full recomputation: routing the
- * second time as the first is what makes recomputation right. Where a table has the experts of each
- * token (DeepSeek-V4, transformers' DeepseekV4HashRouter), scores say only what each of them counts
- * for: their product and their gradient stay, and choices are read by token. */
+/* Scores, top-k, counts. The chosen experts are saved even under full recomputation: recomputation
+ * is right only if routing repeats. Where a table has the experts of each token (DeepSeek-V4,
+ * transformers' DeepseekV4HashRouter), scores only weight them: the product and its gradient stay,
+ * and choices are read by token. */
 static mf_routed_rows router(mf_build *bd, const mf_moe_sizes *s, int16_t xn) {
     const mf_model *m = bd->m;
     bd->module = MF_MODULE_ROUTER;
@@ -206,7 +207,7 @@ static mf_routed_rows router(mf_build *bd, const mf_moe_sizes *s, int16_t xn) {
                                    s->tokens, m->experts,
                                    n * 4.0 + (double)(s->tokens * m->top_k) * 8.0 + looked_up_B);
     op->dim[MF_OP_DIM_SCORE] = m->router_score;
-    /* What the layer adds is multiplied where its rows are weighted. */
+    /* The layer's factor is applied where its rows are weighted. */
     op->alpha = (float)(m->routed_scaling * mf_factor(m->residual_multiplier));
     op->flags |= mf_layout_padded_rows(bd->l, m) > 0 ? MF_OPF_CAPACITY : 0;
     mf_op_in(op, logits);
@@ -224,7 +225,7 @@ static mf_routed_rows router(mf_build *bd, const mf_moe_sizes *s, int16_t xn) {
     return own;
 }
 
-/* `scale`: what each row's bias is multiplied by; none at FC1. */
+/* `scale`: the factor of each row's bias; none at FC1. */
 static int16_t grouped_linear(mf_build *bd, const mf_moe_sizes *s, const char *name, int16_t x,
                               int16_t scale, int16_t map, int64_t n, int64_t k, uint16_t drop,
                               uint16_t offload) {
@@ -311,7 +312,7 @@ static int16_t latent(mf_build *bd, const char *name, int16_t x, int64_t k, int6
     return y;
 }
 
-/* Nemotron 3, Kimi-K3: what experts give comes back through a norm and a matrix. */
+/* Nemotron 3, Kimi-K3: experts' output passes through a norm and a matrix. */
 static int16_t from_latent(mf_build *bd, int16_t y) {
     const mf_model *m = bd->m;
     if (m->moe_latent == 0) {
@@ -350,7 +351,7 @@ static int16_t moe_layer(mf_build *bd, const mf_hyper_half *half, int16_t xn) {
     mf_routed_rows arrived = mf_lower_dispatch(bd, &s, own, &way);
     bd->drop = outer;
     if (m->shared_ffn > 0 && beside && l->ep > 1) {
-        /* Issued between dispatch and experts: the compute stream has work while rows travel. */
+        /* Issued between dispatch and experts, so that compute has work while rows travel. */
         shared = shared_expert(bd, xn);
     }
     bd->module = MF_MODULE_DISPATCH;

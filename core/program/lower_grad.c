@@ -6,6 +6,8 @@
 #include "core/program/lower_grad.h"
 #include "core/program/mixer_costs.h"
 
+#include <assert.h>
+
 /* --- gradients -------------------------------------------------------------------------------- */
 
 /* Lets `op` write the gradient of t, a slice of it or all. A second contribution to all of it reads
@@ -53,7 +55,7 @@ static bool wants_grad(const mf_build *bd, int16_t t) {
     return x->class != MF_TENSOR_WEIGHT && !x->indices && (x->producer >= 0 || t == bd->input);
 }
 
-/* What lowering says of the forward op holds for its gradient. */
+/* Copies what lowering says about the forward op: it holds for the gradient. */
 static void copy_meaning(mf_op *to, const mf_op *from) {
     to->bias_owner = from->bias_owner;
     to->reduce = from->reduce;
@@ -96,7 +98,7 @@ static void grad_gemm(mf_build *bd, const mf_op *f, bool detached, bool last_pie
     /* Fetch (or recompute) X first: its all-gather then runs beside the input gradient. */
     int16_t x = mf_lower_keep(bd, f->in[0]);
     int16_t dy = mf_grad_of(bd, f->out[0]);
-    if (low && bd->status == MF_OK) { /* once for all GEMMs that read this gradient */
+    if (low && bd->status == MF_OK) { /* one time for all GEMMs that read this gradient */
         bd->pass = MF_PASS_B;
         if (bd->alias[dy] == MF_NO_TENSOR) {
             int16_t q = mf_lower_quantise(bd, dy);
@@ -173,14 +175,15 @@ static void grad_gemm(mf_build *bd, const mf_op *f, bool detached, bool last_pie
     }
 }
 
-static void grad_attention(mf_build *bd, const mf_op *f, const mf_build_extra *extra) {
-    int16_t in[3], out = mf_lower_keep_for(bd, extra->final_out, f);
-    int16_t lse = mf_lower_keep_for(bd, extra->final_lse, f);
+static void grad_attention(mf_build *bd, const mf_op *f) {
+    const mf_build_extra extra = bd->extra[bd->forward_op];
+    int16_t in[3], out = mf_lower_keep_for(bd, extra.final_out, f);
+    int16_t lse = mf_lower_keep_for(bd, extra.final_lse, f);
     for (int i = 0; i < 3; i++) {
         in[i] = mf_op_cut(f) != MF_CUT_NONE ? mf_lower_keep_for(bd, f->in[i], f)
                                             : mf_lower_keep_turning(bd, f->in[i]);
     }
-    for (int i = 1; i < 3; i++) { /* the keys of the next step travel beside this one */
+    for (int i = 1; i < 3; i++) { /* the keys of the next step are sent while this one runs */
         mf_lower_fetch_ahead(bd, f->in[i]);
     }
     bd->pass = MF_PASS_B;
@@ -194,12 +197,12 @@ static void grad_attention(mf_build *bd, const mf_op *f, const mf_build_extra *e
     }
     mf_op_in(op, out);
     mf_op_in(op, lse);
-    mf_op_in(op, mf_grad_of(bd, extra->final_out));
+    mf_op_in(op, mf_grad_of(bd, extra.final_out));
     const int own = f->in[1] == f->in[2] ? 2 : 3; /* keys that are the values have one gradient */
     for (int i = 0; i < own; i++) {
         int maker = bd->status == MF_OK ? bd->b->tensors[f->in[i]].producer : -1;
         bool cut = maker >= 0 && mf_op_cut(&bd->b->ops[maker]) == MF_CUT_HEADS;
-        if (wants_grad(bd, f->in[i])) { /* queries of a piece are its own, its keys may not be */
+        if (wants_grad(bd, f->in[i])) { /* a piece has queries of its own, not always keys */
             grad_out_as(bd, mf_grad_last_op(bd), f->in[i],
                         mf_op_cut(f) != MF_CUT_NONE && (i == 0 || cut));
         }
@@ -252,8 +255,8 @@ static void grad_memory(mf_build *bd, const mf_op *f, mf_op_kind kind, double tr
     }
 }
 
-/* Reads what the forward pass read and its gradient, makes the states anew beside their gradients.
- */
+/* Reads what the forward pass read and its gradient; makes the states again, with their
+ * gradients. */
 static void grad_scan(mf_build *bd, const mf_op *f) {
     int16_t kept[4];
     int count = 0;
@@ -286,9 +289,11 @@ static void grad_scan(mf_build *bd, const mf_op *f) {
 }
 
 /* An indexer learns by a loss of its own, against what attention gave the keys that it chose
- * (DeepSeek-V3.2, arXiv:2512.02556, 2.1.1): gradients of the scores of chosen keys, two products
- * for the forward pass's one, and the teacher's scores of them again. */
-static void grad_index(mf_build *bd, const mf_op *f, const mf_build_extra *extra) {
+ * (DeepSeek-V3.2, arXiv:2512.02556, 2.1.1): gradients of the scores of chosen keys take two
+ * products where the forward pass takes one, and the teacher's scores of these keys are computed
+ * again. */
+static void grad_index(mf_build *bd, const mf_op *f) {
+    const mf_build_extra extra = bd->extra[bd->forward_op];
     int16_t kept[4] = {f->out[0], f->in[0], f->in[1], f->in[2]};
     mf_op g = *f;
     g.nout = 0;
@@ -299,12 +304,13 @@ static void grad_index(mf_build *bd, const mf_op *f, const mf_build_extra *extra
     if (bd->status == MF_OK) {
         mf_op *op = &bd->b->ops[mf_grad_last_op(bd)];
         op->flops = mf_index_gradient_flops(
-            extra->chosen, f->dim[MF_OP_DIM_INDEX_HEADS], f->dim[MF_OP_DIM_INDEX_DIM],
-            extra->teacher * (double)bd->m->heads / (double)bd->l->tp);
+            extra.chosen, f->dim[MF_OP_DIM_INDEX_HEADS], f->dim[MF_OP_DIM_INDEX_DIM],
+            extra.teacher * (double)bd->m->heads / (double)bd->l->tp);
     }
 }
 
-/* A norm over rows that TP ranks share: sums over ranks before the gradient, as before the norm. */
+/* A norm over rows that TP ranks share: its gradient begins with sums over ranks, as the norm
+ * does. */
 static void grad_norm_split(mf_build *bd, const mf_op *f) {
     int16_t x = mf_lower_keep(bd, f->in[0]), rstd = mf_lower_keep(bd, f->out[1]);
     mf_tensor sums = *mf_build_t(bd, f->in[2]);
@@ -386,168 +392,169 @@ static void grad_cross_entropy(mf_build *bd, const mf_op *f) {
 
 /* Reads gate, up and the activation's gradient, writes the gradients of gate and up; forward reads
  * two and writes one. */
-static const double swiglu_gradient = 5.0 / 3.0;
+#define SWIGLU_GRADIENT (5.0 / 3.0)
 
-/* Traffic of the gradient of copies of the residual that a kind reads (1) or reads and writes (2)
- * by the forward pass's. */
+/* Traffic of a gradient over the forward pass's, where the kind reads (ways = 1) or reads and
+ * writes (2) copies of the residual. */
 static double hyper_gradient(const mf_op *f, double ways) {
     double n = (double)f->dim[MF_OP_DIM_STREAMS];
     return ((ways + 1.0) * n + ways) / (ways * n + 1.0);
 }
 
-static void grad_op(mf_build *bd, int i) {
-    mf_op f = bd->b->ops[i];
-    mf_build_extra extra = bd->extra[i];
-    if (extra.no_grad) {
+static void grad_hyper_read(mf_build *bd, const mf_op *f) {
+    /* Of n + 1 streams: reads 1 + n, writes n. */
+    grad_memory(bd, f, MF_OP_HYPER_READ_BWD, hyper_gradient(f, 1.0), f->in, 2);
+}
+
+static void grad_hyper_write(mf_build *bd, const mf_op *f) {
+    const bool mixes = f->nin > 2; /* of 2 n + 1 streams: reads 2 n + 1, writes n + 1 */
+    grad_memory(bd, f, MF_OP_HYPER_WRITE_BWD, mixes ? hyper_gradient(f, 2.0) : 1.0, f->in,
+                mixes ? 3 : 0);
+}
+
+/* --- a rule for each kind --------------------------------------------------------------------- */
+
+/* Emits the ops of the gradient of forward op f. */
+typedef void emit_gradient(mf_build *bd, const mf_op *f);
+
+/* Another op's gradient holds it, or nothing is learnt there. */
+static void grad_none(mf_build *bd, const mf_op *f) {
+    (void)bd, (void)f;
+}
+
+static void grad_product(mf_build *bd, const mf_op *f) {
+    grad_gemm(bd, f, bd->extra[bd->forward_op].detached, f->pieces <= 1 || f->piece == 0);
+}
+
+static void grad_rmsnorm(mf_build *bd, const mf_op *f) {
+    if (f->nin > 2) {
+        grad_norm_split(bd, f);
         return;
     }
-    bool activates = (f.flags & MF_OPF_ACT) != 0;
-    if (f.kind != MF_OP_CROSS_ENTROPY_FWD && mf_grad_of(bd, f.out[activates]) == MF_NO_TENSOR &&
-        f.kind != MF_OP_ROUTER_FWD && f.kind != MF_OP_ROUTER_DROP &&
-        f.kind != MF_OP_ATTENTION_FWD && f.kind != MF_OP_INDEX_FWD) {
+    const int16_t kept[2] = {f->in[0], f->out[1]};
+    grad_memory(bd, f, MF_OP_RMSNORM_BWD, 1.5, kept, 2);
+}
+
+/* Dropped choices have no gradient already. */
+static void grad_router_drop(mf_build *bd, const mf_op *f) {
+    mf_build_t(bd, f->in[1])->grad = mf_grad_of(bd, f->out[1]);
+}
+
+static void grad_all_gather(mf_build *bd, const mf_op *f) {
+    if (f->nout > 1) { /* rows of tokens with what travels beside them */
+        mf_grad_routed(bd, f, MF_OP_REDUCE_SCATTER);
+    } else {
+        mf_grad_collective(bd, f, MF_OP_REDUCE_SCATTER);
+    }
+}
+
+/* Ranks that swap tensors swap their gradients. */
+static void grad_exchange(mf_build *bd, const mf_op *f) {
+    mf_grad_collective(bd, f, (mf_op_kind)f->kind);
+}
+
+static void grad_dispatch(mf_build *bd, const mf_op *f) {
+    mf_grad_routed(bd, f, MF_OP_COMBINE);
+}
+
+static void grad_combine(mf_build *bd, const mf_op *f) {
+    mf_grad_collective(bd, f, MF_OP_DISPATCH);
+}
+
+/* `emit`, or one memory-bound op: its kind, its bytes over the forward op's, and what it reads of
+ * the forward op, bit i of `inputs` and of `outputs` for tensor i (where the op has so many). */
+typedef struct gradient_rule {
+    emit_gradient *emit;
+    mf_op_kind op;
+    double traffic;
+    unsigned inputs, outputs;
+} gradient_rule;
+
+#define ALL_INPUTS ((1u << MF_OP_MAX_IN) - 1u)
+
+/* Kinds without a row are in no forward pass. */
+static const gradient_rule gradient_rules[MF_OP_COUNT] = {
+    [MF_OP_GEMM] = {.emit = grad_product},
+    [MF_OP_GROUPED_GEMM] = {.emit = grad_product},
+    [MF_OP_ATTENTION_FWD] = {.emit = grad_attention},
+    [MF_OP_ATTENTION_MERGE] = {.emit = grad_none}, /* parts take that of the merged output */
+    [MF_OP_EMBEDDING_FWD] = {.emit = grad_embedding},
+    [MF_OP_NORM_SUM] = {.emit = grad_none}, /* the norm's gradient has it */
+    [MF_OP_RMSNORM_FWD] = {.emit = grad_rmsnorm},
+    [MF_OP_ROPE_FWD] = {NULL, MF_OP_ROPE_BWD, 1.0, 0, 0},
+    [MF_OP_SWIGLU_FWD] = {NULL, MF_OP_SWIGLU_BWD, SWIGLU_GRADIENT, ALL_INPUTS, 0},
+    [MF_OP_RELU2_FWD] = {NULL, MF_OP_RELU2_BWD, 1.5, ALL_INPUTS, 0},
+    [MF_OP_CONV_FWD] = {NULL, MF_OP_CONV_BWD, MF_CONV_GRADIENT_BYTES, 1, 0},
+    [MF_OP_DECAY_FWD] = {NULL, MF_OP_DECAY_BWD, 1.5, 1, 0},
+    [MF_OP_SCAN_FWD] = {.emit = grad_scan},
+    [MF_OP_GATED_NORM_FWD] = {NULL, MF_OP_GATED_NORM_BWD, 5.0 / 3.0, 1 | 2, 2},
+    [MF_OP_COMPRESS_FWD] = {NULL, MF_OP_COMPRESS_BWD, 2.0, 1, 0},
+    [MF_OP_HYPER_READ_FWD] = {.emit = grad_hyper_read},
+    [MF_OP_HYPER_WRITE_FWD] = {.emit = grad_hyper_write},
+    [MF_OP_INDEX_FWD] = {.emit = grad_index},
+    [MF_OP_ADD] = {.emit = grad_alias},
+    [MF_OP_QUANTISE] = {.emit = grad_alias},
+    [MF_OP_GATE_FWD] = {NULL, MF_OP_GATE_BWD, 1.0, 1 | 2, 0},
+    /* logits; choices, counts of the auxiliary loss */
+    [MF_OP_ROUTER_FWD] = {NULL, MF_OP_ROUTER_BWD, 2.0, 1, 1 | 4},
+    [MF_OP_ROUTER_DROP] = {.emit = grad_router_drop},
+    [MF_OP_PERMUTE] = {NULL, MF_OP_UNPERMUTE, 1.0, 0, 2},
+    [MF_OP_UNPERMUTE] = {NULL, MF_OP_PERMUTE, 1.0, 2, 0},
+    [MF_OP_SPLIT] = {NULL, MF_OP_SPLIT, 1.0, 0, 0},
+    [MF_OP_CROSS_ENTROPY_FWD] = {.emit = grad_cross_entropy},
+    [MF_OP_ALL_REDUCE] = {.emit = grad_none}, /* of sums that norms read */
+    [MF_OP_ALL_GATHER] = {.emit = grad_all_gather},
+    [MF_OP_REDUCE_SCATTER] = {.emit = mf_grad_reduce_scatter},
+    [MF_OP_ALL_TO_ALL] = {.emit = grad_exchange},
+    [MF_OP_SEND_RECV] = {.emit = grad_exchange},
+    [MF_OP_DISPATCH] = {.emit = grad_dispatch},
+    [MF_OP_COMBINE] = {.emit = grad_combine},
+};
+
+static void apply_rule(mf_build *bd, const mf_op *f) {
+    const gradient_rule *r = &gradient_rules[f->kind];
+    assert(r->emit != NULL || r->traffic > 0.0);
+    if (r->emit != NULL) {
+        r->emit(bd, f);
+        return;
+    }
+    int16_t kept[MF_OP_MAX_IN + MF_OP_MAX_OUT];
+    int count = 0;
+    for (int i = 0; i < f->nin; i++) {
+        if (r->inputs >> i & 1u) {
+            kept[count++] = f->in[i];
+        }
+    }
+    for (int i = 0; i < f->nout; i++) {
+        if (r->outputs >> i & 1u) {
+            kept[count++] = f->out[i];
+        }
+    }
+    grad_memory(bd, f, r->op, r->traffic, kept, count);
+}
+
+/* Whether a gradient reaches the op's output `out`, or the op begins one (by a loss of its own, or
+ * by outputs that come later). */
+static bool has_gradient(mf_build *bd, const mf_op *f, int out) {
+    return mf_grad_of(bd, f->out[out]) != MF_NO_TENSOR || f->kind == MF_OP_CROSS_ENTROPY_FWD ||
+           f->kind == MF_OP_ROUTER_FWD || f->kind == MF_OP_ROUTER_DROP ||
+           f->kind == MF_OP_ATTENTION_FWD || f->kind == MF_OP_INDEX_FWD;
+}
+
+static void grad_op(mf_build *bd, int i) {
+    mf_op f = bd->b->ops[i];
+    const bool activates = (f.flags & MF_OPF_ACT) != 0;
+    if (bd->extra[i].no_grad || !has_gradient(bd, &f, activates)) {
         return;
     }
     bd->forward_op = (int16_t)i;
     bd->module = f.module;
     if (activates) {
         const mf_op act = mf_lower_act_apart(bd, &f);
-        grad_memory(bd, &act, MF_OP_SWIGLU_BWD, swiglu_gradient, act.in, act.nin);
+        apply_rule(bd, &act);
         f = mf_lower_without_act(bd, &f);
     }
-    switch ((mf_op_kind)f.kind) {
-    case MF_OP_GEMM:
-    case MF_OP_GROUPED_GEMM:
-        grad_gemm(bd, &f, extra.detached, f.pieces <= 1 || f.piece == 0);
-        break;
-    case MF_OP_ATTENTION_FWD:
-        grad_attention(bd, &f, &extra);
-        break;
-    case MF_OP_ATTENTION_MERGE: /* each part takes the gradient of the merged output */
-        break;
-    case MF_OP_EMBEDDING_FWD:
-        grad_embedding(bd, &f);
-        break;
-    case MF_OP_NORM_SUM: /* in the norm's own gradient */
-        break;
-    case MF_OP_RMSNORM_FWD: {
-        if (f.nin > 2) {
-            grad_norm_split(bd, &f);
-            break;
-        }
-        const int16_t kept[2] = {f.in[0], f.out[1]};
-        grad_memory(bd, &f, MF_OP_RMSNORM_BWD, 1.5, kept, 2);
-        break;
-    }
-    case MF_OP_ROPE_FWD:
-        grad_memory(bd, &f, MF_OP_ROPE_BWD, 1.0, NULL, 0);
-        break;
-    case MF_OP_SWIGLU_FWD:
-        grad_memory(bd, &f, MF_OP_SWIGLU_BWD, swiglu_gradient, f.in, f.nin);
-        break;
-    case MF_OP_RELU2_FWD:
-        grad_memory(bd, &f, MF_OP_RELU2_BWD, 1.5, f.in, f.nin);
-        break;
-    case MF_OP_CONV_FWD:
-        grad_memory(bd, &f, MF_OP_CONV_BWD, MF_CONV_GRADIENT_BYTES, f.in, 1);
-        break;
-    case MF_OP_DECAY_FWD:
-        grad_memory(bd, &f, MF_OP_DECAY_BWD, 1.5, f.in, 1);
-        break;
-    case MF_OP_SCAN_FWD:
-        grad_scan(bd, &f);
-        break;
-    case MF_OP_GATED_NORM_FWD: {
-        const int16_t kept[3] = {f.in[0], f.in[1], f.out[1]};
-        grad_memory(bd, &f, MF_OP_GATED_NORM_BWD, 5.0 / 3.0, kept, 3);
-        break;
-    }
-    case MF_OP_COMPRESS_FWD:
-        grad_memory(bd, &f, MF_OP_COMPRESS_BWD, 2.0, f.in, 1);
-        break;
-    case MF_OP_HYPER_READ_FWD: /* of n + 1 streams: reads 1 + n, writes n */
-        grad_memory(bd, &f, MF_OP_HYPER_READ_BWD, hyper_gradient(&f, 1.0), f.in, 2);
-        break;
-    case MF_OP_HYPER_WRITE_FWD: /* where it mixes: of 2 n + 1 streams reads 2 n + 1, writes n + 1 */
-        grad_memory(bd, &f, MF_OP_HYPER_WRITE_BWD, f.nin > 2 ? hyper_gradient(&f, 2.0) : 1.0, f.in,
-                    f.nin > 2 ? 3 : 0);
-        break;
-    case MF_OP_INDEX_FWD:
-        grad_index(bd, &f, &extra);
-        break;
-    case MF_OP_GATE_FWD:
-        grad_memory(bd, &f, MF_OP_GATE_BWD, 1.0, f.in, 2);
-        break;
-    case MF_OP_ROUTER_FWD: { /* logits, choices, counts of the auxiliary loss */
-        const int16_t kept[3] = {f.in[0], f.out[0], f.out[2]};
-        grad_memory(bd, &f, MF_OP_ROUTER_BWD, 2.0, kept, f.nout > 2 ? 3 : 2);
-        break;
-    }
-    case MF_OP_ROUTER_DROP: /* dropped choices have no gradient already */
-        mf_build_t(bd, f.in[1])->grad = mf_grad_of(bd, f.out[1]);
-        break;
-    case MF_OP_PERMUTE:
-        grad_memory(bd, &f, MF_OP_UNPERMUTE, 1.0, &f.out[1], 1);
-        break;
-    case MF_OP_UNPERMUTE:
-        grad_memory(bd, &f, MF_OP_PERMUTE, 1.0, &f.in[1], 1);
-        break;
-    case MF_OP_SPLIT:
-        grad_memory(bd, &f, MF_OP_SPLIT, 1.0, NULL, 0);
-        break;
-    case MF_OP_ADD:
-    case MF_OP_QUANTISE:
-        grad_alias(bd, &f);
-        break;
-    case MF_OP_CROSS_ENTROPY_FWD:
-        grad_cross_entropy(bd, &f);
-        break;
-    case MF_OP_ALL_GATHER:
-        if (f.nout > 1) { /* rows of tokens with what travels beside them */
-            mf_grad_routed(bd, &f, MF_OP_REDUCE_SCATTER);
-        } else {
-            mf_grad_collective(bd, &f, MF_OP_REDUCE_SCATTER);
-        }
-        break;
-    case MF_OP_REDUCE_SCATTER:
-        mf_grad_reduce_scatter(bd, &f);
-        break;
-    case MF_OP_ALL_TO_ALL:
-    case MF_OP_SEND_RECV:
-        mf_grad_collective(bd, &f, (mf_op_kind)f.kind);
-        break;
-    case MF_OP_DISPATCH:
-        mf_grad_routed(bd, &f, MF_OP_COMBINE);
-        break;
-    case MF_OP_COMBINE:
-        mf_grad_collective(bd, &f, MF_OP_DISPATCH);
-        break;
-    case MF_OP_ATTENTION_BWD:
-    case MF_OP_EMBEDDING_BWD:
-    case MF_OP_RMSNORM_BWD:
-    case MF_OP_ROPE_BWD:
-    case MF_OP_SWIGLU_BWD:
-    case MF_OP_RELU2_BWD:
-    case MF_OP_CONV_BWD:
-    case MF_OP_DECAY_BWD:
-    case MF_OP_SCAN_BWD:
-    case MF_OP_GATED_NORM_BWD:
-    case MF_OP_COMPRESS_BWD:
-    case MF_OP_HYPER_READ_BWD:
-    case MF_OP_HYPER_WRITE_BWD:
-    case MF_OP_INDEX_BWD:
-    case MF_OP_GATE_BWD:
-    case MF_OP_ROUTER_BWD:
-    case MF_OP_BIAS_BWD:
-    case MF_OP_CROSS_ENTROPY_BWD:
-    case MF_OP_GRAD_NORM:
-    case MF_OP_ADAMW:
-    case MF_OP_CAST:
-    case MF_OP_ALL_REDUCE:
-    case MF_OP_COPY_D2H:
-    case MF_OP_COPY_H2D:
-    case MF_OP_COUNT:
-        break;
-    }
+    apply_rule(bd, &f);
     bd->forward_op = -1;
 }
 
@@ -577,7 +584,7 @@ void mf_lower_backward(mf_build *bd) {
         mf_build_t(bd, b->input_gradient)->class = MF_TENSOR_BOUNDARY;
     }
     if (bd->output != MF_NO_TENSOR && bd->output != bd->input) {
-        /* The next block counts what it keeps of its input. */
+        /* The next block counts the part of its input that it keeps. */
         mf_build_t(bd, bd->output)->class = MF_TENSOR_BOUNDARY;
     }
 }

@@ -2,8 +2,9 @@
  * their probabilities back to where they came from. */
 #include "core/program/lower_grad.h"
 
-/* Is this sum of a row-parallel GEMM's output one whose gradient is only read in low precision?
- * Then it is quantised before it is gathered, as the input of a column-parallel GEMM is. */
+/* Is this the sum of a row-parallel GEMM's output, whose gradient is only read in low precision?
+ * Then the gradient is quantised before it is gathered, as the input of a column-parallel GEMM
+ * is. */
 static bool gathers_quantised(const mf_build *bd, const mf_op *f) {
     int16_t producer = f->kind == MF_OP_REDUCE_SCATTER && f->stream == MF_STREAM_TP
                            ? bd->b->tensors[f->in[0]].producer
@@ -19,7 +20,7 @@ static bool gathers_quantised(const mf_build *bd, const mf_op *f) {
 static void quantised_gather(mf_build *bd, const mf_op *f) {
     bd->pass = MF_PASS_B;
     int16_t dy = mf_grad_of(bd, f->out[0]);
-    if (bd->alias[dy] == MF_NO_TENSOR) { /* once for all pieces */
+    if (bd->alias[dy] == MF_NO_TENSOR) { /* one time for all pieces */
         int16_t q = mf_lower_quantise(bd, dy);
         bd->alias[dy] = q;
     }
@@ -70,8 +71,8 @@ void mf_grad_reduce_scatter(mf_build *bd, const mf_op *f) {
     }
 }
 
-/* A combine that reads experts' rows itself waits, as an unpermute on the queue of compute would,
- * for their weight gradients, where these are not put off: beside them both would take longer. */
+/* A combine that reads experts' rows itself waits for their weight gradients, where these are not
+ * deferred, as an unpermute on the compute queue would: at the same time both would take longer. */
 static void wait_for_experts(mf_build *bd) {
     if (bd->status != MF_OK || bd->key.split) {
         return;

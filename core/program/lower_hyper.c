@@ -21,8 +21,8 @@ static int16_t small_weight(mf_build *bd, const char *name, int64_t rows) {
 }
 
 /* The sum of the copies in x by a token's weights; *weights: those to write by, or NULL where
- * nothing is written (the end of the model). Statistics in float; the product's accuracy is TF32's,
- * its time that of reading the copies. */
+ * nothing is written (the end of the model). Statistics are in float; the product is as accurate as
+ * TF32 and takes the time of reading the copies. */
 static int16_t read_streams(mf_build *bd, int16_t x, int16_t *weights) {
     const mf_model *m = bd->m;
     int64_t n = m->hyper_streams, h = m->hidden, rows = bd->tokens;
@@ -56,8 +56,8 @@ static int16_t read_streams(mf_build *bd, int16_t x, int16_t *weights) {
     return y;
 }
 
-/* y into every copy: beside the mixed copies of x where weights say so, beside x itself where there
- * are none, or alone where there is no x. */
+/* Writes y into every copy: added to the mixed copies of x where there are weights, to x itself
+ * where there are none, or alone where there is no x. */
 static int16_t write_streams(mf_build *bd, const char *name, int16_t y, int16_t x,
                              int16_t weights) {
     int64_t n = bd->m->hyper_streams, h = bd->m->hidden, rows = bd->tokens;
@@ -105,7 +105,7 @@ int16_t mf_lower_hyper_end(mf_build *bd, int16_t x) {
     return bd->m->hyper_streams > 0 ? read_streams(bd, x, NULL) : x;
 }
 
-/* Columns of this rank for all rows to all columns of own rows. */
+/* From this rank's columns of all rows to all columns of its own rows. */
 static int16_t column_shards_joined(mf_build *bd, int16_t x, int64_t rows) {
     if (bd->l->tp == 1) {
         return x;

@@ -1,5 +1,5 @@
-/* lower_keep.c - what the backward passes read of the forward pass: kept, made again, fetched again
- * or brought back from the host.
+/* lower_keep.c - the forward tensors that backward passes read: kept, made again, fetched again, or
+ * copied back from the host.
  *
  * A forward tensor is saved unless the memory choice drops it; then its producers are emitted again
  * (pass R) right where they are first needed.
@@ -8,7 +8,7 @@
 
 #include <stdlib.h>
 
-/* Forward ops know what makes each tensor from here on. */
+/* Notes the producer of each tensor, after the last forward op. */
 void mf_lower_note_forward(mf_build *bd) {
     bd->first_producer = calloc((size_t)bd->b->ntensors + 1, sizeof *bd->first_producer);
     bd->ring = malloc(((size_t)bd->b->ntensors + 1) * sizeof *bd->ring);
@@ -44,8 +44,8 @@ static bool dropped(const mf_build *bd, const mf_tensor *t) {
     return (t->drop & MF_DROP_ALWAYS) || (t->drop & bd->key.memory.recompute);
 }
 
-/* Emits forward op i again; its dropped outputs get new tensors. Of an expert product whose y
- * stands the activation alone. */
+/* Emits forward op i again; its dropped outputs get new tensors. Of an expert product whose y was
+ * saved, only the activation is made again. */
 static void recompute(mf_build *bd, int i) {
     if (bd->extra[i].cloned || bd->status != MF_OK) {
         return;
@@ -55,7 +55,8 @@ static void recompute(mf_build *bd, int i) {
     bool act_alone = (whole.flags & MF_OPF_ACT) && !dropped(bd, mf_build_t(bd, whole.out[0]));
     mf_op from = act_alone ? mf_lower_act_apart(bd, &whole) : whole;
     int16_t in[MF_OP_MAX_IN] = {0};
-    if (from.kind == MF_OP_ROUTER_DROP) { /* by what was kept: nothing is gathered again */
+    if (from.kind ==
+        MF_OP_ROUTER_DROP) { /* by the choices that were kept: nothing is gathered again */
         in[0] = mf_lower_keep(bd, from.out[0]);
         in[1] = mf_lower_keep(bd, from.in[1]);
         from.nin = 2;
@@ -100,7 +101,7 @@ static void recompute(mf_build *bd, int i) {
     bd->pass = pass;
 }
 
-/* All its pieces, or (piece >= 0) that one. */
+/* Emits all pieces of an op again, or (piece >= 0) that one. */
 static int16_t keep(mf_build *bd, int16_t t, int piece) {
     if (bd->status != MF_OK) {
         return 0;
@@ -144,10 +145,10 @@ int16_t mf_lower_keep_for(mf_build *bd, int16_t t, const mf_op *reader) {
  */
 
 /* Gradients go through the steps of a ring from last to first, and their sums travel against the
- * forward direction. So do K and V when they were not kept: the ring turns back, from those of the
- * last step (which a repeated forward pass has left here, or which are one place behind one's own)
- * to those of the second; one's own were never sent. No more than two steps' are there at a time.
- */
+ * forward direction. K and V do the same when they were not kept: the ring runs backwards, from
+ * those of the last step (which a repeated forward pass has left here, or which are one neighbour
+ * away from the rank's own) to those of the second; the rank's own never left. At most two steps' K
+ * and V are there at the same time. */
 int16_t mf_lower_keep_turning(mf_build *bd, int16_t t) {
     if (bd->status != MF_OK || bd->ring[t].first == MF_NO_TENSOR ||
         !dropped(bd, mf_build_t(bd, t))) {
@@ -191,7 +192,7 @@ void mf_lower_fetch_ahead(mf_build *bd, int16_t t) {
 
 /* --- host memory ------------------------------------------------------------------------------ */
 
-/* Backward ops from `first` on read what came back in place of what left: back[t], or none. */
+/* Lets backward ops from `first` on read back[t] in place of t, where there is one. */
 static void read_back(mf_block *b, int first, int end, const int16_t *back) {
     for (int i = first; i < end; i++) {
         mf_op *op = &b->ops[i];
@@ -201,9 +202,9 @@ static void read_back(mf_block *b, int first, int end, const int16_t *back) {
     }
 }
 
-/* Saved tensors of the chosen modules leave for host memory at the end of the forward pass and come
- * back, into new tensors, at the start of the backward pass. What was made again is known to its
- * readers by now: its aliases are free to say what came back. */
+/* Copies saved tensors of the chosen modules to host memory at the end of the forward pass and
+ * back, into new tensors, at the start of the backward pass. Ops that read tensors made again
+ * already name them, so bd->alias may now name the copies that came back. */
 void mf_lower_offload(mf_build *bd) {
     mf_block *b = bd->b;
     int nforward = b->nforward, before = b->nops, ntensors = b->ntensors;

@@ -22,8 +22,8 @@ int16_t mf_lower_norm_eps(mf_build *bd, const char *name, int16_t x, int64_t row
     bd->drop = outer;
     int16_t rstd = mf_build_tensor(bd, "rstd", rows, 1, STATISTIC_B);
     mf_build_t(bd, y)->offload = MF_OFFLOAD_INPUT;
-    /* Four bytes a row: kept even when the output is dropped, so that the gradient of the norm
-     * needs no second reduction. */
+    /* Four bytes a row: saved even when the output is dropped, so that the norm's gradient needs no
+     * second reduction. */
     mf_build_t(bd, rstd)->drop = 0;
     double n = (double)rows * (double)cols;
     mf_op *op = mf_build_memory_op(bd, MF_OP_RMSNORM_FWD, name, rows, cols,
@@ -52,9 +52,9 @@ int16_t mf_lower_add(mf_build *bd, const char *name, const int16_t *terms, int c
     return sum;
 }
 
-/* Passes over what is quantised. Scales of small blocks need one; a scale of the whole tensor is
- * found before; NVFP4 has such a scale over its blocks, and turns the columns by a Hadamard
- * transform in a kernel of their own. */
+/* Passes over a tensor that is quantised. Scales of small blocks need one; a scale of the whole
+ * tensor is found in a pass before; NVFP4 has such a scale over its blocks, and turns the columns
+ * by a Hadamard transform in a kernel of their own. */
 static double reads_of(mf_precision p) {
     return p == MF_PREC_NVFP4 ? 3.0 : p == MF_PREC_FP8_TENSOR ? 2.0 : 1.0;
 }
@@ -80,7 +80,7 @@ int16_t mf_lower_quantise(mf_build *bd, int16_t x) {
     return q;
 }
 
-/* Number of pieces in which TP communication and its GEMM run beside each other. */
+/* Number of pieces into which a GEMM is split so that TP communication overlaps it. */
 static int64_t tp_pieces(const mf_build *bd, int64_t rows) {
     if (!(bd->l->overlap & MF_OVERLAP_TP) || bd->l->tp == 1) {
         return 1;
@@ -201,7 +201,7 @@ static int16_t lookup(mf_build *bd, bool shared) {
     int16_t table = mf_build_weight(bd, "embed_tokens", MF_PART_EMBEDDING, vocab, bd->m->hidden);
     mf_build_t(bd, table)->table = MF_TABLE_EMBEDDING;
     if (shared) {
-        mf_build_t(bd, table)->part = UINT8_MAX; /* counted where it lives */
+        mf_build_t(bd, table)->part = UINT8_MAX; /* counted in the block that holds it */
     }
     int16_t y = mf_build_tensor(bd, "embedding", bd->tokens_attn, bd->m->hidden, bd->act_B);
     double n = (double)bd->tokens_attn * (double)bd->m->hidden;
@@ -226,8 +226,8 @@ void mf_lower_embedding(mf_build *bd) {
     bd->output = mf_lower_hyper_begin(bd, lookup(bd, false));
 }
 
-/* Final norm, vocabulary-parallel logits, cross-entropy. The logits are overwritten by their
- * gradient, so that they stand once. */
+/* Final norm, vocabulary-parallel logits, cross-entropy. The gradient overwrites the logits, so
+ * that only one of them is in memory. */
 static void loss(mf_build *bd, int16_t x, bool shared) {
     const mf_model *m = bd->m;
     int64_t vocab = vocabulary(m, bd->l);
@@ -303,9 +303,9 @@ static int16_t mtp_projection(mf_build *bd, int16_t state, int16_t embedded) {
     return y;
 }
 
-/* Depth of multi-token prediction: the next token's embedding beside the hidden state that the
- * depth before made (the first: the model's own), projected, one layer, its own loss through the
- * shared head (DeepSeek-V3, 2.2). The model's own state passes through. */
+/* A depth of multi-token prediction: the next token's embedding and the hidden state of the depth
+ * before (the first: the model's own), projected, one layer, its own loss through the shared head
+ * (DeepSeek-V3, 2.2). The model's own state passes through. */
 void mf_lower_mtp(mf_build *bd) {
     const mf_model *m = bd->m;
     int16_t own = bd->input, state = own;

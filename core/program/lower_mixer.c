@@ -66,7 +66,7 @@ static int16_t tensor(mf_build *bd, const char *name, int64_t rows, int64_t cols
     return t;
 }
 
-/* Heads against sequence over the CP group: `back` from few heads of all positions. */
+/* Exchanges heads for sequence over the CP group; `back`: from few heads of all positions. */
 static int16_t exchange(mf_build *bd, const mixer *s, const char *name, int16_t x, bool back) {
     if (s->cp == 1) {
         return x;
@@ -126,7 +126,7 @@ static int16_t decays(mf_build *bd, const mixer *s, int16_t raw) {
     return y;
 }
 
-/* States between chunks, which a pass writes and reads once and which are made anew for gradients:
+/* States between chunks, which a pass writes and reads, and which are computed again for gradients:
  * rows of one head's [dk, dv] for each chunk. */
 static int16_t chunk_states(mf_build *bd, const mixer *s) {
     int64_t chunks = (s->rows + s->x->chunk - 1) / s->x->chunk;
@@ -171,7 +171,7 @@ static int16_t scan(mf_build *bd, const mixer *s, int16_t x, int16_t decay) {
 }
 
 /* The norm of each head (Mamba-2: of each group's heads; lightning: of all) times its gate. Where
- * heads of one norm stand on several ranks, their sums are the few bytes that this leaves out. */
+ * several ranks hold heads of one norm, this leaves out the few bytes of their sums. */
 static int16_t gated_norm(mf_build *bd, const mixer *s, int16_t x, int16_t gate) {
     int64_t cols = s->values / s->cp;
     bool by_channel = s->kind == MF_MIXER_MAMBA2 || s->kind == MF_MIXER_LIGHTNING;
@@ -196,8 +196,8 @@ static int16_t gated_norm(mf_build *bd, const mixer *s, int16_t x, int16_t gate)
     return y;
 }
 
-/* What the scan reads, decays and steps, the output's gate: columns of one projection, side by side
- * by CP rank. */
+/* One projection gives what the scan reads, decays and steps, and the output's gate: columns side
+ * by side, by CP rank. */
 typedef struct parts {
     int16_t scanned, raw, gate;
 } parts;
@@ -230,7 +230,8 @@ static int16_t low_rank(mf_build *bd, const char *down, const char *up, int16_t 
     return mf_lower_column_parallel(bd, &wide, x);
 }
 
-/* Kimi's: decays by channel of low rank; steps beside q, k and v; the gate of low rank or not. */
+/* Kimi's delta attention: decays per channel by a low-rank product; steps with q, k and v; a gate
+ * of low rank or not. */
 static parts project_kda(mf_build *bd, const mixer *s, int16_t xn) {
     const bool full = s->x->full_rank_gate;
     int64_t scanned = scanned_cols(s), gate = full ? s->values : 0, step = s->value_heads;

@@ -1,8 +1,9 @@
-/* lower_place.c - where the local tensors of a block stand in its workspace.
+/* lower_place.c - where the local tensors of a block are in its workspace.
  *
- * A tensor takes the place of another once that one has died: once every op that touches the dead
- * has ended before any op that writes the new one begins, on whatever streams they are (waits.h).
- * So no two streams meet in the same bytes, and nobody has to wait for a place to come free. */
+ * A tensor may overwrite another one that is dead: when every op that touches the dead one has
+ * ended before any op that writes the new one begins, on whatever streams they are (waits.h). So
+ * two streams never meet in the same bytes, and no op waits for memory.
+ */
 #include "core/program/lower_build.h"
 #include "core/program/waits.h"
 
@@ -12,11 +13,11 @@
 typedef struct local {
     int16_t tensor;
     int16_t first;    /* the first op that touches it */
-    mf_ended before;  /* ended before the first of its writers begins, seen from each of them */
+    mf_ended before;  /* ops that have ended before any of its writers begins */
     mf_ended touches; /* the last op of each stream that touches it; -1 */
 } local;
 
-/* A place in the workspace, and who must have ended for it to be free. */
+/* A range of the workspace, and the ops that must have ended before it is free. */
 typedef struct place {
     int64_t at, end;
     mf_ended touches;
@@ -25,10 +26,10 @@ typedef struct place {
 typedef struct locals {
     local *all; /* in the order of `first`, those of one op by number */
     int n;
-    int *slot; /* [tensors] among them; -1 */
+    int *slot; /* [tensors] index in `all`; -1 */
 } locals;
 
-/* Have all that touch a place ended? */
+/* Have all ops that touch a place ended? */
 static bool is_free(const mf_ended *touches, const mf_ended *ended) {
     for (int s = 0; s < MF_STREAM_COUNT; s++) {
         if (touches->op[s] > ended->op[s]) {
@@ -82,7 +83,7 @@ static void find_locals(locals *x, mf_waits *w) {
     }
 }
 
-/* From op to op, what has ended for every op from there on: in place of w->at. */
+/* Replaces w->at: for each op, what has ended before it and before every later op. */
 static void look_ahead(mf_waits *w) {
     mf_ended *behind = NULL;
     for (int i = w->end; i-- > w->first;) {
@@ -96,10 +97,10 @@ static void look_ahead(mf_waits *w) {
     }
 }
 
-/* Whoever comes behind all that touch `over` comes behind all that touch what it stands on, too: it
- * was free when the first writer came, and what has ended for an op has ended for all that wait for
- * it. So of x[*n] by place what `over` covers need not be asked any more. Without this a ring of a
- * thousand ranks has thousands of places that are looked at for every tensor. */
+/* An op that waits for all ops that touch `over` also waits for those that touch what `over`
+ * replaced: that was free when the first writer came, and what has ended for an op has ended for
+ * all that wait for it. So the parts of x[*n] that `over` covers are dropped. Without this a ring
+ * of a thousand ranks would have thousands of places to look at for every tensor. */
 static void cover(place *x, int *n, const place *over) {
     int kept = 0;
     for (int i = 0; i < *n; i++) {
@@ -116,8 +117,9 @@ static void cover(place *x, int *n, const place *over) {
     *n = kept;
 }
 
-/* Puts a tensor into the lowest gap among the places that are not free for it. x[*n] by place;
- * always: what has ended for whoever comes from now on, so that places free by then are dropped. */
+/* Puts a tensor into the lowest gap among the places that are not free for it. x[*n] is sorted by
+ * place; always: ops that have ended before every op from now on, so that places free by then are
+ * dropped. */
 static int64_t put(place *x, int *n, const local *one, int64_t size, const mf_ended *always) {
     int kept = 0, entry = 0;
     place new = {.touches = one->touches};
@@ -145,8 +147,8 @@ static int64_t put(place *x, int *n, const local *one, int64_t size, const mf_en
     return at;
 }
 
-/* Places the local tensors of the passes in one workspace, first fit by time of birth; returns its
- * high-water mark. */
+/* Places the local tensors of the passes in one workspace, first fit by time of birth; returns the
+ * workspace's size. */
 static int64_t place_locals(mf_build *bd, unsigned passes) {
     mf_block *b = bd->b;
     const size_t tensors = (size_t)b->ntensors + 1;

@@ -72,13 +72,14 @@ mf_status mf_assignment_even(const mf_model *m, const mf_layout *l, mf_assignmen
     out->positions = positions;
     out->vstages = (int)vstages;
     for (int i = 0; i < positions; i++) {
-        /* Offloading layers are spread evenly: layer i is one when the running share steps up. */
+        /* Layers that offload are spread evenly: layer i is one when the running fraction steps
+         * up. */
         bool offloads = floor((double)(i + 1) * l->offload_share + 1e-9) >
                         floor((double)i * l->offload_share + 1e-9);
         out->memory[i] = l->memory;
         out->memory[i].offload = offloads ? l->memory.offload : 0;
     }
-    /* Layers that divide are spread evenly, the ends ride along. Otherwise embedding, each MTP
+    /* Layers that divide are spread evenly, the ends come on top. Otherwise embedding, each MTP
      * depth and head weigh one layer each. */
     int64_t layers = m->layers;
     bool even = layers % vstages == 0;
@@ -167,7 +168,7 @@ static mf_block_key position_key(const mf_program *p, int position) {
         key.after_depth = mf_position_index(m, position) > 0;
         key.before_depth = mf_position_index(m, position) + 1 < m->mtp_layers;
         for (int i = (int)m->layers + 1; i < position;
-             i++) { /* an earlier depth holds the copies */
+             i++) { /* an earlier MTP depth holds the copies */
             bool here = mf_program_stage_of(p, i) == stage;
             key.shared_head |= here;
             key.shared_embedding |= here;
@@ -276,7 +277,7 @@ fail:
     return status;
 }
 
-/* Does a depth of MTP come after another one here? */
+/* Does the virtual stage behind v begin with an MTP depth that is not the first? */
 static bool between_depths(const mf_program *p, int64_t v) {
     int next = p->assignment.first[v + 1];
     return mf_position_kind_of(&p->model, next) == MF_POS_MTP &&

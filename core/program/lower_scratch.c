@@ -15,22 +15,23 @@ static int64_t choices_B(const mf_build *bd, int64_t rows) {
     return mf_align_B(4 * rows * bd->m->top_k);
 }
 
-/* Scores, probabilities and choices of a router's rows, sums of the auxiliary loss over blocks. */
+/* A router's scratch: scores, probabilities and choices of its rows, sums of the auxiliary loss
+ * over blocks. */
 static int64_t router_B(const mf_build *bd, int64_t rows) {
     const int64_t sums = bd->l->mbs * bd->m->experts;
     return mf_align_B(4 * rows * bd->m->experts) + 2 * choices_B(bd, rows) + mf_align_B(4 * rows) +
            2 * mf_align_B(4 * sums) + 4 * sums * 2 * 264;
 }
 
-/* Choices of whole samples by place, twice, and a sort of them. */
+/* Dropping's scratch: choices of whole samples by place, twice, and a sort of them. */
 static int64_t drop_B(const mf_build *bd) {
     const int64_t rows = bd->l->mbs * bd->l->seq, slots = rows * bd->m->top_k;
     return 4 * choices_B(bd, rows) +
            4 * (slots + bd->m->experts + 1 + (slots / 1024 + 1) * bd->m->experts);
 }
 
-/* Gradients of queries are summed in float, or ordered from score gradients, beside a statistic for
- * each row and head. */
+/* Attention's: gradients of queries are summed in float, or ordered from score gradients, and each
+ * row and head has a statistic. */
 static int64_t attention_B(const mf_build *bd, const mf_op *op) {
     const int64_t heads = op->dim[MF_OP_DIM_HEADS], batch = op->dim[MF_OP_DIM_BATCH];
     const int64_t rows = batch * op->dim[MF_OP_DIM_SEQ_Q], keys = batch * op->dim[MF_OP_DIM_SEQ_K];
@@ -57,7 +58,7 @@ static int64_t norm_B(int64_t cols) {
     return 4 * blocks * cols;
 }
 
-/* Tokens sorted by what they are. */
+/* Tokens sorted by their id. */
 static int64_t embedding_B(int64_t tokens, int64_t vocabulary) {
     return 16 * (tokens + 4) + 4 * 512 * ((tokens + 1023) / 1024 + 1) +
            4 * ((vocabulary + 31) / 32) + 8 * ((tokens + 31) / 32 + 1) + 64;
@@ -103,8 +104,8 @@ static int64_t op_B(const mf_build *bd, const mf_op *op) {
 /* --- whatever the kernels ------------------------------------------------------------------------
  */
 
-/* A copy of a token for each rank that it reaches: which ranks, the map of the copies, and what is
- * needed to make it or, then, choices and probabilities on their way. */
+/* A copy of a token for each rank that it reaches: which ranks, the map of the copies, and after
+ * that either the scratch that makes it or the choices and probabilities being sent. */
 static int64_t copies_B(const mf_layout *l, const mf_op *op, int64_t rows) {
     const int64_t slots = op->dim[MF_OP_DIM_TOKENS] * l->ep;
     const int64_t choices = mf_align_B(4 * rows * op->dim[MF_OP_DIM_TOP_K]);
@@ -112,8 +113,9 @@ static int64_t copies_B(const mf_layout *l, const mf_op *op, int64_t rows) {
            most(2 * choices, mf_permute_places_B(slots, l->ep));
 }
 
-/* Those in the order of experts: choices and probabilities (or gradients of these) that arrived,
- * and what is needed to make the row map, be it of copies in slots or of tokens in a window. */
+/* The same with rows in the order of experts: choices and probabilities (or gradients of these)
+ * that arrived, and the scratch that makes the row map, be it of copies in slots or of tokens in a
+ * window. */
 static int64_t order_B(const mf_layout *l, const mf_op *op, int64_t rows) {
     const int64_t top_k = op->dim[MF_OP_DIM_TOP_K], own = op->dim[MF_OP_DIM_EXPERTS] / l->ep;
     const int64_t slots = most(rows, l->ep * op->dim[MF_OP_DIM_TOKENS]) * top_k;
@@ -128,7 +130,7 @@ static int64_t dispatch_B(const mf_layout *l, const mf_model *m, const mf_block 
         ordered ? mf_dispatch_arriving(m, l, op->dim[MF_OP_DIM_TOKENS]) : b->tensors[there].rows;
     const int64_t rows = l->ep * mf_layout_slot_rows(l, come);
     switch ((mf_dispatcher)op->dim[MF_OP_DIM_DISPATCHER]) {
-    case MF_DISPATCH_ALLTOALL: /* what each row is for */
+    case MF_DISPATCH_ALLTOALL: /* the experts of each row */
         return op->kind == MF_OP_DISPATCH ? mf_align_B(4 * rows) : 0;
     case MF_DISPATCH_FUSED:
         return copies_B(l, op, rows) + (ordered ? order_B(l, op, rows) : 0);
@@ -168,7 +170,7 @@ int64_t mf_op_attention_B(const mf_layout *l, const mf_block *b, const mf_op *op
     const int64_t rows = op->dim[MF_OP_DIM_BATCH] * op->dim[MF_OP_DIM_SEQ_Q];
     const bool gradient = op->kind == MF_OP_ATTENTION_BWD;
     int64_t scratch_B = mf_align_B(4 * heads);
-    if (!gradient && op->pass == MF_PASS_R && (op->makes & 1) == 0) { /* an output of no use */
+    if (!gradient && op->pass == MF_PASS_R && (op->makes & 1) == 0) { /* nobody reads this output */
         scratch_B += mf_align_B(rows * heads * op->dim[MF_OP_DIM_D_V] *
                                 (int64_t)b->tensors[op->in[0]].element_B);
     }

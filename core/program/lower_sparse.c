@@ -1,21 +1,21 @@
 /* lower_sparse.c - sparse attention as DeepSeek-V3.2 has it (arXiv:2512.02556, 2.1): an indexer
  * scores every key of the past for each query, and latent attention goes over the best index_topk
- * alone.
+ * only.
  *
  * Where a sample has more keys than that, attention works on the latents themselves (the absorbed
- * form): queries are taken through the up-projection of keys, one K and V head of kv_lora_rank +
- * rope and kv_lora_rank columns serves all query heads, and the output goes through the
- * up-projection of values. Up to index_topk keys the choice is everything, and attention is that of
- * DeepSeek-V3. The indexer scores own tokens on every TP rank (its weights are on all of them)
- * against keys that are gathered over TP and CP; it learns by a loss of its own, so that nothing
- * flows back into what it reads. Layers that share the choice of the layer before have no indexer.
+ * form): queries go through the up-projection of keys, one K and V head of kv_lora_rank + rope and
+ * kv_lora_rank columns serves all query heads, and the output goes through the up-projection of
+ * values. With up to index_topk keys every key is chosen, and attention is that of DeepSeek-V3. The
+ * indexer scores the rank's tokens (every TP rank has all its weights) against keys that are
+ * gathered over TP and CP; it learns by a loss of its own, so no gradient flows back into what it
+ * reads. Layers that share the choice of the layer before have no indexer.
  */
 #include "core/program/lower_attention.h"
 #include "core/program/mixer_costs.h"
 
 #include <math.h>
 
-/* A product of the indexer on own tokens, all of its weight on every rank. */
+/* A product of the indexer on the rank's tokens; every rank has all of its weight. */
 static int16_t index_linear(mf_build *bd, const char *name, int16_t x, int64_t k, int64_t n) {
     mf_linear w = {name, MF_PART_INDEXER, k, n, false, bd->math};
     int first = bd->b->ntensors;
@@ -78,7 +78,7 @@ void mf_lower_indexer(mf_build *bd, int16_t xn, int16_t q_low) {
     mf_lower_choose(bd, &c);
 }
 
-/* Scores of all pairs and the best of each query, for all TP ranks. */
+/* Scores all pairs and keeps the best of each query, for all TP ranks. */
 void mf_lower_choose(mf_build *bd, const mf_lower_choice *c) {
     const mf_model *m = bd->m;
     int64_t heads = m->index_heads, d = m->index_head_dim;
@@ -119,7 +119,7 @@ void mf_lower_block_indexer(mf_build *bd) {
     mf_build_sum_since(bd, first, MF_SUM_NONE, 0); /* no gradient */
 }
 
-/* A product by head: `k` columns of each head's in, `n` out; on tokens of the TP region. */
+/* A product per head: `k` columns of each head in, `n` out; on tokens of the TP region. */
 static int16_t by_head(mf_build *bd, const mf_lower_heads *a, const char *name, int16_t x,
                        int64_t k, int64_t n, uint16_t drop) {
     int16_t w = mf_build_weight(bd, name, MF_PART_ATTENTION, a->heads * n, k);

@@ -1,17 +1,17 @@
-/* lower_step_end.c - what a rank does once a step and holds for all of it: reductions and gathers
- * over data-parallel ranks, sums over replicas, norm, optimizer; persistent memory.
- */
+/* lower_step_end.c - what a rank does at the end of a step and holds for all of it: reductions and
+ * gathers over data-parallel ranks, sums over copies, norm, optimizer; persistent memory. */
 #include "core/program/lower.h"
 
 #include <math.h>
 
-/* --- once-a-step ops -------------------------------------------------------------------------- */
+/* --- end-of-step ops -------------------------------------------------------------------------- */
 
 static double param_B(const mf_layout *l) {
     return l->precision == MF_PREC_FP32 ? 4.0 : 2.0;
 }
 
-/* Bytes of one orientation of a quantised weight where such ones are the primary; else 0. */
+/* Bytes of one orientation of a quantised weight where quantised weights are the primary ones; else
+ * 0. */
 static double primary_B(const mf_layout *l) {
     return l->fp8_primary_weights ? mf_precision_quantised_B(l->precision) : 0.0;
 }
@@ -65,8 +65,8 @@ mf_dp_ops mf_param_dp_ops(const mf_layout *l, mf_param_count p) {
 mf_stage_memory mf_param_memory(const mf_layout *l, mf_param_count p) {
     mf_stage_memory s = {0, 0, 0, 0};
     double moment_B = l->moments_bf16 ? 2.0 : 4.0;
-    /* Quantised operands, along rows and along columns (for the input gradient), stand beside the
-     * BF16 weights, or alone where they are primary. */
+    /* Quantised weights, along rows and along columns (for the input gradient), are held beside the
+     * BF16 weights, or without those where they are primary. */
     double copies_B = 2.0 * mf_precision_quantised_B(l->precision);
     copies_B -= primary_B(l) > 0.0 ? param_B(l) : 0.0;
     const struct {
@@ -79,7 +79,7 @@ mf_stage_memory mf_param_memory(const mf_layout *l, mf_param_count p) {
     for (int i = 0; i < 2; i++) {
         double n = side[i].elements, ranks = side[i].ranks;
         if (!(n > 0)) {
-            continue; /* searches ask often, for blocks that have one of both */
+            continue; /* searches call this often, for blocks with either dense or expert weights */
         }
         double weights = n * param_B(l) + side[i].matrices * copies_B;
         double shard = ceil(n / ranks);
@@ -120,7 +120,7 @@ static mf_replica_count stage_replicas(const mf_program *p, int64_t stage) {
     return sum;
 }
 
-/* Layers whose choice of experts a bias balances. */
+/* Counts layers whose choice of experts a bias balances. */
 static double stage_balanced_layers(const mf_program *p, int64_t stage) {
     const mf_model *m = &p->model;
     double n = 0;
@@ -152,7 +152,7 @@ static mf_op optimizer_op(mf_op_kind kind, mf_stream stream, mf_step_end_op step
     };
 }
 
-/* A sum over copies of weights, or of what all ranks count. */
+/* A sum over copies of weights, or of counts of all ranks. */
 static mf_op sum_op(const mf_layout *l, mf_stream stream, mf_group_kind group,
                     mf_step_end_op step_end, const char *name, double elements, double element_B) {
     mf_op op =
@@ -163,8 +163,8 @@ static mf_op sum_op(const mf_layout *l, mf_stream stream, mf_group_kind group,
     return op;
 }
 
-/* Copies inside a data-parallel rank. Where gradients are sharded, each rank sums its share of
- * them, on average an equal one. */
+/* Sums over copies inside a data-parallel rank. Where gradients are sharded, each rank sums the
+ * copies in its shard: on average as many as any other rank. */
 static int replica_sums(const mf_layout *l, const mf_step_end *w, mf_op *ops) {
     double dense = l->zero >= 1 ? (double)(l->dp * l->cp) : 1.0;
     double expert = l->expert_zero >= 1 ? (double)l->edp : 1.0;
@@ -195,7 +195,7 @@ static int replica_sums(const mf_layout *l, const mf_step_end *w, mf_op *ops) {
     return n;
 }
 
-/* Tables that stand on several stages. */
+/* Sums of tables that several stages hold. */
 static int table_sums(const mf_layout *l, const mf_step_end *w, mf_op *ops) {
     static const char *const name[MF_TABLES] = {"embedding_copies", "head_copies"};
     static const mf_step_end_op step_end[MF_TABLES] = {MF_STEP_END_EMBEDDING_COPIES,
@@ -214,7 +214,7 @@ static int table_sums(const mf_layout *l, const mf_step_end *w, mf_op *ops) {
     return n;
 }
 
-/* Weights that precision recipes cover, of those that this rank updates. */
+/* Weights that a precision recipe covers, among those that this rank updates. */
 static double own_matrices(const mf_layout *l, const mf_param_count *p) {
     double dense = (double)p->dense_matrices, expert = (double)p->expert;
     return (l->zero >= 1 ? ceil(dense / (double)(l->dp * l->cp)) : dense) +
@@ -236,7 +236,7 @@ int mf_param_optimizer(const mf_layout *l, const mf_step_end *w, mf_op *ops, int
     }
     made[n++] = optimizer_op(MF_OP_GRAD_NORM, MF_STREAM_COMPUTE, MF_STEP_END_GRAD_NORM, "grad_norm",
                              own, gradient_B * own);
-    if (l->gpus > 1) { /* losses travel beside the norm */
+    if (l->gpus > 1) { /* losses are in the norm's message */
         made[n++] = sum_op(l, MF_STREAM_DP, MF_GROUP_WORLD, MF_STEP_END_GRAD_NORM_ALL_REDUCE,
                            "grad_norm_all_reduce", 1.0 + w->losses, 8.0);
         made[n - 1].module = MF_MODULE_OPTIMIZER;
@@ -257,7 +257,7 @@ int mf_param_optimizer(const mf_layout *l, const mf_step_end *w, mf_op *ops, int
     }
     double quant_B = mf_precision_quantised_B(l->precision);
     double low = (double)(w->params.dense_matrices + w->params.expert);
-    if (primary_B(l) > 0.0) { /* before they are gathered: each rank its own */
+    if (primary_B(l) > 0.0) { /* before they are gathered: each rank quantises its own */
         low = own_matrices(l, &w->params);
     }
     if (quant_B > 0.0) { /* written along rows and along columns */
@@ -291,7 +291,7 @@ bool mf_program_holds(const mf_program *p, int64_t stage, mf_table table) {
     return false;
 }
 
-/* Sums beside the norm's: the auxiliary loss of each position with the others. */
+/* Sums in the norm's message: the auxiliary loss of each position and the others. */
 static double losses(const mf_program *p) {
     return (double)(MF_STEP_SUMS - 1 + p->assignment.positions);
 }

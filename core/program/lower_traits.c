@@ -1,17 +1,17 @@
-/* lower_traits.c - what the programs that train do otherwise than moefold's executor (MF_TRAIT_*),
- * as changes to the ops of a block: bytes, streams, and what is kept. Read in their sources; each
- * says where. */
+/* lower_traits.c - what other training programs do differently from moefold's executor
+ * (MF_TRAIT_*), as changes to the ops of a block: bytes, streams, and tensors that are kept. Each
+ * comment names the source where it was read. */
 #include "core/program/lower_build.h"
 
 #include <math.h>
 
-/* What Megatron does op by op where its kernels for the experts' activation end. Biases of the
- * second product, over FP32 copies: forward product, sum, concatenation and cast, 28 bytes an
- * element of the rows; backward casts, the gradient's split, and the sums that the gradients of
- * bias and probability need, 40. A clamp of both halves and their concatenation: 16 bytes an
- * element of the activation, backward 20. Behind an all-to-all, rows of low precision are padded to
- * whole blocks by a copy and cut again: 8 bytes an element of the rows in each pass. A fused kernel
- * does without. */
+/* What Megatron does op by op around its kernels for the experts' activation. Biases of the second
+ * product, over FP32 copies: forward product, sum, concatenation and cast, 28 bytes an element of
+ * the rows; backward casts, the gradient's split, and the sums that the gradients of bias and
+ * probability need, 40. A clamp of both halves and their concatenation: 16 bytes an element of the
+ * activation, backward 20. After an all-to-all, a copy pads rows of low precision to whole blocks
+ * and another takes the padding away: 8 bytes an element of the rows in each pass. A fused kernel
+ * needs none of this. */
 static void add_expert_copies(const mf_model *m, const mf_layout *l, mf_block *b) {
     bool low = mf_precision_quantised_B(l->precision) > 0;
     bool pads = low && l->dispatcher == MF_DISPATCH_ALLTOALL && mf_layout_padded_rows(l, m) == 0;
@@ -69,7 +69,7 @@ static void copy_queries(const mf_model *m, mf_block *b) {
 }
 
 /* Megatron adds the gradient of a residual to that of its norm in a pass of its own (autograd): 6
- * bytes where our kernel, which adds as it goes, counts 2. */
+ * bytes where our kernel, which adds while it writes, counts 2. */
 static void add_residuals_apart(const mf_model *m, mf_block *b) {
     for (int k = 0; k < b->nops; k++) {
         mf_op *op = &b->ops[k];
@@ -79,10 +79,10 @@ static void add_residuals_apart(const mf_model *m, mf_block *b) {
     }
 }
 
-/* torchtitan's selective checkpoints keep the outputs of products, attention and scattered sums,
- * but of every second product make them again: of wq, wk, wv, wo, w1, w3, w2 the second, fourth and
- * sixth. The first product of the MLP stands for all of them (their sums are over the hidden size);
- * w1's and w2's outputs are kept, keys and the sum behind attention are not. */
+/* torchtitan's selective checkpoints save the outputs of products, attention and scattered sums,
+ * but recompute every second product: of wq, wk, wv, wo, w1, w3, w2 the second, fourth and sixth.
+ * The first product of the MLP represents all of them here (their sums are over the hidden size);
+ * outputs of w1 and w2 are saved, keys and the sum behind attention are not. */
 static void checkpoint_ops(const mf_model *m, const mf_layout *l, mf_block *b) {
     int64_t again = (m->ffn + m->kv_heads * m->head_dim + m->hidden) / l->tp;
     for (int k = 0; k < b->nops; k++) {
@@ -101,10 +101,10 @@ static void checkpoint_ops(const mf_model *m, const mf_layout *l, mf_block *b) {
 
 /* PyTorch's cross-entropy without torch.compile: an FP32 copy, its log-softmax; the gradient of the
  * choice over zeros, that of the log-softmax, its copy in BF16. 36 bytes a logit pass through
- * memory; three FP32 tensors stand at a time, and the place of the BF16 logits, which went and
- * which none of these fits into, stays reserved. Over TP's parts (loss_parallel: maximum,
- * difference, exponential, sum, difference; zeros, exponential, sum, product) 76 pass and four
- * stand. */
+ * memory; three FP32 tensors are alive at a time, and the memory of the BF16 logits, which are
+ * freed and into which none of these fits, stays reserved. Over TP's parts (loss_parallel: maximum,
+ * difference, exponential, sum, difference; zeros, exponential, sum, product) 76 pass and four are
+ * alive. */
 static void compute_loss_plainly(const mf_layout *l, mf_block *b) {
     const double forward_B = l->tp > 1 ? 38.0 : 14.0, backward_B = l->tp > 1 ? 38.0 : 22.0;
     const double stand_B = l->tp > 1 ? 16.0 : 12.0;
@@ -140,9 +140,9 @@ static void gather_before_quantising(const mf_layout *l, mf_block *b) {
     }
 }
 
-/* Scales of rows differ from those of columns: each orientation finds its own and reads once more
- * (rows as they are read, columns in a pass before), where scales of blocks need one read. Kernels
- * for such products are within a tenth of those of a single scale (pytorch/FBGEMM#2764). */
+/* Scales of rows differ from those of columns: each orientation finds its own and reads the tensor
+ * again (rows as they are read, columns in a pass before), where scales of blocks need one read.
+ * Kernels for such products are within a tenth of those of a single scale (pytorch/FBGEMM#2764). */
 static void scale_rows(mf_block *b) {
     for (int k = 0; k < b->nops; k++) {
         mf_op *op = &b->ops[k];
@@ -153,9 +153,10 @@ static void scale_rows(mf_block *b) {
     }
 }
 
-/* Products of a backward pass add up in FP32 all along, at which that kernel is slow: torchao runs
- * the one of a single scale and multiplies the scales to its output in a pass of its own, 4 bytes
- * an element (float8_ops.py; pytorch/ao#1325, #2184). Counted with the quantisation before it. */
+/* Products of a backward pass accumulate in FP32 throughout, at which that kernel is slow: torchao
+ * runs the one of a single scale and multiplies its output by the scales in a pass of its own, 4
+ * bytes an element (float8_ops.py; pytorch/ao#1325, #2184). Counted with the quantisation before
+ * it. */
 static void rescale_outputs(mf_block *b) {
     mf_op *quantise = NULL;
     for (int k = 0; k < b->nops; k++) {
@@ -176,7 +177,7 @@ static void delay_scales(mf_block *b) {
     for (int k = 0; k < b->nops; k++) {
         mf_op *op = &b->ops[k];
         if (op->kind == MF_OP_QUANTISE) {
-            op->bytes -= 2.0 * (double)op->dim[0] * (double)op->dim[1]; /* BF16, read once less */
+            op->bytes -= 2.0 * (double)op->dim[0] * (double)op->dim[1]; /* one read of BF16 less */
         }
         bool forward = op->pass == MF_PASS_F || op->pass == MF_PASS_R;
         if (forward && op->kind == MF_OP_REDUCE_SCATTER && (op->flags & MF_OPF_OVERLAPPED)) {
@@ -205,8 +206,8 @@ static void fuse_experts(mf_block *b) {
     }
 }
 
-/* HybridEP's dispatch and combine hold the reordering of rows, so that it runs where they run:
- * beside compute where expert traffic is merged with the other micro-batch. */
+/* HybridEP's dispatch and combine reorder the rows, so reordering runs where they run: beside
+ * compute where expert traffic is merged with the other micro-batch. */
 static void reorder_with_dispatch(mf_block *b) {
     for (int k = 0; k < b->nops; k++) {
         mf_op *op = &b->ops[k];
@@ -220,7 +221,7 @@ static void reorder_with_dispatch(mf_block *b) {
  * UnfusedDotProductAttention): the product of queries and keys writes all pairs in BF16, a masked
  * softmax reads and writes them, the product with values reads them; backward the gradient of the
  * values reads them, that of the scores is written, gone over with them and read twice. Scores,
- * probabilities or their gradients stand at a time, and probabilities from forward to backward
+ * probabilities or their gradients are alive at a time, and probabilities from forward to backward
  * where attention is not recomputed. */
 static void store_scores(mf_block *b) {
     const double forward_B = 2 + 4 + 2, backward_B = 2 + 2 + 6 + 4, each_B = 2;
@@ -244,8 +245,8 @@ static void store_scores(mf_block *b) {
     b->local_bs_B += (int64_t)(3 * largest_B);
 }
 
-/* Pieces of a product that run beside each other fill each other's tails: Transformer Engine deals
- * them to three streams (comm_gemm_overlap.cpp: num_max_streams), PyTorch's async TP to two. */
+/* Pieces of a product that run together fill each other's tails: Transformer Engine deals them to
+ * three streams (comm_gemm_overlap.cpp: num_max_streams), PyTorch's async TP to two. */
 static void run_pieces_together(mf_block *b) {
     for (int k = 0; k < b->nops; k++) {
         mf_op *op = &b->ops[k];
@@ -254,8 +255,8 @@ static void run_pieces_together(mf_block *b) {
     }
 }
 
-/* Memory that stands beside the block's own tensors counts in sums alone: the block is cut before.
- */
+/* Memory beside the block's own tensors counts in sums only: the block was split into runs
+ * before. */
 void mf_lower_apply_traits(const mf_model *m, const mf_layout *l, mf_block *b) {
     const unsigned traits = l->traits | l->software_traits;
     run_op_by_op(traits, b);

@@ -1,4 +1,4 @@
-/* memory_runs.c - where the tensors of a block can be taken apart. */
+/* memory_runs.c - finds where the tensors of a block can have separate addresses. */
 #include "core/program/program.h"
 
 #include <assert.h>
@@ -11,7 +11,7 @@ typedef struct extent {
     int64_t at, end;
 } extent;
 
-/* Tensors that stay stand side by side in the order of the block. */
+/* Tensors that outlive their pass are side by side, in the order of the block. */
 static void lay_kept(const mf_block *b, extent *x) {
     int64_t end[MF_RUN_KINDS] = {0};
     for (int t = 0; t < b->ntensors; t++) {
@@ -48,8 +48,8 @@ static void lay_work(const mf_block *b, bool split, extent *x) {
     }
 }
 
-/* Keeps the extents of a kind by place, of those at one place the longest: a workspace uses few
- * places again and again. Returns how many there are then. */
+/* Sorts the extents of a kind by place and keeps the longest at each: a workspace reuses few
+ * places. Returns how many are left. */
 static int keep(extent *sorted, int n, extent x) {
     int low = 0, high = n;
     while (low < high) {
@@ -81,13 +81,13 @@ static void join(int64_t *start, int *count) {
     --*count;
 }
 
-/* Cuts a kind where no tensor stands across; order: its extents by place. */
+/* Splits a kind where no tensor lies across; order: its extents by place. */
 static void cut(const extent *order, int n, mf_runs *out) {
     int64_t end = 0, start[MF_RUNS + 2] = {0};
     int count = 0;
     for (int k = 0; k < n; k++) {
         if (order[k].at >= end) {
-            start[count++] = end; /* bytes between two belong to the second */
+            start[count++] = end; /* bytes between two tensors belong to the second */
             if (count > MF_RUNS) {
                 start[count] = order[k].end;
                 join(start, &count);

@@ -1,8 +1,9 @@
-/* memory_runs.h - what a block keeps or works in, cut into runs of bytes that may stand apart.
+/* memory_runs.h - splits what a block keeps or works in into runs of bytes that may have separate
+ * addresses.
  *
- * Tensors of one kind stand side by side in the order of the block, those of a workspace where
- * lowering put them. Between two tensors that kind can be cut; a few runs are enough for an
- * arrangement of the step (core/memory/memory_place.h) to use places that the whole would not fit
+ * Tensors of one kind are side by side in the order of the block, those of a workspace where
+ * lowering put them. A kind can be split between two tensors; a few runs are enough for an
+ * arrangement of the step (core/memory/memory_place.h) to use gaps that the whole would not fit
  * into.
  */
 #ifndef MF_CORE_MEMORY_RUNS_H
@@ -35,7 +36,7 @@ typedef struct mf_block_runs {
     mf_runs of[MF_RUN_KINDS];
 } mf_block_runs;
 
-/* Where a tensor stands: its kind, the run, bytes from the start of the run. */
+/* Where a tensor is: its kind, the run, bytes from the start of the run. */
 typedef struct mf_run_place {
     int8_t kind, run; /* kind -1: none of these */
     int64_t at;
@@ -43,8 +44,8 @@ typedef struct mf_run_place {
 
 struct mf_block;
 
-/* Cuts a lowered block (b->runs, and the place of each tensor); mf_block_lower does it last.
- * Errors: MF_NOMEM. */
+/* Splits a lowered block into runs (b->runs, and the place of each tensor); mf_block_lower does it
+ * last. Errors: MF_NOMEM. */
 mf_status mf_block_cut(struct mf_block *b, bool split, mf_err *e);
 
 #endif

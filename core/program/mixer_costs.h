@@ -6,7 +6,7 @@
 #include "core/model/model.h"
 
 /* A scan over `rows` positions: heads on this rank, widths of keys (Mamba-2: groups, state) and of
- * values, positions that it takes at once. */
+ * values, positions in a chunk. */
 typedef struct mf_scan_shape {
     mf_mixer_kind rule;
     int64_t rows, key_heads, key_dim, value_heads, value_dim, chunk;
@@ -20,29 +20,29 @@ typedef struct mf_scan_shape {
  * - lightning: Q K^T and its product with V in whole chunks, the state's two products:
  *   C (2 dk + 2 dv) + 4 dk dv. */
 double mf_scan_flops(const mf_scan_shape *s);
-/* Multiples of these that the gradient takes: two products for each of the forward pass, and what
- * is made anew: w, u and the states between chunks, of a delta rule 4 dk dv + C (2 dk + 2 dv); of
- * the others about a third. */
+/* The gradient's FLOPs over these: two products for each of the forward pass, and what is computed
+ * again: w, u and the states between chunks, of a delta rule 4 dk dv + C (2 dk + 2 dv); of the
+ * others about a third. */
 double mf_scan_gradient(const mf_scan_shape *s);
-/* And of the traffic. */
+/* And its traffic over the forward pass's. */
 #define MF_SCAN_GRADIENT_BYTES 2.5
 /* C-wide matrices that the kernels keep for the gradient, per head: one, of KDA two. */
 int64_t mf_scan_matrices(mf_mixer_kind rule);
 /* Columns of decays and steps, in float, that the rule reads. */
 int64_t mf_scan_decays(const mf_scan_shape *s);
-/* Forward traffic: what is read and written once, states between chunks twice. */
+/* Forward traffic: inputs and outputs pass one time, states between chunks twice. */
 double mf_scan_bytes(const mf_scan_shape *s, double element_B);
 
 /* Scores of `pairs` pairs by an indexer's heads, each weighted (DeepSeek-V3.2). */
 double mf_index_flops(double pairs, int64_t heads, int64_t width);
-/* A score a pair, in float, is written and read by the choice. */
+/* Bytes: a score per pair, in float, is written, and read by the choice. */
 double mf_index_score_bytes(double pairs);
-/* Of its own loss over the chosen among these: two products for the forward pass's one, and the
- * teacher's scores over `teacher` columns of all its heads. */
+/* FLOPs of its own loss over the chosen pairs: two products where the forward pass takes one, and
+ * the teacher's scores over `teacher` columns of all its heads. */
 double mf_index_gradient_flops(double chosen, int64_t heads, int64_t width, double teacher);
 #define MF_INDEX_GRADIENT_BYTES 2.0
 
-/* Multiples of a convolution's traffic that its gradient takes. */
+/* A convolution's gradient's traffic over the forward pass's. */
 #define MF_CONV_GRADIENT_BYTES 1.5
 
 #endif

@@ -1,4 +1,4 @@
-/* pairing.c - the blocks of two chunks laid against each other. */
+/* pairing.c - pairs the blocks of two chunks. */
 #include "core/program/pairing.h"
 
 #include <assert.h>
@@ -35,7 +35,7 @@ int mf_pairing_longest(const int *first, int vstages) {
     return longest;
 }
 
-/* What a pair is worth: both exchange, one does, none. Alone is worth nothing. */
+/* The worth of a pair: whether both exchange, one does, none. A block alone is worth nothing. */
 enum { WORTH_BOTH = 8, WORTH_ONE = 2, WORTH_NONE = 1 };
 
 typedef struct rows {
@@ -51,14 +51,14 @@ static void append(mf_pairing *x, int f, int b) {
     x->step[x->count++] = (mf_pairing_step){(int16_t)f, (int16_t)b};
 }
 
-/* The k-th go together. */
+/* Pairs the k-th with the k-th. */
 static void pair_in_turn(mf_pairing *x, const rows *r) {
     for (int k = 0; k < r->nf || k < r->nb; k++) {
         append(x, k < r->nf ? k : -1, k < r->nb ? k : -1);
     }
 }
 
-/* worth[i][j]: what the blocks from (i, j) on are worth together. */
+/* worth[i][j]: the worth of the best pairing of the blocks from (i, j) on. */
 static void pair_by_worth(mf_pairing *x, const rows *r) {
     int width = r->nb + 1, *best = x->worth;
     for (int i = r->nf; i >= 0; i--) {

@@ -1,11 +1,11 @@
 /* pairing.h - which blocks of a merged event run side by side.
  *
  * A merged event runs the forward blocks of one chunk (in order) beside the backward blocks of
- * another (from the last), each pair of them taking turns so that one computes while the other
- * exchanges tokens. What pays is to set blocks that exchange beside blocks that exchange; a block
- * that does not hides little of another's exchange, and two that do not hide nothing. So the two
- * rows are laid against each other, order kept, such that most such pairs come about; of equals,
- * the one that pairs early. Memory plan, simulator, planner and executor all follow this one order.
+ * another (from the last); the two of a pair take turns so that one computes while the other
+ * exchanges tokens. It pays to pair blocks that exchange with blocks that exchange; a block that
+ * does not exchange hides little of another's exchange, and two that do not hide nothing. So the
+ * two rows are aligned, order kept, such that most such pairs come about; of equal alignments, the
+ * one that pairs early. Memory plan, simulator, planner and executor all follow this one order.
  */
 #ifndef MF_CORE_PAIRING_H
 #define MF_CORE_PAIRING_H
@@ -25,7 +25,7 @@ typedef struct mf_pairing {
     int *worth; /* scratch */
 } mf_pairing;
 
-/* Room for chunks of at most `longest` blocks. Errors: MF_NOMEM. */
+/* Allocates for chunks of at most `longest` blocks. Errors: MF_NOMEM. */
 mf_status mf_pairing_init(mf_pairing *x, int longest, mf_err *e);
 void mf_pairing_clear(mf_pairing *x);
 

@@ -235,7 +235,7 @@ enum {
                                  keys of another member */
     MF_OPF_ROUTED = 4,        /* work grows with the routed rows of this rank (imbalance applies) */
     MF_OPF_WGRAD = 8,         /* GEMM/grouped: reduction over tokens */
-    MF_OPF_OVERLAPPED = 16,   /* a piece of what was cut to have communication beside compute */
+    MF_OPF_OVERLAPPED = 16,   /* a piece of an op, split so that messages overlap compute */
     MF_OPF_PREFETCH = 32,     /* may start as early as the previous block of this rank (ZeRO-3) */
     MF_OPF_BLOCK_SCALED = 64, /* GEMM whose FP8 operands carry a scale per block */
     MF_OPF_CAPACITY = 128, /* router: experts work on a fixed number of rows, so that the host need
@@ -249,14 +249,14 @@ enum {
     MF_OPF_ACT = 4096, /* GROUPED_GEMM: writes y (a gate and an up half) and its activation */
     MF_OPF_SCORES = 8192,    /* attention: products of whole matrices, whose scores pass through
                                 memory: `bytes` */
-    MF_OPF_TOGETHER = 16384, /* GEMM, a piece: runs beside the others, as fast as they in one */
+    MF_OPF_TOGETHER = 16384, /* GEMM, a piece: all run together, as fast as the whole */
     MF_OPF_BIAS = 32768,     /* GROUPED_GEMM: each expert's bias is added to its rows, in another
                                 pass over them */
     MF_OPF_ORDERED = 65536 /* ATTENTION_BWD: score gradients pass through memory, so that sums have
                               one order */
 };
 
-/* What lowering says of an op beside its kind; the ops that derive from it say the same. */
+/* What lowering says about an op besides its kind; ops that are derived from it say the same. */
 
 /* Whose rank adds the bias of a product and takes its gradient: where ranks share the rows, one. */
 typedef enum mf_bias_owner { MF_BIAS_EVERY, MF_BIAS_FIRST_TP, MF_BIAS_FIRST_ETP } mf_bias_owner;
@@ -357,8 +357,8 @@ typedef struct mf_op {
     uint8_t group;  /* mf_group_kind, MF_GROUP_NONE outside communication */
     uint8_t nin, nout;
     uint8_t piece, pieces; /* of an op that is split to overlap; pieces <= 1: whole. Piece k of an
-                              op waits for piece k of an input that is cut alike (mf_op_cut); of
-                              any other it waits for all */
+                              op waits for piece k of an input that is split the same way
+                              (mf_op_cut), and for all of any other input */
     uint32_t flags;        /* MF_OPF_* */
     int16_t in[MF_OP_MAX_IN]; /* tensors of the block */
     int16_t out[MF_OP_MAX_OUT];
@@ -413,8 +413,8 @@ typedef struct mf_tensor {
     bool routed;        /* rows scale with the load of this rank */
     bool indices;       /* routing map and the like: no gradient flows */
     bool offloaded;     /* saved in host memory between forward and backward */
-    bool for_w;         /* F, R or B leaves it to a split weight gradient */
-    bool gather_mark;   /* no weight: says to its readers that weights were gathered */
+    bool for_w;         /* F, R or B makes it, a split weight gradient reads it */
+    bool gather_mark;   /* not a weight: its readers wait for gathered weights */
     uint8_t table;      /* mf_table of weights */
     int64_t sum_rows;   /* last rows that the sum is over */
     int16_t grad;       /* tensor that holds its gradient; -1 */
@@ -434,10 +434,10 @@ typedef enum mf_table {
     MF_TABLE_NONE = MF_TABLES
 } mf_table;
 
-/* Copies of a weight inside a data-parallel rank: their gradients are partial sums of one. */
+/* Copies of a weight inside a data-parallel rank: each copy's gradient is a part of the sum. */
 typedef enum mf_gradient_sum {
     MF_SUM_NONE,
-    MF_SUM_TP,  /* every TP rank holds all of it and saw other tokens (or other heads) */
+    MF_SUM_TP,  /* every TP rank holds all of it and computed with other tokens (or heads) */
     MF_SUM_KV,  /* K and V heads that TP / KV heads neighbouring TP ranks hold */
     MF_SUM_ETP, /* every ETP rank holds all of it */
     MF_SUM_COUNT
@@ -479,16 +479,16 @@ typedef struct mf_block {
     int64_t local_bs_B; /* ... of R|B alone */
     int64_t local_w_B;  /* ... of W alone */
     int64_t gather_B;   /* ZeRO-3: gathered weights of the block (one instance) */
-    /* A GPU's kernels work in beside operands, one op of each stream at a time. */
+    /* Scratch of a GPU's kernels, beside operands; one op of each stream uses it at a time. */
     int64_t scratch_B[MF_STREAM_COUNT];
     int64_t comm_B;     /* buffers that the dispatcher / collectives keep for the block's kind */
-    mf_block_runs runs; /* what of it may stand apart */
+    mf_block_runs runs; /* its parts that may have separate addresses */
     double flops_f, flops_b, flops_w, flops_r;
 } mf_block;
 
 #define MF_ALIGN_B 256
 
-/* Ops of some passes stand among [*first, *end): forward passes in front, no other beside them. */
+/* The ops of some passes lie in [*first, *end). The range of forward passes has no others. */
 void mf_block_ops_of(const mf_block *b, unsigned passes, int *first, int *end);
 
 /* Scratch of all its streams. */

@@ -24,7 +24,7 @@ static inline int64_t mf_row_map_elements(int64_t experts, int64_t rows, int64_t
     return (experts + 1) + 1 + experts + rows + slots;
 }
 
-/* The parts of the row map at `data`, which has room for rows_max rows and so many slots. */
+/* The parts of the row map at `data`, which holds rows_max rows and so many slots. */
 static inline mf_row_map mf_row_map_of(void *data, int64_t experts, int64_t rows_max,
                                        int64_t slots) {
     mf_row_map m = {.experts = experts, .rows_max = rows_max, .slots = slots};

@@ -40,7 +40,7 @@ static bool cut_alike(const mf_op *a, const mf_op *b) {
     return mf_op_cut(a) == mf_op_cut(b) && a->pieces == b->pieces;
 }
 
-/* Who makes tensor t for `op`. */
+/* The op that makes tensor t for `op`. */
 static int maker_of(const mf_waits *w, int16_t t, const mf_op *op) {
     int last = w->writer[t], i = mf_op_cut(op) == MF_CUT_NONE ? -1 : last;
     while (i >= 0 && !(cut_alike(&w->b->ops[i], op) && w->b->ops[i].piece == op->piece)) {
@@ -49,7 +49,7 @@ static int maker_of(const mf_waits *w, int16_t t, const mf_op *op) {
     return i >= 0 ? i : last;
 }
 
-/* Pieces write slices of their own; who writes what another op wrote adds to it. */
+/* Pieces write slices of their own; an op that writes what another op wrote adds to it. */
 static void note_writer(mf_waits *w, int16_t t, int i) {
     const mf_op *op = &w->b->ops[i];
     int16_t at = w->writer[t];

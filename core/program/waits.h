@@ -1,8 +1,7 @@
 /* waits.h - which ops of a block have ended before another begins. An op waits for the op before it
- * on its stream, and for whoever wrote its inputs last (of what is cut alike, for the same piece)
- * or an output that it adds to.
- * Ops of one stream end in their order, so that one number a stream says it all.
- */
+ * on its stream, for the ops that wrote its inputs last (where those are split the same way, for
+ * the same piece), and for the ops that wrote an output that it adds to. Ops of one stream end in
+ * their order, so one number per stream says it all. */
 #ifndef MF_CORE_WAITS_H
 #define MF_CORE_WAITS_H
 
@@ -16,7 +15,7 @@ typedef struct mf_ended {
 typedef struct mf_waits {
     const mf_block *b;
     unsigned passes;
-    int first, end;  /* where ops of the passes stand; those of others are among them */
+    int first, end;  /* range of the passes' ops; ops of other passes may be among them */
     mf_ended *at;    /* [end - first] before each op begins; filled by mf_waits_add */
     int16_t *writer; /* [tensors] the last op so far that wrote it; -1 */
     int16_t *before; /* [end - first] the piece before, of what an op writes; -1 */
@@ -31,7 +30,8 @@ static inline bool mf_waits_plays(const mf_waits *w, int i) {
     return (w->b->ops[i].pass & w->passes) != 0;
 }
 
-/* What has ended before op i begins, an op of the passes; in the order of the ops, each once. */
+/* What has ended before op i of the passes begins. Call it for the ops in their order, one time
+ * each. */
 void mf_waits_add(mf_waits *w, int i);
 
 /* Op i, added last, waits for op `before` as well. */

@@ -16,7 +16,7 @@ enum {
 
 typedef struct mf_cta_shares {
     int free;  /* multiprocessors not used by messages */
-    int kinds; /* collectives that may wait at once; EP's are one of them */
+    int kinds; /* collectives that may wait at the same time; EP's are one of them */
     int each;  /* thread blocks of each, at most what NCCL takes */
 } mf_cta_shares;
 

@@ -254,7 +254,7 @@ static int keep_vector(const int32_t *now, const int32_t *now_held, int64_t n, i
         }
     }
     if (kept == max_rows) {
-        return kept; /* no room: every row remains a moment that there is */
+        return kept; /* the array is full: each row kept is still a moment of the schedule */
     }
     memcpy(&in_flight[kept * n], now, (size_t)n * sizeof *now);
     memcpy(&held[kept * n], now_held, (size_t)n * sizeof *now_held);

@@ -38,18 +38,19 @@ void mf_schedule_destroy(mf_schedule *s);
  * can run without deadlock when sends are buffered. For tests and for schedules from outside. */
 mf_status mf_schedule_check(const mf_layout *l, const mf_schedule *s, mf_err *e);
 
-/* Messages between virtual stages for which a rank keeps room, the size of a boundary tensor each:
- * on their way to other ranks (per direction one; zb-v, which may have sent two: one per chunk), or
- * waiting for a chunk of the same rank. */
+/* Messages between virtual stages that a rank reserves memory for, the size of a boundary tensor
+ * each: those on their way to other ranks (one per direction; zb-v, which may have sent two: one
+ * per chunk), and those waiting for a chunk of the same rank. */
 int mf_schedule_sending(const mf_layout *l); /* per direction */
 int mf_schedule_messages(const mf_layout *l);
-/* Which of the 2 * mf_schedule_sending places a message takes that virtual stage `from` sends, in
+/* Which of the 2 * mf_schedule_sending buffers a message uses that virtual stage `from` sends, in
  * direction 0 (forward) or 1 (backward): the same on both sides. */
 int mf_schedule_slot(const mf_layout *l, int64_t from, int direction);
 
-/* Most micro-batches of each chunk in flight (forward done, backward not) at once on a stage: the
- * undominated vectors in_flight[k][chunk], the first max_rows of them; max_rows x chunks of room.
- * Returns how many. held[k][chunk]: micro-batches whose B is done and W is not, at that moment. */
+/* Most micro-batches of each chunk in flight (forward done, backward not) at the same time on a
+ * stage: the undominated vectors in_flight[k][chunk], the first max_rows of them; the array holds
+ * max_rows x chunks. Returns how many. held[k][chunk]: micro-batches whose B is done and W is not,
+ * at that moment. */
 int mf_schedule_in_flight(const mf_schedule *s, int64_t stage, int max_rows, int32_t *in_flight,
                           int32_t *held);
 

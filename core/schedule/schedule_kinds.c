@@ -109,8 +109,8 @@ static bool zb_h1(const mf_layout *l, mf_event_list *lists) {
                 mf_schedule_push(&lists[p], event(MF_EVENT_F, 0, f++));
             }
             mf_schedule_push(&lists[p], event(MF_EVENT_B, 0, b++));
-            /* In the steady state p weight gradients wait; the drain works them off, since there
-             * every wait for the next stage's gradient has room for one. */
+            /* In the steady state p weight gradients are pending; the drain runs them, one during
+             * each wait for the next stage's gradient. */
             int64_t deferred = f < total ? p : least(p, total - b);
             while (b - w > deferred && (f < total || b - w > 0)) {
                 mf_schedule_push(&lists[p], event(MF_EVENT_W, 0, w++));

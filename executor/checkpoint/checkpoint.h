@@ -16,7 +16,8 @@
 #define MF_CHECKPOINT_VERSION 1
 #define MF_CHECKPOINT_MAX_STREAMS 64
 
-/* Of a model as runs know it: what shapes its tensors and what they mean; losses are choices. */
+/* Fingerprint of a model: of what shapes its tensors and what they mean; losses are a choice of the
+ * run and do not count. */
 void mf_checkpoint_fingerprint(const mf_model *m, char out[20]);
 
 /* How far training had come, and which stream of samples it read. */
@@ -38,7 +39,7 @@ mf_status mf_checkpoint_save(mf_exec *x, const char *folder, const mf_train_prog
                              int keep, mf_err *e);
 
 /* The same in three parts, between which training goes on. _begin copies the state
- * (mf_exec_state_stage) and starts a thread on each rank that writes its file. Once all threads are
+ * (mf_exec_state_stage) and starts a thread on each rank that writes its file. When all threads are
  * done, the first _advance has rank 0's thread write the manifest and rename the folder, and the
  * second one reports the checkpoint complete; each waits for threads that are not done. The threads
  * do not communicate with other ranks. in_background false: nothing is copied, and _begin and
@@ -57,7 +58,7 @@ void mf_checkpoint_saving_destroy(mf_checkpoint_saving *w);
 mf_status mf_checkpoint_newest(const char *folder, char *out, size_t size, mf_err *e);
 /* Path of the checkpoint of a step, which need not be there. Errors: MF_IO. */
 mf_status mf_checkpoint_path(const char *folder, int64_t step, char *out, size_t size, mf_err *e);
-/* Removes what saves that never completed left behind. */
+/* Removes what incomplete saves left behind. */
 void mf_checkpoint_clean(const char *folder);
 
 typedef struct mf_checkpoint mf_checkpoint;

@@ -17,7 +17,7 @@ typedef struct mf_checkpoint_piece {
 } mf_checkpoint_piece;
 
 /* Calls fn for each piece that this rank writes. Where several ranks hold the same state, each
- * writes an even share; of replicas the first writes all. Errors: those of fn; MF_INFEASIBLE for a
+ * writes an equal part; of replicas the first writes all. Errors: those of fn; MF_INFEASIBLE for a
  * parameter that the hub has no name for. */
 typedef mf_status (*mf_checkpoint_piece_fn)(const mf_checkpoint_piece *p, void *user, mf_err *e);
 mf_status mf_checkpoint_pieces(mf_exec *x, mf_checkpoint_piece_fn fn, void *user, mf_err *e);

@@ -30,7 +30,7 @@ struct mf_checkpoint_saving {
     pthread_t thread;
     bool threaded;    /* a thread runs the part and has to be joined */
     atomic_bool done; /* by this rank */
-    mf_status status; /* how it ended, once joined */
+    mf_status status; /* how it ended; valid after the join */
     mf_err why;
 };
 

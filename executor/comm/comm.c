@@ -1,11 +1,11 @@
-/* comm.c - what all communicators share: sizes and ranks of groups, groups of one, and the way
- * through the table of the implementation. */
+/* comm.c - what all communicators have in common: sizes and ranks of groups, groups of one member,
+ * and calls into the implementation's table. */
 #include "executor/comm/comm_ops.h"
 
 #include <assert.h>
 #include <stdlib.h>
 
-/* The first that applies. */
+/* The transports; the first that applies is used. */
 static const mf_comm_transport *const transports[] = {
     &mf_comm_local,
 #ifdef MF_HAVE_MPI
@@ -173,11 +173,12 @@ void mf_comm_use_stream(mf_comm *c, void *stream) {
     }
 }
 
-mf_status mf_comm_share(mf_comm *c, size_t head_B, size_t each_B, mf_comm_shared *out, mf_err *e) {
-    if (c->ops->share == NULL) {
+mf_status mf_comm_map_shared(mf_comm *c, size_t head_B, size_t each_B, mf_comm_shared *out,
+                             mf_err *e) {
+    if (c->ops->map_shared == NULL) {
         return mf_err_set(e, MF_INTERNAL, "ranks: no memory to share");
     }
-    return c->ops->share(c, head_B, each_B, out, e);
+    return c->ops->map_shared(c, head_B, each_B, out, e);
 }
 
 mf_status mf_comm_place_in_host(mf_comm *c, int64_t *out, mf_err *e) {
@@ -186,7 +187,7 @@ mf_status mf_comm_place_in_host(mf_comm *c, int64_t *out, mf_err *e) {
     if (c->size[MF_GROUP_WORLD] == 1) {
         return MF_OK;
     }
-    mf_status status = mf_comm_share(c, 1, 1, &s, e);
+    mf_status status = mf_comm_map_shared(c, 1, 1, &s, e);
     if (status == MF_OK) {
         *out = s.me;
         assert(s.release != NULL);

@@ -34,8 +34,8 @@ bool mf_comm_launched(void);
  * MF_LIBRARY with MPI's message; MF_USAGE for impossible numbers or the file of another run. */
 mf_status mf_comm_start(int64_t *rank, int64_t *size, mf_err *e);
 void mf_comm_stop(void);
-/* Ends all ranks with an exit code; any rank may call it. Ranks of MPI end at once, those of one
- * host when they next wait for another. */
+/* Ends all ranks with an exit code; any rank may call it. Ranks of MPI end immediately, those of
+ * one host when they next wait for another. */
 void mf_comm_abort(int code);
 /* Can this build run ranks of MPI? */
 bool mf_comm_has_mpi(void);
@@ -86,7 +86,7 @@ mf_status mf_comm_all_gather_v(mf_comm *c, mf_group_kind g, mf_comm_type type, v
                                const int64_t *counts, mf_err *e);
 /* Sums `in`, which holds counts[i] elements for each member i, side by side; member i gets its
  * part. NCCL may write the result over its part of `in`. In host memory BF16 is summed in float in
- * order of group rank and rounded once; NCCL's result is tested against that. */
+ * order of group rank and rounded at the end; NCCL's result is tested against that. */
 mf_status mf_comm_reduce_scatter(mf_comm *c, mf_group_kind g, mf_comm_type type, const void *in,
                                  void *out, const int64_t *counts, mf_err *e);
 /* send[i], receive[i] in elements of `width` bytes, side by side in order of group rank. */
@@ -96,10 +96,11 @@ mf_status mf_comm_all_to_all(mf_comm *c, mf_group_kind g, size_t width, const vo
 mf_status mf_comm_ring(mf_comm *c, mf_group_kind g, int64_t steps, const void *in, void *out,
                        size_t size_B, mf_err *e);
 
-/* Between pipeline stages: world ranks. A send returns at once and keeps its buffer busy until
- * mf_comm_wait_send of its slot, which has to come before the slot's next send. A receive names the
- * slot that the sender uses. Messages between two ranks with one slot and one tag arrive in order;
- * NCCL knows no tags: those of one slot are received in the order in which they are sent. */
+/* Messages between pipeline stages, by world rank. A send returns immediately and keeps its buffer
+ * busy until mf_comm_wait_send of its slot, which has to come before the slot's next send. A
+ * receive names the slot that the sender uses. Messages between two ranks with one slot and one tag
+ * arrive in order; NCCL knows no tags: those of one slot are received in the order in which they
+ * are sent. */
 #define MF_COMM_SLOTS 4
 mf_status mf_comm_send(mf_comm *c, int slot, int64_t to, int tag, const void *data, size_t size_B,
                        mf_err *e);
@@ -109,7 +110,7 @@ mf_status mf_comm_receive(mf_comm *c, int slot, int64_t from, int tag, void *dat
 mf_status mf_comm_barrier(mf_comm *c, mf_err *e);
 
 /* Lends memory for `elements` BF16 values, which sums of BF16 use from now on; the caller keeps
- * owning it. Sums that need more allocate memory, once. */
+ * owning it. A sum that needs more allocates it and keeps it. */
 void mf_comm_lend(mf_comm *c, void *memory, int64_t elements);
 
 #endif

@@ -18,8 +18,8 @@
 
 enum { PERIOD_MS = 10, AGAIN_MS = 500, GRACE_MS = 2000, FREE_MiB = 1024 };
 
-/* A new file, in memory where there is enough of it: stages exchange whole tensors. *held: what is
- * to be closed in the end. */
+/* A new file, in memory where there is enough of it: stages exchange whole tensors. *held:
+ * descriptor to close in the end. */
 static mf_status make_ranks_file(char *path, size_t size, int *held, mf_err *e) {
     static const char name[] = "moefold-ranks-";
     const char *memory = "/dev/shm", *base = getenv("TMPDIR");
@@ -41,7 +41,7 @@ static void become_rank(int64_t rank, int64_t ranks, const char *ranks_file, pid
                         char *const *argv) {
     char number[24];
     prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (getppid() != parent) { /* gone meanwhile */
+    if (getppid() != parent) { /* the parent has ended meanwhile */
         _exit(126);
     }
     snprintf(number, sizeof number, "%lld", (long long)rank);
@@ -118,7 +118,8 @@ mf_status mf_comm_launch(int64_t ranks, char *const *argv, const volatile sig_at
         }
     }
     *code = wait_for_all(child, ranks, cancel);
-    mf_scratch_remove(ranks_file, held); /* the ranks do, once all of them have it */
+    mf_scratch_remove(ranks_file,
+                      held); /* after a start the ranks remove it, when all have it open */
     free(child);
     return status;
 }

@@ -8,7 +8,7 @@
 #include <stdint.h>
 
 /* Starts the program argv[0] (a path; argv ends with NULL) `ranks` times, each with its
- * MOEFOLD_RANK (executor/comm/comm.h), and waits for all. Once one has ended with another exit code
+ * MOEFOLD_RANK (executor/comm/comm.h), and waits for all. When one has ended with another exit code
  * than 0, or by a signal, the others have two seconds to end by themselves. *code: 0, or the exit
  * code of the first that failed, 128 and the number for a signal. While *cancel (NULL is fine) is
  * not 0, the ranks get SIGUSR1 every half second, as mpirun would pass it on. Ranks end with this

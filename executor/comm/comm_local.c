@@ -1,6 +1,5 @@
-/* comm_local.c - ranks of one host without MPI, which meet in a file that they share. Whoever
- * starts them says so in MOEFOLD_RANK, MOEFOLD_RANKS and MOEFOLD_RANKS_FILE (comm_launch.h does).
- */
+/* comm_local.c - ranks of one host without MPI, which meet in a shared file. Whoever starts them
+ * names it in MOEFOLD_RANK, MOEFOLD_RANKS and MOEFOLD_RANKS_FILE (comm_launch.h does). */
 #include "executor/comm/comm_local.h"
 #include "executor/comm/comm_status.h"
 
@@ -76,7 +75,8 @@ static void release(mf_comm_shared *shared) {
     free(v);
 }
 
-static mf_status share(mf_comm *c, size_t head_B, size_t each_B, mf_comm_shared *out, mf_err *e) {
+static mf_status map_shared(mf_comm *c, size_t head_B, size_t each_B, mf_comm_shared *out,
+                            mf_err *e) {
     shared_view *v = calloc(1, sizeof *v);
     *out = (mf_comm_shared){
         .ranks = mf_local_world.ranks, .me = mf_local_world.me, .own = v, .release = release};
@@ -90,7 +90,8 @@ static mf_status share(mf_comm *c, size_t head_B, size_t each_B, mf_comm_shared 
     uint64_t offset = 0;
     mf_status status =
         mf_local_world.me == 0 ? mf_local_take(&mf_local_world, v->size_B, &offset, e) : MF_OK;
-    double place = status == MF_OK ? (double)offset : -1.0; /* of rank 0 alone: the others have 0 */
+    double place =
+        status == MF_OK ? (double)offset : -1.0; /* only rank 0 has one: the others send 0 */
     mf_status sent = mf_local_all_reduce(c, MF_GROUP_WORLD, MF_COMM_F64, MF_COMM_SUM, &place, 1, e);
     status = status == MF_OK ? sent : status;
     if (status == MF_OK && place < 0.0) {
@@ -132,8 +133,8 @@ static void destroy(mf_comm *c) {
     free(s);
 }
 
-/* The round of a new group follows on what its members counted for another one in its place. All
- * have to come by here before one of them counts on. */
+/* A new group's rounds continue the counts of an earlier group in its row. All members have to pass
+ * here before one of them counts on. */
 static void follow(mf_comm *c, int g) {
     mf_local_state *s = c->state;
     uint64_t most = 0;
@@ -178,7 +179,7 @@ static mf_status add(mf_comm *c, int g, int64_t color, mf_err *e) {
     return status;
 }
 
-/* All ranks, before they have a communicator. */
+/* The group of all ranks, before there is a communicator. */
 static mf_status meet(mf_err *e) {
     mf_local_turn *own = mf_local_turn_of(mf_local_world.me, MF_LOCAL_ALL);
     uint64_t round = atomic_fetch_add(&own->entered, 1) + 1;
@@ -204,7 +205,7 @@ static mf_status connect_groups(mf_comm *c, mf_err *e) {
         }
     }
     mf_status status = meet(e);
-    for (int i = 0; i < MF_COMM_SLOTS; i++) { /* what nobody took from one that failed */
+    for (int i = 0; i < MF_COMM_SLOTS; i++) { /* messages of a failed rank that nobody received */
         atomic_store(&mf_local_rank_of(&mf_local_world, mf_local_world.me)->slot[s->live][i].number,
                      0);
     }
@@ -232,7 +233,7 @@ static const mf_comm_ops ops = {
     .wait_send = mf_local_wait_send,
     .receive = mf_local_receive,
     .barrier = mf_local_barrier,
-    .share = share,
+    .map_shared = map_shared,
 };
 
 static mf_status open_local(mf_comm *c, mf_err *e) {

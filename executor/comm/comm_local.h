@@ -10,15 +10,15 @@ typedef struct mf_local_group {
     uint64_t round;
 } mf_local_group;
 
-/* Where this process sees a part of the file. */
+/* Where this process has mapped a part of the file. */
 typedef struct mf_local_seen {
     void *data;
     uint64_t offset, allocated_B;
 } mf_local_seen;
 
-/* Of one communicator. */
+/* The state of one communicator. */
 typedef struct mf_local_state {
-    int live; /* which of this process's */
+    int live; /* index among this process's communicators */
     mf_local_group group[MF_COMM_GROUPS];
     mf_local_seen *seen; /* [ranks][MF_COMM_SLOTS] messages of all ranks */
     uint64_t sent;       /* messages */

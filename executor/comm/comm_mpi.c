@@ -40,7 +40,7 @@ static bool running(void) {
     return started && !ended;
 }
 
-/* Do more ranks stand on this host than it has cores? */
+/* Does this host run more ranks than it has cores? */
 static mf_status count_neighbours(bool *crowded, mf_err *e) {
     MPI_Comm host;
     int here = 1;
@@ -187,7 +187,8 @@ static mf_status map_window(mf_comm *c, size_t head_B, size_t each_B, mf_comm_sh
     return MF_OK;
 }
 
-mf_status mf_mpi_share(mf_comm *c, size_t head_B, size_t each_B, mf_comm_shared *out, mf_err *e) {
+mf_status mf_mpi_map_shared(mf_comm *c, size_t head_B, size_t each_B, mf_comm_shared *out,
+                            mf_err *e) {
     *out = (mf_comm_shared){.own = malloc(sizeof(MPI_Win)), .release = release};
     mf_status status = mf_comm_agree(
         c, out->own != NULL ? MF_OK : mf_err_set(e, MF_NOMEM, "ranks: out of memory"), e);
@@ -216,7 +217,7 @@ static mf_status open_mpi(mf_comm *c, mf_err *e) {
     }
     s->exchange = malloc(2 * (size_t)c->layout.gpus * sizeof(MPI_Request));
     bool allocated = s->exchange != NULL;
-    for (int i = 0; i < MF_COMM_SLOTS; i++) { /* of one piece: a step takes no memory */
+    for (int i = 0; i < MF_COMM_SLOTS; i++) { /* for one piece: a step allocates nothing */
         s->send[i].request = malloc(sizeof(MPI_Request));
         s->send[i].allocated = 1;
         allocated = allocated && s->send[i].request != NULL;

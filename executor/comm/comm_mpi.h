@@ -20,11 +20,11 @@ typedef struct mf_mpi_state {
     mf_mpi_message send[MF_COMM_SLOTS];
     MPI_Request *exchange; /* [2 * ranks] */
     int64_t piece;
-    uint16_t *own; /* pieces of a sum of BF16, where what was lent is too small */
+    uint16_t *own; /* pieces of a BF16 sum, where the lent memory is too small */
     int64_t own_elements;
 } mf_mpi_state;
 
-/* The one way MPI's results travel: its own words and the call's text. */
+/* Every result of MPI passes through here: MPI's own words and the call's text. */
 #define MF_MPI_TRY(call, e)                                                                        \
     do {                                                                                           \
         int mpi_result_ = (call);                                                                  \
@@ -39,6 +39,7 @@ extern const mf_comm_ops mf_mpi_ops;
 /* As in mf_comm_ops. */
 void mf_mpi_destroy(mf_comm *c);
 mf_status mf_mpi_add(mf_comm *c, int g, int64_t color, mf_err *e);
-mf_status mf_mpi_share(mf_comm *c, size_t head_B, size_t each_B, mf_comm_shared *out, mf_err *e);
+mf_status mf_mpi_map_shared(mf_comm *c, size_t head_B, size_t each_B, mf_comm_shared *out,
+                            mf_err *e);
 
 #endif

@@ -46,7 +46,8 @@ typedef struct mf_comm_ops {
     mf_status (*receive)(mf_comm *c, int slot, int64_t from, int tag, void *data, size_t size_B,
                          mf_err *e);
     mf_status (*barrier)(mf_comm *c, mf_err *e);
-    mf_status (*share)(mf_comm *c, size_t head_B, size_t each_B, mf_comm_shared *out, mf_err *e);
+    mf_status (*map_shared)(mf_comm *c, size_t head_B, size_t each_B, mf_comm_shared *out,
+                            mf_err *e);
 } mf_comm_ops;
 
 struct mf_comm {
@@ -54,7 +55,7 @@ struct mf_comm {
     void *state; /* the implementation's */
     mf_layout layout;
     int64_t rank;
-    int added, asked; /* groups, and those of them that somebody has asked for */
+    int added, asked; /* number of groups made, and of those asked for again */
     int64_t size[MF_COMM_GROUPS], member[MF_COMM_GROUPS];
     void *lent; /* mf_comm_lend */
     int64_t lent_elements;
@@ -63,7 +64,7 @@ struct mf_comm {
 };
 
 typedef struct mf_comm_transport {
-    bool (*launched)(void); /* is this process to be a rank of it? */
+    bool (*launched)(void); /* should this process be a rank of it? */
     bool (*running)(void);
     mf_status (*start)(mf_err *e);
     mf_status (*place)(int64_t *rank, int64_t *size, mf_err *e); /* while it runs */
@@ -77,7 +78,7 @@ typedef struct mf_comm_transport {
 extern const mf_comm_transport mf_comm_one, mf_comm_local, mf_comm_mpi;
 
 /* A communicator without ops: rank, and sizes and members of the layout's groups are set. NULL: out
- * of memory, which e says. */
+ * of memory, as e says. */
 mf_comm *mf_comm_new(const mf_layout *l, int64_t rank, mf_err *e);
 size_t mf_comm_type_B(mf_comm_type type);
 /* Makes one all-reduce over group g in host memory and checks its sum. */
@@ -85,7 +86,8 @@ mf_status mf_comm_try_group(mf_comm *c, int g, const char *library, mf_err *e);
 
 /* Memory that all ranks of this host see, zeroed: head_B, and each_B for every rank. Collective
  * over all ranks; so is s->release. Errors: MF_LIBRARY, MF_NOMEM; MF_INTERNAL with one rank. */
-mf_status mf_comm_share(mf_comm *c, size_t head_B, size_t each_B, mf_comm_shared *out, mf_err *e);
+mf_status mf_comm_map_shared(mf_comm *c, size_t head_B, size_t each_B, mf_comm_shared *out,
+                             mf_err *e);
 
 /* For tests: sets the longest message (elements, or bytes where bytes are moved) of one call to
  * MPI, which is INT_MAX at first. The same on all ranks. No effect on other transports. */

@@ -9,8 +9,8 @@ enum { STATUSES = 64 }; /* there are fewer */
 mf_status mf_comm_agree(mf_comm *c, mf_status mine, mf_err *e) {
     int64_t ranks = mf_comm_group_size(c, MF_GROUP_WORLD), rank = mf_comm_rank(c);
     bool words = mine != MF_OK && e != NULL && e->text[0] != '\0';
-    /* Largest for the lowest rank with a text. A failing rank without one has agreed on this status
-     * before, when another rank reported it. */
+    /* Largest for the lowest rank with a text. A failing rank without a text has agreed on this
+     * status before, when another rank reported it. */
     int64_t place = ranks - rank + (words ? ranks : 0);
     double vote = mine == MF_OK ? 0.0 : (double)(place * STATUSES + (int64_t)mine);
     mf_status status = mf_comm_all_reduce(c, MF_GROUP_WORLD, MF_COMM_F64, MF_COMM_MAX, &vote, 1, e);

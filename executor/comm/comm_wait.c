@@ -14,8 +14,8 @@
 enum {
     SLEEP_ns = 30 * 1000,
     SLACK_ns = 1000,       /* the default adds 50,000 */
-    TAKEN_ns = 200 * 1000, /* a yield that takes longer: somebody else had the core, */
-    NAPS = 4096            /* and so many turns are slept through before the next try */
+    TAKEN_ns = 200 * 1000, /* if a yield takes longer, another process had the core, */
+    NAPS = 4096            /* and the next so many turns sleep */
 };
 
 static atomic_int naps; /* left */

@@ -6,11 +6,11 @@
 
 /* Open MPI's ranks poll while they wait and, with mpi_yield_when_idle, call sched_yield in each
  * turn. asleep: sched_yield sleeps for tens of microseconds in this process, so that where ranks
- * outnumber cores those that wait do not take time from those that work. Otherwise it yields, so
- * that where every rank has a core those that wait answer at once. */
+ * outnumber cores waiting ranks do not take time from working ones. Otherwise it yields, so that
+ * where every rank has a core waiting ranks answer immediately. */
 void mf_comm_wait_asleep(bool asleep);
 
-/* One turn of a waiting loop. Yielding returns at once when no other process wants the core;
+/* One turn of a waiting loop. Yielding returns immediately when no other process wants the core;
  * otherwise it costs the other's whole time slice, and a step has hundreds of waits. After a yield
  * that took so long, the next turns sleep for tens of microseconds each: the scheduler prefers a
  * process that slept. */

@@ -1,9 +1,9 @@
-/* local_collectives.c - collectives of the ranks of one host over a file that they share.
+/* local_collectives.c - collectives of the ranks of one host over a shared file.
  *
- * A collective goes in rounds. In a round every member shows a part of its data in its own half of
- * the file (the two take turns), counts itself in, reads what the others show once they are in, and
- * counts itself out. A half is written again when all who read it are out. Sums go in order of
- * group rank, so that all members come to the same bits.
+ * A collective goes in rounds. In a round every member writes a part of its data into its own half
+ * of the file (the two halves take turns), counts itself in, reads the others' parts when they are
+ * in, and counts itself out. A half is written again when all its readers are out. Sums go in order
+ * of group rank, so that all members get the same bits.
  */
 #include "executor/comm/comm_local.h"
 #include "kernels/kernel.h"
@@ -20,7 +20,7 @@ static int row_of(const mf_comm *c, int g) {
     return s->live * MF_COMM_GROUPS + g;
 }
 
-/* All members are out of `round`. */
+/* Waits until all members are out of `round`. */
 static mf_status all_left(const int *who, int n, int row, uint64_t round, mf_err *e) {
     mf_status status = MF_OK;
     for (int i = 0; i < n && status == MF_OK; i++) {
@@ -30,7 +30,7 @@ static mf_status all_left(const int *who, int n, int row, uint64_t round, mf_err
     return status;
 }
 
-/* Where this rank shows its part of the next round. */
+/* Where this rank writes its part of the next round. */
 static mf_status begin(mf_comm *c, int g, char **half, mf_err *e) {
     mf_local_state *s = c->state;
     uint64_t round = ++s->group[g].round;
@@ -51,7 +51,7 @@ static void show(mf_comm *c, int g) {
                           s->group[g].round, memory_order_release);
 }
 
-/* What a member shows in this round. */
+/* What a member has written in this round. */
 static mf_status shown_by(mf_comm *c, int g, int64_t member, const char **part, mf_err *e) {
     const mf_local_state *s = c->state;
     int rank = s->group[g].who[member];
@@ -89,7 +89,7 @@ static void end(mf_comm *c, int g) {
         }                                                                                          \
     } while (0)
 
-/* In float, rounded once. */
+/* In float, rounded at the end. */
 static void combine_bf16(const char *const *parts, int64_t members, mf_comm_reduce op,
                          uint16_t *out, int64_t count) {
     for (int64_t k = 0; k < count; k++) {
@@ -127,14 +127,14 @@ static int64_t least(int64_t a, int64_t b) {
     return a < b ? a : b;
 }
 
-/* Nothing at times, of nowhere. */
+/* Copies; a part may be empty, with NULL for its address. */
 static void move(void *to, const void *from, size_t size_B) {
     if (size_B > 0) {
         memcpy(to, from, size_B);
     }
 }
 
-/* Of `count`, what a round from `at` on moves. */
+/* How many of `count` a round from `at` on moves. */
 static size_t left_of(int64_t count, int64_t at, int64_t most) {
     return at >= count ? 0 : (size_t)least(count - at, most);
 }
@@ -163,7 +163,8 @@ mf_status mf_local_all_reduce(mf_comm *c, int g, mf_comm_type type, mf_comm_redu
     return status;
 }
 
-/* counts[i] bytes of each member, at[i] bytes into `data`; this rank's stand there. */
+/* Gathers counts[i] bytes of each member, at[i] bytes into `data`; this rank's are already
+ * there. */
 static mf_status gather(mf_comm *c, int g, char *data, const int64_t *counts, const int64_t *at,
                         mf_err *e) {
     int64_t longest = 0, me = c->member[g];
@@ -262,7 +263,7 @@ mf_status mf_local_reduce_scatter(mf_comm *c, int g, mf_comm_type type, const vo
 }
 
 /* One round: bytes [at, at + share) of each message. *longest grows to the longest message that any
- * member sends: they tell each other in front of their data. */
+ * member sends: its length precedes the data. */
 static mf_status exchange_round(mf_comm *c, int g, size_t width, const char *in,
                                 const int64_t *send, char *out, const int64_t *receive, int64_t at,
                                 int64_t *longest, mf_err *e) {

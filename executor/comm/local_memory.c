@@ -13,19 +13,20 @@
 #include <time.h>
 #include <unistd.h>
 
-/* At the start of the file. */
+/* The head of the file. */
 typedef struct head {
     atomic_int ranks, ended; /* ended: exit code + 1 */
-    atomic_ullong taken_B;   /* behind what all have mapped */
+    atomic_ullong taken_B;   /* end of the memory handed out so far */
 } head;
 
 enum {
     PAGE_B = 4096,
-    SPINS = 200,    /* turns without giving the core away, */
-    YIELDS = 20000, /* and turns without sleeping, where there is a core for each rank */
-    LOOK = 1000,    /* every so many sleeps: is the other still there? */
-    GONE = -1,      /* turn: it is not; what it left is looked at once more */
-    SLEEP_ns = 20 * 1000,
+    SPINS = 200,          /* turns of busy waiting, */
+    YIELDS = 20000,       /* and turns that yield, where there is a core for each rank */
+    LOOK = 250,           /* every so many sleeps: does the other still run? */
+    GONE = -1,            /* turn: it does not; look for what it left one last time */
+    SLEEP_ns = 20 * 1000, /* the first; each is a quarter of that longer than the one before, */
+    MOST_ns = 320 * 1000, /* up to this */
     SLACK_ns = 1000
 };
 
@@ -98,8 +99,15 @@ static mf_status look_after(const mf_local *w, int rank, mf_err *e) {
     return MF_OK;
 }
 
+/* Sleeps longer from turn to turn: each wake-up takes microseconds of a core that working ranks
+ * could use. */
+static void nap(int turn) {
+    const long sleep_ns = SLEEP_ns + (long)turn * SLEEP_ns / 4;
+    const struct timespec t = {.tv_nsec = sleep_ns < MOST_ns ? sleep_ns : MOST_ns};
+    nanosleep(&t, NULL);
+}
+
 mf_status mf_local_pause(const mf_local *w, int rank, int *turns, mf_err *e) {
-    const struct timespec nap = {.tv_nsec = SLEEP_ns};
     int turn = *turns, sleeps_from = w->crowded ? SPINS : YIELDS;
     if (turn == GONE) {
         return look_after(w, rank, e);
@@ -116,7 +124,7 @@ mf_status mf_local_pause(const mf_local *w, int rank, int *turns, mf_err *e) {
         mf_comm_give_way();
         return MF_OK;
     }
-    nanosleep(&nap, NULL);
+    nap(turn - sleeps_from);
     if (turn < sleeps_from + LOOK) {
         return MF_OK;
     }
@@ -202,7 +210,7 @@ mf_status mf_local_join(mf_local *w, const char *path, int64_t rank, int64_t ran
     if (status != MF_OK) {
         clear(w);
     } else if (rank == 0) {
-        (void)unlink(path); /* it stays for those that have it */
+        (void)unlink(path); /* ranks that have it open keep it */
     }
     return status;
 }

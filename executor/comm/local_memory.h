@@ -15,7 +15,7 @@ enum {
     MF_LOCAL_LIVE = 8, /* communicators of a process at a time */
     MF_LOCAL_ROWS = MF_LOCAL_LIVE * MF_COMM_GROUPS + 1,
     MF_LOCAL_ALL = MF_LOCAL_ROWS - 1, /* the row over all ranks, before there is a communicator */
-    MF_LOCAL_HALF_B = 1 << 20         /* what a rank shows to the others in one of its two rounds */
+    MF_LOCAL_HALF_B = 1 << 20         /* what a rank shows the others in one of its two rounds */
 };
 
 /* How far a rank is in the rounds of a group. */
@@ -23,8 +23,8 @@ typedef struct mf_local_turn {
     atomic_ullong entered, left;
 } mf_local_turn;
 
-/* A message on its way: it lies at `offset` of the file. Its receiver sets the number to 0, and its
- * sender writes the rest while it is 0. */
+/* A message that is being sent: it is at `offset` of the file. Its receiver sets the number to 0,
+ * and its sender writes the rest while it is 0. */
 typedef struct mf_local_slot {
     atomic_ullong number; /* of its communicator's messages, from 1 */
     atomic_int to, tag;
@@ -37,7 +37,7 @@ typedef struct mf_local_rank {
     mf_local_slot slot[MF_LOCAL_LIVE][MF_COMM_SLOTS];
 } mf_local_rank;
 
-/* A process in the file: one. */
+/* A process that uses the file: one rank. */
 typedef struct mf_local {
     int file, ranks, me;
     bool crowded; /* more ranks than cores */
@@ -55,7 +55,7 @@ typedef struct mf_local {
  * file of another run), MF_LIBRARY, MF_NOMEM. */
 mf_status mf_local_join(mf_local *w, const char *path, int64_t rank, int64_t ranks, mf_err *e);
 void mf_local_leave(mf_local *w);
-/* Every rank that waits, or waits next, ends with this exit code. */
+/* Ends every rank that waits, or waits next, with this exit code. */
 void mf_local_end(mf_local *w, int code);
 
 mf_local_rank *mf_local_rank_of(const mf_local *w, int rank);
@@ -68,7 +68,7 @@ mf_status mf_local_view(const mf_local *w, uint64_t offset, uint64_t size_B, voi
 void mf_local_drop(void *view, uint64_t size_B);
 
 /* One turn of waiting for `rank`; *turns counts them, from 0. The caller checks its condition after
- * each. MF_LIBRARY once that rank has ended. Ends the process when the run has ended. */
+ * each. MF_LIBRARY when that rank has ended. Ends the process when the run has ended. */
 mf_status mf_local_pause(const mf_local *w, int rank, int *turns, mf_err *e);
 mf_status mf_local_wait(const mf_local *w, const atomic_ullong *counter, uint64_t value, int rank,
                         mf_err *e);

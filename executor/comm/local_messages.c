@@ -1,5 +1,5 @@
 /* local_messages.c - messages between ranks of one host: each slot of a sender has memory of its
- * own in the file that they share, where the message lies until its receiver has copied it. */
+ * own in the shared file, where the message stays until its receiver has copied it. */
 #include "executor/comm/comm_local.h"
 
 #include <string.h>
@@ -9,7 +9,7 @@ static mf_local_slot *slot_of(const mf_comm *c, int rank, int slot) {
     return &mf_local_rank_of(&mf_local_world, rank)->slot[s->live][slot];
 }
 
-/* The memory of a message, where this process sees it. */
+/* The address of a message in this process. */
 static mf_status look_at(mf_comm *c, int rank, int slot, void **out, mf_err *e) {
     const mf_local_state *s = c->state;
     const mf_local_slot *m = slot_of(c, rank, slot);
@@ -59,8 +59,8 @@ mf_status mf_local_send(mf_comm *c, int slot, int64_t to, int tag, const void *d
     return MF_OK;
 }
 
-/* The number of the message to this rank with this tag; 0: there is none. Others may take theirs
- * and the sender post again meanwhile: no two messages have one number. */
+/* The number of the message to this rank with this tag; 0: there is none. Other receivers may take
+ * theirs and the sender post again meanwhile: no two messages have one number. */
 static uint64_t number_of(const mf_local_slot *m, int tag) {
     uint64_t number = atomic_load(&m->number);
     bool mine = number != 0 && atomic_load(&m->to) == mf_local_world.me &&
@@ -93,7 +93,7 @@ mf_status mf_local_receive(mf_comm *c, int slot, int64_t from, int tag, void *da
     int rank = (int)from, found = first_with(c, rank, tag);
     mf_status status = MF_OK;
     void *memory;
-    (void)slot; /* the tag says enough */
+    (void)slot; /* the tag identifies the message */
     for (int turns = 0; found < 0; found = first_with(c, rank, tag)) {
         status = mf_local_pause(&mf_local_world, rank, &turns, e);
         if (status != MF_OK) {

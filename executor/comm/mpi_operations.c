@@ -1,8 +1,8 @@
 /* mpi_operations.c - collectives and messages over MPI, in host memory.
  *
- * MPI counts in int: what is longer than a piece goes in several calls. Where all members know all
- * counts they choose alike between one call for everything and members taking turns; messages
- * between two ranks are cut by both.
+ * MPI counts in int, so long messages go in several calls, piece by piece. Where all members know
+ * all counts they all choose either one call for everything or taking turns; a message between two
+ * ranks is split alike by both.
  */
 #include "executor/comm/comm_ops.h"
 
@@ -95,7 +95,7 @@ static mf_status all_gather(mf_comm *c, int g, mf_comm_type type, const void *in
     return give_in_turns(c, g, type, out, counts, e);
 }
 
-/* Counts and displacements as MPI takes them: of no more than a piece altogether. */
+/* Counts and displacements as MPI takes them: at most a piece altogether. */
 typedef struct int_counts {
     int count[MF_COMM_MAX_GROUP], at[MF_COMM_MAX_GROUP];
 } int_counts;
@@ -123,8 +123,8 @@ static mf_status all_gather_v(mf_comm *c, int g, mf_comm_type type, void *data,
     return MF_OK;
 }
 
-/* Every pair of ranks on its own: in each round one piece of what each has for each other. A pair
- * is through after as many rounds as its longer message has pieces, and both know that. */
+/* Every pair of ranks exchanges on its own: in each round one piece of what each has for the other.
+ * A pair is done after as many rounds as its longer message has pieces, and both know that. */
 static mf_status exchange(mf_comm *c, int g, size_t width, const void *in, const int64_t *send,
                           void *out, const int64_t *receive, mf_err *e) {
     mf_mpi_state *s = c->state;
@@ -157,7 +157,7 @@ static mf_status exchange(mf_comm *c, int g, size_t width, const void *in, const
     return MF_OK;
 }
 
-/* Room for `elements`: lent, or taken in the first step and kept. */
+/* Memory for `elements`: lent, or allocated in the first step and kept. */
 static uint16_t *elements_for(mf_comm *c, int64_t elements, mf_err *e) {
     mf_mpi_state *s = c->state;
     if (elements <= c->lent_elements) {
@@ -175,7 +175,7 @@ static uint16_t *elements_for(mf_comm *c, int64_t elements, mf_err *e) {
     return s->own;
 }
 
-/* The parts of all members, summed in float in order of group rank, rounded once. */
+/* Sums the parts of all members in float in order of group rank, rounded at the end. */
 static mf_status sum_bf16(mf_comm *c, int g, const void *in, void *out, const int64_t *counts,
                           mf_err *e) {
     int64_t members = c->size[g], own = counts[c->member[g]], same[MF_COMM_MAX_GROUP];
@@ -238,7 +238,7 @@ static mf_status ring(mf_comm *c, int g, int64_t to, int64_t from, const void *i
     return MF_OK;
 }
 
-/* A message without bytes is one piece of none. */
+/* An empty message is one empty piece. */
 static mf_status send_message(mf_comm *c, int slot, int64_t to, int tag, const void *data,
                               size_t size_B, mf_err *e) {
     mf_mpi_state *s = c->state;
@@ -273,7 +273,7 @@ static mf_status receive_message(mf_comm *c, int slot, int64_t from, int tag, vo
                                  size_t size_B, mf_err *e) {
     mf_mpi_state *s = c->state;
     int64_t at = 0, size = (int64_t)size_B;
-    (void)slot; /* the tag says enough */
+    (void)slot; /* the tag identifies the message */
     do {
         MF_MPI_TRY(MPI_Recv((char *)data + at, piece_at(s, at, size), MPI_BYTE, (int)from, tag,
                             s->pipeline, MPI_STATUS_IGNORE),
@@ -306,7 +306,7 @@ const mf_comm_ops mf_mpi_ops = {
     .wait_send = wait_send,
     .receive = receive_message,
     .barrier = barrier,
-    .share = mf_mpi_share,
+    .map_shared = mf_mpi_map_shared,
 };
 
 void mf_comm_mpi_cut(mf_comm *c, int64_t piece) {

@@ -1,4 +1,4 @@
-/* rank_watch.c - what a rank writes about itself to the memory that the ranks of its host share. */
+/* rank_watch.c - writes what this rank does to memory that the ranks of its host share. */
 #include "executor/comm/rank_watch.h"
 
 #include "executor/comm/comm_status.h"
@@ -130,9 +130,9 @@ void mf_rank_watch_leave(mf_rank_watch *b) {
 /* --- coming and going ---------------------------------------------------------------------------
  */
 
-static mf_status share(mf_rank_watch *b, mf_err *e) {
-    mf_status status =
-        mf_comm_share(b->comm, sizeof(rank_watch_shared), sizeof(rank_watch_slot), &b->memory, e);
+static mf_status map_slots(mf_rank_watch *b, mf_err *e) {
+    mf_status status = mf_comm_map_shared(b->comm, sizeof(rank_watch_shared),
+                                          sizeof(rank_watch_slot), &b->memory, e);
     b->all = b->memory.data;
     b->ranks = b->memory.ranks;
     b->me = b->memory.me;
@@ -193,7 +193,7 @@ mf_status mf_rank_watch_open(mf_comm *c, const mf_model *model, double hang_s,
     if (gethostname(b->host, sizeof b->host - 1) != 0) {
         snprintf(b->host, sizeof b->host, "this host");
     }
-    status = share(b, e);
+    status = map_slots(b, e);
     const bool shared = status == MF_OK;
     if (status == MF_OK && !b->whole) {
         status = rank_watch_hosts_open(c, b->me, b->ranks, &b->hosts, e);

@@ -66,8 +66,8 @@ void mf_rank_watch_speak(mf_rank_watch *b);
 void mf_rank_watch_find_stopped(mf_rank_watch *b);
 /* Call it when a call that involves other hosts has failed, which may be because one of them is
  * gone. Waits for MF_RANK_WATCH_SUSPECT_S. If a host is silent, the watch of this host's first rank
- * reports it in that time and the run ends; otherwise returns. Returns at once where there is no
- * other host. */
+ * reports it in that time and the run ends; otherwise returns. Returns immediately where there is
+ * no other host. */
 void mf_rank_watch_await_lost_host(mf_rank_watch *b);
 /* This rank ends on purpose: the others do not report it. */
 void mf_rank_watch_leave(mf_rank_watch *b);

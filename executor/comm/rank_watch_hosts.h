@@ -1,8 +1,7 @@
 /* rank_watch_hosts.h - private to the rank watch: hosts watch each other. The first rank of each
  * sends a small UDP message to that of the first host four times a second, and gets one back. MPI
- * is not used, as it waits for ever where a link is cut. A host that was heard before and is silent
- * for too long is lost.
- */
+ * is not used, as it waits for ever where a cable is unplugged. A host that was heard before and is
+ * silent for too long is lost. */
 #ifndef MF_EXECUTOR_RANK_WATCH_HOSTS_H
 #define MF_EXECUTOR_RANK_WATCH_HOSTS_H
 

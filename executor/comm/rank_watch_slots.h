@@ -1,5 +1,5 @@
 /* rank_watch_slots.h - private to rank_watch.c and rank_watch_thread.c: what each rank of a host
- * keeps in the memory that they share.
+ * writes to the shared memory.
  *
  * Text is written while others may read it: the worst case is a garbled name in a message about a
  * lost rank.
@@ -37,7 +37,7 @@ typedef struct rank_watch_slot {
 } rank_watch_slot;
 
 typedef struct rank_watch_hosts_word {
-    atomic_int wait, deadlock; /* on other hosts, as the first rank of this one has heard */
+    atomic_int wait, deadlock; /* of other hosts, as the first rank of this one has heard */
 } rank_watch_hosts_word;
 
 typedef struct rank_watch_shared {

@@ -14,11 +14,11 @@
 #include <time.h>
 #include <unistd.h>
 
-/* A thing may take so many times as long as the longest before. */
+/* An op may take so many times as long as the longest before. */
 #define LONGER 4.0
-/* Who waits looks again and again: in so much time on a core it has seen what there is to see. */
+/* A waiting rank polls: after so much time on a core it has seen whatever there is to see. */
 enum { LOOKS_us = 10000 };
-/* Hosts send every 0.25 s. So much silence is worth a word; where a call has failed as well, the
+/* Hosts send every 0.25 s. The shorter silence is reported; where a call has failed as well, the
  * longer silence is taken for the cause (hosts with busy cores send late). */
 #define MOMENT_S 0.6
 #define SILENCE_S 2.0
@@ -59,8 +59,8 @@ static char state_of(int process) {
     return name_ends != NULL && name_ends[1] == ' ' ? name_ends[2] : '?';
 }
 
-/* One rank of the host says why the run ends, and kills the one that would not end by itself; the
- * others leave it the time to. */
+/* One rank of the host reports why the run ends, and kills the rank that would not end by itself;
+ * the others give it the time to. */
 static void end_all(const mf_rank_watch *b, const char *line, int process) {
     if (atomic_exchange(&b->all->reported, 1) != 0) {
         nap(0.5);
@@ -180,7 +180,7 @@ static double patience_s(const mf_rank_watch *b, const rank_watch_slot *s, int w
     return fmax(b->hang_s, LONGER * 1e-3 * atomic_load(&s->longest_ms[waits]));
 }
 
-/* In a step that says something of hangs, and has stood still for too long at work, or waiting. */
+/* In a step that can be judged, and without progress for too long, at work or waiting. */
 static bool stands(const mf_rank_watch *b, int i, double now_s, mf_rank_watch_waits waits) {
     const rank_watch_slot *s = &b->all->of[i];
     return is_there(s) && atomic_load(&s->stage) == MF_WATCH_IN_STEP &&
@@ -188,7 +188,7 @@ static bool stands(const mf_rank_watch *b, int i, double now_s, mf_rank_watch_wa
            now_s - b->view[i].move_s > patience_s(b, s, waits != MF_RANK_WATCH_WORKS);
 }
 
-/* It waits for others, and not for a core of its own to see that they have come. */
+/* It waits for others, and has had a core of its own to see that they have come. */
 static bool waits(const mf_rank_watch *b, int i, double now_s) {
     return stands(b, i, now_s, MF_RANK_WATCH_FOR_RANKS) &&
            atomic_load(&b->all->of[i].ran_us) - b->view[i].ran_us > LOOKS_us;
@@ -223,7 +223,8 @@ static bool judge_all(const mf_rank_watch *b, double now_s) {
     return deadlock;
 }
 
-/* The first rank of a host looks after the other hosts, and tells its own what it has heard. */
+/* The first rank of a host watches the other hosts, and passes on to its own host what it has
+ * heard. */
 static void look_at_hosts(mf_rank_watch *b, double now_s, bool anew, bool deadlock) {
     char line[400];
     bool wait = false;
@@ -262,7 +263,7 @@ static void beat(const mf_rank_watch *b) {
 
 void *mf_rank_watch_thread(void *watch) {
     mf_rank_watch *b = watch;
-    /* Longer than that between two looks: this process did not run itself. */
+    /* If more time than that is between two looks, this process itself did not run. */
     const double jump_s = fmax(4.0 * MF_RANK_WATCH_PERIOD_S, 0.25 * b->hang_s);
     double last_s = -INFINITY;
     while (atomic_load(&b->stop) == 0) {

@@ -25,7 +25,7 @@ static bool compose(char *out, size_t size, const char *a, const char *b, const 
     return false;
 }
 
-/* Makes a file under a temporary name and renames it once it is locked: under its own name no
+/* Makes a file under a temporary name and renames it when it is locked: under its own name no
  * process ever sees it unlocked and removes it. */
 static int make_held(const char *base, const char *name, char *path, size_t size) {
     char made[PATH_B];

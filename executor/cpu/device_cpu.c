@@ -95,7 +95,7 @@ static mf_status signal_or_await(mf_queue *q, int slot, mf_err *e) {
 MF_KERNEL_LIST(X)
 #undef X
 
-/* What is to be added goes into the result first, and the product onto it. */
+/* Copies the addend into the result, then adds the product. */
 static mf_status gemm(mf_queue *q, const mf_device_gemm *a, mf_err *e) {
     mf_kernel_gemm g = a->g;
     (void)q;
@@ -157,7 +157,7 @@ static int64_t first_row(const mf_device_grouped *a, int64_t g) {
     return a->offsets[g] < a->rows ? a->offsets[g] : a->rows;
 }
 
-/* Of all experts' rows, once their products are there. */
+/* Writes the activation of all experts' rows, after their products. */
 static mf_status activate(const mf_device_grouped *a, mf_err *e) {
     const int64_t first = first_row(a, 0), half = a->n / 2;
     const mf_kernel_swiglu s = {.shape = {.dtype = a->out_dtype,

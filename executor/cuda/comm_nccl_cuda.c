@@ -23,8 +23,9 @@ typedef struct pair_comms {
 
 typedef struct nccl_state {
     cudaStream_t stream;
-    ncclComm_t group[MF_COMM_GROUPS]; /* NULL: of one member. The others are cut from the world's */
-    bool shared[MF_COMM_GROUPS];      /* with an earlier group of the same ranks */
+    ncclComm_t
+        group[MF_COMM_GROUPS];   /* NULL: of one member. The others are split from the world's */
+    bool shared[MF_COMM_GROUPS]; /* with an earlier group of the same ranks */
     pair_comms slot[MF_COMM_SLOTS];
     double *word;     /* [2] on the device: of barriers and trials */
     bool shares_gpus; /* ranks of the world do */
@@ -318,7 +319,7 @@ static void destroy(mf_comm *c) {
     free(s);
 }
 
-/* Collectives of all kinds find room on the GPU at once. (In a graph NCCL lets those of one
+/* Collectives of all kinds can be resident on the GPU together. (In a graph NCCL lets those of one
  * communicator follow one another as the host enters them: one that is used on two queues needs
  * that, mf_layout_group_shared.) */
 static mf_status limit_ctas(const mf_comm *c, ncclConfig_t *config, mf_err *e) {
@@ -492,7 +493,7 @@ bool mf_comm_nccl_shares_gpus(void) {
     return NCCL_VERSION_CODE >= SHARES_GPU_FROM;
 }
 
-/* What NCCL has to be told before it is called first where ranks share a GPU. */
+/* Sets what NCCL has to know before its first call where ranks share a GPU. */
 static mf_status share_gpus(const int32_t *all, int64_t ranks, bool *shared, mf_err *e) {
     assert(all != NULL);
     *shared = false;

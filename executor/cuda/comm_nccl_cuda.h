@@ -1,7 +1,7 @@
 /* comm_nccl_cuda.h - the groups of a layout as NCCL communicators: one process a GPU, device
  * memory. The calls of executor/comm/comm.h enqueue on the stream that mf_comm_use_stream has set
- * (the default stream until then), return at once, and may be captured in a CUDA graph. Host code:
- * needs no nvcc. */
+ * (the default stream until then), return immediately, and may be captured in a CUDA graph. Host
+ * code: needs no nvcc. */
 #ifndef MF_EXECUTOR_COMM_NCCL_CUDA_H
 #define MF_EXECUTOR_COMM_NCCL_CUDA_H
 

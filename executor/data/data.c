@@ -1,4 +1,4 @@
-/* data.c - token streams: mapping, checking, cutting and shuffling. */
+/* data.c - token streams: mapping, checking, splitting into samples, shuffling. */
 #include "executor/data/data.h"
 
 #include "executor/files/safetensors.h"

@@ -10,7 +10,7 @@
 typedef struct stream {
     char *path;
     double weight;
-    int64_t share; /* of a block */
+    int64_t samples; /* samples of a block that this stream gives */
     mf_data *data;
 } stream;
 
@@ -73,7 +73,7 @@ static mf_status parse(mf_data_mix *m, const char *text, mf_err *e) {
 /* --- shares ------------------------------------------------------------------------------------
  */
 
-/* Largest remainder: whole parts first, then one more to those whose rest is largest. */
+/* Largest remainder: whole parts first, then one more to the streams with the largest rest. */
 static mf_status share_block(mf_data_mix *m, mf_err *e) {
     double sum = 0.0, rest[MF_DATA_MIX_MAX];
     int64_t given = 0;
@@ -82,27 +82,27 @@ static mf_status share_block(mf_data_mix *m, mf_err *e) {
     }
     for (int i = 0; i < m->count; i++) {
         double exact = m->list[i].weight / sum * MF_DATA_MIX_BLOCK;
-        m->list[i].share = (int64_t)exact;
+        m->list[i].samples = (int64_t)exact;
         rest[i] = exact - floor(exact);
-        given += m->list[i].share;
+        given += m->list[i].samples;
     }
     for (; given < MF_DATA_MIX_BLOCK; given++) {
         int most = 0;
         for (int i = 1; i < m->count; i++) {
             most = rest[i] > rest[most] ? i : most;
         }
-        m->list[most].share++;
+        m->list[most].samples++;
         rest[most] = -1.0;
     }
     int64_t slot = 0;
     for (int i = 0; i < m->count; i++) {
-        if (m->list[i].share == 0) {
+        if (m->list[i].samples == 0) {
             return mf_err_set(e, MF_USAGE, "the weight of %s is below 1 sample in %d",
                               m->list[i].path, MF_DATA_MIX_BLOCK);
         }
         m->start_of[i] = slot;
-        memset(m->of_slot + slot, i, (size_t)m->list[i].share);
-        slot += m->list[i].share;
+        memset(m->of_slot + slot, i, (size_t)m->list[i].samples);
+        slot += m->list[i].samples;
     }
     return MF_OK;
 }
@@ -172,7 +172,7 @@ const char *mf_data_mix_path(const mf_data_mix *m, int i) {
 }
 
 int64_t mf_data_mix_share(const mf_data_mix *m, int i) {
-    return m->list[i].share;
+    return m->list[i].samples;
 }
 
 /* --- samples -----------------------------------------------------------------------------------
@@ -188,7 +188,7 @@ void mf_data_mix_place(const mf_data_mix *m, uint64_t seed, int64_t index, int *
     int64_t block = index / MF_DATA_MIX_BLOCK;
     int64_t slot = mf_data_shuffled(~seed, block, MF_DATA_MIX_BLOCK, index % MF_DATA_MIX_BLOCK);
     *at = m->of_slot[slot];
-    *sample = block * m->list[*at].share + slot - m->start_of[*at];
+    *sample = block * m->list[*at].samples + slot - m->start_of[*at];
 }
 
 mf_status mf_data_mix_sample(const mf_data_mix *m, const mf_data_order *order, int64_t index,

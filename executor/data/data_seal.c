@@ -38,7 +38,7 @@ mf_status mf_data_mix_seal(mf_data_mix *m, mf_comm *c, const char *folder, bool 
             return mf_err_set(e, MF_IO, "%s: path too long", folder);
         }
         s = mf_comm_agree(c, resumes ? mf_block_checksums_read(path, &seal, e) : MF_OK, e);
-        double there = seal != NULL ? 1.0 : 0.0; /* on all ranks or none: one folder */
+        double there = seal != NULL ? 1.0 : 0.0; /* the same on all ranks: they read one folder */
         s = s == MF_OK
                 ? mf_comm_all_reduce(c, MF_GROUP_WORLD, MF_COMM_F64, MF_COMM_MAX, &there, 1, e)
                 : s;

@@ -7,9 +7,9 @@
 
 /* Gives each stream its seal (executor/files/block_checksums.h), stream-0.crc32c and so on in
  * `folder`, by which samples are checked before use. Reads the seals when the run resumes and they
- * are there; otherwise makes them, each rank computing its share of the blocks, and rank 0 writes
- * them. Collective, with the same result on all ranks. Errors: MF_INPUT for another stream, MF_IO,
- * MF_NOMEM. */
+ * are there; otherwise makes them, each rank computing as many of the blocks as any other, and rank
+ * 0 writes them. Collective, with the same result on all ranks. Errors: MF_INPUT for another
+ * stream, MF_IO, MF_NOMEM. */
 mf_status mf_data_mix_seal(mf_data_mix *m, mf_comm *c, const char *folder, bool resumes, mf_err *e);
 
 #endif

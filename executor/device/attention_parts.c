@@ -155,7 +155,7 @@ static mf_status clear_unseen(mf_queue *q, const mf_device_attention *a, const m
     const size_t row_B = (size_t)shape->o_row * mf_kernel_dtype_B(shape->dtype);
     const int64_t rows = shape->sequences * a->s.seq_q;
     assert(shape->o_row == shape->heads * shape->v_dim && a->a.lse != NULL);
-    assert(shape->sink == NULL); /* else they would see that */
+    assert(shape->sink == NULL); /* else these queries would see the sink */
     mf_status status = q->device->ops->fill(q, a->a.lse, NOTHING,
                                             (size_t)(shape->heads * rows) * sizeof(float), e);
     for (int64_t i = 0; i < shape->sequences && status == MF_OK; i++) {

@@ -48,10 +48,10 @@ typedef struct mf_attention_call {
 
 typedef mf_status (*mf_attention_fn)(mf_queue *q, const mf_attention_call *c, mf_err *e);
 
-/* Sinks come with a rank's own keys or with all, once for each query.
- * Errors: MF_INFEASIBLE for a window or chunks over the ranks of a ring, unless they are as long as
- * the sequence, and for chunks of odd sizes, as these do not form such blocks; MF_INTERNAL where
- * the workspace is too small. With one member, lse has the library's own layout, block by block. */
+/* Sinks come with a rank's own keys or with all, one time for each query. Errors: MF_INFEASIBLE for
+ * a window or chunks over the ranks of a ring, unless they are as long as the sequence, and for
+ * chunks of odd sizes, as these do not form such blocks; MF_INTERNAL where the workspace is too
+ * small. With one member, lse has the library's own layout, block by block. */
 mf_status mf_attention_by_parts(mf_queue *q, const mf_device_attention *a, mf_attention_fn library,
                                 mf_err *e);
 mf_status mf_attention_grad_by_parts(mf_queue *q, const mf_device_attention_grad *a,

@@ -7,7 +7,7 @@
 #include "executor/comm/comm_ops.h"
 #include "executor/device/device.h"
 
-/* Program and library share structs, so a library of another build is refused. */
+/* Program and library have structs in common, so a library of another build is refused. */
 #define MF_CUDA_SIDE_ABI                                                                           \
     ((uint32_t)(sizeof(mf_device_ops) * 1000003u + sizeof(mf_model) * 1009u +                      \
                 sizeof(mf_layout) * 31u + sizeof(mf_op) + sizeof(mf_comm_ops) * 7919u +            \
@@ -29,8 +29,9 @@ const mf_cuda_side *mf_cuda_side_of(void);
 mf_status mf_device_cuda_open(int index, mf_device **out, mf_err *e);
 mf_status mf_device_cuda_count(int *out, mf_err *e);
 
-/* Loads the library once: from MOEFOLD_CUDA_LIBRARY, beside the program, or from ../lib/moefold.
- * MF_LIBRARY with the loader's words where it is missing or cannot be loaded. Not thread-safe. */
+/* Loads the library when first called: from MOEFOLD_CUDA_LIBRARY, beside the program, or from
+ * ../lib/moefold. MF_LIBRARY with the loader's words where it is missing or cannot be loaded. Not
+ * thread-safe. */
 mf_status mf_cuda_side_load(const mf_cuda_side **out, mf_err *e);
 
 #endif

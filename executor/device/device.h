@@ -1,5 +1,5 @@
 /* device.h - the machine that runs a program, behind one table: its memory, its queues of work, its
- * kernels. The CPU's device does what it is given before it returns; a GPU's enqueues it.
+ * kernels. The CPU's device does its work before a call returns; a GPU's enqueues it.
  *
  * executor/ops/ translates ops into the argument structs of kernels/, the same for every device,
  * and the executor passes them to the table. Work of one queue runs in the order in which it was
@@ -99,10 +99,10 @@ typedef struct mf_device_ops {
     /* "NVIDIA H200 (GPU 0, up to 1980 MHz)" */
     void (*describe)(const mf_device *d, char *text, size_t size);
 
-    /* Makes the results of a step depend on its data alone: the device uses no kernels whose order
-     * of addition varies, and chooses algorithms by rule, not by time. It runs programs that were
-     * lowered for it (mf_layout.deterministic). Call it before prepare and connect. NULL where that
-     * is always so. */
+    /* Makes the results of a step depend on its data alone: the device then uses no kernels whose
+     * order of addition varies, and chooses algorithms by rule, not by time. It runs programs that
+     * were lowered for it (mf_layout.deterministic). Call it before prepare and connect. NULL where
+     * that is always so. */
     void (*fix)(mf_device *d);
 
     /* Allocates memory of the device, aligned to MF_ALIGN_B and zeroed; or of the host, for copies.
@@ -140,14 +140,13 @@ typedef struct mf_device_ops {
     mf_status (*point)(mf_queue *q, int slot, mf_err *e);
     mf_status (*reach)(mf_device *d, int slot, mf_err *e);
     /* Creates communicators between the devices of all ranks of `host` (mf_comm_nccl_create).
-     * Collective. NULL where those of the processes serve. */
+     * Collective. NULL where those of the processes are used. */
     mf_status (*connect)(mf_device *d, mf_comm *host, const mf_layout *l, mf_comm **out, mf_err *e);
 
     /* The window of a fused dispatcher over the EP group of `wire`, which has to outlive it, and
-     * what lies in it; `beside`: its kernels run at the same time as compute. Collective in the
+     * the memory inside; `beside`: its kernels run at the same time as compute. Collective in the
      * group. MF_INFEASIBLE with the reason where these ranks can have none, else MF_LIBRARY,
-     * MF_NOMEM; to be closed by each rank, which waits for the device. NULL where no device has
-     * one. */
+     * MF_NOMEM; each rank closes it, which waits for the device. NULL where no device has one. */
     mf_status (*window_open)(mf_device *d, mf_comm *wire, const mf_dispatch_shape *s, bool beside,
                              mf_dispatch_group **out, mf_dispatch_view *view, mf_err *e);
     void (*window_close)(mf_device *d, mf_dispatch_group *g);
@@ -156,8 +155,8 @@ typedef struct mf_device_ops {
     mf_status (*window_combine)(mf_queue *q, mf_dispatch_group *g, const mf_kernel_combine *a,
                                 mf_err *e);
 
-    /* The first enqueues mark `slot`. Once the host has waited for the device, the second gives the
-     * seconds from one mark to another. NULL where the host's clock serves. */
+    /* The first enqueues mark `slot`. When the host has waited for the device, the second gives the
+     * seconds from one mark to another. NULL where the host's clock is used. */
     mf_status (*mark)(mf_queue *q, int64_t slot, mf_err *e);
     mf_status (*between)(mf_device *d, int64_t from, int64_t to, double *time_s, mf_err *e);
 
@@ -173,8 +172,8 @@ typedef struct mf_device_ops {
     mf_status (*play)(mf_queue *q, mf_device_graph *g, mf_err *e);
     void (*forget)(mf_device_graph *g);
 
-    /* Kernels: one entry for each line of executor/device/kernel_list.h, and those that a library
-     * may stand behind. */
+    /* Kernels: one entry for each line of executor/device/kernel_list.h, and those that call a
+     * library. */
 #define X(entry, type, function) mf_status (*entry)(mf_queue * q, const type *a, mf_err *e);
     MF_KERNEL_LIST(X)
 #undef X

@@ -2,8 +2,8 @@
  * used, and the message names its block.
  *
  * A seal is text: "moefold-seal 1", "size BYTES", "block BYTES", the CRC-32C of each block as eight
- * hexadecimal digits a line, and "seal" with that of every byte in front of it. Blocks are looked
- * at when what they hold is first asked for.
+ * hexadecimal digits a line, and "seal" with the CRC-32C of all text before it. A block is checked
+ * when its bytes are first asked for.
  */
 #ifndef MF_EXECUTOR_BLOCK_CHECKSUMS_H
 #define MF_EXECUTOR_BLOCK_CHECKSUMS_H

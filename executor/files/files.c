@@ -1,4 +1,4 @@
-/* files.c - folders, and files written whole. */
+/* files.c - folders, and files that are written whole or not at all. */
 #include "executor/files/files.h"
 
 #include <dirent.h>

@@ -370,7 +370,7 @@ mf_status mf_safetensors_parse(const char *name, const void *bytes, size_t size,
 /* --- indexes -----------------------------------------------------------------------------------
  */
 
-/* The bytes that stand for the file `name`. */
+/* The bytes in memory that are used for the file `name`. */
 static mf_status find_given(const mf_safetensors *s, const char *name, const char *path, st_file *f,
                             mf_err *e) {
     f->path = strdup(path);

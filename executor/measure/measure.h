@@ -3,7 +3,7 @@
  * What to measure is a list of points without times: an op key (profiles/ops_table.h), whether it
  * is held out of every fit, and a word about where it comes from. mf_measure_plan_* make such
  * lists, mf_measure_keep_missing leaves what a store lacks; mf_measure_gpu and
- * mf_measure_collectives time whatever list they get and hand out every reading at once.
+ * mf_measure_collectives time whatever list they get and hand out every reading immediately.
  *
  * How it is timed: random data, operands rotated so that no run finds its data in the L2 cache,
  * batches of runs between two events (short kernels as graphs of many, so that the host's launch

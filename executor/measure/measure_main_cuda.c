@@ -1,8 +1,7 @@
-/* measure_main_cuda.c - moefold-measure: measures what it is told on standard input and says what
- * it found on standard output, in the lines of executor/measure/measure_worker.h; --shared:
- * although another process comes to the GPU; --energy: energies, too. `moefold profile` starts it;
- * by hand: echo '0	gemm dtype=bf16 m=4096 n=4096 k=4096' | moefold-measure
- */
+/* measure_main_cuda.c - moefold-measure: reads points from standard input, measures them and writes
+ * readings to standard output, in the lines of executor/measure/measure_worker.h. --shared: also
+ * while another process uses the GPU; --energy: energies, too. `moefold profile` starts it; by
+ * hand: echo '0     gemm dtype=bf16 m=4096 n=4096 k=4096' | moefold-measure */
 #include "executor/measure/measure.h"
 
 #include <inttypes.h>

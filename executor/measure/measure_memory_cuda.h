@@ -83,7 +83,7 @@ void *mf_measure_make_bf16(mf_measure_maker *m, int64_t n);
 float *mf_measure_make_f32(mf_measure_maker *m, int64_t n);
 void *mf_measure_make_raw(mf_measure_maker *m, size_t size_B); /* left as it is */
 int32_t *mf_measure_make_ints(mf_measure_maker *m, int64_t n, int64_t below);
-/* A copy of host memory, which may go once the stream is synchronised. */
+/* A copy of host memory, which may be freed when the stream is synchronised. */
 void *mf_measure_make_copy(mf_measure_maker *m, const void *host, size_t size_B);
 
 typedef struct mf_measure_kind {

@@ -33,7 +33,7 @@ typedef struct mf_measure_state {
     bool known; /* clocks and temperature */
     unsigned sm_MHz, memory_MHz, temperature_C, power_W;
     unsigned long long memory_B; /* in use, by whomever; 0: not known */
-    int processes; /* that compute on the GPU, this one with them once it does; -1 = not known */
+    int processes; /* that compute on the GPU, this one among them when it does; -1 = not known */
     bool hot;      /* clocks are held down by heat or by the power brake */
 } mf_measure_state;
 

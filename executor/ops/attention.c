@@ -254,8 +254,9 @@ static mf_status sinks_of(const mf_exec_op *x, mf_ops_scratch *s, const float **
     return mf_ops_device(x)->cast(x->queue, &wide, e);
 }
 
-/* The tensor from the piece's first head on, with d columns a head. A piece reads the same share of
- * the key heads, or, where there are fewer of these than pieces, one that several pieces share. */
+/* The tensor from the piece's first head on, with d columns a head. Pieces split the key heads like
+ * the query heads, or, where there are fewer key heads than pieces, several pieces read the same
+ * one. */
 static void *of_piece(const mf_exec_op *x, const mf_exec_tensor *t, int64_t d) {
     int64_t pieces = x->op->pieces > 1 ? x->op->pieces : 1;
     return mf_ops_at(t, x->op->piece * (t->cols / d) / pieces * d);
@@ -292,7 +293,7 @@ mf_status mf_op_attention(const mf_exec_op *x, mf_err *e) {
     return status == MF_OK ? mf_ops_device(x)->attention(x->queue, &a, e) : status;
 }
 
-/* Do several pieces share this piece's key heads, and so add to the same gradients? */
+/* Do several pieces read this piece's key heads, and so add to the same gradients? */
 static bool shares_keys(const mf_exec_op *x) {
     return mf_op_cut(x->op) != MF_CUT_NONE &&
            x->in[1].cols / x->op->dim[MF_OP_DIM_D_QK] < x->op->pieces;

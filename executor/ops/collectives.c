@@ -90,14 +90,14 @@ static bool contiguous(const row_order *o, const mf_exec_tensor *t) {
 }
 
 /* Elements that each member moves. */
-static int64_t share_of(const row_order *o) {
+static int64_t elements_of_member(const row_order *o) {
     return o->runs * (o->to - o->from) * o->cols;
 }
 
 static mf_status gather_rows(const mf_exec_op *x, const mf_exec_tensor *in,
                              const mf_exec_tensor *out, int64_t local_rows, mf_err *e) {
     const row_order o = order_of(x, local_rows, in->cols);
-    const int64_t count = share_of(&o);
+    const int64_t count = elements_of_member(&o);
     const size_t element_B = mf_kernel_dtype_B(in->dtype);
     bool whole = contiguous(&o, in);
     mf_ops_scratch s = mf_ops_scratch_of(x);
@@ -119,7 +119,7 @@ static mf_status gather_rows(const mf_exec_op *x, const mf_exec_tensor *in,
 static mf_status scatter_rows(const mf_exec_op *x, const mf_exec_tensor *in,
                               const mf_exec_tensor *out, int64_t local_rows, mf_err *e) {
     const row_order o = order_of(x, local_rows, in->cols);
-    int64_t counts[MF_COMM_MAX_GROUP], each = share_of(&o);
+    int64_t counts[MF_COMM_MAX_GROUP], each = elements_of_member(&o);
     const size_t element_B = mf_kernel_dtype_B(in->dtype);
     bool whole = contiguous(&o, in), by_columns = o.cols < in->cols;
     mf_ops_scratch s = mf_ops_scratch_of(x);
@@ -150,11 +150,11 @@ static mf_status scatter_rows(const mf_exec_op *x, const mf_exec_tensor *in,
     return mf_ops_device(x)->copy_rows(x->queue, &a, e);
 }
 
-/* Rows of one member inside an ETP exchange: both sides hold as many. */
+/* Rows of one member inside an ETP exchange: as many on both sides. */
 static int64_t etp_rows(const mf_exec_op *x, const mf_exec_tensor *local,
                         const mf_exec_tensor *all) {
-    int64_t share = all->rows_max / x->env->layout->etp;
-    return local->rows_max < share ? local->rows_max : share;
+    int64_t each = all->rows_max / x->env->layout->etp;
+    return local->rows_max < each ? local->rows_max : each;
 }
 
 mf_status mf_ops_no_choices_after(const mf_exec_op *x, const mf_exec_tensor *map, int64_t rows,
@@ -198,7 +198,8 @@ mf_status mf_op_all_reduce(const mf_exec_op *x, mf_err *e) {
         return mf_comm_all_reduce(c, mf_ops_group(x), MF_COMM_F32, MF_COMM_SUM, t->data,
                                   t->rows * t->cols, e);
     }
-    /* [3, rows]: highest logit, sum of exponentials below it, target logit. */
+    /* Joins statistics of the loss, [3, rows]: highest logit, sum of exponentials below it, target
+     * logit. */
     int64_t rows = t->rows;
     mf_ops_scratch s = mf_ops_scratch_of(x);
     float *stats = t->data, *own = mf_ops_take(&s, (size_t)rows * sizeof *own);
@@ -290,7 +291,7 @@ static mf_status trade_slices(const mf_exec_op *x, const trade *t, const mf_exec
 mf_status mf_op_all_to_all(const mf_exec_op *x, mf_err *e) {
     const mf_exec_tensor *in = &x->in[0], *out = &x->out[0];
     trade t = {.members = x->op->shape.size, .runs = 1};
-    bool grow = out->rows > in->rows; /* to all rows */
+    bool grow = out->rows > in->rows; /* from few rows to all */
     const mf_exec_tensor *wide = grow ? in : out, *tall = grow ? out : in;
     t.chunks = x->op->group == MF_GROUP_CP;
     if (t.chunks) {

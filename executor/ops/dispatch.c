@@ -1,7 +1,7 @@
 /* dispatch.c - the exchange of routed rows between expert-parallel ranks, by its dispatchers.
  *
  * No size depends on routing: all-gather moves all tokens; the others move slots of equal size, one
- * for each rank, with some empty rows. Rows that find no room in their slot are dropped, which sets
+ * for each rank, with some empty rows. Rows that do not fit into their slot are dropped, which sets
  * a sticky flag (mf_exec_env.overflow).
  */
 #include "executor/ops/transport.h"
@@ -124,8 +124,8 @@ static mf_status combine_choices(const exchange *s, mf_err *e) {
 
 /* Through a window where there is one (window.c), else in slots. */
 
-/* Which copy is in which row: computed again for each exchange, which is cheaper than keeping it.
- */
+/* Finds the row of each copy: computed again for each exchange, which is cheaper than keeping
+ * it. */
 typedef struct copies {
     mf_ops_order order; /* order by ranks; choice r of a token is its copy for rank r */
     mf_ops_scratch rest;

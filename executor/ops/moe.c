@@ -54,7 +54,7 @@ static mf_status gate_logits(const mf_exec_op *x, const mf_exec_tensor *in, cons
     return mf_ops_device(x)->gate_logit(x->queue, &a, e);
 }
 
-/* The gate of attention's output: (y, gate) -> gated; (dgated, y, gate) -> dy, dgate. */
+/* The gate on attention's output: (y, gate) -> gated; (dgated, y, gate) -> dy, dgate. */
 static mf_status output_gate(const mf_exec_op *x, mf_err *e) {
     const mf_exec_tensor *y = &x->in[0], *gate = &x->in[1];
     const mf_kernel_output_gate a = {.dtype = y->dtype,

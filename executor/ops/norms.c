@@ -43,7 +43,7 @@ static mf_status rest_of_rows(const mf_exec_op *x, const mf_exec_tensor *from,
 static mf_kernel_norm_split split_of(const mf_exec_op *x, const norm_part *part, int i,
                                      const mf_exec_tensor *in, const mf_exec_tensor *y,
                                      float *sums) {
-    const mf_exec_tensor *w = &x->weight[1]; /* none where squares are summed */
+    const mf_exec_tensor *w = &x->weight[1]; /* none for sums of squares */
     return (mf_kernel_norm_split){.dtype = in->dtype,
                                   .rows = in->rows,
                                   .cols = part[i].cols,

@@ -90,7 +90,7 @@ mf_ops_order mf_ops_order_of(const mf_exec_op *x, const mf_exec_tensor *map, int
 mf_status mf_op_permute(const mf_exec_op *x, mf_err *e) {
     const mf_exec_tensor *in = &x->in[0], *out = &x->out[0];
     const bool gradient = x->op->pass == MF_PASS_B;
-    /* Of a gradient: in is dy [owners], out the rows. */
+    /* In a gradient `in` is dy [owners], out the rows. */
     mf_ops_order o = {.tokens = in->rows_max,
                       .choices = x->op->dim[MF_OP_DIM_CHOICES],
                       .least = x->op->dim[MF_OP_DIM_PADDED],

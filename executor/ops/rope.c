@@ -5,7 +5,8 @@
 
 static const double two_pi = 6.28318530717958647692;
 
-/* Share of the ramp between the wavelengths that are kept and those that are stretched. */
+/* Position on the ramp, 0 to 1, between the wavelengths that are kept and those that are
+ * stretched. */
 static double llama3(const mf_rope_scaling *s, double frequency) {
     double turns = s->original * frequency / two_pi; /* over the first training's length */
     double kept = (turns - s->low_freq_factor) / (s->high_freq_factor - s->low_freq_factor);
@@ -51,7 +52,7 @@ double mf_exec_rope_frequency(const mf_model *m, const mf_rope_table *t, int64_t
     return frequency;
 }
 
-/* What q is multiplied by at position p (model.h). */
+/* The factor of q at position p (model.h). */
 static double temperature(const mf_model *m, int64_t p) {
     return 1.0 + m->temperature_scale * log1p(floor((double)(p + 1) / m->temperature_floor));
 }

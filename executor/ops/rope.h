@@ -1,7 +1,7 @@
 /* rope.h - tables of angles for a model's rotary positions.
  *
- * All backends of the executor share it, so scaled positions (linear, Llama 3, YaRN) are
- * implemented once. Pure functions; thread-safe.
+ * All devices of the executor use them, so scaled positions (linear, Llama 3, YaRN) are implemented
+ * in one place. Pure functions; thread-safe.
  */
 #ifndef MF_EXECUTOR_ROPE_H
 #define MF_EXECUTOR_ROPE_H

@@ -117,7 +117,7 @@ mf_status mf_op_router(const mf_exec_op *x, mf_err *e) {
     a.prob = again ? s.prob : x->out[1].data;
     a.index = again ? s.index : x->out[0].data;
     mf_status status = mf_ops_device(x)->router(x->queue, &a, e);
-    if (again) { /* of the choices that were made */
+    if (again) { /* only the probabilities of the choices that were made */
         a.index = x->in[1].data;
         a.prob = x->out[0].data;
         return status == MF_OK ? mf_ops_device(x)->router_probabilities(x->queue, &a, e) : status;
@@ -180,7 +180,7 @@ mf_status mf_op_router_drop(const mf_exec_op *x, mf_err *e) {
     if (x->op->nout == 0) {
         return MF_OK;
     }
-    /* By what was kept: (kept_map, probs) -> kept_probs. */
+    /* By the choices that were kept: (kept_map, probs) -> kept_probs. */
     const mf_kernel_router_keep a = {.count = x->out[0].rows * x->out[0].cols,
                                      .kept = x->in[0].data,
                                      .prob = x->in[1].data,
@@ -191,8 +191,8 @@ mf_status mf_op_router_drop(const mf_exec_op *x, mf_err *e) {
 /* --- losses -------------------------------------------------------------------------------------
  */
 
-/* The auxiliary loss. Counts of a scope are summed over the ranks that share it, probabilities are
- * this rank's, so each rank adds its part and the parts sum to the loss. */
+/* The auxiliary loss. Counts of a scope are summed over the ranks that have tokens in it,
+ * probabilities are this rank's, so each rank adds its part and the parts sum to the loss. */
 static mf_status auxiliary(const mf_exec_op *x, const mf_kernel_router *a, const router_scratch *s,
                            mf_err *e) {
     const mf_model *m = x->env->model;

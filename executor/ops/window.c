@@ -25,10 +25,11 @@
 /* What a rank knows of the tokens that arrived last. */
 typedef struct arrivals {
     bool ordered;
-    int64_t tokens, rows; /* of all ranks; that have room among those that arrived */
-    mf_ops_order order;   /* by the row map; else one run, of tokens with an expert here */
-    int32_t *local;       /* [tokens, top_k] */
-    float *back;          /* [tokens, top_k] */
+    int64_t tokens, rows; /* tokens of all ranks; rows that fit among those that arrived */
+    mf_ops_order
+        order; /* rows in the row map's order; else in one run, of tokens with an expert here */
+    int32_t *local; /* [tokens, top_k] */
+    float *back;    /* [tokens, top_k] */
 } arrivals;
 
 /* `there`: rows as they stand at their experts; `map`: of MF_OP_DIM_ORDERED. */

@@ -1,5 +1,5 @@
-/* launch.c - mpirun as a child, or the ranks themselves where there is none. What Open MPI has to
- * be told goes through its environment, which other MPIs ignore. */
+/* launch.c - starts mpirun as a child, or the ranks themselves where there is none. Settings for
+ * Open MPI go through its environment, which other MPIs ignore. */
 #include "executor/ranks/launch.h"
 
 #include "core/base/flag.h"
@@ -117,10 +117,10 @@ static void become_mpirun(const mf_launch_call *call, int64_t ranks, const sessi
     _exit(errno == ENOENT ? 127 : 126);
 }
 
-/* Waits for mpirun, its exit code, 128 for a signal. Once the run is to end, the ranks are told so
- * again and again: what is said before mpirun listens, or before a rank does, is lost. Once a rank
- * is gone mpirun has to end the others; should it hang, it is ended, and the ranks with it. A run
- * whose output goes nowhere ends as if asked to. */
+/* Waits for mpirun; returns its exit code, 128 for a signal. When the run is to end, signals the
+ * ranks again and again: a signal that comes before mpirun or a rank listens is lost. When a rank
+ * is gone mpirun has to end the others; if it hangs, this ends it, and the ranks with it. A run
+ * whose output goes nowhere ends as if the user had asked for it. */
 static int wait_for(const mf_launch_call *call, pid_t child, mf_rank_registry *roll,
                     mf_launch_output *output, bool *asked) {
     enum { PERIOD_MS = 20, AGAIN_MS = 500, HANGS_MS = 8000 };

@@ -1,4 +1,4 @@
-/* events.h - scalars for TensorBoard: an event file as its readers take it.
+/* events.h - scalars for TensorBoard, as an event file.
  *
  * A file is TFRecords (length, its masked CRC-32C, bytes, their masked CRC-32C;
  * https://www.tensorflow.org/tutorials/load_data/tfrecord), each of them an Event message
@@ -20,8 +20,8 @@ typedef struct mf_event_scalar {
     double value; /* stored as float */
 } mf_event_scalar;
 
-/* Makes FOLDER/events.out.tfevents.<seconds>.<host>.<pid>. Whatever an earlier run wrote from
- * `first_step` on is void: readers are told to drop it. The caller closes *out. Errors: MF_IO. */
+/* Makes FOLDER/events.out.tfevents.<seconds>.<host>.<pid>. A first record makes readers drop what
+ * an earlier run wrote from `first_step` on. The caller closes *out. Errors: MF_IO. */
 mf_status mf_events_open(const char *folder, int64_t first_step, mf_events **out, mf_err *e);
 mf_status mf_events_add(mf_events *v, int64_t step, const mf_event_scalar *scalar, int count,
                         mf_err *e);

@@ -116,8 +116,8 @@ static const mf_tensor *tensor_of(const mf_exec_op *op, int16_t t) {
     return &op->block->tensors[t];
 }
 
-/* Indices; and what attention says of its rows beside its output, which is -inf where a row sees no
- * key. Of what a recomputation makes again only the first tensor of the name says what it is. */
+/* Is it a tensor that is not checked: indices, or attention's statistics, which are -inf where a
+ * row sees no key? Goes by name, as a recomputed tensor does not say what made it. */
 static bool is_beside(const mf_block *b, const mf_tensor *t) {
     bool found = false;
     for (int16_t i = 0; i < b->ntensors && !found; i++) {
@@ -130,7 +130,7 @@ static bool is_beside(const mf_block *b, const mf_tensor *t) {
     return found;
 }
 
-/* Does it hold numbers, in the device's memory? */
+/* Does the tensor hold numbers, in the device's memory? */
 static bool has_numbers(const mf_exec_op *op, const mf_tensor *t, const mf_exec_tensor *at) {
     const bool wide = t->element_B == 4.0, narrow = t->element_B == 2.0;
     return at->data != NULL && !is_beside(op->block, t) && !t->gather_mark && (wide || narrow) &&

@@ -46,7 +46,7 @@ bool mf_metrics_copy_lines(FILE *old, int64_t last_step, FILE *new) {
     return written && (length >= 0 || feof(old));
 }
 
-/* Lines up to last_step into the file that takes the old one's place. */
+/* Copies lines up to last_step into the file that replaces the old one. */
 static mf_status keep_lines(const mf_metrics *w, int64_t last_step, mf_err *e) {
     char temporary[4112];
     FILE *old = fopen(w->path, "r");

@@ -15,17 +15,18 @@ typedef struct mf_metrics_parts {
 
 /* X(field, the part it belongs to; ALWAYS). The key in metrics.jsonl is the field's name. */
 #define MF_METRICS_MAP(X)                                                                          \
-    X(lm_loss, ALWAYS)      /* mean over the labels of the global batch, before the update */      \
-    X(mtp_loss, MTP)        /* mean over depths; models with MTP */                                \
-    X(aux_loss, ALWAYS)     /* unweighted sum over layers */                                       \
-    X(z_loss, Z)            /* likewise, mean over tokens; runs with a z-loss */                   \
-    X(grad_norm, ALWAYS)    /* before clipping */                                                  \
-    X(skipped, ALWAYS)      /* updates left out up to here: not finite */                          \
-    X(lr, ALWAYS)           /* of this step's update */                                            \
-    X(step_time_s, ALWAYS)  /* wall time of the step */                                            \
-    X(work_median_s, RANKS) /* of it a rank works and does not wait for others: the median rank */ \
-    X(work_slowest_s, RANKS)             /* and the one that works longest; several ranks */       \
-    X(slowest_rank, RANKS)               /* which that is */                                       \
+    X(lm_loss, ALWAYS)     /* mean over the labels of the global batch, before the update */       \
+    X(mtp_loss, MTP)       /* mean over depths; models with MTP */                                 \
+    X(aux_loss, ALWAYS)    /* unweighted sum over layers */                                        \
+    X(z_loss, Z)           /* likewise, mean over tokens; runs with a z-loss */                    \
+    X(grad_norm, ALWAYS)   /* before clipping */                                                   \
+    X(skipped, ALWAYS)     /* updates left out up to here: not finite */                           \
+    X(lr, ALWAYS)          /* of this step's update */                                             \
+    X(step_time_s, ALWAYS) /* wall time of the step */                                             \
+    X(work_median_s,                                                                               \
+      RANKS) /* the part of it in which a rank does not wait for others: the median rank's */      \
+    X(work_slowest_s, RANKS)             /* and the slowest rank's; several ranks */               \
+    X(slowest_rank, RANKS)               /* the rank that works longest */                         \
     X(tokens_per_s, ALWAYS)              /* of all ranks together */                               \
     X(model_tflops_per_gpu, ALWAYS)      /* as Megatron-LM counts, per rank */                     \
     X(mfu, ALWAYS)                       /* of the cluster's peak for the precision */             \
@@ -44,12 +45,12 @@ typedef struct mf_train_metrics {
 typedef struct mf_metrics mf_metrics;
 
 /* Opens FOLDER/metrics.jsonl and an event file. Lines of steps after `last_step` (a run that was
- * cut short wrote them and this run will write them again), and a line that was cut short, are
- * dropped; 0 begins anew. The caller closes *out. Errors: MF_IO. */
+ * killed wrote them and this run will write them again), and an incomplete last line, are dropped;
+ * 0 begins anew. The caller closes *out. Errors: MF_IO. */
 mf_status mf_metrics_open(const char *folder, int64_t last_step, mf_metrics_parts parts,
                           mf_metrics **out, mf_err *e);
-/* What is kept of `old` then: its lines up to the first that is not whole, not a step's or of a
- * step after last_step. False: `old` could not be read, or `new` not written. */
+/* Copies the lines of `old` that are kept: those up to the first that is incomplete, not a step's
+ * or of a step after last_step. False: `old` could not be read, or `new` not written. */
 bool mf_metrics_copy_lines(FILE *old, int64_t last_step, FILE *new);
 /* One line, flushed. */
 mf_status mf_metrics_add(mf_metrics *w, const mf_train_metrics *m, mf_err *e);

@@ -12,7 +12,7 @@
 #include <string.h>
 #include <time.h>
 
-/* Of one op template; the sums of the step at hand count once it is over. */
+/* The times of one op template; `step` sums are added when the step is over. */
 typedef struct tally {
     double sum_s, min_s, max_s, count;
 } tally;
@@ -22,7 +22,7 @@ typedef struct named {
     tally done, step;
 } named;
 
-/* An op of a device that works behind the host: between marks 2i and 2i + 1. */
+/* An op of an asynchronous device: between marks 2i and 2i + 1. */
 typedef struct marked {
     const mf_block *b; /* NULL: outside blocks */
     const mf_op *op;
@@ -33,7 +33,7 @@ struct mf_op_timer {
     mf_device *device;
     mf_queue *queue;
     bool off;
-    marked *marks; /* of the step at hand */
+    marked *marks; /* of the step that runs */
     int64_t nmarks, allocated;
     int *first; /* [nblocks + 1] */
     tally *done, *step;
@@ -141,7 +141,7 @@ static void tell(mf_op_timer *t, const mf_block *b, const mf_op *op, double took
     }
 }
 
-/* What the host knows last of an op is where its work ends. */
+/* Marks the end of an op, which is described only now. */
 static void end_marked(mf_op_timer *t, const mf_block *b, const mf_op *op) {
     if (t->nmarks == t->allocated) {
         int64_t allocated = 2 * t->allocated + 4096;

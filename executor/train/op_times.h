@@ -1,6 +1,5 @@
-/* op_times.h - how long the ops of a run took, template op by template op: what `moefold compare`
- * puts beside the predicted times.
- */
+/* op_times.h - how long the ops of a run took, for each op template: `moefold compare` shows them
+ * beside the predicted times. */
 #ifndef MF_EXECUTOR_OP_TIMES_H
 #define MF_EXECUTOR_OP_TIMES_H
 
@@ -14,7 +13,7 @@
 /* Op `op` of block `block` of the program, over all ranks, positions, micro-batches and steps. */
 typedef struct mf_op_time_row {
     int block, op;
-    char label[96], name[48], kind[32], pass[20]; /* what they are, to be read by people */
+    char label[96], name[48], kind[32], pass[20]; /* what they are, for people */
     int64_t count;
     double mean_s, min_s, max_s;
 } mf_op_time_row;
@@ -45,8 +44,9 @@ mf_status mf_op_times_load(const char *path, mf_op_times *out, mf_err *e);
 
 /* --- taking them ------------------------------------------------------------------------------ */
 
-/* The first steps of a run with --out whose ops are timed on a GPU, one by one, without a graph and
- * on one queue; then each stream has its own, and a step is played as a whole. */
+/* Number of first steps of a run with --out whose ops are timed on a GPU, one by one, without a
+ * graph and on one queue; after these each stream has its own queue, and a step is played as a
+ * whole. */
 enum { MF_OP_TIMED_STEPS = 4 };
 
 typedef struct mf_op_timer mf_op_timer;
@@ -55,12 +55,11 @@ typedef struct mf_op_timer mf_op_timer;
 mf_status mf_op_timer_create(const mf_program *p, mf_device *device, mf_op_timer **out, mf_err *e);
 void mf_op_timer_destroy(mf_op_timer *t);
 void mf_op_timer_begin(mf_op_timer *t);
-/* b NULL: an op outside blocks, which lasted since the last begin or end. */
+/* b NULL: an op outside blocks, which began at the last begin or end. */
 void mf_op_timer_end(mf_op_timer *t, const mf_block *b, const mf_op *op);
-/* A step ends: what was taken in it counts when `keep`, else (the first, cold one) it is dropped.
- */
+/* A step ends: its times count when `keep`; else (the first, cold one) they are dropped. */
 void mf_op_timer_step(mf_op_timer *t, double step_time_s, bool keep);
-/* Are ops to be timed from here on? They are when a timer is made. */
+/* Sets whether ops are timed from here on; a new timer times them. */
 void mf_op_timer_use(mf_op_timer *t, bool on);
 /* Sums over ranks, written by rank 0. Collective. Errors: MF_IO, agreed by all. */
 mf_status mf_op_timer_write(mf_op_timer *t, mf_comm *c, const char *path, mf_err *e);

@@ -1,6 +1,6 @@
 /* pace.c - finds the rank that delays the others, from the time that each works in a step. For a
  * CPU rank that is the step's time less its waits for others, by the host's clock; for a GPU it is
- * the GPU's own clock (mf_exec_result.worked_s), as ranks that wait for a slow one wait inside
+ * by the GPU's own clock (mf_exec_result.worked_s), as ranks that wait for a slow one wait inside
  * their collectives. */
 #include "executor/train/pace_ops.h"
 #include "executor/train/run.h"
@@ -22,8 +22,8 @@ struct mf_pace {
     double *busy_s;   /* [WINDOW][ranks] */
     double *sum_s;    /* [ranks] of the window */
     double *sorted_s; /* [ranks] */
-    double *step_s;   /* [ranks] of the step at hand */
-    bool *slow;       /* [ranks] and said to be */
+    double *step_s;   /* [ranks] of the step that runs */
+    bool *slow;       /* [ranks] has been reported */
     char (*host)[HOST_B];
     mf_pace_ops *ops; /* of the run's program */
 };
@@ -129,7 +129,7 @@ static double median(mf_pace *p, const double *of) {
     return p->sorted_s[(p->ranks - 1) / 2];
 }
 
-/* The oldest step of the window gives way to this one. */
+/* Replaces the oldest step of the window by this one. */
 static void add(mf_pace *p, const double *busy_s) {
     double *row = &p->busy_s[p->steps++ % WINDOW * p->ranks];
     memcpy(row, busy_s, (size_t)p->ranks * sizeof *row);

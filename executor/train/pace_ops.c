@@ -90,7 +90,7 @@ void mf_pace_ops_step(mf_pace_ops *o, bool counts) {
     }
 }
 
-/* The place where this rank loses most time to the quickest; -1: none. */
+/* The op at which this rank loses most time to the quickest; -1: none. */
 static int64_t furthest(const mf_pace_ops *o) {
     int64_t at = -1;
     double most_s = 0.0;
@@ -105,7 +105,7 @@ static int64_t furthest(const mf_pace_ops *o) {
 
 mf_status mf_pace_ops_text(mf_pace_ops *o, mf_comm *c, int64_t rank, char *text, size_t size,
                            mf_err *e) {
-    double told[3] = {-1.0, 0.0, 0.0}; /* place, time of this rank, of the quickest */
+    double slow[3] = {-1.0, 0.0, 0.0}; /* place, time of this rank, of the quickest */
     text[0] = '\0';
     for (int64_t i = 0; i < o->places; i++) {
         o->quickest_s[i] = o->sum_s[i] > 0.0 ? -o->sum_s[i] : -HUGE_VAL;
@@ -114,24 +114,24 @@ mf_status mf_pace_ops_text(mf_pace_ops *o, mf_comm *c, int64_t rank, char *text,
                                           o->quickest_s, o->places, e);
     if (status == MF_OK && mf_comm_rank(c) == rank) {
         const int64_t at = furthest(o);
-        told[0] = (double)at;
-        told[1] = at >= 0 ? o->sum_s[at] / o->weight : 0.0;
-        told[2] = at >= 0 ? -o->quickest_s[at] / o->weight : 0.0;
+        slow[0] = (double)at;
+        slow[1] = at >= 0 ? o->sum_s[at] / o->weight : 0.0;
+        slow[2] = at >= 0 ? -o->quickest_s[at] / o->weight : 0.0;
     } else {
-        told[0] = told[1] = told[2] = -HUGE_VAL;
+        slow[0] = slow[1] = slow[2] = -HUGE_VAL;
     }
     status = status == MF_OK
-                 ? mf_comm_all_reduce(c, MF_GROUP_WORLD, MF_COMM_F64, MF_COMM_MAX, told, 3, e)
+                 ? mf_comm_all_reduce(c, MF_GROUP_WORLD, MF_COMM_F64, MF_COMM_MAX, slow, 3, e)
                  : status;
-    if (status == MF_OK && told[0] >= 0.0) {
-        const int position = (int)((int64_t)told[0] / o->most);
-        const mf_op *op = &o->p->blocks[o->p->block_of[position]]->ops[(int64_t)told[0] % o->most];
+    if (status == MF_OK && slow[0] >= 0.0) {
+        const int position = (int)((int64_t)slow[0] / o->most);
+        const mf_op *op = &o->p->blocks[o->p->block_of[position]]->ops[(int64_t)slow[0] % o->most];
         char place[32];
         mf_position_text(&o->p->model, position, place, sizeof place);
         snprintf(text, size,
                  ", most %s %s (%s) of %s%s: %.3g s a step, %.3g s where it is quickest",
                  o->spans ? "from" : "at", op->name, mf_pass_text(op->pass), place,
-                 o->spans ? " on" : "", told[1], told[2]);
+                 o->spans ? " on" : "", slow[1], slow[2]);
     }
     return status;
 }

@@ -11,7 +11,8 @@
 
 typedef struct mf_pace_ops mf_pace_ops;
 
-/* Of about the last `window` steps, the older the less. `p` has to outlive it. NULL: no memory. */
+/* Sums over about the last `window` steps, older ones counting less. `p` has to outlive it. NULL:
+ * no memory. */
 mf_pace_ops *mf_pace_ops_create(const mf_program *p, int window);
 void mf_pace_ops_destroy(mf_pace_ops *o);
 

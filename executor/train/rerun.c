@@ -33,7 +33,7 @@ void mf_run_loss_counts(run *r, double loss) {
 /* --- the step once more -------------------------------------------------------------------------
  */
 
-/* Those of the step that has ended. */
+/* The values of the step that has ended. */
 static mf_status same_sample(void *user, int64_t index, int32_t *tokens, mf_err *e) {
     run *r = user;
     return mf_data_mix_sample(r->data, &r->order, r->samples - r->layout.gbs + index, tokens, e);
@@ -99,7 +99,7 @@ static bool same(const mf_exec_result *a, const mf_exec_result *b) {
            same_bits(a->grad_norm, b->grad_norm);
 }
 
-/* No update would be made, either. */
+/* A step without an update, either way. */
 static bool is_bad(const run *r, const mf_exec_result *x) {
     const double limit = mf_run_loss_limit(r);
     return !isfinite(x->lm_loss) || !isfinite(x->mtp_loss) || !isfinite(x->aux_loss) ||

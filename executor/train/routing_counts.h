@@ -13,8 +13,8 @@
 
 typedef struct mf_routing_counts mf_routing_counts;
 
-/* Of a model with `positions` places for a layer, those without experts included. *out is NULL for
- * a model without experts. MF_NOMEM, MF_IO where the path is too long. */
+/* For a model with `positions` positions, those without experts included. *out is NULL for a model
+ * without experts. MF_NOMEM, MF_IO where the path is too long. */
 mf_status mf_routing_counts_open(const char *folder, int64_t positions, int64_t experts,
                                  mf_routing_counts **out, mf_err *e);
 
@@ -22,7 +22,8 @@ mf_status mf_routing_counts_open(const char *folder, int64_t positions, int64_t 
  */
 mf_status mf_routing_counts_add(mf_routing_counts *c, int64_t step, const double *rows, mf_err *e);
 
-/* Releases c, which may be NULL; with `write` first writes what was not yet. MF_IO, MF_NOMEM. */
+/* Frees c, which may be NULL; with `write` first writes the steps not written yet. MF_IO,
+ * MF_NOMEM. */
 mf_status mf_routing_counts_close(mf_routing_counts *c, bool write, mf_err *e);
 
 #endif

@@ -1,5 +1,5 @@
 /* run.h - private to training: the state of a run, and its parts: setup (train.c), steps (steps.c),
- * more room for routed rows (room.c). */
+ * more headroom for routed rows (headroom.c). */
 #ifndef MF_EXECUTOR_TRAIN_RUN_H
 #define MF_EXECUTOR_TRAIN_RUN_H
 
@@ -21,11 +21,11 @@ typedef struct mf_pace mf_pace;
 
 enum { MF_RUN_LOSSES = 32, MF_RUN_LOSSES_LEAST = 8 };
 
-/* How a step that made no update came out when it was run again. */
+/* What came out when a step that made no update was run again. */
 typedef enum mf_run_again {
     MF_AGAIN_UNKNOWN, /* not run again: the device had begun the next one */
     MF_AGAIN_SAME,    /* the same numbers, to the bit */
-    MF_AGAIN_OTHER,   /* bad again, by other numbers */
+    MF_AGAIN_OTHER,   /* bad again, with other numbers */
     MF_AGAIN_GOOD     /* good: the fault was transient */
 } mf_run_again;
 typedef struct mf_run_bad {
@@ -91,13 +91,13 @@ void mf_run_warn(const run *r, const char *format, ...) MF_PRINTF(2, 3);
 /* train.c: makes the program of the run's layout and its executor, without weights; frees them. */
 mf_status mf_run_make(run *r, mf_err *e);
 void mf_run_unmake(run *r);
-/* Call it when weights are loaded: shares them between ranks, prepares the device for its ops,
- * finds the largest rank's arena. Collective. */
+/* Call it when weights are loaded: sends each copy of a weight to the ranks that hold copies,
+ * prepares the device for its ops, finds the largest rank's arena. Collective. */
 mf_status mf_run_ready(run *r, mf_err *e);
 
 /* steps.c: runs all steps. *alone: as in mf_train. */
 mf_status mf_run_steps(run *r, bool *alone, mf_err *e);
-/* Writes the times of ops, once no more of them are measured. */
+/* Writes the times of ops, when no more of them are measured. */
 mf_status mf_run_write_times(run *r, bool ended, mf_err *e);
 
 /* pace.c: has the run several ranks? Setup before the first step, which is collective; cleanup. */
@@ -141,9 +141,9 @@ void mf_run_loss_counts(run *r, double loss);
  * op by op. Collective. */
 mf_status mf_run_rerun(run *r, const mf_exec_result *first, mf_run_bad *out, mf_err *e);
 
-/* room.c: routed rows needed `asked` thousandths of the room that the program has. Replaces the
- * program by one that has it, with the same weights. No step may be running. Collective. Errors:
- * MF_INFEASIBLE where no program with that room fits. */
-mf_status mf_run_more_room(run *r, int64_t asked, mf_err *e);
+/* headroom.c: routed rows needed `asked` thousandths of the rows that the program holds. Replaces
+ * the program by one that holds as many, with the same weights. No step may be running. Collective.
+ * Errors: MF_INFEASIBLE where no such program fits. */
+mf_status mf_run_more_headroom(run *r, int64_t asked, mf_err *e);
 
 #endif

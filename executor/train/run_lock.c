@@ -95,7 +95,8 @@ static answer ask_owner(const owner *o) {
     return gone ? TAKEN : HELD;
 }
 
-/* One attempt. Fails when the file was removed meanwhile, as nobody else would see a lock on it. */
+/* One attempt. Fails when the file was removed meanwhile, as no other process would see a lock on
+ * it. */
 static answer try_once(mf_run_lock *l, owner *o) {
     struct flock whole = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
     struct stat mine, there;

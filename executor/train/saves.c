@@ -1,4 +1,4 @@
-/* saves.c - when a run saves, what it saves, and what training stands still for. */
+/* saves.c - when a run saves, what it saves, and how long training stands still for it. */
 #include "executor/train/run.h"
 
 #include <math.h>
@@ -16,7 +16,7 @@ bool mf_run_save_is_due(const run *r) {
            mf_run_now_s() - r->saved_s >= r->o->save_s;
 }
 
-/* The copy takes memory that no plan counts: of CPU ranks it has to fit beside the arena. */
+/* The copy takes memory that no plan counts: on CPU ranks it has to fit beside the arena. */
 mf_status mf_run_save_choose(run *r, mf_err *e) {
     double most_B = (double)mf_exec_staging_B(r->exec);
     mf_status status =

@@ -9,8 +9,8 @@
 
 #define LL(x) ((long long)(x))
 
-/* From here on the host waits for the device, if that works asynchronously: the watchdog and the
- * rank watch are told. rest() ends the wait. */
+/* Tells the watchdog and the rank watch that the host waits for the device from here on (an
+ * asynchronous one); rest() ends the wait. */
 static void await_device(run *r) {
     if (!r->device->ops->on_host) {
         mf_watchdog_wait(r->watchdog, r->done + 1);
@@ -23,8 +23,8 @@ static void rest(run *r) {
     mf_rank_watch_set_waits(r->watch, MF_RANK_WATCH_WORKS);
 }
 
-/* Reads a sample of the step that begins; steps before it may still run. After a sample the host
- * may wait for the device, whose queues may be full; before it, for a slow file. */
+/* Reads a sample of the step that begins, while steps before it may still run. After the sample the
+ * host may wait for the device, whose queues may be full; before it, for a slow file. */
 static mf_status next_sample(void *user, int64_t index, int32_t *tokens, mf_err *e) {
     run *r = user;
     const int64_t first = r->samples + r->begun * r->layout.gbs;
@@ -38,7 +38,7 @@ static mf_status next_sample(void *user, int64_t index, int32_t *tokens, mf_err 
  * --------------------------------------------------------------------------------------
  */
 
-/* In the most uneven layer: rows of the busiest expert over the mean. */
+/* Rows of the busiest expert over the mean, in the most uneven layer. */
 static double load_max_over_mean(const run *r) {
     int64_t experts = r->model.experts;
     double worst = 1.0;
@@ -108,9 +108,9 @@ static mf_status begin_step(run *r, mf_err *e) {
     return status == MF_OK ? status : mf_err_prefix(e, "step %lld", LL(step));
 }
 
-/* Begins the current step and, while it runs, the next one. Not past a checkpoint, which holds the
- * state between two steps, not while ops are timed one by one, and not when the step may have to
- * run again from its weights. */
+/* Begins the current step and, while it runs, the next one. But not past a checkpoint, which holds
+ * the state between two steps, not while ops are timed one by one, and not when the step may have
+ * to run again from its weights. */
 static mf_status begin_steps(run *r, mf_err *e) {
     mf_status status = MF_OK;
     while (status == MF_OK && r->begun < mf_exec_ahead(r->exec) &&
@@ -122,7 +122,7 @@ static mf_status begin_steps(run *r, mf_err *e) {
     return status;
 }
 
-/* Rows of a step had no room, so the device skipped its update and those of all steps after it.
+/* Rows of a step did not fit, so the device skipped its update and those of all steps after it.
  * Ends these steps; afterwards none counts as begun. */
 static mf_status take_back(run *r, mf_err *e) {
     mf_exec_result ignored;
@@ -133,8 +133,8 @@ static mf_status take_back(run *r, mf_err *e) {
     return status;
 }
 
-/* Ends a step: waits until the device has done it. Its time counts from the end of the step before,
- * or from its own beginning when the device was idle. */
+/* Ends a step: waits until the device is done with it. Its time counts from the end of the step
+ * before, or from its own beginning when the device was idle. */
 static mf_status end_step(run *r, mf_train_metrics *m, mf_run_bad *bad, int64_t *overflowed,
                           mf_err *e) {
     mf_exec_result result;
@@ -210,7 +210,7 @@ static const char *not_finite(const mf_train_metrics *m, double *value) {
     return NULL;
 }
 
-/* What is wrong with the step, and what it was when it was run again. */
+/* Says what is wrong with the step, and what came out when it was run again. */
 static void describe_bad(const run *r, const mf_train_metrics *m, const mf_run_bad *bad, char *out,
                          size_t size) {
     double value = 0.0;
@@ -306,8 +306,8 @@ static int report_start(run *r) {
     return r->o->started != NULL ? r->o->started(r->o->user, &s) : 0;
 }
 
-/* Does one step, or ends one that was begun, and what follows it: a save, more room. *alone: the
- * error is this rank's, and the others do not know of it. */
+/* Does one step, or ends one that was begun, and then what follows it: a save, more headroom.
+ * *alone: the error is this rank's, and the others do not know of it. */
 static mf_status step(run *r, bool *wish, bool *stop, bool *alone, mf_err *e) {
     int64_t overflowed = 0;
     mf_train_metrics m;
@@ -324,7 +324,7 @@ static mf_status step(run *r, bool *wish, bool *stop, bool *alone, mf_err *e) {
     if (overflowed != 0) {
         status = mf_run_save_finish(r, e); /* which still uses the old program */
         mf_rank_watch_set_phase(r->watch, r->done + 1, "more room");
-        return status == MF_OK ? mf_run_more_room(r, overflowed, e) : status;
+        return status == MF_OK ? mf_run_more_headroom(r, overflowed, e) : status;
     }
     status = tell(r, &m, &bad, wish, e);
     status = status == MF_OK ? ask(r, *wish || *stop, stop, e) : status;

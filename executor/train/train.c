@@ -1,4 +1,4 @@
-/* train.c - a training run: what it works with, from its start to its end. */
+/* train.c - a training run from its start to its end, and all that it holds. */
 #include "executor/train/run.h"
 
 #include "core/memory/memory.h"
@@ -14,7 +14,7 @@
 #include <unistd.h>
 
 #define LL(x) ((long long)(x))
-#define SHARD_B ((int64_t)5 << 30) /* as the hub's files are cut */
+#define SHARD_B ((int64_t)5 << 30) /* as large as files on the hub */
 
 void mf_train_options_init(mf_train_options *o) {
     *o = (mf_train_options){.shuffle = true,
@@ -80,7 +80,7 @@ static void before_op(void *user, const mf_exec_op *op) {
 
 static void after_op(void *user, const mf_exec_op *op) {
     run *r = user;
-    if (op->block == NULL) { /* told when it is over */
+    if (op->block == NULL) { /* an op outside blocks: its name is known after it */
         mf_rank_watch_set_phase(r->watch, mf_run_entering(r), op->op->name);
     }
     if (r->inspect == NULL) {
@@ -108,14 +108,14 @@ static bool waits_for_others(void *user, int64_t at) {
     return mf_exec_progress_waits(r->exec, at);
 }
 
-/* From the watching thread: the main one may wait for ever. Other ranks miss this one, or say the
- * same of themselves. */
+/* From the watching thread, as the main one may wait for ever. Other ranks notice that this one has
+ * ended, or report their own hang. */
 static void hangs(void *user, int64_t step, int64_t at) {
     const run *r = user;
     char line[500], last[240], host[64] = "";
     (void)gethostname(host, sizeof host - 1);
     mf_rank_watch_find_stopped(
-        r->watch); /* whose process does not run is what the device waits for */
+        r->watch); /* if its process does not run, the device waits for that rank */
     mf_exec_progress_text(r->exec, at, last, sizeof last);
     snprintf(line, sizeof line,
              "rank %lld (process %lld on %s) hangs: step %lld, nothing has moved on its GPU for %g "
@@ -128,7 +128,7 @@ static void hangs(void *user, int64_t step, int64_t at) {
     _exit(1);
 }
 
-/* It looks at the executor, and ends before that does. */
+/* It reads the executor, and so has to end first. */
 static mf_status watch_device(run *r, mf_err *e) {
     const mf_watchdog_options o = {r->o->hang_s, progress, waits_for_others, hangs, r};
     return r->device->ops->on_host || !(r->o->hang_s > 0.0) ? MF_OK
@@ -157,8 +157,8 @@ static mf_status open_device(run *r, int64_t place, mf_err *e) {
     return side->open((int)(place % gpus), &r->device, e);
 }
 
-/* One outcome of a part of the start. What rank 0 finds the others find, too, most of the time: it
- * is another rank that says which it is. */
+/* One outcome of a part of the start, for all ranks. Most errors that rank 0 finds the others find,
+ * too; where another rank has one, that rank says which it is. */
 static mf_status agree(const run *r, mf_status mine, mf_err *e) {
     if (mine != MF_OK && e != NULL && e->text[0] != '\0' && mf_comm_rank(r->comm) > 0) {
         mf_err_prefix(e, "rank %lld", LL(mf_comm_rank(r->comm)));
@@ -166,7 +166,7 @@ static mf_status agree(const run *r, mf_status mine, mf_err *e) {
     return mf_comm_agree(r->comm, mine, e);
 }
 
-/* Every rank's device, then what they say to each other. Collective. */
+/* Creates every rank's device, then their communicator. Collective. */
 static mf_status open_devices(run *r, mf_err *e) {
     int64_t place = 0;
     mf_status s = r->o->cuda ? mf_comm_place_in_host(r->comm, &place, e) : MF_OK;
@@ -178,7 +178,7 @@ static mf_status open_devices(run *r, mf_err *e) {
     return connects ? r->device->ops->connect(r->device, r->comm, &r->layout, &r->wire, e) : s;
 }
 
-/* What the plan says, in front of what the driver says. */
+/* Puts the plan's memory in front of the driver's error. */
 static mf_status compare_memory(const run *r, mf_err *e) {
     mf_memory *plan = NULL;
     if (mf_memory_plan(r->program, r->schedule, &plan, NULL) != MF_OK) {
@@ -238,7 +238,7 @@ static mf_status build(run *r, mf_err *e) {
     return s != MF_OK || r->loads != NULL ? s : mf_err_set(e, MF_NOMEM, "training: out of memory");
 }
 
-/* The stream that a checkpoint's position is a position in. */
+/* The data stream that a checkpoint's position counts in. */
 static mf_status check_stream(const run *r, const mf_train_progress *s, mf_err *e) {
     bool same = s->seed == r->order.seed && s->shuffle == r->order.shuffle &&
                 s->seq == r->order.seq && s->streams == mf_data_mix_streams(r->data);
@@ -303,7 +303,7 @@ static mf_status load_weights(run *r, mf_err *e) {
     return s;
 }
 
-/* Nobody else writes to the folder from here on. */
+/* From here on no other run writes to the folder. */
 static mf_status lock_folder(run *r, mf_err *e) {
     char former[512];
     mf_status s = mf_folder_make(r->o->out, e);
@@ -316,7 +316,7 @@ static mf_status lock_folder(run *r, mf_err *e) {
     return s;
 }
 
-/* Rank 0, before the others look into the folder. */
+/* On rank 0, before the others read the folder. */
 static mf_status prepare_folder(run *r, mf_err *e) {
     char newest[MF_PATH_B];
     const char *out = r->o->out;
@@ -344,7 +344,7 @@ static mf_status prepare_folder(run *r, mf_err *e) {
     return s;
 }
 
-/* The streams' bytes are those that the run began with. */
+/* Checks that the streams' bytes are those that the run began with. */
 static mf_status seal_streams(run *r, mf_err *e) {
     char folder[MF_PATH_B];
     if (r->o->out == NULL || r->o->steps == 0) {
@@ -391,8 +391,7 @@ static mf_status prepare(run *r, mf_err *e) {
 /* --- end ---------------------------------------------------------------------------------------
  */
 
-/* The finished run's weights for others, from the checkpoint that it wrote last: rank
- * 0. */
+/* Exports the finished run's weights, from the checkpoint that it wrote last: rank 0. */
 static mf_status export_weights(const run *r, mf_err *e) {
     char path[MF_PATH_B], folder[MF_PATH_B], config[MF_PATH_B];
     mf_checkpoint *c = NULL;
@@ -440,7 +439,7 @@ mf_status mf_train(const mf_train_options *o, bool *alone, mf_err *e) {
     run r = {.o = o, .model = *o->model, .layout = *o->layout, .saved = -1, .save_at = -1};
     int64_t rank, size;
     *alone = false;
-    /* Counts of the auxiliary loss are lowered where the run has one. */
+    /* Lowers counts of the auxiliary loss where the run has one. */
     r.model.aux_loss_coef = r.model.experts > 0 ? o->exec.aux_coef : 0.0;
     mf_status status = mf_comm_start(&rank, &size, e);
     status = status == MF_OK ? mf_layout_resolve(&r.layout, &r.model, e) : status;
@@ -474,7 +473,7 @@ mf_status mf_train(const mf_train_options *o, bool *alone, mf_err *e) {
     status = status == MF_OK && !*alone ? mf_comm_agree(r.comm, closed, e) : status;
     mf_rank_watch_close(r.watch, !*alone);
     if (*alone && r.layout.gpus > 1 && !r.device->ops->on_host) {
-        return status; /* to free would wait for its GPU, and that for other ranks, for ever */
+        return status; /* freeing would wait for its GPU, and that for other ranks, for ever */
     }
     clear(&r);
     mf_comm_destroy(r.comm);

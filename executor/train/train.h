@@ -19,8 +19,8 @@ typedef enum mf_lr_schedule {
 double mf_train_lr(mf_lr_schedule schedule, double lr, double lr_min, int64_t warmup, int64_t steps,
                    int64_t step);
 
-/* The interval between checkpoints that loses least time, to first order, when a checkpoint takes
- * save_s and failures are mtbf_s apart on average (Young 1974, Daly 2006). */
+/* The interval between checkpoints that loses the least time, to first order, when a checkpoint
+ * takes save_s and failures are mtbf_s apart on average (Young 1974, Daly 2006). */
 double mf_train_save_interval_s(double save_s, double mtbf_s);
 
 /* What a run starts with, for reports. All borrowed. */
@@ -60,24 +60,24 @@ typedef struct mf_train_options {
     bool deterministic; /* two runs agree to the bit on GPUs, too (mf_device_ops.fix) */
     int64_t max_skips;  /* steps in a row whose update may be left out, as the loss or the norm is
                            not finite; one more ends the run (MF_DIVERGED) */
-    double spike;       /* a loss above so many times the median of the last steps is as one that is
-                           not finite; 0: none is */
-    bool rerun;         /* a bad step that comes out otherwise when it is run again ends the run
-                           (MF_TRANSIENT), and so do too many that stay bad (MF_LASTING, not
-                           MF_DIVERGED); needs `deterministic` on GPUs */
-    double hang_s;      /* a GPU on which nothing has moved for so long, or another rank of this
-                           host that does not come on (rank_watch.h), ends the run; 0: never */
+    double spike;  /* a loss above so many times the median of the last steps counts as not finite;
+                      0: none does */
+    bool rerun;    /* a bad step that has another result when it is run again ends the run
+                      (MF_TRANSIENT), and so do too many that stay bad (MF_LASTING, not MF_DIVERGED);
+                      needs `deterministic` on GPUs */
+    double hang_s; /* a GPU that makes no progress for so long, or another rank of this host
+                      (rank_watch.h), ends the run; 0: never */
     mf_exec_options exec; /* aux_coef > 0: auxiliary loss per micro-batch; before_op and after_op
-                             are called beside the run's own */
+                             are called in addition to the run's own */
 
     /* Folder for metrics.jsonl, the event file, op_times.json, routing.csv, checkpoints/ and, at
      * the end, the weights as hf/; made when missing. NULL: nothing is written. */
     const char *out;
     bool resume;        /* from the newest checkpoint of `out`, when there is one */
     int64_t save_every; /* steps; 0: only at the end */
-    double save_s;      /* also behind the first step that ends so long after the last one; 0: no */
+    double save_s;      /* also after the first step that ends so long after the last save; 0: no */
     bool save_waits;    /* training waits while a checkpoint is written, not for its copy alone */
-    int keep;           /* newest checkpoints that stay; 0: all */
+    int keep;           /* number of newest checkpoints that are kept; 0: all */
     const char *config; /* text of the config.json that goes beside exported weights; NULL: none */
 
     const volatile int *cancel; /* non-zero on any rank: save, end with MF_INTERRUPTED; NULL */
@@ -86,12 +86,13 @@ typedef struct mf_train_options {
      * begun by then. */
     int (*started)(void *user, const mf_train_start *s);
     int (*stepped)(void *user, const mf_train_metrics *m);
-    /* Behind each checkpoint, on world rank 0; NULL: none. */
+    /* Called after each checkpoint, on world rank 0; NULL: none. */
     void (*saved)(void *user, const mf_train_saved *s);
-    /* One line of what happened in a step and did not end the run, on world rank 0; NULL: none. */
+    /* Called with one line about an event in a step that did not end the run, on world rank 0;
+     * NULL: none. */
     void (*warned)(void *user, const char *line);
-    /* One line for a rank of this host that is gone or hangs, or for this one whose GPU does, from
-     * another thread, behind which the process ends with exit code 1; NULL: none. */
+    /* Called from another thread with one line about a rank of this host that is gone or hangs, or
+     * about this rank's own GPU that does; then the process ends with exit code 1. NULL: none. */
     void (*lost)(void *user, const char *line);
     void *user;
 } mf_train_options;
@@ -100,18 +101,17 @@ typedef struct mf_train_options {
  * and no warm-up, ten skips in a row, three checkpoints kept, defaults of the executor. */
 void mf_train_options_init(mf_train_options *o);
 
-/* Trains. Every rank of the launcher calls it with the same options; the
- * layout's GPUs must be the ranks that run. A step that routes more rows than the layout's token
- * headroom has room for is run again by a program with that room, by which the run goes on; none
- * that fits: MF_INFEASIBLE. Errors: of what is opened, lowered and run. A failure that all ranks
- * agreed on has its text on one of them; *alone says that this rank failed where others may wait
- * for it: it should report and end them all (on GPUs what the run holds is not freed then). Of
- * several that did so at once, one on each host has a text, and should be given the time to say it.
- */
+/* Trains. Every rank of the launcher calls it with the same options; the layout's GPUs must be the
+ * ranks that run. A step that routes more rows than the layout's token headroom allows is run again
+ * by a program with more headroom, and so are the steps after it; where no such program fits:
+ * MF_INFEASIBLE. Errors: of what is opened, lowered and run. A failure that all ranks agreed on has
+ * its text on one of them. *alone says that this rank failed where others may wait for it: the
+ * caller should report it and end all ranks (on GPUs what the run holds is not freed then). Where
+ * several ranks fail alone, one on each host has a text, and needs the time to report it. */
 mf_status mf_train(const mf_train_options *o, bool *alone, mf_err *e);
 
 /* Weights from a seed: normal with deviation 0.02, norms 1, biases 0; a function of the seed, the
- * hub name and the element alone, so that every layout starts from the same model. */
+ * hub name and the element only, so that every layout starts from the same model. */
 mf_status mf_train_init_weights(mf_exec *x, const mf_program *p, const mf_rank_coords *at,
                                 uint64_t seed, mf_err *e);
 

@@ -21,7 +21,7 @@ static bool is_drawn(const mf_program *p, const mf_param *q) {
     return b->tensors[q->tensor].part != MF_PART_NORM && !q->bias;
 }
 
-/* Piece k of a parameter, but for where it is to be written; false: there is none. */
+/* Piece k of a parameter, without its destination; false: there is none. */
 static bool find_piece(const mf_program *p, const mf_rank_coords *at, const mf_param *q,
                        uint64_t seed, int k, mf_kernel_normal *out) {
     mf_param_piece piece;
@@ -43,7 +43,7 @@ static bool find_piece(const mf_program *p, const mf_rank_coords *at, const mf_p
 /* Elements [first, first + count) of a parameter. */
 static void fill(const mf_program *p, const mf_rank_coords *at, const mf_param *q, uint64_t seed,
                  int64_t first, int64_t count, float *w) {
-    /* Behind LayerNorm's weights are its biases; those that 1 is added to begin at 0. */
+    /* LayerNorm's weights are followed by its biases; weights that 1 is added to begin at 0. */
     const int64_t ones = p->model.zero_centred_norm ? 0
                          : p->model.layer_norm      ? q->rows / 2
                                                     : q->rows;
@@ -78,7 +78,8 @@ static void *fill_part(void *arg) {
 
 enum { THREADS_MOST = 64, THREAD_ELEMENTS = 1 << 20 };
 
-/* By as many threads as there are cores; a thread that does not start has its part done here. */
+/* Runs on as many threads as there are cores; if a thread cannot start, the caller does its
+ * part. */
 static void fill_all(part whole) {
     long cores = sysconf(_SC_NPROCESSORS_ONLN);
     int64_t n = cores < 1 ? 1 : cores < THREADS_MOST ? cores : THREADS_MOST;
@@ -106,7 +107,7 @@ static void fill_all(part whole) {
     }
 }
 
-/* By the host, in memory of its own. */
+/* On the host, in memory of its own. */
 static mf_status init_by_host(mf_exec *x, const mf_program *p, const mf_rank_coords *at,
                               uint64_t seed, int i, mf_err *e) {
     const mf_param *q = &mf_exec_params(x)->list[i];

@@ -2,9 +2,9 @@
  * never ends, a collective that other ranks never join.
  *
  * A thread polls a number that the device's own work changes (mf_exec_progress). When it has not
- * changed for `patience_s` while the host waits for a step, the thread calls `hangs` once, which
- * has to report it and end the process, as the host may wait for ever. When `waits` says that the
- * device waits for other ranks, the call comes MF_WATCHDOG_YIELDS_S later: then all ranks stand
+ * changed for `patience_s` while the host waits for a step, the thread calls `hangs` one time,
+ * which has to report it and end the process, as the host may wait for ever. When `waits` says that
+ * the device waits for other ranks, the call comes MF_WATCHDOG_YIELDS_S later: then all ranks stand
  * still, and the one whose own work does not end reports first.
  */
 #ifndef MF_EXECUTOR_WATCHDOG_H
@@ -21,7 +21,7 @@ typedef struct mf_watchdog mf_watchdog;
 
 typedef struct mf_watchdog_options {
     double patience_s;
-    int64_t (*progress)(void *user); /* a number that differs from the one before: progress */
+    int64_t (*progress)(void *user); /* progress is a number that differs from the one before */
     bool (*waits)(void *user, int64_t progress);
     void (*hangs)(void *user, int64_t step, int64_t progress);
     void *user;

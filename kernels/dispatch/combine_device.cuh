@@ -49,10 +49,10 @@ __global__ void __launch_bounds__(COMBINE_THREADS_MOST, 1)
     combine_kernel(const __grid_constant__ ncclDevComm comm, const __grid_constant__ Group r,
                    const __grid_constant__ mf_kernel_combine k,
                    const __grid_constant__ mf_combine_plan p) {
-    extern __shared__ __align__(128) char share[]; /* [teams, team_B] */
+    extern __shared__ __align__(128) char memory[]; /* [teams, team_B] */
     const unsigned team = team_here(p), lane = threadIdx.x % 32;
     const unsigned warp = threadIdx.x / 32 - team * (p.adders + MF_COMBINE_OTHERS);
-    char *ring = share + team * p.team_B, *outbox = ring + p.slots * p.piece_cols * 2;
+    char *ring = memory + team * p.team_B, *outbox = ring + p.slots * p.piece_cols * 2;
     CombineSmem *smem = (CombineSmem *)(outbox + p.adders * OUTBOX * WARP_COLS * 2);
     if (warp == 0) {
         if (lane < p.slots) {

@@ -198,7 +198,7 @@ static uint32_t beside_ring_B(uint32_t adders) {
  * team for wide rows costs more (flags, a ring cut in half) than it hides. */
 enum { BLOCKS_FEW = 32, UNITS_MANY = 24 };
 /* Measured on two H200: early sums cost a row written and read again, which wide rows do not earn
- * back once a team has many units; a flag takes as long as some units. */
+ * back when a team has many units; a flag takes as long as some units. */
 enum { EARLY_WIDE_MOST = 24, EARLY_FEW_MOST = 8 };
 
 /* Teams of a block: as many as have units, warps, and rings worth having. */

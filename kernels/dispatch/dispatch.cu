@@ -64,7 +64,7 @@ __device__ static void send_choices(const Group &r, const mf_kernel_dispatch &d,
 /* The pieces that a warp sends, one after the other: `pieces` to a token. */
 struct Pieces {
     const char *x;
-    char *share; /* [STAGES, piece_B] of this warp */
+    char *smem; /* [STAGES, piece_B] of this warp */
     uint64_t *bar;
     int64_t first, step, count; /* token of the first, between tokens; pieces in all */
     uint32_t row_B, piece_B;
@@ -80,7 +80,7 @@ struct Pieces {
         return left_B < piece_B ? left_B : piece_B;
     }
     __device__ char *stage(int64_t turn) const {
-        return share + turn % STAGES * piece_B;
+        return smem + turn % STAGES * piece_B;
     }
     __device__ void fetch(int64_t turn) const { /* one lane */
         uint64_t *full = &bar[turn % STAGES];
@@ -92,12 +92,12 @@ struct Pieces {
 __global__ void __launch_bounds__(DISPATCH_WARPS_MOST * 32, 1)
     dispatch_kernel(const __grid_constant__ ncclDevComm comm, const __grid_constant__ Group r,
                     mf_kernel_dispatch d, int pieces, uint32_t piece_B) {
-    extern __shared__ __align__(128) char share[]; /* [warps, STAGES, piece_B] */
+    extern __shared__ __align__(128) char smem[]; /* [warps, STAGES, piece_B] */
     __shared__ uint64_t bars[DISPATCH_WARPS_MOST][STAGES];
     ncclLsaBarrierSession<ncclCoopCta> barrier(ncclCoopCta(), comm, ncclTeamTagLsa(), blockIdx.x);
     const int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32;
     Pieces q = {(const char *)d.x,
-                share + (size_t)warp * STAGES * piece_B,
+                smem + (size_t)warp * STAGES * piece_B,
                 bars[warp],
                 (int64_t)warp * gridDim.x + blockIdx.x,
                 (int64_t)gridDim.x * (blockDim.x / 32),

@@ -1,8 +1,8 @@
-/* exchange.h - choices of experts on their way between expert-parallel ranks: what rows say of
- * themselves where they arrive, and what comes back.
+/* exchange.h - choices of experts that travel between expert-parallel ranks: what rows bring along,
+ * and what comes back.
  *
  * The experts of a model are those of `ranks` ranks, experts / ranks of each, in order. A choice is
- * the number of an expert, -1 for none; what a rank is told are numbers among its own.
+ * the number of an expert, -1 for none; a rank receives numbers among its own experts.
  *
  * All-gather: every rank sees all tokens, and keeps the choices of its own experts
  * (mf_kernel_choices_keep).

@@ -24,7 +24,7 @@ typedef struct gated {
     float y, d_gate, d_up;
 } gated;
 
-/* Where a kernel is told apart by what it computes. */
+/* The variants of a kernel, by what it computes. */
 typedef enum way { SILU, CLAMPED, PROB_IN } way;
 
 template <typename T, way WAY>
@@ -43,6 +43,20 @@ __device__ static gated activate(const mf_kernel_swiglu_shape &s, float gate, fl
     out.d_gate = gate <= s.limit ? sig * (1.0f + s.alpha * g * (1.0f - sig)) * (u + 1.0f) : 0.0f;
     out.d_up = up >= -s.limit && up <= s.limit ? g * sig : 0.0f;
     return out;
+}
+
+/* Adds columns [c, c + N) of an expert's bias to those of gate and up. */
+template <typename T, int N>
+__device__ static inline void add_biases(float (&g)[N], float (&u)[N], const T *bias, int64_t cols,
+                                         int64_t c) {
+    float bg[N], bu[N];
+    mf_load(bg, bias + c);
+    mf_load(bu, bias + cols + c);
+#pragma unroll
+    for (int i = 0; i < N; i++) {
+        g[i] += bg[i];
+        u[i] += bu[i];
+    }
 }
 
 template <typename T, int N, way WAY>
@@ -64,14 +78,7 @@ __global__ void swiglu_forward(mf_kernel_swiglu a, int lanes) {
         mf_load(g, gate + c);
         mf_load(u, up + c);
         if (bias) {
-            float bg[N], bu[N];
-            mf_load(bg, bias + c);
-            mf_load(bu, bias + s.cols + c);
-#pragma unroll
-            for (int i = 0; i < N; i++) {
-                g[i] += bg[i];
-                u[i] += bu[i];
-            }
+            add_biases<T, N>(g, u, bias, s.cols, c);
         }
 #pragma unroll
         for (int i = 0; i < N; i++) {
@@ -102,14 +109,7 @@ __global__ void swiglu_backward(mf_kernel_swiglu_grad a, int lanes) {
         mf_load(u, up + c);
         mf_load(d, dy + c);
         if (bias) {
-            float bg[N], bu[N];
-            mf_load(bg, bias + c);
-            mf_load(bu, bias + s.cols + c);
-#pragma unroll
-            for (int i = 0; i < N; i++) {
-                g[i] += bg[i];
-                u[i] += bu[i];
-            }
+            add_biases<T, N>(g, u, bias, s.cols, c);
         }
 #pragma unroll
         for (int i = 0; i < N; i++) {

@@ -49,7 +49,7 @@ typedef struct mf_kernel_work_clock {
     bool begins;
     mf_kernel_update_state *state;
     int64_t *span_ns;
-    int32_t *word; /* mf_kernel_progress; NULL: the host is not told */
+    int32_t *word; /* mf_kernel_progress; NULL: nothing is reported to the host */
     int32_t place;
 } mf_kernel_work_clock;
 

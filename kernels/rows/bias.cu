@@ -57,7 +57,7 @@ template <typename T, int N> __global__ void bias_add(mf_kernel_bias a, int lane
 template <typename T, int N>
 __global__ void bias_partial(mf_kernel_bias_grad a, int splits, float *partial) {
     mf_await();
-    __shared__ float share[8][32 * N];
+    __shared__ float smem[8][32 * N];
     int64_t group = blockIdx.y, split = blockIdx.z;
     int64_t c = ((int64_t)blockIdx.x * 32 + threadIdx.x) * N;
     int64_t begin = first_row(a.offsets, group);
@@ -91,7 +91,7 @@ __global__ void bias_partial(mf_kernel_bias_grad a, int splits, float *partial) 
     }
 #pragma unroll
     for (int i = 0; i < N; i++) {
-        share[threadIdx.y][threadIdx.x * N + i] = sum[i];
+        smem[threadIdx.y][threadIdx.x * N + i] = sum[i];
     }
     __syncthreads();
     for (int i = (int)(threadIdx.y * 32 + threadIdx.x); i < 32 * N; i += THREADS) {
@@ -99,7 +99,7 @@ __global__ void bias_partial(mf_kernel_bias_grad a, int splits, float *partial) 
         if (col < a.cols) {
             float total = 0.0f;
             for (int y = 0; y < 8; y++) {
-                total += share[y][i];
+                total += smem[y][i];
             }
             partial[(group * splits + split) * a.cols + col] = total;
         }

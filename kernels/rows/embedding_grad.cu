@@ -1,8 +1,8 @@
 /* embedding_grad.cu - CUDA kernels of the gradient of the table look-up.
  *
- * Most tokens occur once, and their rows can be added at once. One block marks the others; while
- * one cluster sorts those (pairs of token and position, stable, 9 bits a pass), the rest of the GPU
- * adds the rows of tokens that occur once. Then the sorted list, cut into pieces of PIECE
+ * Most tokens occur once, and their rows can be added immediately. One block marks the others;
+ * while one cluster sorts those (pairs of token and position, stable, 9 bits a pass), the rest of
+ * the GPU adds the rows of tokens that occur once. Then the sorted list, cut into pieces of PIECE
  * positions: a block sums the runs of equal tokens that begin in a piece; of a run longer than
  * LONG, a block sums a few columns, all its warps the rows in turn. Every sum is finished by the
  * block that began it, in a fixed order. Beyond what a block marks or a cluster sorts, all tokens
@@ -177,10 +177,10 @@ __device__ static void add_piece(const mf_kernel_embedding_grad &a, const row_bu
 }
 
 /* Sums a long run over RUN_LANES * N columns from c0 on: the block's strands take its rows in turn,
- * and are added in their order. `share`: a float for each thread and vector element. */
+ * and are added in their order. `smem`: a float for each thread and vector element. */
 template <typename T, int N>
 __device__ static void add_run(const mf_kernel_embedding_grad &a, const sorted_tokens &s, int2 run,
-                               int64_t c0, float *share) {
+                               int64_t c0, float *smem) {
     const int strands = (int)blockDim.x / RUN_LANES, strand = (int)threadIdx.x / RUN_LANES;
     const int64_t c = c0 + (int64_t)(threadIdx.x % RUN_LANES) * N;
     const int64_t mine = c0 + threadIdx.x; /* column that this thread finishes */
@@ -226,17 +226,17 @@ __device__ static void add_run(const mf_kernel_embedding_grad &a, const sorted_t
             }
         }
     }
-    __syncthreads(); /* what the share held was read */
+    __syncthreads(); /* what smem held was read */
 #pragma unroll
     for (int k = 0; k < N; k++) {
-        share[threadIdx.x * N + k] = sum[k];
+        smem[threadIdx.x * N + k] = sum[k];
     }
     __syncthreads();
     if (finishes) {
         float all = 0.0f;
 #pragma unroll 8
         for (int i = 0; i < strands; i++) {
-            all += share[i * RUN_LANES * N + (int)threadIdx.x];
+            all += smem[i * RUN_LANES * N + (int)threadIdx.x];
         }
         *to = old + a.scale * all;
     }
@@ -244,7 +244,7 @@ __device__ static void add_run(const mf_kernel_embedding_grad &a, const sorted_t
 
 /* How the blocks of add_rows are dealt: `single` of them, `each` positions a block, add the rows of
  * tokens that occur once and wait for nothing; of `sorted` others, which start behind the first
- * `before` of those and wait until all is sorted, each takes its share of long runs and pieces. */
+ * `before` of those and wait until all is sorted, each takes some of the long runs and pieces. */
 typedef struct rows_plan {
     int64_t single, before;
     int sorted, each;
@@ -255,7 +255,7 @@ template <typename T, int N>
 __global__ void __launch_bounds__(ROW_THREADS, N == 8 ? 3 : 4)
     add_rows(mf_kernel_embedding_grad a, sorted_tokens s, const uint32_t *again, rows_plan p) {
     __shared__ row_buffer buffer;
-    __shared__ __align__(16) float share[ROW_THREADS * N];
+    __shared__ __align__(16) float smem[ROW_THREADS * N];
     const int64_t block = blockIdx.x;
     cudaTriggerProgrammaticLaunchCompletion();
     if (block < p.before || block >= p.before + p.sorted) {
@@ -268,7 +268,7 @@ __global__ void __launch_bounds__(ROW_THREADS, N == 8 ? 3 : 4)
     const int64_t slices = (a.cols + RUN_LANES * N - 1) / (RUN_LANES * N);
     const int64_t runs = s.found->runs * slices, pieces = (int64_t)s.found->pieces * p.across;
     for (int64_t i = block - p.before; i < runs; i += p.sorted) {
-        add_run<T, N>(a, s, s.run[i / slices], i % slices * (RUN_LANES * N), share);
+        add_run<T, N>(a, s, s.run[i / slices], i % slices * (RUN_LANES * N), smem);
     }
     for (int64_t i = block - p.before; i < pieces; i += p.sorted) {
         const int64_t c = (i % p.across * blockDim.x + threadIdx.x) * N;

@@ -2,7 +2,7 @@
  *
  * Forward: `lanes` threads fetch a row into registers, find its mean, then the mean square of what
  * is left, and store. Backward: blocks walk over rows, one at a time with the next one on its way;
- * a thread meets the same columns in every row, so that its shares of the gradients of weights and
+ * a thread meets the same columns in every row, so that its parts of the gradients of weights and
  * biases stay in registers. A block leaves one partial row of each, which a second kernel adds in a
  * fixed order. Slow path (any alignment and width): the same arithmetic, one element at a time.
  */
@@ -108,7 +108,12 @@ template <typename T> __global__ void layernorm_forward_any(mf_kernel_layernorm 
     }
 }
 
-/* What a thread holds of a row: ROW_EACH vectors, blockDim.x vectors apart. */
+/* Column of a thread's vector k of ROW_EACH, which lie blockDim.x vectors apart. */
+template <int N> __device__ static inline int row_column(int k) {
+    return (k * (int)blockDim.x + (int)threadIdx.x) * N;
+}
+
+/* A thread's vectors of a row. */
 template <typename T, int N> struct row_part { mf_raw<T, N> x[ROW_EACH], dy[ROW_EACH]; };
 
 template <typename T, int N>
@@ -116,7 +121,7 @@ __device__ static inline void fetch_row(row_part<T, N> &p, const mf_kernel_layer
                                         int64_t r) {
 #pragma unroll
     for (int k = 0; k < ROW_EACH; k++) {
-        const int c = (k * (int)blockDim.x + (int)threadIdx.x) * N;
+        const int c = row_column<N>(k);
         if (r < a.rows && c < (int)a.cols) {
             p.x[k] = mf_fetch_once<T, N>((const T *)a.x + r * a.cols + c);
             p.dy[k] = mf_fetch_once<T, N>((const T *)a.dy + r * a.cols + c);
@@ -138,6 +143,131 @@ __device__ static inline float2 sum_pair(float2 v, float2 *scratch, int turn) {
     return make_float2(mf_warp_sum(v.x), mf_warp_sum(v.y));
 }
 
+/* A thread's columns in all rows of its block: weights, and sums of their gradients and of those of
+ * biases. */
+template <typename T, int N> struct column_part {
+    mf_raw<T, N> weight[ROW_EACH];
+    float dw[ROW_EACH][N], db[ROW_EACH][N];
+};
+
+template <typename T, int N>
+__device__ static inline void begin_columns(column_part<T, N> &own,
+                                            const mf_kernel_layernorm_grad &a) {
+#pragma unroll
+    for (int k = 0; k < ROW_EACH; k++) {
+        const int c = row_column<N>(k);
+        if (c < (int)a.cols) {
+            own.weight[k] = mf_fetch<T, N>((const T *)a.weight + c);
+        }
+#pragma unroll
+        for (int i = 0; i < N; i++) {
+            own.dw[k][i] = own.db[k][i] = 0.0f;
+        }
+    }
+}
+
+/* A thread's sums of x and of dy * weight. Fetches what is to be added to row r of dx, too. */
+template <typename T, int N, bool ADD>
+__device__ static inline float2 sum_row(const row_part<T, N> &row, const column_part<T, N> &own,
+                                        const mf_kernel_layernorm_grad &a, int64_t r,
+                                        mf_raw<T, N> *add) {
+    float2 sums = make_float2(0.0f, 0.0f);
+#pragma unroll
+    for (int k = 0; k < ROW_EACH; k++) {
+        const int c = row_column<N>(k);
+        if (c < (int)a.cols) {
+            float x[N], dy[N], w[N];
+            mf_widen(x, row.x[k]);
+            mf_widen(dy, row.dy[k]);
+            mf_widen(w, own.weight[k]);
+            if constexpr (ADD) {
+                add[k] = mf_fetch_once<T, N>((const T *)a.dx_add + r * a.cols + c);
+            }
+#pragma unroll
+            for (int i = 0; i < N; i++) {
+                sums.x += x[i];
+                sums.y += dy[i] * w[i];
+            }
+        }
+    }
+    return sums;
+}
+
+/* Adds the row to the thread's gradients of weights and biases. Returns its sum of dy * weight * n,
+ * n: x normalized. */
+template <typename T, int N>
+__device__ static inline float add_row(column_part<T, N> &own, const row_part<T, N> &row,
+                                       float mean, float rstd, int cols) {
+    float dot = 0.0f;
+#pragma unroll
+    for (int k = 0; k < ROW_EACH; k++) {
+        if (row_column<N>(k) < cols) {
+            float x[N], dy[N], w[N];
+            mf_widen(x, row.x[k]);
+            mf_widen(dy, row.dy[k]);
+            mf_widen(w, own.weight[k]);
+#pragma unroll
+            for (int i = 0; i < N; i++) {
+                const float n = (x[i] - mean) * rstd;
+                dot += dy[i] * w[i] * n;
+                own.dw[k][i] += dy[i] * n;
+                own.db[k][i] += dy[i];
+            }
+        }
+    }
+    return dot;
+}
+
+/* dx = rstd * (dy * weight - mean_g - n * mean_gn) [+ add]; mean_g and mean_gn are the means of
+ * dy * weight and of dy * weight * n over the row. */
+template <typename T, int N, bool ADD>
+__device__ static inline void put_dx(T *dx, const row_part<T, N> &row, const column_part<T, N> &own,
+                                     const mf_raw<T, N> *add, float mean, float rstd, float mean_g,
+                                     float mean_gn, int cols) {
+#pragma unroll
+    for (int k = 0; k < ROW_EACH; k++) {
+        const int c = row_column<N>(k);
+        if (c < cols) {
+            float x[N], dy[N], w[N];
+            mf_widen(x, row.x[k]);
+            mf_widen(dy, row.dy[k]);
+            mf_widen(w, own.weight[k]);
+#pragma unroll
+            for (int i = 0; i < N; i++) {
+                const float n = (x[i] - mean) * rstd;
+                x[i] = rstd * (dy[i] * w[i] - mean_g - n * mean_gn);
+            }
+            if constexpr (ADD) {
+                mf_widen(dy, add[k]);
+#pragma unroll
+                for (int i = 0; i < N; i++) {
+                    x[i] += dy[i];
+                }
+            }
+            mf_store(dx + c, x);
+        }
+    }
+}
+
+/* The block's partial rows: dw's at `to`, db's at `bias_to`. */
+template <typename T, int N>
+__device__ static inline void put_partial_rows(float *to, float *bias_to,
+                                               const column_part<T, N> &own, int cols) {
+#pragma unroll
+    for (int k = 0; k < ROW_EACH; k++) {
+        const int c = row_column<N>(k);
+        if (c < cols) {
+#pragma unroll
+            for (int i = 0; i < N; i += 4) {
+                *reinterpret_cast<float4 *>(to + c + i) =
+                    make_float4(own.dw[k][i], own.dw[k][i + 1], own.dw[k][i + 2], own.dw[k][i + 3]);
+                *reinterpret_cast<float4 *>(bias_to + c + i) =
+                    make_float4(own.db[k][i], own.db[k][i + 1], own.db[k][i + 2], own.db[k][i + 3]);
+            }
+        }
+    }
+}
+
 /* partial: [2, blocks, cols], a row of gradients of weights and one of biases from each block. */
 template <typename T, int N, bool ADD>
 __global__ void __launch_bounds__(ROW_THREADS)
@@ -146,19 +276,8 @@ __global__ void __launch_bounds__(ROW_THREADS)
     __shared__ float2 scratch[64];
     const int cols = (int)a.cols;
     const float part = 1.0f / (float)cols;
-    mf_raw<T, N> weight[ROW_EACH];
-    float dw[ROW_EACH][N], db[ROW_EACH][N];
-#pragma unroll
-    for (int k = 0; k < ROW_EACH; k++) {
-        const int c = (k * (int)blockDim.x + (int)threadIdx.x) * N;
-        if (c < cols) {
-            weight[k] = mf_fetch<T, N>((const T *)a.weight + c);
-        }
-#pragma unroll
-        for (int i = 0; i < N; i++) {
-            dw[k][i] = db[k][i] = 0.0f;
-        }
-    }
+    column_part<T, N> own;
+    begin_columns(own, a);
     row_part<T, N> next;
     fetch_row(next, a, blockIdx.x);
     for (int64_t r = blockIdx.x; r < a.rows; r += gridDim.x) {
@@ -166,85 +285,14 @@ __global__ void __launch_bounds__(ROW_THREADS)
         const float rstd = a.rstd[r];
         mf_raw<T, N> add[ADD ? ROW_EACH : 1];
         fetch_row(next, a, r + gridDim.x);
-        float2 sums = make_float2(0.0f, 0.0f); /* of x, of dy * weight */
-        float dot = 0.0f;                      /* of dy * weight with n */
-#pragma unroll
-        for (int k = 0; k < ROW_EACH; k++) {
-            if ((k * (int)blockDim.x + (int)threadIdx.x) * N < cols) {
-                float x[N], dy[N], w[N];
-                mf_widen(x, row.x[k]);
-                mf_widen(dy, row.dy[k]);
-                mf_widen(w, weight[k]);
-                if constexpr (ADD) {
-                    const int c = (k * (int)blockDim.x + (int)threadIdx.x) * N;
-                    add[k] = mf_fetch_once<T, N>((const T *)a.dx_add + r * a.cols + c);
-                }
-#pragma unroll
-                for (int i = 0; i < N; i++) {
-                    sums.x += x[i];
-                    sums.y += dy[i] * w[i];
-                }
-            }
-        }
-        sums = sum_pair(sums, scratch, 0);
+        const float2 sums = sum_pair(sum_row<T, N, ADD>(row, own, a, r, add), scratch, 0);
         const float mean = sums.x * part, mean_g = sums.y * part;
-#pragma unroll
-        for (int k = 0; k < ROW_EACH; k++) {
-            if ((k * (int)blockDim.x + (int)threadIdx.x) * N < cols) {
-                float x[N], dy[N], w[N];
-                mf_widen(x, row.x[k]);
-                mf_widen(dy, row.dy[k]);
-                mf_widen(w, weight[k]);
-#pragma unroll
-                for (int i = 0; i < N; i++) {
-                    const float n = (x[i] - mean) * rstd;
-                    dot += dy[i] * w[i] * n;
-                    dw[k][i] += dy[i] * n;
-                    db[k][i] += dy[i];
-                }
-            }
-        }
+        const float dot = add_row(own, row, mean, rstd, cols);
         const float mean_gn = sum_pair(make_float2(dot, 0.0f), scratch, 1).x * part;
-        T *const dx = (T *)a.dx + r * a.cols;
-#pragma unroll
-        for (int k = 0; k < ROW_EACH; k++) {
-            const int c = (k * (int)blockDim.x + (int)threadIdx.x) * N;
-            if (c < cols) {
-                float x[N], dy[N], w[N];
-                mf_widen(x, row.x[k]);
-                mf_widen(dy, row.dy[k]);
-                mf_widen(w, weight[k]);
-#pragma unroll
-                for (int i = 0; i < N; i++) {
-                    const float n = (x[i] - mean) * rstd;
-                    x[i] = rstd * (dy[i] * w[i] - mean_g - n * mean_gn);
-                }
-                if constexpr (ADD) {
-                    mf_widen(dy, add[k]);
-#pragma unroll
-                    for (int i = 0; i < N; i++) {
-                        x[i] += dy[i];
-                    }
-                }
-                mf_store(dx + c, x);
-            }
-        }
+        put_dx<T, N, ADD>((T *)a.dx + r * a.cols, row, own, add, mean, rstd, mean_g, mean_gn, cols);
     }
     float *const to = partial + (int64_t)blockIdx.x * cols;
-    float *const bias_to = to + (int64_t)gridDim.x * cols;
-#pragma unroll
-    for (int k = 0; k < ROW_EACH; k++) {
-        const int c = (k * (int)blockDim.x + (int)threadIdx.x) * N;
-        if (c < cols) {
-#pragma unroll
-            for (int i = 0; i < N; i += 4) {
-                *reinterpret_cast<float4 *>(to + c + i) =
-                    make_float4(dw[k][i], dw[k][i + 1], dw[k][i + 2], dw[k][i + 3]);
-                *reinterpret_cast<float4 *>(bias_to + c + i) =
-                    make_float4(db[k][i], db[k][i + 1], db[k][i + 2], db[k][i + 3]);
-            }
-        }
-    }
+    put_partial_rows(to, to + (int64_t)gridDim.x * cols, own, cols);
 }
 
 /* Any alignment and width: a block's threads add to its partial rows where they lie. */

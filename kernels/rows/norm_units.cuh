@@ -1,12 +1,12 @@
-/* norm_units.cuh - what the norms' kernels share: how a forward pass is cut into units (a unit: a
- * group of a row), and what a unit is multiplied with.
+/* norm_units.cuh - what the norms' kernels have in common: how a forward pass is split into units
+ * (a unit: a group of a row), and what a unit is multiplied with.
  */
 #ifndef MF_KERNELS_NORM_UNITS_CUH
 #define MF_KERNELS_NORM_UNITS_CUH
 
 #include "kernels/device/cuda_common.cuh"
 
-/* How the forward kernel is cut: plain numbers, printable. */
+/* The shape of a forward kernel's launch: plain numbers, printable. */
 typedef struct unit_plan {
     int lanes, threads, each; /* threads of a unit, of a block; vectors of a thread */
 } unit_plan;

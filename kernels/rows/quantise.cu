@@ -151,6 +151,167 @@ __device__ static float highest_of_16(float (&x)[PART]) {
     return fmaxf(x[0], __shfl_xor_sync(0xffffffffu, x[0], 1));
 }
 
+/* The one scale of a tile or of the tensor: by what amax_blocks found (`highs` values), or by the
+ * tile's own highest. Writes it down and returns its inverse. `highest`: shared memory, a float a
+ * warp. */
+template <typename T, int BLOCK>
+__device__ static inline float one_scale(const mf_kernel_quantise &a, const eight<T> (&tile)[PART],
+                                         int highs, float *highest) {
+    float amax = 0.0f;
+    if (BLOCK == MF_QUANT_TENSOR) {
+        for (int i = (int)threadIdx.x; i < highs; i += THREADS) {
+            amax = fmaxf(amax, ((const float *)a.workspace)[i]);
+        }
+    } else {
+#pragma unroll
+        for (int i = 0; i < PART; i++) {
+            amax = fmaxf(amax, amax8<T>(tile[i]));
+        }
+    }
+    amax = mf_warp_max(amax);
+    if (threadIdx.x % 32 == 0) {
+        highest[threadIdx.x / 32] = amax;
+    }
+    __syncthreads();
+#pragma unroll
+    for (int w = 0; w < THREADS / 32; w++) {
+        amax = fmaxf(amax, highest[w]);
+    }
+    const float scale = scale_of(amax, a.pow2);
+    if (BLOCK == MF_QUANT_128X128 && threadIdx.x == 0) {
+        a.scale[blockIdx.y * a.scale_i + blockIdx.x * a.scale_j] = scale;
+    }
+    if (BLOCK == MF_QUANT_TENSOR && threadIdx.x + blockIdx.x + blockIdx.y == 0) {
+        *a.scale = scale;
+    }
+    return 1.0f / scale;
+}
+
+/* Quantises and writes the thread's 8 rows of 8 columns, from (r0 + ry, c0 + cx) on: by scales of
+ * their own, which it writes too, or by `inverse`. */
+template <typename T, int BLOCK>
+__device__ static inline void put_rows(const mf_kernel_quantise &a, const eight<T> (&tile)[PART],
+                                       int64_t r0, int ry, int64_t c0, int cx, float inverse) {
+    float mine = inverse; /* of row lane / 2, where rows have scales of their own */
+    if (BLOCK == MF_QUANT_1X128) {
+        float amax[PART];
+#pragma unroll
+        for (int i = 0; i < PART; i++) {
+            amax[i] = amax8<T>(tile[i]);
+        }
+        const float scale = scale_of(highest_of_16(amax), a.pow2);
+        const int64_t r = r0 + ry + (int)threadIdx.x % 16 / 2;
+        mine = 1.0f / scale;
+        if (threadIdx.x % 2 == 0 && r < a.rows) {
+            a.scale[r * a.scale_i + blockIdx.x * a.scale_j] = scale;
+        }
+    }
+#pragma unroll
+    for (int i = 0; i < PART; i++) {
+        const int64_t r = r0 + ry + i;
+        const float f = BLOCK == MF_QUANT_1X128 ? __shfl_sync(0xffffffffu, mine, 2 * i, 16) : mine;
+        float x[PART];
+        widen8<T>(x, tile[i]);
+        uint2 v = make_uint2(quantise4(x[0] * f, x[1] * f, x[2] * f, x[3] * f),
+                             quantise4(x[4] * f, x[5] * f, x[6] * f, x[7] * f));
+        if (r < a.rows) {
+            store8(a.q + r * a.cols + c0 + cx, v, a.cols - c0 - cx, a.cols % PART == 0);
+        }
+    }
+}
+
+/* Scales of the tile's columns, from c0 on, each over the tile's rows: written down, and their
+ * inverses left in `inverse` for the whole block. `part`: shared memory, a row a warp. */
+template <typename T>
+__device__ static inline void scale_columns(const mf_kernel_quantise &a,
+                                            const eight<T> (&tile)[PART], int64_t c0, int cx,
+                                            float (*part)[TILE], float *inverse) {
+    float amax[PART];
+    column_amax<T>(amax, tile);
+    const bool upper = threadIdx.x & 16; /* of a warp's two rows of parts */
+#pragma unroll
+    for (int j = 0; j < PART / 2; j++) {
+        const float away = upper ? amax[j] : amax[PART / 2 + j];
+        amax[j] =
+            fmaxf(upper ? amax[PART / 2 + j] : amax[j], __shfl_xor_sync(0xffffffffu, away, 16));
+    }
+    *reinterpret_cast<float4 *>(&part[threadIdx.x / 32][cx + (upper ? PART / 2 : 0)]) =
+        make_float4(amax[0], amax[1], amax[2], amax[3]);
+    __syncthreads();
+    if (threadIdx.x < TILE) {
+        float highest = 0.0f;
+#pragma unroll
+        for (int w = 0; w < THREADS / 32; w++) {
+            highest = fmaxf(highest, part[w][threadIdx.x]);
+        }
+        const float scale = scale_of(highest, a.pow2);
+        inverse[threadIdx.x] = 1.0f / scale;
+        if (c0 + threadIdx.x < a.cols) {
+            a.scale_t[(c0 + threadIdx.x) * a.scale_t_i + blockIdx.y * a.scale_t_j] = scale;
+        }
+    }
+    __syncthreads();
+}
+
+/* Quantises the thread's columns into `turned`, shared memory of one tile by columns; by each
+ * column's own inverse scale, or by `tile_inverse`. 8-byte pieces of a row change places by
+ * column / 8, so that the 16 threads that write side by side meet different banks. */
+template <typename T, int BLOCK>
+__device__ static inline void turn_tile(const eight<T> (&tile)[PART], int cx, int ry,
+                                        const float *column_inverse, float tile_inverse,
+                                        uint8_t *turned) {
+#pragma unroll
+    for (int j = 0; j < PART; j += 2) { /* two columns: one word of a bf16 vector */
+        float x[PART], y[PART];
+#pragma unroll
+        for (int i = 0; i < PART; i++) {
+            float row[PART];
+            widen8<T>(row, tile[i]);
+            x[i] = row[j];
+            y[i] = row[j + 1];
+        }
+        float f = BLOCK == MF_QUANT_1X128 ? column_inverse[cx + j] : tile_inverse;
+        float g = BLOCK == MF_QUANT_1X128 ? column_inverse[cx + j + 1] : tile_inverse;
+        uint8_t *to = turned + (cx + j) * TILE + (ry ^ cx);
+        *reinterpret_cast<uint2 *>(to) =
+            make_uint2(quantise4(x[0] * f, x[1] * f, x[2] * f, x[3] * f),
+                       quantise4(x[4] * f, x[5] * f, x[6] * f, x[7] * f));
+        *reinterpret_cast<uint2 *>(to + TILE) =
+            make_uint2(quantise4(y[0] * g, y[1] * g, y[2] * g, y[3] * g),
+                       quantise4(y[4] * g, y[5] * g, y[6] * g, y[7] * g));
+    }
+    __syncthreads();
+}
+
+/* Writes `turned` into rows c0 .. of the transpose, 16 bytes a thread at a time. */
+__device__ static inline void put_columns(const mf_kernel_quantise &a, const uint8_t *turned,
+                                          int64_t r0, int64_t c0) {
+    bool whole = a.rows % 16 == 0 && r0 + TILE <= a.rows;
+    for (int i = (int)threadIdx.x; i < TILE * (TILE / 16); i += THREADS) {
+        int c = i / (TILE / 16), r = i % (TILE / 16) * 16;
+        if (c0 + c >= a.cols) {
+            continue;
+        }
+        int turn = c / PART * PART; /* pieces r, r + 8 lie at (r, r + 8) ^ turn */
+        uint4 v = *reinterpret_cast<const uint4 *>(turned + c * TILE + (r ^ (turn & ~15)));
+        if (turn & 8) {
+            v = make_uint4(v.z, v.w, v.x, v.y);
+        }
+        uint8_t *to = a.qt + (c0 + c) * a.rows + r0 + r;
+        if (whole) {
+            *reinterpret_cast<uint4 *>(to) = v;
+        } else {
+            const unsigned w[4] = {v.x, v.y, v.z, v.w};
+#pragma unroll
+            for (int k = 0; k < 16; k++) {
+                if (r0 + r + k < a.rows) {
+                    to[k] = (uint8_t)(w[k / 4] >> (k % 4 * 8));
+                }
+            }
+        }
+    }
+}
+
 /* Thread t: rows t / 16 * 8 .., columns t % 16 * 8 .. of the tile. */
 template <typename T, int BLOCK, bool TRANSPOSE>
 __global__ void __launch_bounds__(THREADS, sizeof(T) == 4 ? 2
@@ -159,7 +320,7 @@ __global__ void __launch_bounds__(THREADS, sizeof(T) == 4 ? 2
     quantise_tile(mf_kernel_quantise a, bool fast, int highs) {
     mf_await();
     __shared__ __align__(16) float part[THREADS / 32][TILE];
-    __shared__ float column_scale[TILE];
+    __shared__ float column_inverse[TILE];
     __shared__ __align__(16) uint8_t turned[TRANSPOSE ? TILE * TILE : 16];
     int cx = (int)threadIdx.x % 16 * PART, ry = (int)threadIdx.x / 16 * PART;
     int64_t r0 = (int64_t)blockIdx.y * TILE, c0 = (int64_t)blockIdx.x * TILE;
@@ -174,141 +335,18 @@ __global__ void __launch_bounds__(THREADS, sizeof(T) == 4 ? 2
             memset(&tile[i], 0, sizeof tile[i]);
         }
     }
-    if (BLOCK != MF_QUANT_1X128) { /* one scale: of all that amax_blocks found, or of the tile */
-        float amax = 0.0f;
-        if (BLOCK == MF_QUANT_TENSOR) {
-            for (int i = (int)threadIdx.x; i < highs; i += THREADS) {
-                amax = fmaxf(amax, ((const float *)a.workspace)[i]);
-            }
-        } else {
-#pragma unroll
-            for (int i = 0; i < PART; i++) {
-                amax = fmaxf(amax, amax8<T>(tile[i]));
-            }
-        }
-        amax = mf_warp_max(amax);
-        if (threadIdx.x % 32 == 0) {
-            column_scale[threadIdx.x / 32] = amax;
-        }
-        __syncthreads();
-#pragma unroll
-        for (int w = 0; w < THREADS / 32; w++) {
-            amax = fmaxf(amax, column_scale[w]);
-        }
-        const float scale = scale_of(amax, a.pow2);
-        tile_inverse = 1.0f / scale;
-        if (BLOCK == MF_QUANT_128X128 && threadIdx.x == 0) {
-            a.scale[blockIdx.y * a.scale_i + blockIdx.x * a.scale_j] = scale;
-        }
-        if (BLOCK == MF_QUANT_TENSOR && threadIdx.x + blockIdx.x + blockIdx.y == 0) {
-            *a.scale = scale;
-        }
+    if (BLOCK != MF_QUANT_1X128) {
+        tile_inverse = one_scale<T, BLOCK>(a, tile, highs, column_inverse);
     }
     if (a.q) {
-        float mine = tile_inverse; /* of row lane / 2, where rows have scales of their own */
-        if (BLOCK == MF_QUANT_1X128) {
-            float amax[PART];
-#pragma unroll
-            for (int i = 0; i < PART; i++) {
-                amax[i] = amax8<T>(tile[i]);
-            }
-            const float scale = scale_of(highest_of_16(amax), a.pow2);
-            const int64_t r = r0 + ry + (int)threadIdx.x % 16 / 2;
-            mine = 1.0f / scale;
-            if (threadIdx.x % 2 == 0 && r < a.rows) {
-                a.scale[r * a.scale_i + blockIdx.x * a.scale_j] = scale;
-            }
-        }
-#pragma unroll
-        for (int i = 0; i < PART; i++) {
-            const int64_t r = r0 + ry + i;
-            const float inverse =
-                BLOCK == MF_QUANT_1X128 ? __shfl_sync(0xffffffffu, mine, 2 * i, 16) : mine;
-            float x[PART];
-            widen8<T>(x, tile[i]);
-            uint2 v = make_uint2(
-                quantise4(x[0] * inverse, x[1] * inverse, x[2] * inverse, x[3] * inverse),
-                quantise4(x[4] * inverse, x[5] * inverse, x[6] * inverse, x[7] * inverse));
-            if (r < a.rows) {
-                store8(a.q + r * a.cols + c0 + cx, v, a.cols - c0 - cx, a.cols % PART == 0);
-            }
-        }
+        put_rows<T, BLOCK>(a, tile, r0, ry, c0, cx, tile_inverse);
     }
     if constexpr (TRANSPOSE) {
         if (BLOCK == MF_QUANT_1X128) {
-            float amax[PART];
-            column_amax<T>(amax, tile);
-            const bool upper = threadIdx.x & 16; /* of a warp's two rows of parts */
-#pragma unroll
-            for (int j = 0; j < PART / 2; j++) {
-                const float away = upper ? amax[j] : amax[PART / 2 + j];
-                amax[j] = fmaxf(upper ? amax[PART / 2 + j] : amax[j],
-                                __shfl_xor_sync(0xffffffffu, away, 16));
-            }
-            *reinterpret_cast<float4 *>(&part[threadIdx.x / 32][cx + (upper ? PART / 2 : 0)]) =
-                make_float4(amax[0], amax[1], amax[2], amax[3]);
-            __syncthreads();
-            if (threadIdx.x < TILE) {
-                float amax = 0.0f;
-#pragma unroll
-                for (int w = 0; w < THREADS / 32; w++) {
-                    amax = fmaxf(amax, part[w][threadIdx.x]);
-                }
-                float scale = scale_of(amax, a.pow2);
-                column_scale[threadIdx.x] = 1.0f / scale;
-                if (c0 + threadIdx.x < a.cols) {
-                    a.scale_t[(c0 + threadIdx.x) * a.scale_t_i + blockIdx.y * a.scale_t_j] = scale;
-                }
-            }
-            __syncthreads();
+            scale_columns<T>(a, tile, c0, cx, part, column_inverse);
         }
-#pragma unroll
-        for (int j = 0; j < PART; j += 2) { /* two columns: one word of a bf16 vector */
-            float x[PART], y[PART];
-#pragma unroll
-            for (int i = 0; i < PART; i++) {
-                float row[PART];
-                widen8<T>(row, tile[i]);
-                x[i] = row[j];
-                y[i] = row[j + 1];
-            }
-            float f = BLOCK == MF_QUANT_1X128 ? column_scale[cx + j] : tile_inverse;
-            float g = BLOCK == MF_QUANT_1X128 ? column_scale[cx + j + 1] : tile_inverse;
-            /* 8-byte pieces of a row change places by column / 8, so that the 16 threads that
-             * write side by side meet different banks. */
-            uint8_t *to = turned + (cx + j) * TILE + (ry ^ cx);
-            *reinterpret_cast<uint2 *>(to) =
-                make_uint2(quantise4(x[0] * f, x[1] * f, x[2] * f, x[3] * f),
-                           quantise4(x[4] * f, x[5] * f, x[6] * f, x[7] * f));
-            *reinterpret_cast<uint2 *>(to + TILE) =
-                make_uint2(quantise4(y[0] * g, y[1] * g, y[2] * g, y[3] * g),
-                           quantise4(y[4] * g, y[5] * g, y[6] * g, y[7] * g));
-        }
-        __syncthreads();
-        bool whole = a.rows % 16 == 0 && r0 + TILE <= a.rows;
-        for (int i = (int)threadIdx.x; i < TILE * (TILE / 16); i += THREADS) {
-            int c = i / (TILE / 16), r = i % (TILE / 16) * 16;
-            if (c0 + c >= a.cols) {
-                continue;
-            }
-            int turn = c / PART * PART; /* pieces r, r + 8 lie at (r, r + 8) ^ turn */
-            uint4 v = *reinterpret_cast<uint4 *>(turned + c * TILE + (r ^ (turn & ~15)));
-            if (turn & 8) {
-                v = make_uint4(v.z, v.w, v.x, v.y);
-            }
-            uint8_t *to = a.qt + (c0 + c) * a.rows + r0 + r;
-            if (whole) {
-                *reinterpret_cast<uint4 *>(to) = v;
-            } else {
-                const unsigned w[4] = {v.x, v.y, v.z, v.w};
-#pragma unroll
-                for (int k = 0; k < 16; k++) {
-                    if (r0 + r + k < a.rows) {
-                        to[k] = (uint8_t)(w[k / 4] >> (k % 4 * 8));
-                    }
-                }
-            }
-        }
+        turn_tile<T, BLOCK>(tile, cx, ry, column_inverse, tile_inverse, turned);
+        put_columns(a, turned, r0, c0);
     }
 }
 

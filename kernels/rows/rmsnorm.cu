@@ -203,7 +203,7 @@ static mf_status launch_units(const mf_kernel_rmsnorm_grad *a, const norm_plan *
     if (status != MF_OK) {
         return status;
     }
-    size_t share_B = (size_t)plan_share_B(p, ADD ? 3 : 2);
+    size_t share_B = (size_t)plan_smem_B(p, ADD ? 3 : 2);
     const size_t teams_B = (size_t)(p->teams * a->cols) * sizeof(float);
     share_B = share_B > teams_B ? share_B : teams_B;
     MF_CUDA_TRY(cudaFuncSetAttribute(norm_backward<T, N, ADD, EACH, SHIFT>,

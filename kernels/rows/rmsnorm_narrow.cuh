@@ -2,7 +2,7 @@
  * vector a thread of one warp.
  *
  * A team of `lanes` threads takes NARROW_UNITS groups at once and has fetched the next ones before
- * it uses these; a thread meets the same columns in every group, so its share of dweight is one
+ * it uses these; a thread meets the same columns in every group, so its part of dweight is one
  * vector.
  */
 #ifndef MF_KERNELS_RMSNORM_NARROW_CUH
@@ -16,11 +16,11 @@
 #define NARROW_BLOCKS 2 /* on a multiprocessor */
 #define NARROW_UNITS 2
 
-/* Sums of the block's shares of dweight, as its partial row. Thread i of a team holds columns from
+/* Sums of the threads' parts of dweight, as its partial row. Thread i of a team holds columns from
  * i * N on. */
 template <int N>
 __device__ static void put_narrow_partial(float (&dw)[N], int lanes, int cols, float *partial) {
-    __shared__ float share[NARROW_THREADS / 32][32 * N];
+    __shared__ float smem[NARROW_THREADS / 32][32 * N];
     for (int o = 16; o >= lanes; o /= 2) { /* the teams of a warp */
 #pragma unroll
         for (int i = 0; i < N; i++) {
@@ -30,7 +30,7 @@ __device__ static void put_narrow_partial(float (&dw)[N], int lanes, int cols, f
     if ((int)threadIdx.x % 32 < lanes) {
 #pragma unroll
         for (int i = 0; i < N; i++) {
-            share[threadIdx.x / 32][threadIdx.x % 32 * N + i] = dw[i];
+            smem[threadIdx.x / 32][threadIdx.x % 32 * N + i] = dw[i];
         }
     }
     __syncthreads();
@@ -38,7 +38,7 @@ __device__ static void put_narrow_partial(float (&dw)[N], int lanes, int cols, f
         float sum = 0.0f;
 #pragma unroll
         for (int w = 0; w < NARROW_THREADS / 32; w++) {
-            sum += share[w][c];
+            sum += smem[w][c];
         }
         partial[c] = sum;
     }

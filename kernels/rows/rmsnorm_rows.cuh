@@ -3,8 +3,8 @@
  * copy engine brings into its ring in shared memory, EACH vectors a thread. The sum over a unit
  * takes one barrier of the team. Two vectors stay in registers until the sum is there, so that the
  * unit's place is filled again behind that barrier; four are read twice, and the barrier says that
- * all are done with the unit before. A thread meets the same columns in every unit: its share of
- * dweight stays in registers, and a block leaves one partial row.
+ * all are done with the unit before. A thread meets the same columns in every unit: its part
+ * of dweight stays in registers, and a block leaves one partial row.
  */
 #ifndef MF_KERNELS_RMSNORM_ROWS_CUH
 #define MF_KERNELS_RMSNORM_ROWS_CUH
@@ -16,17 +16,17 @@
 
 #define STAGES_MAX 2 /* units in a team's ring: with more it is slower by up to 8 % */
 #define TEAMS_MAX 8
-#define SHARE_MAX_B (200 * 1024) /* of a multiprocessor, for its teams' rings */
+#define RINGS_MAX_B (200 * 1024) /* of a multiprocessor, for its teams' rings */
 #define NORM_THREADS 512         /* of a block, at most */
 /* With two vectors a thread, registers are dealt as for so many: 80 a thread, which is 6 % faster
  * than 95, and the blocks that add up dweight find room beside it. */
 #define NORM_THREADS_DEALT 768
 
-/* How the backward kernel is cut. */
+/* The shape of the backward kernel's launch. */
 typedef struct norm_plan {
     int each;         /* vectors of a thread */
     int lanes, teams; /* threads of a team (whole warps), teams of a block */
-    int stages;       /* told at run time: the compiler makes code 5 % slower of a constant */
+    int stages;       /* not a constant: with one the compiled code is 5 % slower */
     int unit_B;
     float shift; /* is added to weights */
 } norm_plan;
@@ -41,13 +41,13 @@ static bool choose_plan(int64_t cols, int width, int streams, norm_plan *p) {
     p->teams = p->teams > TEAMS_MAX ? TEAMS_MAX : p->teams;
     p->unit_B = (int)unit_B;
     p->stages = STAGES_MAX;
-    while (p->teams > 1 && unit_B * streams * STAGES_MAX * p->teams > SHARE_MAX_B) {
+    while (p->teams > 1 && unit_B * streams * STAGES_MAX * p->teams > RINGS_MAX_B) {
         p->teams--;
     }
-    return p->teams >= 1 && unit_B * streams * STAGES_MAX * p->teams <= SHARE_MAX_B;
+    return p->teams >= 1 && unit_B * streams * STAGES_MAX * p->teams <= RINGS_MAX_B;
 }
 
-static int plan_share_B(const norm_plan *p, int streams) {
+static int plan_smem_B(const norm_plan *p, int streams) {
     return p->unit_B * streams * p->stages * p->teams;
 }
 
@@ -79,15 +79,15 @@ __device__ static inline void fetch_unit(const mf_kernel_rmsnorm_grad &a, int un
     }
 }
 
-/* The sum over a team's threads, with one barrier of the team; `share`: 2 * lanes / 32 floats,
+/* The sum over a team's threads, with one barrier of the team; `smem`: 2 * lanes / 32 floats,
  * whose halves take turns. */
-__device__ static inline float sum_of_team(float x, int team, int lanes, float *share, int turn) {
+__device__ static inline float sum_of_team(float x, int team, int lanes, float *smem, int turn) {
     const int lane = (int)threadIdx.x % 32, warps = lanes / 32;
     x = mf_warp_sum(x);
     if (warps == 1) {
         return x; /* the next barrier of a warp is its next shuffle */
     }
-    float *const mine = share + (turn & 1) * warps;
+    float *const mine = smem + (turn & 1) * warps;
     if (lane == 0) {
         mine[((int)threadIdx.x - team * lanes) / 32] = x;
     }
@@ -106,12 +106,12 @@ __device__ static inline void even_out(int first_unit, int all, int step, int te
     }
 }
 
-/* Adds up the teams' shares of dweight and writes the block's partial row. `share`: teams * cols
+/* Adds up the teams' parts of dweight and writes the block's partial row. `smem`: teams * cols
  * floats that all are done with. */
 template <int N, int EACH>
 __device__ static void put_partial(const float (&dw)[EACH][N], const norm_plan &p, int team,
-                                   int thread, int cols, float *share, float *partial) {
-    float *const out = p.teams > 1 ? share + team * cols : partial;
+                                   int thread, int cols, float *smem, float *partial) {
+    float *const out = p.teams > 1 ? smem + team * cols : partial;
 #pragma unroll
     for (int v = 0; v < EACH; v++) {
         const int c = (v * p.lanes + thread) * N;
@@ -126,12 +126,116 @@ __device__ static void put_partial(const float (&dw)[EACH][N], const norm_plan &
     if (p.teams > 1) {
         __syncthreads();
         for (int c = (int)threadIdx.x * 4; c < cols; c += (int)blockDim.x * 4) {
-            float4 sum = *reinterpret_cast<const float4 *>(share + c);
+            float4 sum = *reinterpret_cast<const float4 *>(smem + c);
             for (int t = 1; t < p.teams; t++) {
-                const float4 more = *reinterpret_cast<const float4 *>(share + t * cols + c);
+                const float4 more = *reinterpret_cast<const float4 *>(smem + t * cols + c);
                 sum.x += more.x, sum.y += more.y, sum.z += more.z, sum.w += more.w;
             }
             *reinterpret_cast<float4 *>(partial + c) = sum;
+        }
+    }
+}
+
+/* What stays with a thread through all units: its columns' weights and parts of dweight. */
+template <typename T, int N, int EACH> struct norm_columns {
+    mf_raw<T, N> weight[EACH];
+    float dw[EACH][N];
+};
+
+template <typename T, int N, int EACH, bool SHIFT>
+__device__ static inline void begin_columns(norm_columns<T, N, EACH> &own, const void *weight,
+                                            int lanes, int thread, int cols) {
+#pragma unroll
+    for (int v = 0; v < EACH; v++) {
+        const int c = (v * lanes + thread) * N;
+        if (c < cols) {
+            own.weight[v] =
+                SHIFT ? fetch_weight<T, N>(weight, c) : mf_fetch<T, N>((const T *)weight + c);
+        }
+#pragma unroll
+        for (int i = 0; i < N; i++) {
+            own.dw[v][i] = 0.0f;
+        }
+    }
+}
+
+/* A thread's vectors of a unit. */
+template <typename T, int N, int EACH, bool ADD> struct norm_unit {
+    mf_raw<T, N> x[EACH], dy[EACH], add[EACH];
+
+    /* Vector v out of the ring; `from`: the thread's first element of x. */
+    __device__ void fetch(const T *from, int v, int lanes, int cols) {
+        x[v] = mf_fetch<T, N>(from + v * lanes * N);
+        dy[v] = mf_fetch<T, N>(from + cols + v * lanes * N);
+        if constexpr (ADD) {
+            add[v] = mf_fetch<T, N>(from + 2 * cols + v * lanes * N);
+        }
+    }
+};
+
+/* Adds the unit to the thread's part of dweight. Returns its part of the sum over x * dy * w. */
+template <typename T, int N, int EACH, bool ADD, bool SHIFT>
+__device__ static inline float add_unit(norm_columns<T, N, EACH> &own,
+                                        norm_unit<T, N, EACH, ADD> &u, const T *from, float rstd,
+                                        const norm_plan &p, int thread, int cols) {
+    constexpr bool HOLD = EACH == 2;
+    float dot = 0.0f;
+    if constexpr (HOLD) {
+#pragma unroll
+        for (int v = 0; v < EACH; v++) {
+            if ((v * p.lanes + thread) * N < cols) {
+                u.fetch(from, v, p.lanes, cols);
+            }
+        }
+    }
+#pragma unroll
+    for (int v = 0; v < EACH; v++) {
+        if ((v * p.lanes + thread) * N < cols) {
+            if constexpr (!HOLD) {
+                u.fetch(from, v, p.lanes, cols);
+            }
+            float vx[N], vy[N], w[N];
+            mf_widen(vx, u.x[v]);
+            mf_widen(vy, u.dy[v]);
+            mf_widen(w, own.weight[v]);
+#pragma unroll
+            for (int i = 0; i < N; i++) {
+                const float product = vx[i] * vy[i];
+                own.dw[v][i] += product * rstd;
+                dot += product * (SHIFT ? w[i] + p.shift : w[i]);
+            }
+        }
+    }
+    return dot;
+}
+
+/* dx = dy * w * rstd - x * f [+ add]; `dx`: the thread's first element. */
+template <typename T, int N, int EACH, bool ADD, bool SHIFT>
+__device__ static inline void put_dx(T *dx, const norm_columns<T, N, EACH> &own,
+                                     norm_unit<T, N, EACH, ADD> &u, const T *from, float rstd,
+                                     float f, const norm_plan &p, int thread, int cols) {
+#pragma unroll
+    for (int v = 0; v < EACH; v++) {
+        if ((v * p.lanes + thread) * N < cols) {
+            if constexpr (EACH != 2) {
+                u.fetch(from, v, p.lanes, cols);
+            }
+            float vx[N], vy[N], w[N];
+            mf_widen(vx, u.x[v]);
+            mf_widen(vy, u.dy[v]);
+            mf_widen(w, own.weight[v]);
+#pragma unroll
+            for (int i = 0; i < N; i++) {
+                vx[i] = vy[i] * (SHIFT ? w[i] + p.shift : w[i]) * rstd - vx[i] * f;
+            }
+            if constexpr (ADD) {
+                mf_widen(vy, u.add[v]);
+#pragma unroll
+                for (int i = 0; i < N; i++) {
+                    vx[i] += vy[i];
+                }
+            }
+            mf_store(dx + v * p.lanes * N, vx);
         }
     }
 }
@@ -140,7 +244,7 @@ __device__ static void put_partial(const float (&dw)[EACH][N], const norm_plan &
 template <typename T, int N, bool ADD, int EACH, bool SHIFT>
 __global__ void __launch_bounds__(EACH == 2 ? NORM_THREADS_DEALT : NORM_THREADS)
     norm_backward(mf_kernel_rmsnorm_grad a, norm_plan p, float *partial) {
-    extern __shared__ __align__(128) char share[];
+    extern __shared__ __align__(128) char smem[];
     __shared__ float sums[2 * NORM_THREADS / 32];
     __shared__ uint64_t bars[TEAMS_MAX * STAGES_MAX];
     constexpr int STREAMS = ADD ? 3 : 2;
@@ -148,7 +252,7 @@ __global__ void __launch_bounds__(EACH == 2 ? NORM_THREADS_DEALT : NORM_THREADS)
     const int cols = (int)a.cols, all = (int)(a.rows * a.groups);
     const int team = (int)threadIdx.x / p.lanes, thread = (int)threadIdx.x - team * p.lanes;
     const int step = (int)gridDim.x * p.teams, slot_B = p.unit_B * STREAMS;
-    char *const ring = share + team * slot_B * p.stages;
+    char *const ring = smem + team * slot_B * p.stages;
     uint64_t *const bar = bars + team * STAGES_MAX;
     if (threadIdx.x < TEAMS_MAX * STAGES_MAX) {
         mf_bulk_init(&bars[threadIdx.x]);
@@ -163,60 +267,15 @@ __global__ void __launch_bounds__(EACH == 2 ? NORM_THREADS_DEALT : NORM_THREADS)
                                    &bar[s]);
         }
     }
-    mf_raw<T, N> weight[EACH];
-    float dw[EACH][N];
-#pragma unroll
-    for (int v = 0; v < EACH; v++) {
-        const int c = (v * p.lanes + thread) * N;
-        if (c < cols) {
-            weight[v] =
-                SHIFT ? fetch_weight<T, N>(a.weight, c) : mf_fetch<T, N>((const T *)a.weight + c);
-        }
-#pragma unroll
-        for (int i = 0; i < N; i++) {
-            dw[v][i] = 0.0f;
-        }
-    }
+    norm_columns<T, N, EACH> own;
+    begin_columns<T, N, EACH, SHIFT>(own, a.weight, p.lanes, thread, cols);
     float rstd = unit < all ? a.rstd[unit] : 0.0f;
     int slot = 0, parity = 0;
     for (int turn = 0; unit < all; turn++, unit += step) {
-        mf_raw<T, N> x[EACH], dy[EACH], add[EACH];
+        norm_unit<T, N, EACH, ADD> u;
         const T *const from = (const T *)(ring + slot * slot_B) + thread * N;
         mf_bulk_wait(&bar[slot], (uint32_t)parity);
-        float dot = 0.0f;
-        const auto fetch = [&](int v) {
-            x[v] = mf_fetch<T, N>(from + v * p.lanes * N);
-            dy[v] = mf_fetch<T, N>(from + cols + v * p.lanes * N);
-            if constexpr (ADD) {
-                add[v] = mf_fetch<T, N>(from + 2 * cols + v * p.lanes * N);
-            }
-        };
-        if constexpr (HOLD) {
-#pragma unroll
-            for (int v = 0; v < EACH; v++) {
-                if ((v * p.lanes + thread) * N < cols) {
-                    fetch(v);
-                }
-            }
-        }
-#pragma unroll
-        for (int v = 0; v < EACH; v++) {
-            if ((v * p.lanes + thread) * N < cols) {
-                if constexpr (!HOLD) {
-                    fetch(v);
-                }
-                float vx[N], vy[N], w[N];
-                mf_widen(vx, x[v]);
-                mf_widen(vy, dy[v]);
-                mf_widen(w, weight[v]);
-#pragma unroll
-                for (int i = 0; i < N; i++) {
-                    const float product = vx[i] * vy[i];
-                    dw[v][i] += product * rstd;
-                    dot += product * (SHIFT ? w[i] + p.shift : w[i]);
-                }
-            }
-        }
+        float dot = add_unit<T, N, EACH, ADD, SHIFT>(own, u, from, rstd, p, thread, cols);
         const float next_rstd = unit + step < all ? a.rstd[unit + step] : 0.0f;
         dot = sum_of_team(dot, team, p.lanes, sums + 2 * (p.lanes / 32) * team, turn);
         if (thread < 32) {
@@ -228,31 +287,8 @@ __global__ void __launch_bounds__(EACH == 2 ? NORM_THREADS_DEALT : NORM_THREADS)
             }
         }
         const float f = dot / (float)cols * rstd * rstd * rstd;
-        T *const dx = (T *)a.dx + unit_offset(a, unit, a.x_stride) + thread * N;
-#pragma unroll
-        for (int v = 0; v < EACH; v++) {
-            if ((v * p.lanes + thread) * N < cols) {
-                if constexpr (!HOLD) {
-                    fetch(v);
-                }
-                float vx[N], vy[N], w[N];
-                mf_widen(vx, x[v]);
-                mf_widen(vy, dy[v]);
-                mf_widen(w, weight[v]);
-#pragma unroll
-                for (int i = 0; i < N; i++) {
-                    vx[i] = vy[i] * (SHIFT ? w[i] + p.shift : w[i]) * rstd - vx[i] * f;
-                }
-                if constexpr (ADD) {
-                    mf_widen(vy, add[v]);
-#pragma unroll
-                    for (int i = 0; i < N; i++) {
-                        vx[i] += vy[i];
-                    }
-                }
-                mf_store(dx + v * p.lanes * N, vx);
-            }
-        }
+        put_dx<T, N, EACH, ADD, SHIFT>((T *)a.dx + unit_offset(a, unit, a.x_stride) + thread * N,
+                                       own, u, from, rstd, f, p, thread, cols);
         rstd = next_rstd;
         slot++;
         if (slot == p.stages) {
@@ -263,7 +299,7 @@ __global__ void __launch_bounds__(EACH == 2 ? NORM_THREADS_DEALT : NORM_THREADS)
     if (partial) {
         even_out(team * (int)gridDim.x + (int)blockIdx.x, all, step, team, p.lanes);
         __syncthreads(); /* all teams are done with their rings */
-        put_partial<N, EACH>(dw, p, team, thread, cols, (float *)share,
+        put_partial<N, EACH>(own.dw, p, team, thread, cols, (float *)smem,
                              partial + (int64_t)blockIdx.x * cols);
     }
 }

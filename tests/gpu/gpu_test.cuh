@@ -188,7 +188,7 @@ static void run_both(Fill fill, mf_status (*reference)(const A *, mf_err *),
         snprintf(T.what, sizeof T.what, __VA_ARGS__);                                              \
     } while (0)
 
-/* The seed, told; ends the program where there is no GPU. */
+/* Prints the seed; ends the program where there is no GPU. */
 static inline void begin_tests(void) {
     int devices = 0;
     if (cudaGetDeviceCount(&devices) != cudaSuccess || devices == 0) {

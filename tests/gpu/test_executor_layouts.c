@@ -50,7 +50,7 @@ static bool chosen(const options *o, int i, int ranks) {
 /* --- ranks --------------------------------------------------------------------------------------
  */
 
-/* What cannot be told to the others ends all. */
+/* A failure that the other ranks cannot learn of ends all of them. */
 static void give_up(int64_t rank, const char *what, const mf_err *e) {
     if (e->text[0] != '\0') {
         printf("rank %lld: %s: %s\n", (long long)rank, what, e->text);

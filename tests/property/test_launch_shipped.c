@@ -1,5 +1,5 @@
 /* test_launch_shipped.c - every shipped model on two clusters, with layouts drawn by a seed: what a
- * target can be told of it is read back as the same job, and what it cannot is refused by name.
+ * target can express is read back as the same job, and what it cannot is refused by name.
  *
  * One layout a model on each of the clusters; MF_LAUNCH_DRAWS=N: as many. */
 #include "tests/support/test.h"

@@ -344,7 +344,8 @@ static void copies_of_the_residual_travel(void **state) {
             writes++;
         }
     }
-    assert_true(reads == 2 && writes == 2);
+    assert_true(reads == 2);
+    assert_true(writes == 2);
     assert_int_equal(b->boundary_B, 4096 * 4 * 4096 * 2);
     const mf_block *begin = w.p->blocks[w.p->block_of[0]];
     const mf_block *end = w.p->blocks[w.p->block_of[w.p->assignment.positions - 1]];

@@ -284,4 +284,16 @@ static inline void grid_launch(int ranks) {
     assert_true(WEXITSTATUS(result) == 0);
 }
 
+/* The begin of a main that also runs as launcher and as rank ("PROGRAM --child RANKS REFERENCES"):
+ * the exit code of such a process; -1: this process runs the tests. */
+static inline int grid_other_than_tests(int argc, char **argv,
+                                        int (*child)(int ranks, const char *references)) {
+    grid_program = argv[0];
+    int launched = self_launch(argc, argv);
+    if (launched >= 0) {
+        return launched;
+    }
+    return argc > 3 && strcmp(argv[1], "--child") == 0 ? child(atoi(argv[2]), argv[3]) : -1;
+}
+
 #endif

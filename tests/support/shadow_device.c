@@ -27,7 +27,7 @@ static mf_status allocate_host(mf_device *d, int64_t size_B, void **out, mf_err 
     return shadow_allocate(shadow_of(d), size_B, false, out, e);
 }
 
-/* As cudaFree: all work is done before; what went wrong in it stays to be told. */
+/* As cudaFree: all earlier work is done; its errors are kept until somebody asks. */
 static void release(mf_device *d, void *memory) {
     shadow *x = shadow_of(d);
     mf_err ignored;

@@ -50,7 +50,7 @@ mf_device *shadow_twin_open(const shadow_options *o, shadow_twin *table);
 /* Communication in the shadow's memory, as deferred work of the queue whose `stream` was given to
  * mf_comm_use_stream (at first a queue of its own, which nothing is ordered with). As NCCL's: a
  * send is done when its receive runs, collectives of one communicator go in the order in which they
- * were entered, and members that enter different ones, or other sizes, are told so. `host` has to
+ * were entered, and members that enter different ones, or other sizes, get an error. `host` has to
  * outlive it. */
 mf_status shadow_comm_create(mf_device *d, mf_comm *host, const mf_layout *l, mf_comm **out,
                              mf_err *e);

@@ -122,11 +122,12 @@ static inline mf_status shadow_grid_clock(const mf_layout *l, mf_device *device,
                             (long long)turns, (long long)kernels);
 }
 
-/* What takes the time of ops hears of each before and behind it, in turns. */
+/* The hooks that time ops were called before and after each op, in turns. */
 static inline mf_status shadow_grid_pairs(const shadow_case *c, mf_err *e) {
     return c->unpaired[0] == '\0'
                ? MF_OK
-               : mf_err_set(e, MF_TOLERANCE, "%s is not told before and behind it", c->unpaired);
+               : mf_err_set(e, MF_TOLERANCE, "%s: before_op and after_op were not called in turns",
+                            c->unpaired);
 }
 
 static inline mf_status shadow_grid_train(const grid_model *m, const mf_layout *l, bool graph,

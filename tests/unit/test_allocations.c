@@ -103,7 +103,9 @@ static choice choose(long calls, int sample) {
     const char *wanted = getenv("MF_ALLOCATIONS");
     choice c = {.first = 1, .step = 1};
     if (wanted != NULL && sscanf(wanted, "%ld/%ld", &c.first, &c.step) == 2) {
-        assert_true(c.first >= 1 && c.step >= c.first && c.step <= calls);
+        assert_true(c.first >= 1);
+        assert_true(c.step >= c.first);
+        assert_true(c.step <= calls);
         return c;
     }
     const long most = wanted != NULL ? atol(wanted) : sample;
@@ -206,18 +208,21 @@ static void fail_in_children(const char *command, bool compares, int sample) {
     }
     fclose(log);
     /* Nothing failed in the parent, which saw every call. */
-    assert_true(o.reported && o.failed == 0 && o.kept == 0 && o.calls == calls);
+    assert_true(o.reported);
+    assert_true(o.failed == 0);
+    assert_true(o.kept == 0);
+    assert_true(o.calls == calls);
     hold(&n, calls);
 }
 
-static void of_a_plan(void **state) {
+static void any_allocation_of_a_plan_may_fail(void **state) {
     (void)state;
     fail_in_children("plan --model tests/data/hf/mixtral/config.json --cluster h100 --gpus 2 "
                      "--global-batch 8 --seq 128 --threads 1 --effort 1 --json",
                      false, 40);
 }
 
-static void of_a_simulation(void **state) {
+static void any_allocation_of_a_simulation_may_fail(void **state) {
     (void)state;
     fail_in_children(
         "simulate --model mixtral-8x7b --cluster h100 --gpus 16 --global-batch 64 --seq 2048 "
@@ -234,13 +239,13 @@ static void fail_in_training(const char *layout, int sample) {
     fail_in_turn(command, false, sample);
 }
 
-static void of_the_start_of_a_training_run(void **state) {
+static void any_allocation_of_the_start_of_training_may_fail(void **state) {
     (void)state;
     fail_in_training("--gpus 1", 30);
 }
 
 /* No mpirun is in its PATH: ranks meet in a file. */
-static void of_the_second_of_two_ranks(void **state) {
+static void any_allocation_of_the_second_of_two_ranks_may_fail(void **state) {
     (void)state;
     rank = "MF_ALLOC_RANK=1";
     fail_in_training("--gpus 2 --ep 2", 12);
@@ -250,10 +255,10 @@ static void of_the_second_of_two_ranks(void **state) {
 int main(int argc, char **argv) {
     (void)argc;
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(of_a_plan),
-        cmocka_unit_test(of_a_simulation),
-        cmocka_unit_test(of_the_start_of_a_training_run),
-        cmocka_unit_test(of_the_second_of_two_ranks),
+        cmocka_unit_test(any_allocation_of_a_plan_may_fail),
+        cmocka_unit_test(any_allocation_of_a_simulation_may_fail),
+        cmocka_unit_test(any_allocation_of_the_start_of_training_may_fail),
+        cmocka_unit_test(any_allocation_of_the_second_of_two_ranks_may_fail),
     };
     if (!train_run_open(argv[0])) {
         return 1;

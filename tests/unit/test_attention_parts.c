@@ -446,13 +446,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(two_ranks_in_blocks_equal_one),
         cmocka_unit_test(four_ranks_in_blocks_equal_one),
     };
-    grid_program = argv[0];
-    int launched = self_launch(argc, argv);
-    if (launched >= 0) {
-        return launched;
-    }
-    if (argc > 3 && strcmp(argv[1], "--child") == 0) {
-        return child(atoi(argv[2]), argv[3]);
-    }
-    return cmocka_run_group_tests(tests, grid_references_make, grid_references_drop);
+    int code = grid_other_than_tests(argc, argv, child);
+    return code >= 0 ? code
+                     : cmocka_run_group_tests(tests, grid_references_make, grid_references_drop);
 }

@@ -296,7 +296,8 @@ static void skew_is_the_second_worst_of_twenty_draws(void **state) {
     qsort(step_s, 20, sizeof step_s[0], by_value);
     assert_close(found.step_time_s, step_s[18], 1e-12 * step_s[18]);
     assert_true(step_s[0] < step_s[19]); /* draws differ */
-    assert_true(found.load > 1 && found.step_time_s > plan->prediction.step_time_s);
+    assert_true(found.load > 1);
+    assert_true(found.step_time_s > plan->prediction.step_time_s);
     double counts[64];
     const int64_t experts = w.model.experts;
     assert_true(experts <= 64);
@@ -333,11 +334,13 @@ static void a_skew_that_does_not_fit_says_so(void **state) {
     /* room for what balanced routing needs, and not much more */
     l.reserve = 1 - 1.02 * plan->prediction.peak_memory_B / plan->prediction.capacity_B;
     assert_ok(mf_robust_skew(&p, &l, &plan->assignment, &even, &found, NULL));
-    assert_true(found.fits && found.load <= 1 + 1e-12);
+    assert_true(found.fits);
+    assert_true(found.load <= 1 + 1e-12);
     mf_routing zipf;
     assert_ok(mf_routing_parse("zipf:3", &zipf, NULL));
     assert_ok(mf_robust_skew(&p, &l, &plan->assignment, &zipf, &found, NULL));
-    assert_true(!found.fits && found.load > l.token_headroom);
+    assert_true(!found.fits);
+    assert_true(found.load > l.token_headroom);
     mf_search_result_clear(&r);
     mf_cost_destroy(w.cost);
 }
@@ -356,7 +359,8 @@ static void a_node_less_leaves_the_same_degrees_on_fewer_gpus(void **state) {
     bool found;
     p.base.gpus = 32;
     assert_ok(mf_robust_left(&p, 24, 0, &known, 1, &left, &found, NULL));
-    assert_true(found && left.prediction.fits);
+    assert_true(found);
+    assert_true(left.prediction.fits);
     int64_t want = 0;
     for (int64_t gpus = 24; gpus >= 12 && want == 0; gpus--) {
         mf_layout l = r.plan[0].layout;

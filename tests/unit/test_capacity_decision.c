@@ -1,4 +1,4 @@
-/* Verdicts over offers: limits, the front, and what may be told apart. */
+/* Verdicts over offers: limits, the front, and differences that are too small to rank. */
 #include "tests/support/test.h"
 
 #include "planner/capacity/decision.h"

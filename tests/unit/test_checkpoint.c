@@ -2,6 +2,7 @@
  * found and named. The program starts itself again under mpirun. */
 #include "executor/checkpoint/checkpoint.h"
 #include "executor/files/files.h"
+#include "tests/support/damage.h"
 #include "tests/support/hf_case.h"
 #include "tests/support/rng.h"
 #include "tests/support/sampled.h"
@@ -315,22 +316,6 @@ static void experts_numbered_by_rank_are_noticed(void **state) {
 /* --- damage ------------------------------------------------------------------------------------
  */
 
-static long size_of(const char *path) {
-    struct stat info;
-    assert_int_equal(stat(path, &info), 0);
-    return (long)info.st_size;
-}
-
-static void flip(const char *path, long at, unsigned bit) {
-    FILE *f = fopen(path, "r+b");
-    assert_non_null(f);
-    fseek(f, at, SEEK_SET);
-    int c = fgetc(f);
-    fseek(f, at, SEEK_SET);
-    fputc(c ^ (1 << bit), f);
-    fclose(f);
-}
-
 static mf_status open_and_load(hf_case *h, const char *path, mf_err *e) {
     mf_checkpoint *c = NULL;
     mf_status s = mf_checkpoint_open(path, &h->model, &c, e);
@@ -360,37 +345,37 @@ static void damage_is_found_before_use_and_named(void **state) {
     rng r = rng_init((uint64_t)getpid());
     for (int i = 0; i < 300; i += case_stride(5)) {
         const char *f = file[i % 4 == 0];
-        long at = (long)(rng_next(&r) % (uint64_t)size_of(f));
+        long at = (long)(rng_next(&r) % (uint64_t)damage_size_of(f));
         unsigned bit = (unsigned)(rng_next(&r) % 8);
-        flip(f, at, bit);
+        damage_flip(f, at, bit);
         if (open_and_load(&h, path, &e) == MF_OK || strstr(e.text, f) == NULL) {
             fail_msg("bit %u of byte %ld of %s: %s", bit, at, f, e.text);
         }
-        flip(f, at, bit);
+        damage_flip(f, at, bit);
     }
     /* Every bit of the end of the manifest, where its own checksum stands. */
-    for (long at = size_of(file[1]) - 40; at < size_of(file[1]); at++) {
+    for (long at = damage_size_of(file[1]) - 40; at < damage_size_of(file[1]); at++) {
         for (unsigned bit = 0; bit < 8; bit += (unsigned)case_stride(8)) {
-            flip(file[1], at, bit);
+            damage_flip(file[1], at, bit);
             mf_err_clear(&e);
             if (open_and_load(&h, path, &e) == MF_OK || strstr(e.text, file[1]) == NULL) {
                 fail_msg("bit %u of byte %ld of %s: %s", bit, at, file[1], e.text);
             }
-            flip(file[1], at, bit);
+            damage_flip(file[1], at, bit);
         }
     }
-    /* In the data of a tensor: its name and place are told. */
-    flip(file[0], size_of(file[0]) - 3, 2);
+    /* In the data of a tensor: the error names it and the place. */
+    damage_flip(file[0], damage_size_of(file[0]) - 3, 2);
     assert_int_equal(open_and_load(&h, path, &e), MF_DAMAGED);
     assert_non_null(strstr(e.text, "offset "));
     assert_non_null(strstr(e.text, "tensor \"moment2|"));
-    flip(file[0], size_of(file[0]) - 3, 2);
+    damage_flip(file[0], damage_size_of(file[0]) - 3, 2);
     assert_ok(open_and_load(&h, path, &e));
     for (int i = 0; i < 24;
          i += case_stride(3)) { /* a byte, most of it, anything; then whole again */
         char command[400];
         const char *f = file[i % 2];
-        long size = size_of(f);
+        long size = damage_size_of(f);
         long left = i < 2 ? size - 1 : (long)(rng_next(&r) % (uint64_t)size);
         snprintf(command, sizeof command, "cp %s %s/keep", f, folder);
         assert_int_equal(system(command), 0);

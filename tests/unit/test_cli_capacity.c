@@ -184,7 +184,7 @@ static void prices_of_the_command_line_make_the_cost(void **state) {
 }
 
 /* Under a profile of Megatron's every plan is one that Megatron runs as it is: what `export` says
- * of such a layout is the same job. A model that it cannot be told is named, and the others are
+ * of such a layout is the same job. A model that it cannot express is named, and the others are
  * planned. */
 static void plans_hold_to_what_the_program_can_express(void **state) {
     (void)state;
@@ -298,7 +298,8 @@ static void rows_say_what_skew_and_a_lost_node_leave(void **state) {
                      1, 1e-9);
         missed += !cli_bool(x, "in_time") + !cli_bool(lost, "in_time");
     }
-    assert_true(missed > 0 && missed < 4); /* a case that says something */
+    assert_true(missed > 0);
+    assert_true(missed < 4); /* a case that says something */
     cli_free(&r);
     r = cli_run(line, NULL);
     assert_non_null(strstr(r.out, "under zipf:1: "));

@@ -83,7 +83,7 @@ static void what_fits_nowhere_ends_with_3_and_a_size_that_would_do(void **state)
 
 /* DeepSeek-V3's training state and NCCL's memory need more than 176 H100: 23 nodes fit, where 184
  * can be folded. Tried are what is named and a node less. */
-/* The leanest layout, of which the remedies are told, recomputes all that it can. */
+/* The remedies are for the layout that needs least memory, which recomputes all that it can. */
 static void a_remedy_comes_with_the_fastest_plans_that_it_allows(void **state) {
     (void)state;
     cli_result r = cli_run("fit --model granite-3.1-1b-a400m --cluster h100 --gpus 1 "
@@ -92,7 +92,8 @@ static void a_remedy_comes_with_the_fastest_plans_that_it_allows(void **state) {
     assert_int_equal(r.code, 3);
     const char *lean = strstr(r.out, "--offload-optimizer 50% --moments bf16 ");
     const char *fast = strstr(r.out, "the fastest with --offload-optimizer ");
-    assert_true(lean != NULL && fast > lean);
+    assert_true(lean != NULL);
+    assert_true(fast > lean);
     double lean_ms = strtod(lean + strlen("--offload-optimizer 50% --moments bf16 "), NULL);
     assert_non_null(fast = strstr(fast, "schedule\n"));
     double fast_ms = strtod(fast + strlen("schedule\n") + 34, NULL); /* behind eight degrees */
@@ -171,7 +172,7 @@ static void the_size_that_would_do_is_the_smallest_in_whole_nodes(void **state) 
     assert_at_most(named, 192);
 }
 
-/* Inside a node every size counts: what needs four H200 is told so from one, two and three. */
+/* Inside a node every size counts: what needs four H200 says so from one, two and three. */
 static void the_size_that_would_do_may_be_part_of_a_node(void **state) {
     (void)state;
     double named = 0;

@@ -65,7 +65,7 @@ static int shared_memory(mf_comm *c, int ranks, mf_err *e) {
     if (ranks == 1) {
         return 0;
     }
-    if (mf_comm_share(c, 2 * sizeof(int), sizeof(int), &s, e) != MF_OK || s.ranks != ranks) {
+    if (mf_comm_map_shared(c, 2 * sizeof(int), sizeof(int), &s, e) != MF_OK || s.ranks != ranks) {
         return 1;
     }
     volatile int *seen = s.data;

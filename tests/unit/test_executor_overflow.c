@@ -57,7 +57,7 @@ static bool holds(mf_dispatcher by, double headroom, int64_t rank, mf_err *e) {
         uint64_t before = mark_of(&g);
         s = mf_exec_step(g.exec, &batch, 1e-3, &r, e);
         bool moved = mark_of(&g) != before;
-        ok = says((r.overflowed != 0) == tight, by, headroom, "overflow not told", rank) && ok;
+        ok = says((r.overflowed != 0) == tight, by, headroom, "overflow not reported", rank) && ok;
         ok = says(r.skipped == tight, by, headroom, "update not left out", rank) && ok;
         ok = says(moved != tight, by, headroom, "weights", rank) && ok;
     }

@@ -40,7 +40,9 @@ static void watch(void *user, const mf_exec_op *op) {
     if (op->block == NULL || op->op->kind != MF_OP_ROUTER_FWD || op->op->pass != MF_PASS_F) {
         return;
     }
-    assert_true(w->call < CALLS && w->h.model.experts == EXPERTS && w->h.model.top_k == TOP_K);
+    assert_true(w->call < CALLS);
+    assert_true(w->h.model.experts == EXPERTS);
+    assert_true(w->h.model.top_k == TOP_K);
     for (int64_t r = 0; r < op->in[0].rows; r++) { /* one micro-batch of four samples */
         const float *logits = (const float *)op->in[0].data + r * EXPERTS;
         int64_t token = r / (l->seq / l->cp) * l->seq + op->env->position[r];
@@ -173,7 +175,8 @@ static bool parted(int step, int call, const record *one, const record *two, dou
         printf("step %d, MoE layer %d, token %d: last chosen and next expert %.1e apart on one "
                "rank, %.1e on two; its scores differ by %.1e\n",
                step + 1, call, t, margin[0], margin[1], off);
-        assert_true(margin[0] <= 2.0 * off && margin[1] <= 2.0 * off);
+        assert_true(margin[0] <= 2.0 * off);
+        assert_true(margin[1] <= 2.0 * off);
         parts = true;
     }
     return parts;
@@ -215,7 +218,8 @@ static void compare(const record *one, const record *two) {
     bool *noise = calloc(DENSE_MOST, sizeof *noise), parts = false;
     double weights = 0.0;
     assert_non_null(noise);
-    assert_true(one->dense > 0 && one->dense == two->dense);
+    assert_true(one->dense > 0);
+    assert_true(one->dense == two->dense);
     for (int step = 0; step < STEPS && !parts; step++) {
         double most = 0.0;
         for (int call = 0; call < CALLS && !parts; call++) {
@@ -236,7 +240,8 @@ static void runs_part_where_two_experts_are_nearer_than_rounding(void **state) {
         skip();
     }
     record *one = calloc(2, sizeof(record)), *two = one + 1;
-    assert_true(one != NULL && mkdtemp(folder) != NULL);
+    assert_true(one != NULL);
+    assert_true(mkdtemp(folder) != NULL);
     snprintf(path, sizeof path, "%s/record", folder);
     run(1, path, one);
     run(2, path, two);

@@ -1,7 +1,6 @@
-/* Which of several ranks is told to be slow, where a device works behind the host: by what each
- * device's own clock says, over 20 steps; nobody is for a few milliseconds, for a first step or for
- * a little. Ranks are processes of this program.
- */
+/* Which of several ranks is reported as slow, where devices are asynchronous: by each device's own
+ * clock, over 20 steps; no rank is reported for a few milliseconds, for a first step or for a small
+ * difference. Ranks are processes of this program. */
 #include "executor/comm/comm_launch.h"
 #include "executor/train/run.h"
 #include "tests/support/test.h"

@@ -1,5 +1,5 @@
-/* Warnings: the best published runs are the best rows of bench/published, slips are told, and
- * neither shipped examples nor jobs that were published get any of those. */
+/* Warnings: the best published runs are the best rows of bench/published, slips get a
+ * warning, and neither shipped examples nor published jobs get any. */
 #include "planner/explain/plausible.h"
 #include "tests/support/cli_test.h"
 

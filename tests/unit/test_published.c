@@ -403,7 +403,8 @@ static void what_a_row_leaves_out_stands_in_the_recipe_it_names(void **state) {
     assert_true(asks(r, "--unsure"));
     assert_false(asks(row(state, "card-001"), "--unsure")); /* its recipe was not read */
     r = row(state, "dgx-106"); /* Llama 4, H100, BF16: NeMo's recipe drops tokens */
-    assert_true(r->layout.capacity_factor > 0 && r->layout.pad_to_capacity);
+    assert_true(r->layout.capacity_factor > 0);
+    assert_true(r->layout.pad_to_capacity);
     assert_true(r->layout.overlap & MF_OVERLAP_TP);
     assert_int_equal(r->layout.dispatcher, MF_DISPATCH_ALLTOALL);
     assert_int_equal(r->layout.graph, MF_GRAPH_NONE);

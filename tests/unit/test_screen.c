@@ -110,7 +110,8 @@ static void answers_keep_their_first_rows(void **state) {
     strcat(text, "\nprices rest on sand\n");
     char *out = shown(text, 80, false);
     const shape s = shape_of(out);
-    assert_true(s.lines > MF_SCREEN_LINES - 4 && s.lines <= MF_SCREEN_LINES);
+    assert_true(s.lines > MF_SCREEN_LINES - 4);
+    assert_true(s.lines <= MF_SCREEN_LINES);
     assert_non_null(strstr(out, "\nwhat would make it fit\n  with\n  row-2-0\n  row-2-1\n"));
     assert_non_null(strstr(out, "\nwhat would help\n  with\n  row-3-0\n  row-3-1\n"));
     assert_non_null(strstr(out, "\nplans\n  with\n  row-5-0\n  row-5-1\n"));
@@ -211,7 +212,8 @@ static void remedies_stay_where_details_go(void **state) {
     }
     char *out = shown(text, 80, false);
     const shape s = shape_of(out);
-    assert_true(s.lines > MF_SCREEN_LINES - 3 && s.lines <= MF_SCREEN_LINES);
+    assert_true(s.lines > MF_SCREEN_LINES - 3);
+    assert_true(s.lines <= MF_SCREEN_LINES);
     assert_non_null(strstr(out, "\nwhat would help 5\n  with\n  row-5-0\n  row-5-1\n  row-5-2\n"));
     assert_non_null(strstr(out, "\ndetail 6\n  with\n  row-6-0\n  ... 11 more (-v)\n"));
     free(out);
@@ -252,7 +254,8 @@ static void any_text_is_held_to_the_screen(void **state) {
         squeeze(text, want);
         squeeze(all, got);
         assert_string_equal(want, got);
-        assert_true(a.widest <= columns && s.widest <= columns);
+        assert_true(a.widest <= columns);
+        assert_true(s.widest <= columns);
         assert_true(s.lines <= MF_SCREEN_LINES);
         if (a.lines <= MF_SCREEN_LINES) {
             assert_string_equal(all, some);

@@ -1,6 +1,6 @@
 /* test_shadow_comm.c - communication of shadows (tests/support/shadow_device.h): every operation
- * over every group gives what it has to, and what would hang on GPUs is told. Ranks are processes
- * of this program. */
+ * over every group gives the defined result, and what would hang on GPUs is an error. Ranks are
+ * processes of this program. */
 #include "executor/comm/comm_launch.h"
 #include "tests/support/comm_case.h"
 #include "tests/support/shadow_device.h"

@@ -111,8 +111,8 @@ static void two_stages(mf_layout *l) {
  * the batch and one before the results, which the host's wait stands in for, then two around each
  * of its messages. */
 enum { PREPARED = 8, ORDERS = 10 };
-/* Leaves out call number `left_out` of order() (0: none). Exit code 0: no race; 1: races, told; 2:
- * something else. */
+/* Leaves out call number `left_out` of order() (0: none). Exit code 0: no race; 1: races, printed;
+ * 2: something else. */
 static int stage(int64_t left_out) {
     const shadow_setup s = {.family = "llama", .precision = MF_PREC_BF16, .layout = two_stages};
     const shadow_options o = {.records = true, .no_order = left_out, .timeout_s = 20.0};
@@ -258,7 +258,8 @@ static mf_status run_layer(mf_device *device, layer_run *r, mf_err *e) {
     return status;
 }
 
-/* Exit code 0: no race; 1: races, told; 2: something else; 3: as 0, and there was no such call. */
+/* Exit code 0: no race; 1: races, printed; 2: something else; 3: as 0, and there was no such
+ * call. */
 static int layer(const char *kind, int64_t left_out) {
     layer_run r = {.left_out = left_out};
     const shadow_options o = {.records = true, .timeout_s = 20.0};

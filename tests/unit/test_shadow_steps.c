@@ -37,7 +37,7 @@ static void compare(const shadow_setup *s, const shadow_options *o) {
     }
 }
 
-static void steps_are_those_of_the_cpu(void **state) {
+static void steps_leave_the_bits_of_the_cpu(void **state) {
     (void)state;
     for (int f = 0; f < 2 * FAMILIES; f += case_stride(5)) {
         const shadow_setup s = {.family = families[f % FAMILIES],
@@ -51,7 +51,7 @@ static void steps_are_those_of_the_cpu(void **state) {
 
 /* LayerNorm and the sparse mixer; factors; chunks, norms without weights, probabilities on the
  * experts' input; queries of low rank; norms that multiply by 1 + weight. */
-static void steps_with_ops_of_one_family_are_those_of_the_cpu(void **state) {
+static void steps_with_ops_of_one_family_leave_the_bits_of_the_cpu(void **state) {
     static const char *const others[] = {"phimoe", "granitemoe", "llama4_text", "step3_text",
                                          "step3p5"};
     (void)state;
@@ -68,7 +68,7 @@ static void steps_with_ops_of_one_family_are_those_of_the_cpu(void **state) {
 }
 
 /* What memory choices, routers' losses, dropping and MTP add to a step. */
-static void choices_are_those_of_the_cpu(void **state) {
+static void choices_of_experts_are_those_of_the_cpu(void **state) {
     static const shadow_setup kinds[] = {
         {.family = "deepseek_v3", .recompute = MF_RECOMPUTE_LAYER, .mbs = 1},
         {.family = "qwen2_moe",
@@ -94,7 +94,7 @@ static void choices_are_those_of_the_cpu(void **state) {
 }
 
 /* One capture, ten plays: learning rates, batches and counts are those of each step. */
-static void plays_are_steps(void **state) {
+static void played_graphs_leave_the_bits_of_steps(void **state) {
     (void)state;
     for (int f = 0; f < FAMILIES; f += case_stride(FAMILIES)) {
         shadow_setup s = {.family = families[f], .precision = MF_PREC_BF16, .graph = true};
@@ -212,15 +212,15 @@ static void a_save_beside_a_step_is_of_the_moment_before(void **state) {
     }
 }
 
-/* What the host is told while an op of compute is under way. */
-typedef struct told {
+/* What the host hears while an op of compute runs. */
+typedef struct heard {
     const shadow_case *c;
     int64_t looks;
     bool others; /* were named instead */
-} told;
+} heard;
 
 static void look(void *user, const mf_exec_op *op) {
-    told *t = user;
+    heard *t = user;
     mf_err e = {.text = ""};
     char text[256], want[64];
     if (t->c->exec == NULL || op->block == NULL || op->op->stream != MF_STREAM_COMPUTE) {
@@ -233,7 +233,7 @@ static void look(void *user, const mf_exec_op *op) {
     t->looks++;
 }
 
-static void run_told(double word_s, told *t, mf_err *e) {
+static void run_listening(double word_s, heard *t, mf_err *e) {
     const shadow_setup s = {.family = "mixtral", .precision = MF_PREC_BF16, .aux_coef = 0.02};
     const shadow_options o = {.seed = 3};
     shadow_bytes bytes = {0};
@@ -244,7 +244,7 @@ static void run_told(double word_s, told *t, mf_err *e) {
     more.word_s = word_s;
     more.after_op = look;
     more.user = t;
-    *t = (told){.c = &c};
+    *t = (heard){.c = &c};
     mf_status status = shadow_open(&o, &shadow, e);
     status = status == MF_OK ? shadow_case_lower(&c, &s, shadow, e) : status;
     status = status == MF_OK ? shadow_case_start(&c, shadow, &more, e) : status;
@@ -255,24 +255,24 @@ static void run_told(double word_s, told *t, mf_err *e) {
     shadow->ops->close(shadow);
 }
 
-static void a_device_that_stands_is_in_the_op_that_the_host_was_told(void **state) {
+static void a_device_that_stands_still_is_in_the_op_that_the_host_last_heard_of(void **state) {
     mf_err e = {.text = ""};
-    told t;
+    heard t;
     (void)state;
-    run_told(1e-15, &t, &e); /* each op is worth a word */
+    run_listening(1e-15, &t, &e); /* each op is worth a word */
     assert_true(t.looks > 100);
     assert_false(t.others);
-    run_told(1.0, &t, &e); /* none is: the block before is all that is known */
+    run_listening(1.0, &t, &e); /* none is: the block before is all that is known */
     assert_true(t.others);
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_device_that_stands_is_in_the_op_that_the_host_was_told),
-        cmocka_unit_test(steps_are_those_of_the_cpu),
-        cmocka_unit_test(steps_with_ops_of_one_family_are_those_of_the_cpu),
-        cmocka_unit_test(choices_are_those_of_the_cpu),
-        cmocka_unit_test(plays_are_steps),
+        cmocka_unit_test(a_device_that_stands_still_is_in_the_op_that_the_host_last_heard_of),
+        cmocka_unit_test(steps_leave_the_bits_of_the_cpu),
+        cmocka_unit_test(steps_with_ops_of_one_family_leave_the_bits_of_the_cpu),
+        cmocka_unit_test(choices_of_experts_are_those_of_the_cpu),
+        cmocka_unit_test(played_graphs_leave_the_bits_of_steps),
         cmocka_unit_test(a_copy_of_the_states_stands_while_steps_go_on),
         cmocka_unit_test(a_save_beside_a_step_is_of_the_moment_before),
     };

@@ -30,8 +30,8 @@ static bool puts_in_order(const mf_program *p) {
     return any;
 }
 
-/* Shadows have a window, CPU ranks have none; exchanges put rows in order unless they are told not
- * to, or a group of expert TP shares them. */
+/* Shadows have a window, CPU ranks have none; exchanges put rows in order unless the case says not
+ * to, or ranks of an expert TP group have the same rows. */
 static mf_status has_its_window(const shadow_case *c, mf_err *e) {
     const bool window = mf_exec_window_B(c->exec) > 0;
     if (puts_in_order(c->program) != (c->layout.traits == 0 && c->layout.etp == 1)) {

@@ -271,7 +271,7 @@ static void what_holds_of_every_play(void **state) {
     }
 }
 
-/* A play's slow-down, told by what it looks at of the op. */
+/* A slow-down that shows which figures of the op the play passes. */
 static double slowdown_of(const void *user, double memory_share, double sm_share,
                           double memory_Bps) {
     (void)user;

@@ -290,7 +290,8 @@ static void power_and_clock_are_drawn_where_energies_are_known(void **state) {
     (void)state;
     mf_power power;
     trace t = draw_on("hopper", &power);
-    assert_true(t.powers > t.clocks && t.clocks > 0);
+    assert_true(t.powers > t.clocks);
+    assert_true(t.clocks > 0);
     assert_close(t.least_W, power.idle_W, 1e-5);
     assert_close(t.last_W, power.idle_W, 1e-5);
     assert_true(t.most_W > power.idle_W);

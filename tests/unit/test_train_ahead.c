@@ -229,7 +229,7 @@ static void runs_are_those_of_the_cpu(void **state) {
     }
 }
 
-/* The step that has begun when the wish is heard is done, told and saved. */
+/* The step that has begun when the request comes is finished, reported and saved. */
 static void an_end_that_is_asked_for_comes_behind_the_step_on_its_way(void **state) {
     const shadow_options so = {.seed = 0};
     mf_device *shadow;

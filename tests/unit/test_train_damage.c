@@ -1,26 +1,11 @@
 /* Bits that flip and bytes that go missing between two runs: `moefold train` finds them before it
  * uses them, says in which file and where, and takes no step. */
+#include "tests/support/damage.h"
 #include "tests/support/rng.h"
 #include "tests/support/sampled.h"
 #include "tests/support/train_run.h"
 
 #include <sys/stat.h>
-
-static long size_of(const char *path) {
-    struct stat info;
-    assert_int_equal(stat(path, &info), 0);
-    return (long)info.st_size;
-}
-
-static void flip(const char *path, long at, unsigned bit) {
-    FILE *f = fopen(path, "r+b");
-    assert_non_null(f);
-    fseek(f, at, SEEK_SET);
-    int c = fgetc(f);
-    fseek(f, at, SEEK_SET);
-    fputc(c ^ (1 << bit), f);
-    fclose(f);
-}
 
 /* Some text to train on. */
 static void make(const char *name) {
@@ -65,15 +50,15 @@ static void data_that_changed_between_runs_are_not_used(void **state) {
         snprintf(more, sizeof more, "%s --steps 3 --resume", layouts[k]);
         for (int i = 0; i < (k ? 1 : case_count(8, 2));
              i++) { /* a letter for another is a token like any */
-            long at = (long)rng_range(&r, 0, size_of(path) - 1);
+            long at = (long)rng_range(&r, 0, damage_size_of(path) - 1);
             unsigned bit = (unsigned)rng_range(&r, 0, 6);
-            flip(path, at, bit);
+            damage_flip(path, at, bit);
             refused(k ? "two" : "one", "tests/data/hf/qwen3_moe", name, more, path, "CRC-32C");
-            flip(path, at, bit);
+            damage_flip(path, at, bit);
         }
         assert_int_equal(train(k ? "two" : "one", "tests/data/hf/qwen3_moe", name, more), 0);
     }
-    assert_int_equal(truncate(path, size_of(path) - 1), 0);
+    assert_int_equal(truncate(path, damage_size_of(path) - 1), 0);
     snprintf(more, sizeof more, "%s --steps 4 --resume", layouts[several_ranks]);
     assert_int_equal(train(several_ranks ? "two" : "one", "tests/data/hf/qwen3_moe", name, more),
                      2);
@@ -93,14 +78,14 @@ static void weights_that_changed_are_not_used(void **state) {
     long header = 8 + fgetc(f) + 256 * fgetc(f) + 65536 * fgetc(f);
     fclose(f);
     for (int i = 0; i < case_count(8, 2); i++) {
-        long at = (long)rng_range(&r, header, size_of(path) - 1);
+        long at = (long)rng_range(&r, header, damage_size_of(path) - 1);
         unsigned bit = (unsigned)rng_range(&r, 0, 7);
-        flip(path, at, bit);
+        damage_flip(path, at, bit);
         refused("used", init, "words", "--gpus 1 --steps 3", path, "tensor \"");
-        flip(path, at, bit);
+        damage_flip(path, at, bit);
     }
     assert_int_equal(train("used", init, "words", "--gpus 1 --steps 1"), 0);
-    assert_int_equal(truncate(path, size_of(path) - 1), 0);
+    assert_int_equal(truncate(path, damage_size_of(path) - 1), 0);
     assert_int_equal(train("cut", init, "words", "--gpus 1 --steps 1"), 2);
     assert_true(log_has("cut", path));
 }
@@ -114,12 +99,12 @@ static void checkpoints_that_changed_are_not_used(void **state) {
     snprintf(path, sizeof path, "%s/kept/checkpoints/step-00000002/rank-00000.safetensors",
              scratch);
     for (int i = 0; i < case_count(8, 2); i++) {
-        long at = (long)rng_range(&r, size_of(path) / 2, size_of(path) - 1);
+        long at = (long)rng_range(&r, damage_size_of(path) / 2, damage_size_of(path) - 1);
         unsigned bit = (unsigned)rng_range(&r, 0, 7);
-        flip(path, at, bit);
+        damage_flip(path, at, bit);
         refused("kept", "tests/data/hf/qwen3_moe", "lines", "--gpus 1 --steps 3 --resume", path,
                 "tensor \"");
-        flip(path, at, bit);
+        damage_flip(path, at, bit);
     }
     assert_int_equal(
         train("kept", "tests/data/hf/qwen3_moe", "lines", "--gpus 1 --steps 3 --resume"), 0);

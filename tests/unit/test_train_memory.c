@@ -50,7 +50,7 @@ static double number(mf_json *doc, const char *key) {
 
 typedef struct memory_case {
     const char *model, *job; /* of plan: pins and batch */
-    const char *layout;      /* what simulate, explain and train are told besides */
+    const char *layout;      /* the options of simulate, explain and train besides */
 } memory_case;
 
 static const memory_case folded_cases[] = {

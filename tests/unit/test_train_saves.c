@@ -178,7 +178,7 @@ static void a_kill_beside_the_steps_leaves_the_checkpoint_before(void **state) {
         snprintf(out, sizeof out, "killed-%d", k);
         snprintf(calm, sizeof calm, "unkilled-%d", k);
         pid_t child = begin_with("SLOW", last_rank[k], 6, out, MAX_STEPS, 3, fold[k]);
-        assert_true(await_steps(child, out, 7)); /* its steps are told, and lost */
+        assert_true(await_steps(child, out, 7)); /* its steps are reported, and lost */
         const int n = k > 0 ? find_ranks(out, child, ranks, 16) : 0;
         kill(k > 0 ? ranks[n - 1] : child, SIGKILL);
         assert_int_not_equal(end(child), 0);

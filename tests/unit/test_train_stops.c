@@ -94,7 +94,8 @@ static size_t begin_all(stopped *s, size_t count) {
         s[n].child = begin_ranks(s[n].out, s[n].mpi, s[n].layout, s[n].count, s[n].ranks);
         if (s[n].works) {
             const int file = open(hold, O_WRONLY | O_CREAT, 0666);
-            assert_true(file >= 0 && close(file) == 0);
+            assert_true(file >= 0);
+            assert_true(close(file) == 0);
             s[n].since_s = now_s();
             s[n].which = number_of(s[n].ranks[0]) == 1 ? 0 : 1;
         } else if (s[n].which >= 0) {
@@ -156,7 +157,7 @@ static void all_get(const stopped *s, size_t n, int signal) {
     }
 }
 
-/* Each is told to end, and blamed nobody. */
+/* Each ends on request, and blames nobody. */
 static void end_calmly(const stopped *s, size_t n) {
     for (size_t i = 0; i < n; i++) {
         bool ended = has_ended(s[i].child);
@@ -164,12 +165,12 @@ static void end_calmly(const stopped *s, size_t n) {
         int code = end(s[i].child);
         if (ended || code != 130 || log_has(s[i].out, "hangs")) {
             show_log(s[i].out);
-            fail_msg("%s: exit code %d%s", s[i].out, code, ended ? " before it was told" : "");
+            fail_msg("%s: exit code %d%s", s[i].out, code, ended ? " before it was asked to" : "");
         }
     }
 }
 
-/* All of them, for longer than anybody's patience; then the run is told to end. */
+/* All of them, for longer than anybody's patience; then the run is asked to end. */
 static void ranks_that_are_stopped_together_go_on(void **state) {
     static double x[MAX_STEPS][3];
     (void)state;
@@ -217,7 +218,7 @@ static void a_rank_that_is_stopped_for_a_while_goes_on(void **state) {
     end_calmly(s, n);
 }
 
-static bool is_told(const stopped *s) {
+static bool is_reported(const stopped *s) {
     return log_has(s->out, " is slow: over 20 steps it worked ") &&
            log_has(s->out, "), most at ") &&
            log_has(s->out, "s where it is quickest: the others wait");
@@ -229,9 +230,9 @@ static void a_slow_rank_is_named_and_the_run_goes_on(void **state) {
     (void)state;
     stopped s[] = {{.out = "fileslow", .layout = two, .count = 2, .which = -1},
                    {.out = "mpislow", .mpi = true, .layout = two, .count = 2, .which = -1}};
-    size_t n = begin_all(s, 2), told = 0;
+    size_t n = begin_all(s, 2), named = 0;
     double since_s = now_s();
-    while (told < n && now_s() - since_s < 120.0) {
+    while (named < n && now_s() - since_s < 120.0) {
         for (size_t i = 0; i < n; i++) {
             kill(s[i].ranks[1], SIGSTOP);
         }
@@ -240,9 +241,9 @@ static void a_slow_rank_is_named_and_the_run_goes_on(void **state) {
             kill(s[i].ranks[1], SIGCONT);
         }
         nap(0.02);
-        told = 0;
+        named = 0;
         for (size_t i = 0; i < n; i++) {
-            told += is_told(&s[i]);
+            named += is_reported(&s[i]);
         }
     }
     printf("named %.1f s after they became slow\n", now_s() - since_s);
@@ -250,7 +251,7 @@ static void a_slow_rank_is_named_and_the_run_goes_on(void **state) {
         char mine[32];
         snprintf(mine, sizeof mine, ": rank %d on ", number_of(s[i].ranks[1]));
         await_steps(s[i].child, s[i].out, read_losses(s[i].out, x) + case_count(30, 3));
-        if (!is_told(&s[i]) || !log_has(s[i].out, mine)) {
+        if (!is_reported(&s[i]) || !log_has(s[i].out, mine)) {
             show_log(s[i].out);
             fail_msg("%s: no line that names the slow rank", s[i].out);
         }

@@ -1,25 +1,24 @@
-/* room.c - replaces the run's program when routing needs room for more rows than the program has.
- */
+/* headroom.c - replaces the run's program when routing needs more token headroom than it has. */
 #include "executor/train/run.h"
 
 #include "core/memory/memory.h"
 
-/* Where memory allows, the new program has this much more room than the routing needs, as the next
- * routing may need more. */
+/* Where memory allows, the new program has this many times the headroom that the routing needs, as
+ * the next routing may need more. */
 static const double spare = 1.1;
 
-typedef struct room {
-    double headroom; /* over the balanced number of rows */
-    bool recompute;  /* recompute every layer whole, which keeps least */
-} room;
+typedef struct remedy {
+    double headroom; /* routed rows over the balanced number */
+    bool recompute;  /* recompute all layers, which saves least between passes */
+} remedy;
 
-/* No routing needs more room than for all rows of an expert-parallel group. */
+/* No routing sends a rank more than all rows of its expert-parallel group. */
 static double at_most(const run *r, double headroom) {
     const double all = (double)r->layout.ep;
     return headroom < all ? headroom : all;
 }
 
-static void apply(const run *r, const room *to, mf_layout *l, mf_assignment *a) {
+static void apply(const run *r, const remedy *to, mf_layout *l, mf_assignment *a) {
     *l = r->layout;
     *a = r->assignment;
     l->headroom_worst_case = false;
@@ -29,8 +28,8 @@ static void apply(const run *r, const room *to, mf_layout *l, mf_assignment *a) 
     }
 }
 
-/* Does a program with this room fit? All ranks get the same answer. */
-static mf_status judge(const run *r, const room *to, bool *fits, double *peak_B, mf_err *e) {
+/* Does the program then fit? All ranks get the same answer. */
+static mf_status judge(const run *r, const remedy *to, bool *fits, double *peak_B, mf_err *e) {
     mf_layout l;
     mf_assignment a;
     mf_program *program = NULL;
@@ -50,17 +49,17 @@ static mf_status judge(const run *r, const room *to, bool *fits, double *peak_B,
     return s;
 }
 
-/* The first that fits of: the room needed times `spare`; the room needed; the same with
+/* The first that fits of: `spare` times the headroom that is needed; that headroom; the same with
  * recomputation. */
-static mf_status choose(const run *r, double asked, room *out, mf_err *e) {
-    const room rooms[] = {
+static mf_status choose(const run *r, double asked, remedy *out, mf_err *e) {
+    const remedy remedies[] = {
         {at_most(r, spare * asked), false}, {at_most(r, asked), false}, {at_most(r, asked), true}};
     double peak_B = 0.0;
-    for (size_t i = 0; i < sizeof rooms / sizeof rooms[0]; i++) {
+    for (size_t i = 0; i < sizeof remedies / sizeof remedies[0]; i++) {
         bool fits = false;
-        mf_status s = judge(r, &rooms[i], &fits, &peak_B, e);
+        mf_status s = judge(r, &remedies[i], &fits, &peak_B, e);
         if (s != MF_OK || fits) {
-            *out = rooms[i];
+            *out = remedies[i];
             return s;
         }
     }
@@ -74,9 +73,9 @@ static mf_status choose(const run *r, double asked, room *out, mf_err *e) {
         1e-9 * mf_cluster_usable_B(r->o->cluster, r->layout.reserve));
 }
 
-/* Replaces the run's program by one with the new room. States move through host memory, as the
- * device may not hold two arenas. */
-static mf_status change(run *r, const room *to, mf_err *e) {
+/* Replaces the run's program. States move through host memory, as the device may not hold two
+ * arenas. */
+static mf_status change(run *r, const remedy *to, mf_err *e) {
     mf_exec_kept *kept = NULL;
     const int64_t updates = mf_exec_steps(r->exec);
     mf_status s = mf_comm_agree(r->comm, mf_exec_keep(r->exec, &kept, e), e);
@@ -93,10 +92,10 @@ static mf_status change(run *r, const room *to, mf_err *e) {
     return s == MF_OK ? mf_run_ready(r, e) : s;
 }
 
-mf_status mf_run_more_room(run *r, int64_t asked, mf_err *e) {
+mf_status mf_run_more_headroom(run *r, int64_t asked, mf_err *e) {
     const double had = mf_layout_token_headroom(&r->layout);
     const double wanted = had * 1e-3 * (double)asked;
-    room to = {.headroom = had};
+    remedy to = {.headroom = had};
     mf_comm_add_again(r->comm);
     if (r->wire != NULL) {
         mf_comm_add_again(r->wire);
