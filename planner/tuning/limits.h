@@ -86,6 +86,8 @@
 /* Of these so many are tried in any case, as long as none is faster: on DeepSeek-V3 with 131,072
  * tokens and three seconds the leanest alone would be left, 40 % slower. */
 #define MF_FIT_LEAST_TRIES 64
+/* So many tries in a row without a better plan, and the others of their batch are left. */
+#define MF_VAIN_TRIES 96
 /* Entries that `fit` is asked to show beyond which all are made exact as they are judged, while
  * their blocks are at hand; below, only those that turn out to be shown. */
 #define MF_FIT_ALL 1000
