@@ -505,9 +505,9 @@ static bool goes_further(mf_search_state *s) {
     return true;
 }
 
-/* Tries that have long been of no use end; their layouts stay open besides. */
+/* With patience, tries that have long been of no use end; their layouts stay open besides. */
 static void end_vain_tries(mf_search_state *s) {
-    while (s->vain_tries >= MF_VAIN_TRIES && s->queue.nodes > 0 &&
+    while (s->r->patience > 0 && s->vain_tries >= MF_VAIN_TRIES && s->queue.nodes > 0 &&
            mf_search_queue_top(&s->queue)->level == MF_LEVEL_TRY) {
         (void)mf_search_queue_pop(&s->queue);
     }
