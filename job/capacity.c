@@ -17,7 +17,7 @@
 
 enum {
     REFINED = 3,          /* cells that halving adds to a row */
-    PATIENCE_US = 2500000 /* of a cell's search without a narrower gap */
+    PATIENCE_US = 2000000 /* of a cell's search without a narrower gap */
 };
 
 /* A model on a cluster, while its sizes are planned. */
@@ -33,9 +33,9 @@ typedef struct table_row {
  * r * sizes + i. */
 typedef struct growing {
     mf_capacity *z;
-    table_row *row; /* [models * clusters] */
-    bool *planned;  /* of each cell */
-    int threads;    /* of a search */
+    table_row *row;      /* [models * clusters] */
+    bool *planned;       /* of each cell */
+    int threads, flight; /* of a search */
     pthread_mutex_t watching;
     const mf_capacity_cell *shown; /* the cell that progress reports are about */
 } growing;
@@ -157,6 +157,7 @@ static mf_search_options options_of(watched_cell *w) {
     o.budget = r->effort_us;
     o.patience = r->effort_us > 0 ? 0 : PATIENCE_US;
     o.threads = w->g->threads;
+    o.flight = w->g->flight;
     return o;
 }
 
@@ -528,6 +529,7 @@ mf_status mf_capacity_plan(const mf_capacity_request *r, mf_capacity *out, mf_er
     const int at_once = threads < rows ? threads : rows;
     growing g = {.z = out,
                  .threads = (threads + at_once - 1) / at_once,
+                 .flight = (MF_FLIGHT + rows - 1) / rows,
                  .watching = PTHREAD_MUTEX_INITIALIZER};
     *out = (mf_capacity){.r = r};
     out->cell = calloc((size_t)(rows * (r->sizes + REFINED)) + 1, sizeof *out->cell);

@@ -82,6 +82,8 @@ typedef struct mf_search_options {
                        * none */
     int64_t patience; /* open layouts are tried once so much work did not narrow the gap, and the
                        * search ends when as much again did not either; 0 = it goes on */
+    int flight; /* tasks in flight at most: those that start know nothing of those that fly, and as
+                 * many threads are of use. Unlike threads it may change the result. 0 = 8 */
     double known_s; /* step time of a plan that is known from elsewhere: only faster ones are looked
                      * for, and none is no failure of theirs but MF_INFEASIBLE; 0 = none */
     const mf_known_plan *start; /* [starts] simulated first: the search begins with the fastest

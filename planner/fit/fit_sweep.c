@@ -320,6 +320,37 @@ static void run_workers(sweep *w, mf_fit_crew *crew) {
     }
 }
 
+static void clear_points(sweep *w) {
+    for (int i = 0; i < w->lists; i++) {
+        free(w->experts[i].point);
+    }
+    free(w->dense);
+    free(w->side);
+}
+
+mf_status mf_fit_list(const mf_problem *p, const mf_space *space, mf_layout **out, int64_t *count,
+                      mf_err *e) {
+    const mf_fit_sweep q = {.p = p, .space = *space};
+    sweep w = {.q = &q, .e = e, .status = MF_OK};
+    mf_status s = find_points(&w);
+    *count = 0;
+    *out = s == MF_OK ? malloc(((size_t)w.now.total + 1) * sizeof **out) : NULL;
+    if (s == MF_OK && *out == NULL) {
+        s = mf_err_set(e, MF_NOMEM, "fit: out of memory");
+    }
+    for (int i = 0; s == MF_OK && i < w.sides; i++) {
+        for (int64_t k = w.side[i].next; k < w.side[i].end; k++) {
+            const expert_list *x = experts_of(&w, w.dense[k].pp);
+            for (int64_t n = 0; n < x->count; n++) {
+                *count += is_chosen(p, x->point, n) &&
+                          lean_layout(space, &w.dense[k], &x->point[n], &(*out)[*count]);
+            }
+        }
+    }
+    clear_points(&w);
+    return s;
+}
+
 mf_status mf_fit_sweep_run(const mf_fit_sweep *q, mf_fit_crew *crew, mf_fit_result *r, mf_err *e) {
     sweep w = {.q = q,
                .r = r,
@@ -336,10 +367,6 @@ mf_status mf_fit_sweep_run(const mf_fit_sweep *q, mf_fit_crew *crew, mf_fit_resu
         pthread_mutex_destroy(&w.lock);
         s = w.status;
     }
-    for (int i = 0; i < w.lists; i++) {
-        free(w.experts[i].point);
-    }
-    free(w.dense);
-    free(w.side);
+    clear_points(&w);
     return s;
 }

@@ -32,6 +32,11 @@ mf_space mf_fit_space(const mf_problem *p, int64_t gpus);
  * first_only: whether something fits), its order does. MF_INTERRUPTED: what was judged so far. */
 mf_status mf_fit_sweep_run(const mf_fit_sweep *q, mf_fit_crew *crew, mf_fit_result *r, mf_err *e);
 
+/* One layout of every combination of degrees of the space, in the order that needs least memory,
+ * unjudged: *out [*count], to be freed. */
+mf_status mf_fit_list(const mf_problem *p, const mf_space *space, mf_layout **out, int64_t *count,
+                      mf_err *e);
+
 /* For qsort of entries: those that fit by headroom, then the rest by what is missing; equals by
  * their degrees, so that the order does not depend on who judged them. */
 int mf_fit_by_headroom(const void *a, const void *b);

@@ -23,12 +23,13 @@ static double clock_s(void) {
 }
 
 /* What the search asks for: what its progress reports need besides the figures of the moment, and
- * layouts that fit. */
+ * which layouts fit. */
 typedef struct asked {
     const mf_problem *problem;
     const mf_search_options *options;
     int threads;
     double started_s, told_s;
+    mf_fit_judge *judge;
 } asked;
 
 static void tell(void *user, double best_s, double bound_s, int64_t priced, int64_t milps) {
@@ -46,34 +47,27 @@ static void tell(void *user, double best_s, double bound_s, int64_t priced, int6
     r->options->progress(&now, best_s, r->options->user);
 }
 
-/* For mf_search_request: every combination of degrees that fits at its leanest, most headroom
- * first. */
-static mf_status list_fits(void *user, mf_layout **out, int64_t *count, int64_t *judged,
-                           mf_err *e) {
+/* For mf_search_request. */
+static mf_status list_lean(void *user, mf_layout **out, int64_t *count, mf_err *e) {
     const asked *x = user;
-    const mf_fit_options options = {.cancel = x->options->cancel, .threads = x->threads};
-    mf_fit_sweep q = {
-        .p = x->problem, .o = &options, .space = mf_fit_space(x->problem, x->problem->base.gpus)};
-    if ((q.space.pinned >> MF_DIM_CP_TYPE & 1u) == 0) { /* a ring's many steps take long to lower */
-        q.space.base.cp_type = MF_CP_ALLGATHER;
-        q.space.pinned |= 1u << MF_DIM_CP_TYPE;
+    mf_space space = mf_fit_space(x->problem, x->problem->base.gpus);
+    if ((space.pinned >> MF_DIM_CP_TYPE & 1u) == 0) { /* a ring's many steps take long to lower */
+        space.base.cp_type = MF_CP_ALLGATHER;
+        space.pinned |= 1u << MF_DIM_CP_TYPE;
     }
-    mf_fit_crew crew;
-    mf_fit_result r = {0};
-    mf_status status = mf_fit_crew_init(&crew, x->problem, x->threads, e);
-    status = status == MF_OK ? mf_fit_sweep_run(&q, &crew, &r, e) : status;
-    *out = NULL;
-    *judged = r.count;
-    if (status == MF_OK && r.feasible > 0) {
-        *out = calloc((size_t)r.feasible, sizeof **out);
-        status = *out != NULL ? MF_OK : mf_err_set(e, MF_NOMEM, "out of memory");
-        qsort(r.entry, (size_t)r.count, sizeof *r.entry, mf_fit_by_headroom);
+    return mf_fit_list(x->problem, &space, out, count, e);
+}
+
+static mf_status judge_lean(void *user, mf_layout *l, bool *fits, mf_err *e) {
+    asked *x = user;
+    mf_fit_entry entry = {0};
+    mf_status status = x->judge != NULL ? MF_OK : mf_fit_judge_create(x->problem, &x->judge, e);
+    *fits = false;
+    if (status == MF_OK) {
+        status = mf_fit_judge_leanest(x->judge, *l, &entry, fits, e);
     }
-    for (*count = 0; *out != NULL && *count < r.feasible; ++*count) {
-        (*out)[*count] = r.entry[*count].layout;
-    }
-    mf_fit_result_clear(&r);
-    mf_fit_crew_clear(&crew);
+    *fits = *fits && entry.fits;
+    *l = *fits ? entry.layout : *l;
     return status;
 }
 
@@ -185,18 +179,21 @@ mf_status mf_planner_search(const mf_problem *p, const mf_search_options *o,
         .gap = o->gap,
         .budget = o->budget,
         .patience = o->patience,
+        .flight = o->flight,
         .known_s = o->known_s,
         .start = o->start,
         .starts = o->starts,
         .cancel = o->cancel,
         .fault = o->milp_fault,
-        .list_fits = mf_uses(o->without, MF_MECHANISM_FIT_FIRST) ? list_fits : NULL,
+        .list_lean = mf_uses(o->without, MF_MECHANISM_FIT_FIRST) ? list_lean : NULL,
+        .judge_lean = judge_lean,
         .progress = tell,
         .user = &w,
     };
     mf_search_report report;
     status = mf_search_run(&request, &report, e);
     mf_price_book_destroy(own);
+    mf_fit_judge_destroy(w.judge);
     for (int i = 0; i < report.count; i++) {
         report.found[i].layout.reserve = p->base.reserve;
     }

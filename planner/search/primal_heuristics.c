@@ -41,50 +41,6 @@ static void enter(fit_step *list, int *count, fit_step x) {
     list[at] = x;
 }
 
-/* --- what fits -------------------------------------------------------------------------------- */
-
-static int by_five(const void *a, const void *b) {
-    const mf_search_degrees *x = a, *y = b;
-    for (size_t i = 0; i < sizeof x->degree / sizeof x->degree[0]; i++) {
-        if (x->degree[i] != y->degree[i]) {
-            return x->degree[i] < y->degree[i] ? -1 : 1;
-        }
-    }
-    return 0;
-}
-
-mf_status mf_search_fits_find(mf_search_fits *fits, const mf_search_request *r, int64_t *work,
-                              mf_err *e) {
-    int64_t judged = 0;
-    if (fits->known || !r->list_fits) {
-        return MF_OK;
-    }
-    mf_status status = r->list_fits(r->user, &fits->layout, &fits->count, &judged, e);
-    *work += judged * MF_JUDGE_US;
-    if (status != MF_OK) {
-        return status;
-    }
-    fits->it = malloc(((size_t)fits->count + 1) * sizeof *fits->it);
-    if (!fits->it) {
-        return mf_err_set(e, MF_NOMEM, "out of memory");
-    }
-    for (int64_t i = 0; i < fits->count; i++) {
-        const mf_layout *l = &fits->layout[i];
-        fits->it[i] = (mf_search_degrees){{l->tp, l->cp, l->pp, l->ep, l->etp}};
-    }
-    if (fits->count > 0) {
-        qsort(fits->it, (size_t)fits->count, sizeof *fits->it, by_five);
-    }
-    fits->known = true;
-    return MF_OK;
-}
-
-void mf_search_fits_clear(mf_search_fits *fits) {
-    free(fits->layout);
-    free(fits->it);
-    *fits = (mf_search_fits){0};
-}
-
 /* --- layouts of the same degrees -------------------------------------------------------------- */
 
 /* Splits families until they are layouts; *list becomes what they are split into. */
@@ -257,14 +213,6 @@ static open_layout open_of(const mf_search_context *w, const mf_search_node *n) 
     return x;
 }
 
-/* May degrees fit? Yes where nobody knows. */
-static bool may_fit(const mf_search_fits *fits, const open_layout *x) {
-    mf_search_degrees one;
-    memcpy(one.degree, x->degree, sizeof one.degree);
-    return !fits->known || (fits->count > 0 && bsearch(&one, fits->it, (size_t)fits->count,
-                                                       sizeof one, by_five) != NULL);
-}
-
 /* What is open of some levels, below the best plan, behind the *n that are there. */
 static void list_open(const mf_search_context *w, const mf_search_open *open, mf_level from,
                       mf_level until, open_layout *x, int64_t *n) {
@@ -273,8 +221,7 @@ static void list_open(const mf_search_context *w, const mf_search_open *open, mf
             const mf_search_node *node = &open->list[k][i];
             if (node->level >= from && node->level <= until && node->level != MF_LEVEL_TRY &&
                 node->key_s < open->best_s) {
-                x[*n] = open_of(w, node);
-                *n += may_fit(open->fits, &x[*n]);
+                x[(*n)++] = open_of(w, node);
             }
         }
     }
@@ -340,8 +287,7 @@ mf_status mf_search_try_open(mf_search_context *w, const mf_search_open *open, d
         if (good) {
             list_open(w, open, MF_LEVEL_LAYOUT, MF_LEVEL_TRY, x, &n);
             for (int64_t i = 0; i < list.children; i++) {
-                x[n] = open_of(w, &list.child[i]);
-                n += may_fit(open->fits, &x[n]);
+                x[n++] = open_of(w, &list.child[i]);
             }
             good = add_tries(x, choose_open(x, n), open->target_s, key_s, out);
         }
@@ -353,27 +299,90 @@ mf_status mf_search_try_open(mf_search_context *w, const mf_search_open *open, d
     return status;
 }
 
-mf_status mf_search_try_fits(mf_search_context *w, const mf_search_request *r,
-                             const mf_search_fits *fits, double key_s, double best_s,
-                             mf_search_keep *keep, void *user, mf_search_outcome *out, mf_err *e) {
-    fit_step found[MF_FIT_LAYOUTS];
-    int n = 0, near = 0;
-    mf_search_found *f = malloc(sizeof *f);
+/* About how long the layout's step takes, kept at its fastest: by its bound and its bubble. */
+static mf_status estimate(mf_search_context *w, const mf_layout *l, fit_step *out, mf_err *e) {
+    mf_layer_times r;
+    mf_status status = mf_layer_times_halves(w->costs, l, &r, e);
+    *out = (fit_step){HUGE_VAL, l};
+    if (status == MF_OK) {
+        const double all_s =
+            mf_family_bound_stages_s(&r, 1u << MF_FLOOR_PLAIN, l->pp, l->micro_batches, 0.0);
+        out->time_s = all_s * (1.0 + (double)(l->pp - 1) / (double)l->micro_batches);
+    }
+    return status;
+}
+
+static int by_time(const void *a, const void *b) {
+    const fit_step *x = a, *y = b;
+    if (x->time_s < y->time_s || x->time_s > y->time_s) {
+        return x->time_s < y->time_s ? -1 : 1;
+    }
+    return (x->layout > y->layout) - (x->layout < y->layout);
+}
+
+/* The layouts, by about how long they take. To be freed. */
+static mf_status sort_lean(mf_search_context *w, const mf_layout *lean, int64_t count,
+                           fit_step **out, int64_t *work, mf_err *e) {
     mf_status status = MF_OK;
+    *out = malloc(((size_t)count + 1) * sizeof **out);
+    if (!*out) {
+        return mf_err_set(e, MF_NOMEM, "out of memory");
+    }
+    for (int64_t i = 0; i < count && status == MF_OK; i++) {
+        status = estimate(w, &lean[i], &(*out)[i], e);
+        *work += MF_POINT_US;
+    }
+    if (status == MF_OK && count > 0) {
+        qsort(*out, (size_t)count, sizeof **out, by_time);
+    }
+    return status;
+}
+
+/* Simulates the fastest of those that fit, in the order of the estimates; found[*n] by time. */
+static mf_status simulate_fits(const mf_search_request *r, mf_layout *lean, fit_step *by_estimate,
+                               int64_t count, fit_step found[MF_FIT_LAYOUTS], int *n,
+                               mf_search_keep *keep, void *user, mf_search_outcome *out,
+                               mf_err *e) {
+    mf_status status = MF_OK;
+    mf_search_found *f = malloc(sizeof *f);
     if (!f) {
         return mf_err_set(e, MF_NOMEM, "out of memory for a plan");
     }
-    for (int64_t i = 0; i < fits->count && i < MF_FIT_LAYOUTS && status == MF_OK; i++) {
+    for (int64_t i = 0; i < count && *n < MF_FIT_LAYOUTS && status == MF_OK; i++) {
+        mf_layout *l = &lean[by_estimate[i].layout - lean];
         mf_step step = {0};
-        status = simulate(r->evaluator, &fits->layout[i], f, &step, e);
+        bool fits = false;
+        status = r->judge_lean(r->user, l, &fits, e);
+        out->work += MF_JUDGE_US;
+        if (status != MF_OK || !fits) {
+            continue;
+        }
+        status = simulate(r->evaluator, l, f, &step, e);
         out->simulated += status == MF_OK;
-        out->work += MF_LAID_OUT_US + (int64_t)(MF_STEP_EVENT_US *
-                                                (double)(fits->layout[i].micro_batches *
-                                                         fits->layout[i].pp * fits->layout[i].vpp));
+        out->work += MF_LAID_OUT_US +
+                     (int64_t)(MF_STEP_EVENT_US * (double)(l->micro_batches * l->pp * l->vpp));
         if (status == MF_OK && step.fits) {
             keep(user, f);
-            enter(found, &n, (fit_step){step.time_s, &fits->layout[i]});
+            enter(found, n, (fit_step){step.time_s, l});
         }
+    }
+    free(f);
+    return status;
+}
+
+mf_status mf_search_try_fits(mf_search_context *w, const mf_search_request *r, double key_s,
+                             double best_s, mf_search_keep *keep, void *user,
+                             mf_search_outcome *out, mf_err *e) {
+    fit_step found[MF_FIT_LAYOUTS], *by_estimate = NULL;
+    int n = 0, near = 0;
+    int64_t count = 0;
+    mf_layout *lean = NULL;
+    mf_status status = r->list_lean(r->user, &lean, &count, e);
+    if (status == MF_OK) {
+        status = sort_lean(w, lean, count, &by_estimate, &out->work, e);
+    }
+    if (status == MF_OK) {
+        status = simulate_fits(r, lean, by_estimate, count, found, &n, keep, user, out, e);
     }
     while (near < n && near < MF_FIT_DEGREES &&
            found[near].time_s <= MF_FIT_NEAR * found[0].time_s) {
@@ -382,6 +391,7 @@ mf_status mf_search_try_fits(mf_search_context *w, const mf_search_request *r,
     if (status == MF_OK && near > 0) {
         status = try_degrees(w, found, near, fmin(best_s, found[0].time_s), key_s, out, e);
     }
-    free(f);
+    free(by_estimate);
+    free(lean);
     return status;
 }

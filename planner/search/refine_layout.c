@@ -453,6 +453,17 @@ static void sharpen(closing *c) {
     }
 }
 
+/* May the layout, whose key is that of no bound, take less than the best plan? */
+static bool is_worth_a_try(mf_search_context *w, const mf_search_node *n, const mf_search_aim *aim,
+                           mf_search_outcome *out) {
+    mf_search_node own = *n;
+    const mf_search_aim all = {.best_s = aim->best_s, .target_s = HUGE_VAL};
+    own.key_s = 0.0;
+    own.tries = 1; /* by every choice, at once */
+    out->tried = mf_search_rebound(w, &own, &all, out) < aim->best_s && out->status == MF_OK;
+    return out->tried;
+}
+
 void mf_search_close(mf_search_context *w, mf_search_node *n, const mf_search_aim *aim,
                      mf_search_outcome *out) {
     double best_s = aim->best_s;
@@ -470,6 +481,9 @@ void mf_search_close(mf_search_context *w, mf_search_node *n, const mf_search_ai
             come_back(&c, bound_s, MF_LEVEL_LAYOUT);
             return;
         }
+    }
+    if (n->level == MF_LEVEL_TRY && !is_worth_a_try(w, n, aim, out)) {
+        return;
     }
     mf_layout l = mf_search_layout(w, n);
     const mf_order_summary *order = NULL;

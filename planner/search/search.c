@@ -428,6 +428,7 @@ static void keep_plan(void *self, const mf_search_found *f) {
 /* What is to be tried goes before all that is open. */
 static mf_status push_tries(mf_search_state *s, mf_search_outcome *out, mf_err *e) {
     mf_status status = MF_OK;
+    s->vain_tries = 0;
     s->simulated += out->simulated;
     s->work += out->work;
     for (int64_t i = 0; i < out->children && status == MF_OK; i++) {
@@ -440,7 +441,6 @@ static mf_status push_tries(mf_search_state *s, mf_search_outcome *out, mf_err *
 static mf_status try_open(mf_search_state *s, mf_search_outcome *out, mf_err *e) {
     const mf_search_open all = {.list = {s->queue.node, s->queue.aside},
                                 .count = {s->queue.used, s->queue.asides},
-                                .fits = &s->fits,
                                 .best_s = s->best_s,
                                 .target_s = s->best_s / (1.0 + mf_search_asked_gap(s))};
     return mf_search_try_open(&s->context, &all, mf_search_lower_bound(s), out, e);
@@ -448,11 +448,8 @@ static mf_status try_open(mf_search_state *s, mf_search_outcome *out, mf_err *e)
 
 /* Layouts that fit are simulated, and some that are like the fastest of them are tried next. */
 static mf_status try_fits(mf_search_state *s, mf_search_outcome *out, mf_err *e) {
-    mf_status status = mf_search_fits_find(&s->fits, s->r, &out->work, e);
-    return status == MF_OK
-               ? mf_search_try_fits(&s->context, s->r, &s->fits, mf_search_lower_bound(s),
-                                    s->best_s, keep_plan, s, out, e)
-               : status;
+    return mf_search_try_fits(&s->context, s->r, mf_search_lower_bound(s), s->best_s, keep_plan, s,
+                              out, e);
 }
 
 static mf_status try_starts(mf_search_state *s, mf_search_outcome *out, mf_err *e) {
@@ -508,16 +505,38 @@ static bool goes_further(mf_search_state *s) {
     return true;
 }
 
+/* With patience, tries that have long been of no use end; their layouts stay open besides. */
+static void end_vain_tries(mf_search_state *s) {
+    while (s->r->patience > 0 && s->vain_tries >= MF_VAIN_TRIES && s->queue.nodes > 0 &&
+           mf_search_queue_top(&s->queue)->level == MF_LEVEL_TRY) {
+        (void)mf_search_queue_pop(&s->queue);
+    }
+}
+
+/* Do as many tasks fly as the request allows? */
+static bool is_full(const mf_search_state *s) {
+    int flying = 0;
+    for (int i = 0; i < MF_FLIGHT; i++) {
+        flying += s->task[i].flies;
+    }
+    return s->r->flight > 0 && flying >= s->r->flight;
+}
+
 static bool start(void *self, int slot, int64_t *usual_us) {
     mf_search_state *s = self;
+    if (is_full(s)) {
+        return false;
+    }
     const int64_t fits_after = s->r->fits_work ? s->r->fits_work : MF_FIT_FIRST_US;
     s->interrupted |= mf_flag_is_set(s->r->cancel);
-    if (goes_on(s) && s->r->list_fits && !s->fits_tried && !has_plan(s) && s->work >= fits_after) {
+    if (goes_on(s) && s->r->list_lean && !s->fits_tried && !has_plan(s) && s->work >= fits_after) {
         s->fits_tried = true;
         take(s, try_fits);
         s->fits_s = s->best_s;
         s->fits_tries = MF_FIT_LEAST_TRIES;
+        s->narrowed_at = s->work; /* what comes now may narrow the gap */
     }
+    end_vain_tries(s);
     bool done = !goes_on(s) || is_done(s);
     while (done && goes_on(s) && !s->ranking && !mf_search_is_flying(s) && goes_further(s)) {
         done = !goes_on(s) || is_done(s);
@@ -543,9 +562,11 @@ static void land(void *self, int slot) {
         count_blocks(s, &t->asked[i], &t->out[i]);
         mf_search_note_taken(s, &t->node[i], t->out[i].work);
         s->fits_tries -= t->node[i].level == MF_LEVEL_TRY;
+        const double before_s = s->best_s;
         mf_status one = merge(s, &t->node[i], &t->out[i], s->status == MF_OK ? &s->err : NULL);
         s->interrupted |= one == MF_INTERRUPTED;
         s->status = s->status == MF_OK && one != MF_INTERRUPTED ? one : s->status;
+        s->vain_tries = s->best_s < before_s ? 0 : s->vain_tries + t->out[i].tried;
         t->out[i].children = 0; /* handed over */
         t->out[i].chains = NULL;
     }
@@ -649,7 +670,6 @@ mf_status mf_search_run(const mf_search_request *r, mf_search_report *out, mf_er
     mf_search_context_clear(&s->context);
     mf_block_costs_destroy(own);
     mf_search_queue_clear(&s->queue);
-    mf_search_fits_clear(&s->fits);
     free_tasks(s);
     mf_costs_counted_destroy(s->counted);
     free(s->found);

@@ -168,6 +168,7 @@ typedef struct mf_search_outcome {
     int64_t priced, simulated, milps, milp_failed;
     int64_t work;             /* counted, about microseconds */
     bool evaluated;           /* a layout was bounded with costs of its own */
+    bool tried;               /* one that was to be tried was not closed by its bound */
     mf_search_chains *chains; /* found on the way; owned */
     bool found;
     mf_search_found plan; /* last: set where found alone */
@@ -249,6 +250,8 @@ typedef struct mf_search_request {
     bool lowers;           /* its blocks are lowered and priced, which is counted */
     mf_space space;
     int threads, top;
+    int flight; /* tasks in flight at most; 0 = MF_FLIGHT. Fewer keep fewer threads busy and work
+                 * less for nothing */
     bool ranks; /* runners-up are looked for once the best plan is proven, with half as much effort
                  * again: the fastest of other degrees, each with its own best assignment */
     double gap;
@@ -260,42 +263,29 @@ typedef struct mf_search_request {
     int starts;
     const volatile int *cancel;
     mf_milp_fault fault;
-    /* Layouts that fit, split evenly and with their own memory choice in every layer: *out
-     * [*count], to be freed; *judged: of how many. Asked for once, on any thread, if no plan was
-     * found by `fits_work` counted microseconds, or the gap stays wide: bounds tell little where
-     * memory decides. NULL = there are none. */
-    mf_status (*list_fits)(void *user, mf_layout **out, int64_t *count, int64_t *judged, mf_err *e);
+    /* One layout of every combination of degrees, in the order that needs least memory: *out
+     * [*count], to be freed. Asked for once, on any thread, if no plan was found by `fits_work`
+     * counted microseconds: bounds tell little where memory decides. NULL = it is not asked for. */
+    mf_status (*list_lean)(void *user, mf_layout **out, int64_t *count, mf_err *e);
+    /* Gives such a layout the choices that need least; *fits: split evenly, with its own memory
+     * choice in every layer. On any thread, one at a time. */
+    mf_status (*judge_lean)(void *user, mf_layout *l, bool *fits, mf_err *e);
     int64_t fits_work; /* 0 = the default */
     int64_t open_work; /* after which open layouts are tried where the gap is wide; 0 = the default
                         */
     /* one call at a time, on any thread */
     void (*progress)(void *user, double best_s, double bound_s, int64_t priced, int64_t milps);
-    void *user; /* of list_fits and progress */
+    void *user; /* of these three */
 } mf_search_request;
 
-/* Degrees that fit at their leanest. */
-typedef struct mf_search_degrees {
-    int64_t degree[5]; /* TP, CP, PP, EP, ETP */
-} mf_search_degrees;
-typedef struct mf_search_fits {
-    bool known;
-    int64_t count;
-    mf_search_degrees *it; /* [count] sorted */
-    mf_layout *layout;     /* [count] most headroom first */
-} mf_search_fits;
-/* Asks the request, once, and adds what it took to *work; without somebody to ask they stay
- * unknown. */
-mf_status mf_search_fits_find(mf_search_fits *fits, const mf_search_request *r, int64_t *work,
-                              mf_err *e);
-void mf_search_fits_clear(mf_search_fits *fits);
-
-/* Simulates what r->list_fits yields, evenly split, and gives what fits to `keep`. Layouts of the
- * fastest degrees among them, in every order and at all ZeRO levels, become children of `out`, of
- * level TRY and with key_s: those of least bound (primal_heuristics.c). */
+/* Simulates the fastest of the layouts that r->list_lean yields and r->judge_lean lets through,
+ * evenly split, and gives what fits to `keep`. Layouts of the fastest degrees among them, in every
+ * order and at all ZeRO levels, become children of `out`, of level TRY and with key_s: those of
+ * least bound (primal_heuristics.c). */
 typedef void mf_search_keep(void *user, const mf_search_found *f);
-mf_status mf_search_try_fits(mf_search_context *w, const mf_search_request *r,
-                             const mf_search_fits *fits, double key_s, double best_s,
-                             mf_search_keep *keep, void *user, mf_search_outcome *out, mf_err *e);
+mf_status mf_search_try_fits(mf_search_context *w, const mf_search_request *r, double key_s,
+                             double best_s, mf_search_keep *keep, void *user,
+                             mf_search_outcome *out, mf_err *e);
 
 /* Simulates the request's plans from elsewhere and gives those that fit to `keep`. One that is no
  * layout of the model's is left out. */
@@ -306,8 +296,7 @@ mf_status mf_search_begin_with(const mf_search_request *r, mf_search_keep *keep,
 typedef struct mf_search_open {
     const mf_search_node *list[2];
     int64_t count[2];
-    const mf_search_fits *fits; /* those of other degrees are left out */
-    double best_s, target_s;    /* of those at or above target_s few are tried */
+    double best_s, target_s; /* of those at or above target_s few are tried */
 } mf_search_open;
 
 /* Of open layouts, and of layouts in open families, two of all degrees and ways to play (that of

@@ -51,6 +51,7 @@ typedef struct mf_search_state {
     double fits_s;       /* and that is the best step that any of them takes at its leanest, */
     int64_t look_until;  /* work at which the look behind the gap ends; 0: it has not begun */
     int64_t fits_tries;  /* of whose degrees so many are tried in any case */
+    int64_t vain_tries;  /* layouts that were tried since one of them gave a better plan */
     bool opened;         /* open ones were tried */
     bool spent;          /* its effort is used: nothing is started any more */
     double narrowed;     /* the gap as of when it last narrowed, */
@@ -60,7 +61,6 @@ typedef struct mf_search_state {
     double free_best_s; /* plan was found: this one */
     mf_search_taken taken[MF_TAKEN_KINDS];
     mf_costs_counted *counted; /* blocks that are in `work` */
-    mf_search_fits fits;
     double target_s;
     /* Runners-up are looked for once the best plan is proven (search_rank.c), with what is below
      * here as it was then. */

@@ -197,6 +197,7 @@ static void split_point(mf_search_context *w, const mf_search_node *n, double be
     if (bounded) {
         out->status = mf_layer_times_halves(w->costs, &l, &r, &out->err);
     }
+    out->work += MF_STAGES_US;
     for (int32_t i = side->first; i < side->first + side->count && out->status == MF_OK; i++) {
         const mf_dense_point *d = &w->dense[i];
         if (!expert_side_fits(w, &w->expert[n->expert], d->pp)) {

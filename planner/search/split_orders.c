@@ -48,17 +48,19 @@ static double chains_bound_s(const known *k, const mf_layer_times *r, const mf_l
 /* By stages. */
 static double floor_s(const mf_search_context *w, const mf_layer_times *r, const mf_layout *l,
                       const mf_order_summary *order, const mf_family_bound_fixed *fixed,
-                      double enough_s) {
-    return mf_uses(w->evaluator->without, MF_MECHANISM_FLOORS)
-               ? mf_family_bound_layout_s(r, l, order, fixed, enough_s)
-               : 0.0;
+                      double enough_s, mf_search_outcome *out) {
+    if (!mf_uses(w->evaluator->without, MF_MECHANISM_FLOORS)) {
+        return 0.0;
+    }
+    out->work += MF_FLOOR_NS * l->pp / 1000;
+    return mf_family_bound_layout_s(r, l, order, fixed, enough_s);
 }
 
 /* By stages, and by chains. */
 static double order_bound_s(mf_search_context *w, const mf_layer_times *r, const mf_layout *l,
                             const mf_order_summary *order, const mf_family_bound_fixed *fixed,
                             limits to, mf_search_outcome *out) {
-    double bound_s = floor_s(w, r, l, order, fixed, to.enough_s);
+    double bound_s = floor_s(w, r, l, order, fixed, to.enough_s, out);
     if (bound_s < to.enough_s) {
         const known k = known_of(w, l, 0, out->seen);
         bound_s = chains_bound_s(&k, r, l, order, fixed, bound_s, to, out);
@@ -170,6 +172,7 @@ void mf_search_split_stages(mf_search_context *w, const mf_search_node *n, const
     if (out->status == MF_OK && bounded) {
         out->status = mf_layer_times_halves(w->costs, &s.l, &halves, &out->err);
     }
+    out->work += MF_STAGES_US;
     const double enough_s = s.to.enough_s;
     for (int mode = 0; mode < MF_FLOOR_MODES; mode++) {
         least_s[mode] = HUGE_VAL;
@@ -276,7 +279,7 @@ static double layout_bound_s(ordered *o, const mf_search_node *n, int zero) {
     r->layer_reduce_s = o->stages->reduce_s[zero];
     r->layer_gather_s = o->stages->gather_s[zero];
     o->out->work += MF_BOUND_US;
-    double bound_s = floor_s(o->w, r, &o->l, o->order, fixed, o->to.enough_s);
+    double bound_s = floor_s(o->w, r, &o->l, o->order, fixed, o->to.enough_s, o->out);
     if (bound_s < o->to.enough_s && (o->l.zero >= 2 || o->l.expert_zero >= 2)) {
         bound_s = mf_larger(bound_s, levels_bound_s(o, n, &own));
         if (o->out->status != MF_OK) {
@@ -286,7 +289,8 @@ static double layout_bound_s(ordered *o, const mf_search_node *n, int zero) {
             mf_layer_times_copy(&more, r);
             r = &more;
             mf_layer_times_larger(r, &own.times);
-            bound_s = mf_larger(bound_s, floor_s(o->w, r, &o->l, o->order, fixed, o->to.enough_s));
+            bound_s = mf_larger(bound_s,
+                                floor_s(o->w, r, &o->l, o->order, fixed, o->to.enough_s, o->out));
         }
     }
     if (bound_s < o->to.enough_s && o->known.sets > 0) {

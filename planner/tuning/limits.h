@@ -86,6 +86,8 @@
 /* Of these so many are tried in any case, as long as none is faster: on DeepSeek-V3 with 131,072
  * tokens and three seconds the leanest alone would be left, 40 % slower. */
 #define MF_FIT_LEAST_TRIES 64
+/* So many tries in a row without a better plan, and the others of their batch are left. */
+#define MF_VAIN_TRIES 96
 /* Entries that `fit` is asked to show beyond which all are made exact as they are judged, while
  * their blocks are at hand; below, only those that turn out to be shown. */
 #define MF_FIT_ALL 1000
@@ -135,13 +137,16 @@
 #define MF_LAID_OUT_POSITION_US 50
 #define MF_JUDGE_US 300
 /* Microseconds of a bound of an attention side, of both sides, of a pipeline degree, an order or a
- * layout by figures that are there; of whole layers' figures for orders, for layouts of an order,
- * of a layout's own. */
+ * layout by figures that are there; of the figures of two sides for pipeline degrees, and for
+ * orders of one; of whole layers' figures for orders, for layouts of an order, of a layout's own.
+ * Nanoseconds of floors, by stage. */
 #define MF_SIDE_US 36
 #define MF_POINT_US 4
 #define MF_BOUND_US 1
-#define MF_WHOLE_US 18
-#define MF_ORDER_US 10
+#define MF_STAGES_US 22
+#define MF_WHOLE_US 35
+#define MF_ORDER_US 30
+#define MF_FLOOR_NS 100
 #define MF_OWN_US 25
 /* Microseconds in which a search makes itself ready and writes down what it found; nanoseconds of a
  * block that is lowered, priced and played, and of a merged pair of them. */

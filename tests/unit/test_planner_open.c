@@ -36,20 +36,14 @@ static fixture make(void) {
     return f;
 }
 
-static mf_search_outcome chosen_of(fixture *f, int64_t heap, int64_t aside, double best_s,
-                                   const mf_search_fits *fits) {
+static mf_search_outcome chosen(fixture *f, int64_t heap, int64_t aside, double best_s) {
     mf_search_outcome out = {.status = MF_OK};
     const mf_search_open open = {
-        .list = {f->open, f->open + heap}, .count = {heap, aside}, .fits = fits, .best_s = best_s};
+        .list = {f->open, f->open + heap}, .count = {heap, aside}, .best_s = best_s};
     f->context.dense = f->dense;
     f->context.expert = f->expert;
     assert_ok(mf_search_try_open(&f->context, &open, 3.5, &out, NULL));
     return out;
-}
-
-static mf_search_outcome chosen(fixture *f, int64_t heap, int64_t aside, double best_s) {
-    const mf_search_fits unknown = {.known = false};
-    return chosen_of(f, heap, aside, best_s, &unknown);
 }
 
 static void of_all_degrees_the_least_and_the_leanest_ways_to_play_in_turn(void **state) {
@@ -89,23 +83,6 @@ static void not_what_the_best_plan_closes(void **state) {
     free(out.child);
 }
 
-static void not_what_is_known_to_fit_nowhere(void **state) {
-    (void)state;
-    fixture f = make();
-    mf_search_degrees it[] = {{{2, 1, 1, 1, 1}}, {{8, 1, 1, 1, 1}}};
-    const mf_search_fits some = {.known = true, .count = 2, .it = it};
-    mf_search_outcome out = chosen_of(&f, DEGREES * EACH, 0, HUGE_VAL, &some);
-    assert_int_equal(out.children, 4);
-    for (int64_t i = 0; i < out.children; i++) {
-        assert_int_equal(out.child[i].dense, 2);
-    }
-    free(out.child);
-    const mf_search_fits none = {.known = true};
-    out = chosen_of(&f, DEGREES * EACH, 0, HUGE_VAL, &none);
-    assert_int_equal(out.children, 0);
-    free(out.child);
-}
-
 static void small_micro_batches_are_leaner(void **state) {
     (void)state;
     fixture f = make();
@@ -126,7 +103,6 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(of_all_degrees_the_least_and_the_leanest_ways_to_play_in_turn),
         cmocka_unit_test(not_what_the_best_plan_closes),
-        cmocka_unit_test(not_what_is_known_to_fit_nowhere),
         cmocka_unit_test(small_micro_batches_are_leaner),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

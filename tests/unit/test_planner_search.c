@@ -1,5 +1,6 @@
 /* The search as its callers see it: same bytes on any number of threads, interruption, integer
  * programs that give up, limits, and problems that nothing fits. */
+#include "planner/fit/fit_sweep.h"
 #include "planner/planner.h"
 
 #include "core/base/flag.h"
@@ -92,8 +93,11 @@ static void plans_are_the_same_on_any_number_of_threads(void **state) {
         int64_t gpus;
         double memory_B;
         double gap;
-    } cases[] = {
-        {false, 8, 10e9, 0}, {true, 8, 8e9, 0}, {true, 4, 30e9, 0}, {false, 6, 9e9, NO_GAP}};
+        int flight;
+    } cases[] = {{false, 8, 10e9, 0, 2},
+                 {true, 8, 8e9, 0, 0},
+                 {true, 4, 30e9, 0, 1},
+                 {false, 6, 9e9, NO_GAP, 0}};
     static const int threads[] = {1, 2, 3, 8};
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i += (size_t)case_stride(2)) {
         fixture w;
@@ -106,6 +110,7 @@ static void plans_are_the_same_on_any_number_of_threads(void **state) {
             mf_search_options_init(&o);
             o.threads = threads[k];
             o.gap = cases[i].gap;
+            o.flight = cases[i].flight;
             assert_int_equal(search(&w, &o, &x), MF_OK);
             char *bytes = bytes_of(&x);
             if (first) {
@@ -287,20 +292,22 @@ typedef struct leaner {
     int64_t asked;
 } leaner;
 
-static mf_status list_fits(void *user, mf_layout **out, int64_t *count, int64_t *judged,
-                           mf_err *e) {
+static mf_status list_lean(void *user, mf_layout **out, int64_t *count, mf_err *e) {
     leaner *l = user;
-    mf_fit_options o = {.threads = 1};
-    mf_fit_result fits;
+    const mf_space space = mf_fit_space(l->problem, l->problem->base.gpus);
     l->asked++;
-    assert_int_equal(mf_planner_fit(l->problem, &o, &fits, e), MF_OK);
-    *judged = fits.count;
-    *out = calloc((size_t)fits.feasible, sizeof **out);
-    assert_non_null(*out);
-    for (*count = 0; *count < fits.feasible; ++*count) {
-        (*out)[*count] = fits.entry[*count].layout;
-    }
-    mf_fit_result_clear(&fits);
+    return mf_fit_list(l->problem, &space, out, count, e);
+}
+
+static mf_status judge_lean(void *user, mf_layout *layout, bool *fits, mf_err *e) {
+    const leaner *l = user;
+    mf_fit_judge *judge;
+    mf_fit_entry entry = {0};
+    assert_ok(mf_fit_judge_create(l->problem, &judge, e));
+    assert_ok(mf_fit_judge_leanest(judge, *layout, &entry, fits, e));
+    mf_fit_judge_destroy(judge);
+    *fits = *fits && entry.fits;
+    *layout = *fits ? entry.layout : *layout;
     return MF_OK;
 }
 
@@ -316,7 +323,8 @@ static void a_search_without_a_plan_takes_one_that_fits(void **state) {
     for (int whole = 0; whole < 2; whole++) {
         leaner l = {.s = {.after = whole ? INT64_MAX : 1}, .problem = &w.problem};
         mf_search_request r = request_of(&w, &evaluator, &l.s);
-        r.list_fits = list_fits;
+        r.list_lean = list_lean;
+        r.judge_lean = judge_lean;
         r.fits_work = -1;
         mf_search_report x;
         assert_ok(mf_search_run(&r, &x, NULL));
@@ -353,7 +361,8 @@ static void little_effort_finds_a_good_plan_where_memory_decides(void **state) {
         mf_search_request r = request_of(&w, &evaluator, &l.s);
         r.budget = 100000;
         r.open_work = 60000;
-        r.list_fits = list_fits;
+        r.list_lean = list_lean;
+        r.judge_lean = judge_lean;
         r.fits_work = -1;
         mf_search_report x;
         assert_ok(mf_search_run(&r, &x, NULL));
@@ -491,6 +500,37 @@ static void fits_are_the_same_on_any_number_of_threads(void **state) {
     fixture_clear(&w);
 }
 
+static bool same_degrees(const mf_layout *a, const mf_layout *b) {
+    return a->tp == b->tp && a->cp == b->cp && a->pp == b->pp && a->ep == b->ep && a->etp == b->etp;
+}
+
+/* The search, which judges one by one, is given the degrees that phase 1 judges. */
+static void what_is_listed_is_what_fit_judges(void **state) {
+    (void)state;
+    fixture w;
+    mf_fit_result r;
+    mf_layout *lean = NULL;
+    int64_t count = 0, found = 0;
+    fixture_init(&w, false, 64, 3e9);
+    w.problem.pinned = 0;
+    const mf_fit_options o = {.shown = 1, .threads = 1};
+    const mf_space space = mf_fit_space(&w.problem, 64);
+    assert_int_equal(mf_planner_fit(&w.problem, &o, &r, NULL), MF_OK);
+    assert_ok(mf_fit_list(&w.problem, &space, &lean, &count, NULL));
+    assert_at_least(count, r.count); /* layers of some cannot be placed */
+    for (int64_t k = 0; k < r.count; k++) {
+        int64_t i = 0;
+        while (i < count && !same_degrees(&lean[i], &r.entry[k].layout)) {
+            i++;
+        }
+        found += i < count;
+    }
+    assert_int_equal(found, r.count);
+    free(lean);
+    mf_fit_result_clear(&r);
+    fixture_clear(&w);
+}
+
 static volatile int halt;
 
 static void stop_soon(const mf_fit_progress *now, void *user) {
@@ -581,6 +621,7 @@ int main(void) {
         cmocka_unit_test(integer_programs_that_give_up_only_weaken_the_proof),
         cmocka_unit_test(nothing_fits_is_an_answer_with_a_reason),
         cmocka_unit_test(fits_are_the_same_on_any_number_of_threads),
+        cmocka_unit_test(what_is_listed_is_what_fit_judges),
         cmocka_unit_test(an_interrupted_fit_has_what_it_found),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
