@@ -152,6 +152,15 @@ static void write_inputs(const mf_page *p) {
           p->f);
 }
 
+static void write_verdict(const mf_page *p) {
+    const mf_json_value *verdict = mf_page_at(p, "/verdict");
+    if (verdict != NULL) {
+        fputs("<p class=\"lead\">", p->f);
+        mf_page_text(p, mf_page_string(verdict));
+        fputs(".</p>\n", p->f);
+    }
+}
+
 void mf_page_write(FILE *f, const mf_json *report, const char *text) {
     const mf_page p = {.f = f, .root = mf_json_root(report)};
     const char *title = mf_page_string(mf_page_at(&p, "/title"));
@@ -164,6 +173,7 @@ void mf_page_write(FILE *f, const mf_json *report, const char *text) {
             mf_page_print_style);
     mf_page_text(&p, title);
     fputs("</h1></header>\n", f);
+    write_verdict(&p);
     mf_page_job(&p);
     mf_page_step(&p);
     mf_page_capacity(&p);

@@ -1,0 +1,73 @@
+# What decides stands last: plan, fit, simulate, explain and tune end with one sentence at every width, and what
+# it names is what the output above it says.
+. "${0%/*}/../driver.sh"
+if golden_sampled; then
+    echo "MF_SKIPPED 1 where lines end is no matter of sanitizers, which see each of these commands in its own case"
+    exit 0
+fi
+job="--model olmoe-1b-7b --cluster h100 --gpus 8 --global-batch 64 --seq 4096"
+pins="--tp 1 --cp 1 --pp 1 --etp 1 --dispatcher fused --schedule 1f1b"
+short="--model mixtral-8x7b --cluster h100 --gpus 8 --global-batch 64 --seq 4096 --ep 8"
+
+# The last paragraph, which is the verdict, as one line with its numbers masked: prices move them, and where the
+# lines end with them. No line is wider than the terminal, and there are 40 at most.
+decides() {
+    golden_run "$@" | sed "s|$work|TMP|g" >"$work/said"
+    awk -v columns="$COLUMNS" '/^\$ / { print; next } /^exit / { code = $0; ended = 1; next } /^! / { next }
+        /^$/ { if (!ended) part = ""; next }
+        { lines++; wide = wide || length($0) > columns; sub(/^ +/, ""); part = part (part == "" ? "" : " ") $0 }
+        END { print part ~ /^verdict  / ? part : "NO VERDICT LAST: " part
+            printf "%s, %s lines%s\n\n", code, lines <= 40 ? "at most 40" : "TOO MANY", wide ? ", TOO WIDE" : "" }' \
+        "$work/said" | sed -e '/^\$ /b' -e '/^exit /b' -e 's/  */ /g' \
+        -e 's/[0-9][0-9.,]* \([mu]*s\b\)/N s/g' -e 's/[0-9][0-9.,]* [kMG]B/N B/g' -e 's/[0-9][0-9.]* %/N %/g' \
+        -e 's/(TP [^)]*)/(LAYOUT)/' -e 's/[0-9.]* x as/N x as/' >>"$golden_transcript"
+}
+# shellcheck disable=SC2086 # words, not one
+for COLUMNS in 60 80 120; do # at each of them the same words
+    export COLUMNS
+    echo "--- $COLUMNS columns" >>"$golden_transcript"
+    decides plan $job $pins --out "$work/plan.json"
+    decides explain --plan "$work/plan.json"
+done
+COLUMNS=60
+{
+    decides plan $job $pins
+    decides plan --model mixtral-8x7b --cluster h100 --gpus 16 --global-batch 64 --seq 4096 --runs-on megatron --pp 2 --ep 8
+    decides simulate --plan "$work/plan.json"
+    decides simulate $short
+    decides explain $short
+    decides fit $job $pins --recompute none
+    decides fit --model mixtral-8x22b --cluster h100 --gpus 2 --global-batch 64 --seq 4096 --tp 2 --ep 2
+    decides tune --plan "$work/plan.json" --threads 2
+}
+unset COLUMNS
+
+# The sentence is a member of the JSON, and its figures are those of the same JSON.
+same() { # COMMAND...: step time and free memory in the sentence
+    $golden_limit "$golden_binary" "$@" --json >"$work/json" 2>"$work/err"
+    python3 - "$work/json" "$1" >>"$golden_transcript" <<'CHECK'
+import json, re, sys
+
+d = json.load(open(sys.argv[1]))
+step = d["best"] if "best" in d else d["fastest"]["plans"][0] if "fastest" in d else d
+said = d["verdict"]
+number = r"([0-9][0-9,.]*) "
+times = [float(x.replace(",", "")) * {"s": 1, "ms": 1e-3}[u] for x, u in re.findall(number + r"(m?s)\b", said)]
+sizes = [float(x) * {"GB": 1e9, "MB": 1e6}[u] for x, u in re.findall(number + r"([GM]B)\b", said)]
+want = [step["step_time_s"], step["step_time_low_s"], step["step_time_high_s"]]
+close = lambda a, b: abs(a - b) <= 6e-4 * abs(b)
+ok = all(close(a, b) for a, b in zip(times, want)) and close(sizes[0], abs(step["headroom_B"])) and len(times) >= 3
+gap = re.search(r"gap ([0-9.]+) %", said)
+if sys.argv[2] == "plan":
+    ok = ok and close(times[3], d["search"]["lower_bound_s"]) and abs(float(gap[1]) - 100 * d["search"]["gap"]) <= 0.051
+print(sys.argv[2], "says what it found" if ok else "SAYS OTHERWISE: " + said)
+CHECK
+}
+# shellcheck disable=SC2086
+{
+    same plan $job $pins
+    same simulate $short
+    same explain $short
+    same fit $job $pins --recompute none
+}
+golden_end
