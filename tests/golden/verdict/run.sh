@@ -1,5 +1,5 @@
-# What decides stands last: plan, fit, simulate, explain and tune end with one sentence at every width, and what
-# it names is what the output above it says.
+# What decides stands last: plan, fit, simulate, explain and tune end with one sentence, at every width. Its figures
+# are looked at by test_cli_simulate.
 . "${0%/*}/../driver.sh"
 if golden_sampled; then
     echo "MF_SKIPPED 1 where lines end is no matter of sanitizers, which see each of these commands in its own case"
@@ -42,32 +42,4 @@ COLUMNS=60
 }
 unset COLUMNS
 
-# The sentence is a member of the JSON, and its figures are those of the same JSON.
-same() { # COMMAND...: step time and free memory in the sentence
-    $golden_limit "$golden_binary" "$@" --json >"$work/json" 2>"$work/err"
-    python3 - "$work/json" "$1" >>"$golden_transcript" <<'CHECK'
-import json, re, sys
-
-d = json.load(open(sys.argv[1]))
-step = d["best"] if "best" in d else d["fastest"]["plans"][0] if "fastest" in d else d
-said = d["verdict"]
-number = r"([0-9][0-9,.]*) "
-times = [float(x.replace(",", "")) * {"s": 1, "ms": 1e-3}[u] for x, u in re.findall(number + r"(m?s)\b", said)]
-sizes = [float(x) * {"GB": 1e9, "MB": 1e6}[u] for x, u in re.findall(number + r"([GM]B)\b", said)]
-want = [step["step_time_s"], step["step_time_low_s"], step["step_time_high_s"]]
-close = lambda a, b: abs(a - b) <= 6e-4 * abs(b)
-ok = all(close(a, b) for a, b in zip(times, want)) and close(sizes[0], abs(step["headroom_B"])) and len(times) >= 3
-gap = re.search(r"gap ([0-9.]+) %", said)
-if sys.argv[2] == "plan":
-    ok = ok and close(times[3], d["search"]["lower_bound_s"]) and abs(float(gap[1]) - 100 * d["search"]["gap"]) <= 0.051
-print(sys.argv[2], "says what it found" if ok else "SAYS OTHERWISE: " + said)
-CHECK
-}
-# shellcheck disable=SC2086
-{
-    same plan $job $pins
-    same simulate $short
-    same explain $short
-    same fit $job $pins --recompute none
-}
 golden_end
