@@ -142,8 +142,12 @@ static void write_inputs(const mf_page *p) {
     const mf_json_value *line = mf_page_at(p, "/command_line");
     fputs("<section><h2>Inputs</h2>\n<pre>", p->f);
     for (size_t i = 0; line != NULL && i < mf_json_size(line); i++) {
+        const char *word = mf_page_string(mf_json_at(line, i));
+        const bool whole = strlen(word) <= 32; /* not broken at its hyphens */
         fputs(i > 0 ? " " : "", p->f);
-        mf_page_text(p, mf_page_string(mf_json_at(line, i)));
+        fputs(whole ? "<span class=\"keep\">" : "", p->f);
+        mf_page_text(p, word);
+        fputs(whole ? "</span>" : "", p->f);
     }
     fputs("</pre>\n<p class=\"note\">Made by ", p->f);
     mf_page_text(p, mf_page_string(mf_page_at(p, "/generator")));
