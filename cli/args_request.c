@@ -123,6 +123,16 @@ mf_status mf_args_load(mf_job *j, const mf_args *a,
     return s == MF_OK ? load(j, &r, e) : s;
 }
 
+mf_status mf_args_effort(const mf_args *a, int64_t *out, mf_err *e) {
+    const mf_value *v = &a->value[MF_OPT_EFFORT];
+    if (v->given && v->i == 0) {
+        return mf_err_set(e, MF_USAGE,
+                          "--effort: expected an integer from 1 to 1000000, got \"0\"");
+    }
+    *out = v->given ? v->i * 1000000 : *out;
+    return MF_OK;
+}
+
 mf_status mf_args_import(mf_imported *x, const mf_args *a, mf_err *e) {
     mf_import_request r = {
         .word = a->word, .words = a->words, .recipe = mf_args_text(a, MF_OPT_RECIPE, NULL)};

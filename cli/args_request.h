@@ -21,6 +21,10 @@ mf_status mf_args_import(mf_imported *x, const mf_args *a, mf_err *e);
 /* --gpus, --global-batch and --seq were given. */
 mf_status mf_args_require_sizes(const mf_args *a, mf_err *e);
 
+/* --effort in counted microseconds; *out stays where it is not given. Errors: MF_USAGE for 0, with
+ * which `fit` alone does something. */
+mf_status mf_args_effort(const mf_args *a, int64_t *out, mf_err *e);
+
 /* Where --report sends what. */
 mf_report_folder mf_args_report(const mf_args *a, const mf_cli *cli);
 

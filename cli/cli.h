@@ -22,6 +22,7 @@ typedef struct mf_cli {
     FILE *out, *err;
     bool err_is_terminal;       /* progress is shown without being asked for */
     int columns;                /* of the terminal that shows `out`; 0: it is none */
+    bool colour;                /* it shows colours, and is asked to */
     const volatile int *cancel; /* becomes non-zero on SIGINT, SIGTERM, SIGUSR1; may be NULL */
     int argc;                   /* the whole command line; set by mf_cli_run */
     const char *const *argv;

@@ -158,7 +158,6 @@ static mf_status make_request(const mf_args *a, const mf_cli *cli, watched *w,
     out->skew = text_of(&v[MF_OPT_SKEW]);
     out->runs_on = text_of(&v[MF_OPT_RUNS_ON]);
     out->gap = fmax(given_or(a, MF_OPT_GAP, 0.05), 1e-9);
-    out->effort_us = v[MF_OPT_EFFORT].given ? v[MF_OPT_EFFORT].i * 1000000 : 0;
     out->search_offload = v[MF_OPT_SEARCH_OFFLOAD].given;
     out->threads = mf_args_threads(a);
     out->cancel = cli->cancel;
@@ -168,7 +167,8 @@ static mf_status make_request(const mf_args *a, const mf_cli *cli, watched *w,
                                      .fit = fit_progress,
                                      .ended = end_progress,
                                      .user = w};
-    return mf_args_request(a, &out->asked, e);
+    mf_status s = mf_args_effort(a, &out->effort_us, e);
+    return s == MF_OK ? mf_args_request(a, &out->asked, e) : s;
 }
 
 static mf_status read_names(const mf_args *a, mf_option_id id, const char *name, mf_name_list *out,

@@ -4,11 +4,13 @@
 #include "cli/commands.h"
 #include "job/account.h"
 #include "job/problem.h"
+#include "job/runs_on.h"
 #include "report/account_report.h"
 #include "report/doubts.h"
 #include "report/report.h"
 #include "report/text/show.h"
 #include "report/to_fit.h"
+#include "report/verdict_text.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -20,6 +22,7 @@ typedef struct findings {
     const mf_doubts *doubts;
     int top;
     const mf_steps *to_fit; /* what makes it fit; NULL: it does */
+    mf_verdict_text verdict;
 } findings;
 
 /* --- for people ------------------------------------------------------------------------------- */
@@ -39,6 +42,7 @@ static void print_text(FILE *out, const findings *f) {
     }
     mf_report_print_remedies(out, x);
     mf_account_report_print(out, f->account, f->top);
+    mf_verdict_text_print(out, &f->verdict);
 }
 
 /* --- JSON ------------------------------------------------------------------------------------- */
@@ -55,6 +59,7 @@ static mf_status print_json(FILE *out, const findings *f, mf_err *e) {
     }
     mf_account_report_json(&w, f->account, f->top);
     mf_doubts_json(&w, f->doubts);
+    mf_json_write_string(&w, "verdict", f->verdict.decides);
     mf_json_write_end(&w);
     return mf_output_json(&w, out, e);
 }
@@ -86,6 +91,7 @@ static mf_status run(const mf_args *a, const mf_cli *cli, mf_err *e) {
     mf_problem problem;
     mf_explanation explanation;
     mf_steps to_fit = {0};
+    mf_runs_on on = {0};
     mf_doubts doubts;
     const mf_sim_options o = {.cancel = cli->cancel};
     bool json = a->value[MF_OPT_JSON].given;
@@ -99,6 +105,9 @@ static mf_status run(const mf_args *a, const mf_cli *cli, mf_err *e) {
     }
     if (s == MF_OK) {
         s = mf_problem_from_job(&j, &problem, e);
+    }
+    if (s == MF_OK) {
+        s = mf_runs_on_parse(NULL, j.software.name, &on, e);
     }
     if (s == MF_OK) {
         s = mf_planner_explain(&problem, &j.plan.layout, &j.plan.assignment, &explanation, e);
@@ -121,6 +130,8 @@ static mf_status run(const mf_args *a, const mf_cli *cli, mf_err *e) {
         };
         s = mf_step_power_of(&j, &j.plan, &f.report.power, e);
         s = s == MF_OK ? add_waits(&explanation, &j, &f.report.power, e) : s;
+        mf_verdict_text_explain(&f.verdict, &f.report, &explanation, f.to_fit,
+                                on.limited ? &on.target : NULL, mf_args_text(a, MF_OPT_PLAN, NULL));
         if (s == MF_OK && json) {
             s = print_json(cli->out, &f, e);
         } else if (s == MF_OK) {

@@ -8,20 +8,32 @@
 #include "report/fit_report.h"
 #include "report/output.h"
 #include "report/to_fit.h"
+#include "report/verdict_text.h"
+
+#include <stdlib.h>
+#include <string.h>
 
 /* Rows of each table where --top does not say. */
 enum { LEANEST = 8, MISSING = 6, MISSING_ALONE = 12, FASTEST = 8 };
 
-static mf_status print_json(FILE *out, const mf_job *j, const mf_fit_result *r, int64_t top,
-                            bool interrupted, const mf_doubts *doubts, mf_err *e) {
-    mf_json_writer w;
-    mf_json_writer_init(&w);
-    mf_json_write_object(&w, NULL, false);
-    mf_fit_report_json(&w, j, r, top, interrupted);
-    mf_doubts_json(&w, doubts);
-    mf_json_write_end(&w);
-    return mf_output_json(&w, out, e);
+/* Counted microseconds of each search for what is fast; 0: none. */
+static int64_t effort(const mf_args *a) {
+    return (a->value[MF_OPT_EFFORT].given ? a->value[MF_OPT_EFFORT].i : MF_FIT_EFFORT) * 1000000;
 }
+
+typedef struct findings {
+    mf_fit_result fit;
+    mf_steps
+        to_fit; /* nothing fits: of the combination that misses least, single steps and pairs */
+    mf_search_result fastest;
+    char with[MF_STEP_TEXT]; /* options that `fastest` was found with beside the job's own */
+    mf_doubts doubts;
+    mf_verdict_text verdict;
+    bool ranked; /* a search was asked for */
+    bool interrupted;
+} findings;
+
+/* --- what is fast ----------------------------------------------------------------------------- */
 
 /* Of the steps that every layout may take: the one that loses least time, or saves most memory. */
 static const mf_one_step *step_of_all(const mf_layout *from, const mf_steps *steps, bool memory) {
@@ -38,126 +50,152 @@ static const mf_one_step *step_of_all(const mf_layout *from, const mf_steps *ste
 
 /* The leanest degrees are slow ones. What the job takes with the remedy that loses least time, and
  * with the one that saves most memory, which leaves faster layouts room: the faster of both. */
-static mf_status say_fastest(const mf_cli *cli, const mf_args *a, const mf_problem *p,
-                             const mf_layout *from, const mf_steps *steps, mf_err *e) {
-    const mf_one_step *step[] = {step_of_all(from, steps, true), step_of_all(from, steps, false)};
-    mf_search_result best = {0};
-    char among[MF_STEP_TEXT + 8] = "";
+static mf_status find_fastest_with(const mf_cli *cli, const mf_args *a, const mf_problem *p,
+                                   findings *f, mf_err *e) {
+    const mf_layout *from = &f->fit.entry[0].layout;
+    const mf_one_step *step[] = {step_of_all(from, &f->to_fit, true),
+                                 step_of_all(from, &f->to_fit, false)};
     mf_status s = MF_OK;
     for (int i = 0; i < (step[0] != step[1] ? 2 : 1) && step[i] != NULL && s == MF_OK; i++) {
         mf_search_result found = {0};
         mf_problem other = *p;
         other.base.moments_bf16 = step[i]->layout.moments_bf16;
         other.base.offload_optimizer = step[i]->layout.offload_optimizer;
-        s = mf_fit_fastest(&other, FASTEST, mf_args_threads(a), cli->cancel, &found, e);
-        if (found.count > 0 && (best.count == 0 || found.plan[0].prediction.step_time_s <
-                                                       best.plan[0].prediction.step_time_s)) {
-            const mf_search_result slower = best;
-            best = found;
+        s = mf_fit_fastest(&other, FASTEST, effort(a), mf_args_threads(a), cli->cancel, &found, e);
+        if (found.count > 0 &&
+            (f->fastest.count == 0 ||
+             found.plan[0].prediction.step_time_s < f->fastest.plan[0].prediction.step_time_s)) {
+            const mf_search_result slower = f->fastest;
+            f->fastest = found;
             found = slower;
-            snprintf(among, sizeof among, "with %s", step[i]->what);
+            memcpy(f->with, step[i]->what, sizeof f->with);
         }
         mf_search_result_clear(&found);
     }
-    if (s == MF_OK) {
-        mf_fit_report_fastest(cli->out, among, &best);
-    }
-    mf_search_result_clear(&best);
     return s;
 }
 
-/* What makes the combination that misses least fit: single steps and pairs. */
-static mf_status say_to_fit(const mf_cli *cli, const mf_args *a, const mf_problem *p,
-                            const mf_fit_result *r, mf_err *e) {
-    mf_steps steps = {0};
+/* Ranks what fits by time or, where nothing does, finds what would make it fit and how fast that
+ * is. Interrupted it keeps what it has. */
+static mf_status rank(const mf_cli *cli, const mf_args *a, const mf_problem *p, findings *f,
+                      mf_err *e) {
     mf_assignment even;
-    const mf_layout *l = &r->entry[0].layout;
-    mf_status s = mf_assignment_even(p->model, l, &even, e);
-    if (s == MF_OK) {
-        s = mf_steps_to_fit(p, l, &even, NULL, cli->cancel, MF_TO_FIT_SHOWN, &steps, e);
+    mf_status s = MF_OK;
+    if (!f->ranked) {
+        return MF_OK;
     }
-    if (s == MF_OK) {
-        mf_to_fit_print(cli->out, &steps, 0);
-        s = say_fastest(cli, a, p, l, &steps, e);
+    if (f->fit.feasible > 0) {
+        s = mf_fit_fastest(p, FASTEST, effort(a), mf_args_threads(a), cli->cancel, &f->fastest, e);
+    } else if (f->fit.count > 0) {
+        const mf_layout *l = &f->fit.entry[0].layout;
+        s = mf_assignment_even(p->model, l, &even, e);
+        s = s == MF_OK
+                ? mf_steps_to_fit(p, l, &even, NULL, cli->cancel, MF_TO_FIT_SHOWN, &f->to_fit, e)
+                : s;
+        s = s == MF_OK ? find_fastest_with(cli, a, p, f, e) : s;
     }
-    mf_steps_clear(&steps);
-    return s;
+    f->interrupted |= s == MF_INTERRUPTED;
+    return s == MF_INTERRUPTED ? MF_OK : s;
+}
+
+/* --- output ----------------------------------------------------------------------------------- */
+
+static void print_text(FILE *out, const mf_job *j, const findings *f, const int64_t *top) {
+    char among[MF_STEP_TEXT + 8] = "of those that fit";
+    mf_fit_report_print(out, j, &f->fit, top != NULL ? *top : LEANEST,
+                        top != NULL            ? *top
+                        : f->fit.feasible == 0 ? MISSING_ALONE
+                                               : MISSING);
+    if (f->ranked && f->fit.feasible == 0 && f->fit.count > 0) {
+        mf_to_fit_print(out, &f->to_fit, 0);
+        snprintf(among, sizeof among, "with %s", f->with);
+    }
+    mf_fit_report_fastest(out, among, &f->fastest);
+    mf_verdict_text_print(out, &f->verdict);
+}
+
+static mf_status print_json(FILE *out, const mf_job *j, const findings *f, int64_t top) {
+    mf_json_writer w;
+    mf_json_writer_init(&w);
+    mf_json_write_object(&w, NULL, false);
+    mf_fit_report_json(&w, j, &f->fit, top, f->interrupted);
+    mf_to_fit_json(&w, &f->to_fit);
+    mf_fit_report_json_fastest(&w, f->with, &f->fastest);
+    mf_doubts_json(&w, &f->doubts);
+    mf_json_write_string(&w, "verdict", f->verdict.decides);
+    mf_json_write_end(&w);
+    return mf_output_json(&w, out, NULL);
+}
+
+/* --- the command ------------------------------------------------------------------------------ */
+
+static mf_status judge(const mf_args *a, const mf_cli *cli, const mf_job *j, findings *f,
+                       mf_err *e) {
+    const int64_t *said = a->value[MF_OPT_TOP].given ? &a->value[MF_OPT_TOP].i : NULL;
+    const bool json = a->value[MF_OPT_JSON].given;
+    const int64_t all = json ? INT64_MAX : MISSING_ALONE;
+    mf_problem problem;
+    mf_progress progress;
+    mf_status s = mf_problem_from_job(j, &problem, e);
+    if (s != MF_OK) {
+        return s;
+    }
+    mf_progress_init(&progress, cli, a);
+    const mf_fit_options o = {.cancel = cli->cancel,
+                              .progress = mf_progress_fit,
+                              .user = &progress,
+                              .shown = said != NULL ? *said : all,
+                              .threads = mf_args_threads(a)};
+    const mf_status found = mf_planner_fit(&problem, &o, &f->fit, e);
+    mf_progress_end(&progress);
+    f->interrupted = found == MF_INTERRUPTED;
+    if (found != MF_OK && found != MF_INFEASIBLE && !(f->interrupted && f->fit.count > 0)) {
+        return found;
+    }
+    f->ranked = !f->interrupted && effort(a) > 0;
+    s = rank(cli, a, &problem, f, e);
+    if (s != MF_OK) {
+        return s;
+    }
+    mf_doubt_job(&f->doubts, &j->model, &j->cluster, &j->plan.layout);
+    mf_doubts_print(a->notes, &f->doubts);
+    mf_verdict_text_fit(&f->verdict, &f->fit, &f->fastest, f->with);
+    if (json) {
+        s = print_json(cli->out, j, f, o.shown);
+    } else {
+        print_text(cli->out, j, f, said);
+    }
+    if (s == MF_OK && f->interrupted) {
+        return mf_err_set(e, MF_INTERRUPTED, "interrupted: what was found so far was printed");
+    }
+    if (s == MF_OK && found == MF_INFEASIBLE) {
+        mf_problem_nothing_fits(&f->fit, e);
+    }
+    return s == MF_OK ? found : s;
 }
 
 static mf_status run(const mf_args *a, const mf_cli *cli, mf_err *e) {
     mf_job j = {0};
-    mf_problem problem;
-    mf_fit_result r = {0};
-    mf_search_result fastest = {0};
-    mf_doubts doubts = {0};
-    mf_status found = MF_OK;
-    bool json = a->value[MF_OPT_JSON].given;
-    int64_t top = a->value[MF_OPT_TOP].given ? a->value[MF_OPT_TOP].i
-                  : json                     ? INT64_MAX
-                                             : MISSING_ALONE;
+    findings *f = calloc(1, sizeof *f);
+    if (f == NULL) {
+        return mf_err_set(e, MF_NOMEM, "out of memory");
+    }
     mf_status s = mf_args_require_sizes(a, e);
-    if (s == MF_OK) {
-        s = mf_args_load(&j, a, mf_job_load, e);
-    }
-    if (s == MF_OK) {
-        s = mf_problem_from_job(&j, &problem, e);
-    }
-    if (s == MF_OK) {
-        mf_progress progress;
-        mf_progress_init(&progress, cli, a);
-        const mf_fit_options o = {.cancel = cli->cancel,
-                                  .progress = mf_progress_fit,
-                                  .user = &progress,
-                                  .shown = top,
-                                  .threads = mf_args_threads(a)};
-        s = found = mf_planner_fit(&problem, &o, &r, e);
-        mf_progress_end(&progress);
-    }
-    bool interrupted = s == MF_INTERRUPTED && r.count > 0;
-    if (s != MF_OK && found != MF_INFEASIBLE && !interrupted) {
-        goto out;
-    }
-    if (s == MF_OK && !json && r.feasible > 0) {
-        s = mf_fit_fastest(&problem, FASTEST, mf_args_threads(a), cli->cancel, &fastest, e);
-        interrupted = s == MF_INTERRUPTED;
-        if (s != MF_OK && !interrupted) {
-            goto out;
-        }
-    }
-    mf_doubt_job(&doubts, &j.model, &j.cluster, &j.plan.layout);
-    mf_doubts_print(a->notes, &doubts);
-    if (json) {
-        s = print_json(cli->out, &j, &r, top, interrupted, &doubts, NULL);
-        s = s == MF_OK ? found : s;
-    } else {
-        const bool said = a->value[MF_OPT_TOP].given;
-        mf_fit_report_print(cli->out, &j, &r, &fastest, said ? top : LEANEST,
-                            said || r.feasible == 0 ? top : MISSING);
-    }
-    if (found == MF_INFEASIBLE && !json && r.count > 0) {
-        mf_status said = say_to_fit(cli, a, &problem, &r, e);
-        if (said != MF_OK) {
-            s = said;
-            goto out;
-        }
-    }
-    if (found == MF_INFEASIBLE) {
-        mf_problem_nothing_fits(&r, e);
-    } else if (interrupted && s == MF_INTERRUPTED) {
-        mf_err_set(e, s, "interrupted: what was found so far was printed");
-    }
-out:
-    mf_search_result_clear(&fastest);
-    mf_fit_result_clear(&r);
+    s = s == MF_OK ? mf_args_load(&j, a, mf_job_load, e) : s;
+    s = s == MF_OK ? judge(a, cli, &j, f, e) : s;
+    mf_search_result_clear(&f->fastest);
+    mf_steps_clear(&f->to_fit);
+    mf_fit_result_clear(&f->fit);
+    free(f);
     mf_job_clear(&j);
     return s;
 }
 
 static const mf_option_id options[] = {
-    MF_OPT_MODEL,        MF_OPT_SET,      MF_OPT_STRICT,     MF_OPT_CLUSTER, MF_OPT_GPUS,
-    MF_OPT_GLOBAL_BATCH, MF_OPT_SEQ,      MF_OPT_SOFTWARE,   MF_OPT_STORE,   MF_OPTS_SEARCHED,
-    MF_OPT_ROUTING,      MF_OPT_TOP,      MF_OPT_PRECISIONS, MF_OPT_THREADS, MF_OPT_VERBOSE,
-    MF_OPT_JSON,         MF_OPT_PROGRESS, MF_OPT_HELP,       MF_OPT_COUNT,
+    MF_OPT_MODEL,        MF_OPT_SET,  MF_OPT_STRICT,     MF_OPT_CLUSTER, MF_OPT_GPUS,
+    MF_OPT_GLOBAL_BATCH, MF_OPT_SEQ,  MF_OPT_SOFTWARE,   MF_OPT_STORE,   MF_OPTS_SEARCHED,
+    MF_OPT_ROUTING,      MF_OPT_TOP,  MF_OPT_PRECISIONS, MF_OPT_EFFORT,  MF_OPT_THREADS,
+    MF_OPT_VERBOSE,      MF_OPT_JSON, MF_OPT_PROGRESS,   MF_OPT_HELP,    MF_OPT_COUNT,
 };
 
 const mf_command mf_cmd_fit = {
@@ -170,7 +208,7 @@ const mf_command mf_cmd_fit = {
         "layout option that is given pins its dimension. Behind stand the fastest combinations "
         "that a "
         "short search finds, each with the choices that suit it, ranked by step time, and the time "
-        "that the search proves none to beat (not in JSON: plan gives them). When nothing fits it "
+        "that the search proves none to beat; --effort 0 leaves them out. When nothing fits it "
         "says what is missing, with "
         "which options it would and how long a step then takes, in this layout and in the fastest "
         "that short searches find, and the smallest number of GPUs "

@@ -22,6 +22,16 @@ static const struct {
 };
 enum { EXIT_CODES = sizeof exit_codes / sizeof exit_codes[0] };
 
+static const struct {
+    const char *name, *text;
+} environment[] = {
+    {"COLUMNS", "width to print for, as a terminal would, where standard output is none"},
+    {"NO_COLOR", "set to anything: no colour on terminals"},
+    {"MOEFOLD_DATA", "folder with models, clusters and measurements, in place of what ships"},
+    {"MOEFOLD_CPU", "off: cluster cpu is not measured on this machine"},
+};
+enum { ENVIRONMENT = sizeof environment / sizeof environment[0] };
+
 const char mf_help_intro[] = "moefold finds the fastest way to fold a Mixture-of-Experts training "
                              "job onto a GPU cluster, and "
                              "predicts what a step will cost in time, memory and money.";
@@ -32,6 +42,14 @@ const char *mf_help_exit_code(int i, int *code) {
     }
     *code = exit_codes[i].code;
     return exit_codes[i].text;
+}
+
+const char *mf_help_environment(int i, const char **name) {
+    if (i >= ENVIRONMENT) {
+        return NULL;
+    }
+    *name = environment[i].name;
+    return environment[i].text;
 }
 
 /* --- on a terminal ---------------------------------------------------------------------------- */
@@ -49,6 +67,11 @@ void mf_help_print(FILE *out) {
         out);
     for (int i = 0; i < EXIT_CODES; i++) {
         fprintf(out, "  %3d  %s\n", exit_codes[i].code, exit_codes[i].text);
+    }
+    fputs("Environment:\n", out);
+    for (int i = 0; i < ENVIRONMENT; i++) {
+        fprintf(out, "  %-12s  ", environment[i].name);
+        mf_show_wrap(out, environment[i].text, 16, 16, WIDTH);
     }
 }
 
@@ -174,6 +197,10 @@ void mf_help_markdown(FILE *out) {
           out);
     for (int i = 0; i < EXIT_CODES; i++) {
         fprintf(out, "| %d | %s |\n", exit_codes[i].code, exit_codes[i].text);
+    }
+    fputs("\n| variable | meaning |\n|---|---|\n", out);
+    for (int i = 0; i < ENVIRONMENT; i++) {
+        fprintf(out, "| `%s` | %s |\n", environment[i].name, environment[i].text);
     }
     fputs("\n| command | use |\n|---|---|\n", out);
     for (const mf_command *const *c = mf_cli_commands(); *c != NULL; c++) {

@@ -10,7 +10,7 @@
 #include "report/report.h"
 #include "report/report_folder.h"
 #include "report/search_report.h"
-#include "report/text/show.h"
+#include "report/verdict_text.h"
 
 #include <math.h>
 #include <string.h>
@@ -18,7 +18,8 @@
 /* --- for people ------------------------------------------------------------------------------- */
 
 static mf_status print_text(FILE *out, const mf_job *j, const mf_search_result *r,
-                            const mf_host_copies *h, const mf_elsewhere *megatron, mf_err *e) {
+                            const mf_host_copies *h, const mf_elsewhere *megatron,
+                            const mf_verdict_text *verdict, mf_err *e) {
     mf_report report = mf_report_of(j, &r->plan[0]);
     mf_status s = mf_step_power_of(j, report.plan, &report.power, e);
     if (s != MF_OK) {
@@ -30,6 +31,7 @@ static mf_status print_text(FILE *out, const mf_job *j, const mf_search_result *
     putc('\n', out);
     mf_host_copies_print(out, h, r->plan[0].prediction.step_time_s);
     mf_search_report_print(out, &r->stats);
+    mf_verdict_text_print(out, verdict);
     return MF_OK;
 }
 
@@ -49,7 +51,8 @@ static mf_status json_plan(mf_json_writer *w, const char *key, const mf_job *j, 
 
 static mf_status print_json(FILE *out, const mf_job *j, const mf_search_result *r,
                             const mf_fit_result *fit, const mf_host_copies *h,
-                            const mf_elsewhere *megatron, const mf_doubts *doubts, mf_err *e) {
+                            const mf_elsewhere *megatron, const mf_doubts *doubts,
+                            const mf_verdict_text *verdict, mf_err *e) {
     mf_json_writer w;
     mf_status s = MF_OK;
     mf_json_writer_init(&w);
@@ -79,6 +82,9 @@ static mf_status print_json(FILE *out, const mf_job *j, const mf_search_result *
             mf_json_write_null(&w, "smallest_gpus");
         }
     }
+    if (verdict != NULL) {
+        mf_json_write_string(&w, "verdict", verdict->decides);
+    }
     mf_json_write_end(&w);
     if (s != MF_OK) {
         mf_json_writer_clear(&w);
@@ -107,7 +113,7 @@ static mf_status explain_nothing(const mf_args *a, const mf_cli *cli, const mf_j
     mf_progress_end(&progress);
     if (s == MF_INFEASIBLE) {
         if (json) {
-            (void)print_json(cli->out, j, r, &fit, NULL, NULL, NULL, NULL);
+            (void)print_json(cli->out, j, r, &fit, NULL, NULL, NULL, NULL, NULL);
         }
         mf_problem_nothing_fits(&fit, e);
     } else if (s == MF_LAYOUT) {
@@ -162,12 +168,10 @@ static mf_status search(const mf_args *a, const mf_cli *cli, const mf_problem *p
         const double memory_B = mf_cluster_usable_B(mf_cost_cluster(problem->cost), 0.0);
         o.min_headroom_B = a->value[MF_OPT_MIN_HEADROOM].f * memory_B;
     }
-    if (a->value[MF_OPT_EFFORT].given) {
-        o.budget = a->value[MF_OPT_EFFORT].i * 1000000;
-    }
     const char *word = mf_args_text(a, MF_OPT_RUNS_ON, NULL);
     mf_runs_on on;
-    mf_status s = mf_runs_on_parse(word, software, &on, e);
+    mf_status s = mf_args_effort(a, &o.budget, e);
+    s = s == MF_OK ? mf_runs_on_parse(word, software, &on, e) : s;
     s = s == MF_OK ? mf_runs_on_check_model(&on, word, software, problem->model, e) : s;
     if (s == MF_OK) {
         s = mf_host_copies_search(mf_runs_on_search, &on, problem, &o,
@@ -177,6 +181,18 @@ static mf_status search(const mf_args *a, const mf_cli *cli, const mf_problem *p
         s = price_limit(problem, &o, on.target, r, e);
     }
     mf_progress_end(&progress);
+    return s;
+}
+
+static mf_status say_verdict(mf_verdict_text *v, const mf_args *a, const mf_report *report,
+                             const mf_search_stats *stats, mf_err *e) {
+    const char *word = mf_args_text(a, MF_OPT_RUNS_ON, NULL);
+    mf_runs_on on;
+    mf_status s = mf_runs_on_parse(word, report->software->name, &on, e);
+    s = s == MF_OK ? mf_runs_on_check_model(&on, word, report->software->name, report->model, e)
+                   : s;
+    mf_verdict_text_plan(v, report, stats, mf_args_text(a, MF_OPT_OUT, NULL),
+                         s == MF_OK && on.limited ? &on.target : NULL);
     return s;
 }
 
@@ -199,6 +215,7 @@ static mf_status run(const mf_args *a, const mf_cli *cli, mf_err *e) {
     mf_host_copies host = {0};
     mf_elsewhere there;
     mf_doubts doubts;
+    mf_verdict_text verdict;
     const mf_elsewhere *megatron = NULL;
     bool json = a->value[MF_OPT_JSON].given;
     mf_status found = MF_OK;
@@ -231,18 +248,20 @@ static mf_status run(const mf_args *a, const mf_cli *cli, mf_err *e) {
     }
     mf_doubts_of_plan(&j, &r.plan[0], &doubts);
     mf_doubts_print(a->notes, &doubts);
-    if (json) {
-        s = print_json(cli->out, &j, &r, NULL, &host, megatron, &doubts, e);
-    } else {
-        s = print_text(cli->out, &j, &r, &host, megatron, e);
+    mf_report report = mf_report_of(&j, &r.plan[0]);
+    report.megatron = megatron;
+    s = say_verdict(&verdict, a, &report, &r.stats, e);
+    if (s == MF_OK && json) {
+        s = print_json(cli->out, &j, &r, NULL, &host, megatron, &doubts, &verdict, e);
+    } else if (s == MF_OK) {
+        s = print_text(cli->out, &j, &r, &host, megatron, &verdict, e);
     }
     if (s == MF_OK && a->value[MF_OPT_OUT].given) { /* printed first: the search took a while */
         s = mf_plan_save(&r.plan[0], a->value[MF_OPT_OUT].text, e);
     }
     if (s == MF_OK && found == MF_OK) {
-        mf_report report = mf_report_of(&j, &r.plan[0]);
-        report.megatron = megatron;
-        const mf_report_step step = {.report = &report, .problem = &problem, .found = &r};
+        const mf_report_step step = {
+            .report = &report, .problem = &problem, .found = &r, .verdict = verdict.decides};
         s = mf_step_power_of(&j, report.plan, &report.power, e);
         s = s == MF_OK ? mf_report_folder_step(mf_args_report(a, cli), &j, &step, e) : s;
     }

@@ -5,6 +5,7 @@
 #include "report/doubts.h"
 #include "report/report.h"
 #include "report/report_folder.h"
+#include "report/verdict_text.h"
 
 #include <errno.h>
 #include <string.h>
@@ -34,6 +35,7 @@ static mf_status close_trace(const mf_args *a, FILE *trace, mf_status s, mf_err 
 static mf_status print(const mf_args *a, const mf_cli *cli, const mf_job *j, mf_err *e) {
     mf_elsewhere megatron;
     mf_doubts doubts;
+    mf_verdict_text verdict;
     mf_report r = mf_report_of(j, &j->plan);
     mf_status found = mf_step_power_of(j, &j->plan, &r.power, e);
     if (found != MF_OK) {
@@ -48,10 +50,12 @@ static mf_status print(const mf_args *a, const mf_cli *cli, const mf_job *j, mf_
         }
         r.megatron = &megatron;
     }
+    mf_verdict_text_simulate(&verdict, &r,
+                             mf_args_text(a, MF_OPT_OUT, mf_args_text(a, MF_OPT_PLAN, NULL)));
     if (a->value[MF_OPT_REPORT].given) {
         mf_problem problem;
         mf_status s = mf_problem_from_job(j, &problem, e);
-        const mf_report_step step = {.report = &r, .problem = &problem};
+        const mf_report_step step = {.report = &r, .problem = &problem, .verdict = verdict.decides};
         s = s == MF_OK ? mf_report_folder_step(mf_args_report(a, cli), j, &step, e) : s;
         if (s != MF_OK) {
             return s;
@@ -59,6 +63,7 @@ static mf_status print(const mf_args *a, const mf_cli *cli, const mf_job *j, mf_
     }
     if (!a->value[MF_OPT_JSON].given) {
         mf_report_print(cli->out, &r);
+        mf_verdict_text_print(cli->out, &verdict);
         return MF_OK;
     }
     mf_json_writer w;
@@ -66,6 +71,7 @@ static mf_status print(const mf_args *a, const mf_cli *cli, const mf_job *j, mf_
     mf_json_write_object(&w, NULL, false);
     mf_report_json(&w, &r);
     mf_doubts_json(&w, &doubts);
+    mf_json_write_string(&w, "verdict", verdict.decides);
     mf_json_write_end(&w);
     return mf_output_json(&w, cli->out, e);
 }

@@ -11,6 +11,7 @@
 #include "report/output.h"
 #include "report/report_folder.h"
 #include "report/text/show.h"
+#include "report/verdict_text.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -30,6 +31,7 @@ typedef struct findings {
     mf_host_copies host; /* of the best plan */
     mf_explanation explanation;
     mf_doubts doubts; /* of the best plan, or of the present layout */
+    mf_verdict_text verdict;
 } findings;
 
 /* A plan that is as fast as the present layout to the fourth digit is no reason to change. */
@@ -193,41 +195,57 @@ static void print_bottlenecks(FILE *out, const findings *f) {
     }
 }
 
-static void print_verdict(FILE *out, const findings *f) {
+static void say_verdict(findings *f) {
     const mf_plan_prediction *now = &f->x.job.plan.prediction;
     const mf_plan *best = better_plan(f);
-    putc('\n', out);
-    if (f->x.log.steps > 0) {
-        fprintf(out, "measured    %s a step, predicted %s\n", mf_show_time(f->x.log.step_time_s).s,
-                mf_show_time(now->step_time_s).s);
-    }
+    char *out = f->verdict.decides;
+    const size_t size = sizeof f->verdict.decides;
     if (best == NULL && !now->fits) {
         mf_err why;
         mf_err_clear(&why);
         mf_problem_nothing_fits(&f->fit, &why);
-        fprintf(out, "verdict     %s\n",
-                f->fit.feasible == 0 ? why.text : "the search finds no plan that fits");
-        return;
+        snprintf(out, size, "%.760s",
+                 f->fit.feasible == 0 ? why.text : "the search finds no plan that fits");
+    } else if (best == NULL) {
+        snprintf(out, size, "keep it: the search finds nothing faster%s; at best %.1f %% are left",
+                 f->on.limited ? " that the program can express" : "",
+                 100 * (1 - f->search.stats.lower_bound_s / now->step_time_s));
+    } else {
+        const mf_plan_prediction *then = &best->prediction;
+        snprintf(out, size,
+                 "%s a step (%s to %s) instead of %s: %.2f x as fast, with %s of memory free; no "
+                 "plan takes less than %s",
+                 mf_show_time(then->step_time_s).s, mf_show_time(then->step_time_low_s).s,
+                 mf_show_time(then->step_time_high_s).s, mf_show_time(now->step_time_s).s,
+                 now->step_time_s / then->step_time_s,
+                 mf_show_bytes(then->usable_B - then->peak_memory_B).s,
+                 mf_show_time(f->search.stats.lower_bound_s).s);
     }
-    if (best == NULL) {
-        fprintf(
-            out,
-            "verdict     keep it: the search finds nothing faster%s; at best %.1f %% are left\n",
-            f->on.limited ? " that the program can express" : "",
-            100 * (1 - f->search.stats.lower_bound_s / now->step_time_s));
-        return;
+}
+
+static void say_next(findings *f, const char *saved) {
+    f->verdict.next[0] = '\0';
+    if (better_plan(f) != NULL) {
+        const mf_report report = mf_report_of(&f->x.job, better_plan(f));
+        mf_verdict_text_run(&f->verdict, &report, saved, f->on.limited ? &f->on.target : NULL);
     }
-    print_layout(out, "change to", best);
-    print_split(out, &f->x.job.plan, best);
-    mf_host_copies_print(out, &f->host, best->prediction.step_time_s);
-    fprintf(out,
-            "verdict     %s a step instead of %s: %.2f x as fast, %s of %s; no plan takes less "
-            "than %s\n",
-            mf_show_time(best->prediction.step_time_s).s, mf_show_time(now->step_time_s).s,
-            now->step_time_s / best->prediction.step_time_s,
-            mf_show_bytes(best->prediction.peak_memory_B).s,
-            mf_show_bytes(best->prediction.usable_B).s,
-            mf_show_time(f->search.stats.lower_bound_s).s);
+}
+
+static void print_change(FILE *out, const findings *f) {
+    const mf_plan_prediction *now = &f->x.job.plan.prediction;
+    const mf_plan *best = better_plan(f);
+    if (f->x.log.steps > 0 || best != NULL) {
+        putc('\n', out);
+    }
+    if (f->x.log.steps > 0) {
+        fprintf(out, "measured    %s a step, predicted %s\n", mf_show_time(f->x.log.step_time_s).s,
+                mf_show_time(now->step_time_s).s);
+    }
+    if (best != NULL) {
+        print_layout(out, "change to", best);
+        print_split(out, &f->x.job.plan, best);
+        mf_host_copies_print(out, &f->host, best->prediction.step_time_s);
+    }
 }
 
 static void print_text(FILE *out, const findings *f) {
@@ -245,7 +263,8 @@ static void print_text(FILE *out, const findings *f) {
     print_fits(out, f);
     print_steps(out, f);
     print_bottlenecks(out, f);
-    print_verdict(out, f);
+    print_change(out, f);
+    mf_verdict_text_print(out, &f->verdict);
 }
 
 /* --- JSON ------------------------------------------------------------------------------------- */
@@ -297,6 +316,7 @@ static void write_members(mf_json_writer *w, const findings *f) {
     mf_json_write_f64(w, "measured_step_time_s", f->x.log.step_time_s);
     mf_json_write_string(w, "time", f->explanation.time);
     mf_doubts_json(w, &f->doubts);
+    mf_json_write_string(w, "verdict", f->verdict.decides);
 }
 
 static mf_status print_json(FILE *out, const findings *f, mf_err *e) {
@@ -323,6 +343,7 @@ static mf_status write_folder(const mf_args *a, const mf_cli *cli, const finding
     const mf_report_step step = {.report = &report,
                                  .problem = &f->problem,
                                  .found = faster ? &f->search : NULL,
+                                 .verdict = f->verdict.decides,
                                  .more = write_tune,
                                  .user = f};
     mf_status s = mf_step_power_of(&f->x.job, plan, &report.power, e);
@@ -364,6 +385,8 @@ static mf_status run(const mf_args *a, const mf_cli *cli, mf_err *e) {
         mf_doubts_of_plan(&f->x.job, better_plan(f) != NULL ? better_plan(f) : &f->x.job.plan,
                           &f->doubts);
         mf_doubts_print(a->notes, &f->doubts);
+        say_verdict(f);
+        say_next(f, mf_args_text(a, MF_OPT_OUT, NULL));
     }
     if (s == MF_OK && a->value[MF_OPT_JSON].given) {
         s = print_json(cli->out, f, e);

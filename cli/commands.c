@@ -71,10 +71,10 @@ static mf_status run_on_screen(const mf_args *a, mf_cli *cli, mf_err *e) {
     mf_status s = cli->command->run(a, cli, e);
     const bool complete = fclose(cli->out) == 0;
     cli->out = out;
-    mf_status shown = complete
-                          ? mf_screen_write(out, text, cli->columns, a->value[MF_OPT_VERBOSE].given,
-                                            s == MF_OK ? e : NULL)
-                          : mf_err_set(s == MF_OK ? e : NULL, MF_NOMEM, "out of memory");
+    const mf_screen how = {
+        .columns = cli->columns, .all = a->value[MF_OPT_VERBOSE].given, .colour = cli->colour};
+    mf_status shown = complete ? mf_screen_write(out, text, &how, s == MF_OK ? e : NULL)
+                               : mf_err_set(s == MF_OK ? e : NULL, MF_NOMEM, "out of memory");
     free(text);
     return s == MF_OK ? shown : s;
 }
@@ -99,7 +99,8 @@ void mf_cli_show_help(const mf_cli *cli, const mf_command *c) {
         mf_help_print(to);
     }
     if (out != NULL && fclose(out) == 0) {
-        (void)mf_screen_write(cli->out, text, cli->columns, true, NULL);
+        const mf_screen how = {.columns = cli->columns, .all = true};
+        (void)mf_screen_write(cli->out, text, &how, NULL);
     }
     free(text);
 }

@@ -47,7 +47,7 @@ static void print_options(FILE *out, const mf_command *c) {
 
 void mf_help_man(FILE *out) {
     int code = 0;
-    const char *meaning;
+    const char *meaning, *name = NULL;
     fprintf(out,
             ".TH MOEFOLD 1 \"\" \"%s\" \"\"\n.SH NAME\nmoefold \\- plan, predict and run the "
             "training of Mixture\\-of\\-Experts models\n.SH SYNOPSIS\n.B moefold\n"
@@ -75,6 +75,11 @@ void mf_help_man(FILE *out) {
     fputs(".SH EXIT STATUS\n", out);
     for (int i = 0; (meaning = mf_help_exit_code(i, &code)) != NULL; i++) {
         fprintf(out, ".TP\n.B %d\n", code);
+        print_text(out, meaning);
+    }
+    fputs(".SH ENVIRONMENT\n", out);
+    for (int i = 0; (meaning = mf_help_environment(i, &name)) != NULL; i++) {
+        fprintf(out, ".TP\n.B %s\n", name);
         print_text(out, meaning);
     }
 }

@@ -10,6 +10,9 @@ extern const char mf_help_intro[];
 /* The i-th exit code and what it means; NULL past the last. */
 const char *mf_help_exit_code(int i, int *code);
 
+/* What the i-th variable of the environment does, and its name; NULL past the last. */
+const char *mf_help_environment(int i, const char **name);
+
 /* Help, choices and default of an option as one text. */
 void mf_help_option_text(const mf_option *o, const mf_command *c, char *out, size_t size);
 

@@ -8,6 +8,7 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
 
@@ -44,6 +45,13 @@ static int columns(void) {
     return mf_screen_columns(0);
 }
 
+/* A terminal that knows them, unless somebody says NO_COLOR. */
+static bool wants_colour(void) {
+    const char *none = getenv("NO_COLOR"), *kind = getenv("TERM");
+    return isatty(STDOUT_FILENO) != 0 && (none == NULL || none[0] == '\0') && kind != NULL &&
+           strcmp(kind, "dumb") != 0;
+}
+
 int main(int argc, char **argv) {
     keep_numbers();
     mf_heap_set_up();
@@ -62,6 +70,7 @@ int main(int argc, char **argv) {
         .err = stderr,
         .err_is_terminal = isatty(STDERR_FILENO) != 0,
         .columns = columns(),
+        .colour = wants_colour(),
         .cancel = &interrupted,
     };
     return mf_cli_run(argc, (const char *const *)argv, &cli);

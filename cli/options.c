@@ -195,10 +195,11 @@ static const mf_option table[MF_OPT_COUNT] = {
     ROW(GAP, "gap", SEARCH, "SHARE", "plan 3%, capacity 5%",
         "Stop when the best plan is proven to be within this share of the fastest one",
         SHARE(0, 1)),
-    ROW(EFFORT, "effort", SEARCH, "N", "30",
-        "Search no longer than about N seconds of one core, capacity: for each cell; counted, not "
-        "timed, so that the plan is the same on every machine",
-        INT(1, 1000000)),
+    ROW(EFFORT, "effort", SEARCH, "N", "30, fit 3",
+        "Search no longer than about N seconds of one core, capacity: for each cell, fit: 0 for "
+        "not "
+        "at all; counted, not timed, so that the plan is the same on every machine",
+        INT(0, 1000000)),
     ROW(MIN_HEADROOM, "min-headroom", SEARCH, "SHARE", "0",
         "Share of the GPU's memory that every plan leaves free, beyond the reserve",
         SHARE(0, 0.99)),

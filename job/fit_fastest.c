@@ -3,8 +3,6 @@
 
 #include "job/host_copies.h"
 
-/* Counted work; a search that has no plan by then goes on until it has. */
-enum { EFFORT_US = 3000000 };
 /* Plans of one combination of degrees that are met for each that is shown: they differ in VPP,
  * micro-batch and schedule. */
 enum { ALIKE = 2 };
@@ -30,8 +28,8 @@ static void thin_out(mf_search_result *r, int rows) {
     r->count = kept;
 }
 
-mf_status mf_fit_fastest(const mf_problem *p, int rows, int threads, const volatile int *cancel,
-                         mf_search_result *out, mf_err *e) {
+mf_status mf_fit_fastest(const mf_problem *p, int rows, int64_t effort_us, int threads,
+                         const volatile int *cancel, mf_search_result *out, mf_err *e) {
     mf_search_options o;
     mf_host_copies host;
     mf_err why;
@@ -39,7 +37,7 @@ mf_status mf_fit_fastest(const mf_problem *p, int rows, int threads, const volat
     mf_search_options_init(&o);
     o.gap = MF_FIT_FASTEST_GAP;
     o.top = rows > 1 ? rows * ALIKE : 1;
-    o.budget = EFFORT_US;
+    o.budget = effort_us;
     o.threads = threads;
     o.cancel = cancel;
     mf_status s = mf_host_copies_search(NULL, NULL, p, &o, false, out, &host, &why);

@@ -52,6 +52,20 @@ static mf_status read_words(const mf_import_request *r, mf_imported *x, mf_err *
     return s;
 }
 
+/* ModelZoo's scripts name a model whose flags lie beside them: those come first, unless the flags
+ * of a model were given. */
+static mf_status read_config(const mf_import_request *r, mf_imported *x, bool described,
+                             mf_err *e) {
+    char path[4096];
+    const char *model = mf_settings_text(&x->read.variables, "MODEL", "");
+    for (int i = 0; i < r->words && !described; i++) {
+        if (!is_text(r->word[i]) && mf_read_modelzoo_config(r->word[i], model, path, sizeof path)) {
+            return mf_read_file(&x->read, path, NULL, e);
+        }
+    }
+    return MF_OK;
+}
+
 /* Twice: what a script sets late may stand in a file that was read before. */
 static mf_status read_all(const mf_import_request *r, mf_imported *x, mf_err *e) {
     if (r->words == 0) {
@@ -59,11 +73,13 @@ static mf_status read_all(const mf_import_request *r, mf_imported *x, mf_err *e)
     }
     mf_status s = read_words(r, x, e);
     if (s == MF_OK) {
+        const bool described = mf_settings_has(&x->read.settings, "hidden-size");
         mf_settings_clear(&x->read.settings);
         mf_settings_clear(&x->read.unknown);
         mf_read_modelzoo_defaults(&x->read);
-        s = read_words(r, x, e);
+        s = read_config(r, x, described, e);
     }
+    s = s == MF_OK ? read_words(r, x, e) : s;
     s = s == MF_OK ? mf_read_modelzoo(&x->read, e) : s;
     for (int i = 0; i < r->words && s == MF_OK; i++) {
         char *text = NULL;

@@ -20,6 +20,7 @@ typedef struct mf_read {
     mf_settings unknown;   /* flags and keys that launch/words.h does not have */
     int launches;          /* jobs that a script starts, where there are several */
     char *python;          /* all Python texts so far: functions call one another across files */
+    mf_settings modules;   /* files whose texts were added because another imports them */
     int taken;         /* functions of the last one that were read, each time they were called */
     size_t unfolded_B; /* of variables' values that were read as flags, in the last shell text */
 } mf_read;
@@ -30,7 +31,8 @@ void mf_read_clear(mf_read *r);
  * file, the function to read (with those that it calls in texts read before), of a script that
  * starts several jobs, the job's number; NULL = all of it, the last job.
  * Variables ($NAME, ${NAME}, ${NAME:-x}) stand for what `variables` holds by then. Errors:
- * MF_INPUT, MF_NOMEM. */
+ * MF_INPUT, MF_NOMEM. A Python file brings the modules that it imports, where they lie beside it.
+ */
 mf_status mf_read_text(mf_read *r, const char *name, const char *text, const char *recipe,
                        mf_err *e);
 mf_status mf_read_file(mf_read *r, const char *path, const char *recipe, mf_err *e);
@@ -39,6 +41,10 @@ mf_status mf_read_file(mf_read *r, const char *path, const char *recipe, mf_err 
 void mf_read_flag(mf_read *r, const char *flag, size_t length, const char *value);
 void mf_read_key(mf_read *r, const char *key, size_t length, const char *value);
 void mf_read_dest(mf_read *r, const char *dest, size_t length, const char *value);
+
+/* model_configs/benchmarking/MODEL.yaml in a folder above the script: what ModelZoo's launcher
+ * reads for its MODEL. False: there is none. */
+bool mf_read_modelzoo_config(const char *script, const char *model, char *out, size_t size);
 
 /* The settings that variables of ModelZoo's launcher stand for (TP, PP, VPP, PR, DISPATCHER, ...).
  */

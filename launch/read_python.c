@@ -66,6 +66,22 @@ static const char *const roots[] = {"model.",        "train.",      "ddp.",
                                     "optimizer.",    "dataset.",    "scheduler.",
                                     "comm_overlap.", "checkpoint.", "mixed_precision"};
 
+/* The value of a module's constant ("SEQ_LENGTH = 8192"), in place of its name. */
+static void take_constant(const mf_read *r, char *value, size_t size) {
+    const size_t length = strspn(value, "ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_");
+    if (length == 0 || value[length] != '\0' || isdigit((unsigned char)value[0])) {
+        return;
+    }
+    for (const char *at = r->python; (at = strstr(at, value)) != NULL; at += length) {
+        const bool begins = at == r->python || at[-1] == '\n';
+        if (begins && strncmp(at + length, " = ", 3) == 0) {
+            const char *from = at + length + 3;
+            snprintf(value, size, "%.*s", (int)strcspn(from, " #\n"), from);
+            return;
+        }
+    }
+}
+
 /* "cfg.model.a = value" and "model_cfg.a = value". */
 static bool take_statement(mf_read *r, const char *at, const char *end) {
     char value[4096];
@@ -100,6 +116,7 @@ static bool take_statement(mf_read *r, const char *at, const char *end) {
         stop--;
     }
     snprintf(value, sizeof value, "%.*s", (int)(stop - text < 4095 ? stop - text : 4095), text);
+    take_constant(r, value, sizeof value);
     const mf_word *same =
         strncmp(value, "cfg.", 4) == 0 ? mf_word_of_key(value + 4, strlen(value) - 4) : NULL;
     if (same != NULL) { /* as another field */
@@ -188,7 +205,7 @@ static const char *last_function(const char *text, size_t *length) {
     return last;
 }
 
-mf_status mf_read_python(mf_read *r, const char *text, const char *recipe, mf_err *e) {
+mf_status mf_read_add_python(mf_read *r, const char *text) {
     size_t old = r->python != NULL ? strlen(r->python) : 0, length = strlen(text);
     char *all = realloc(r->python, old + length + 2);
     if (all == NULL) {
@@ -198,12 +215,19 @@ mf_status mf_read_python(mf_read *r, const char *text, const char *recipe, mf_er
     all[old + length] = '\n';
     all[old + length + 1] = '\0';
     r->python = all;
+    return MF_OK;
+}
+
+mf_status mf_read_python(mf_read *r, const char *text, const char *recipe, mf_err *e) {
+    if (mf_read_add_python(r, text) != MF_OK) {
+        return MF_NOMEM;
+    }
     r->taken = 0;
     const char *name = recipe;
     size_t size = name != NULL ? strlen(name) : 0;
     if (name == NULL) {
         name = last_function(text, &size);
-    } else if (find_function(all, name, size, true) == NULL) {
+    } else if (find_function(r->python, name, size, true) == NULL) {
         return MF_OK; /* in a file that comes later */
     }
     (void)e;

@@ -15,6 +15,7 @@ void mf_read_clear(mf_read *r) {
     mf_settings_clear(&r->variables);
     mf_settings_clear(&r->moefold);
     mf_settings_clear(&r->unknown);
+    mf_settings_clear(&r->modules);
     free(r->python);
     *r = (mf_read){0};
 }
@@ -238,6 +239,9 @@ mf_status mf_read_file(mf_read *r, const char *path, const char *recipe, mf_err 
     mf_status status = mf_file_load(path, MOST_FILE, &text, &length, e);
     if (status == MF_OK && memchr(text, '\0', length) != NULL) {
         status = mf_err_set(e, MF_INPUT, "%s: expected text, found a zero byte", path);
+    }
+    if (status == MF_OK && is_python(path, text)) {
+        status = mf_read_imports(r, path, text, e);
     }
     if (status == MF_OK) {
         status = mf_read_text(r, path, text, recipe, e);

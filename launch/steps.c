@@ -96,11 +96,32 @@ static bool set_number(const struct number *n, int i, const mf_model *m, mf_layo
     return true;
 }
 
+/* Is the feed-forward part of some layer dense? */
+static bool has_dense(const mf_model *m) {
+    for (int at = 0; at < mf_model_positions(m); at++) {
+        const mf_position_kind kind = mf_position_kind_of(m, at);
+        if ((kind == MF_POS_LAYER || kind == MF_POS_MTP) && !mf_position_is_moe(m, at)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* What there is to recompute, and to offload: options name nothing else (job/option_applicability.h
+ * refuses it). */
 static uint16_t modules_of(const mf_model *m) {
-    uint16_t mask = R(NORM) | R(ACT) | R(CORE_ATTN) | R(LAYER) | R(MLP);
+    uint16_t mask = R(NORM) | R(ACT) | R(CORE_ATTN) | R(LAYER);
     mask |= m->attn == MF_ATTN_MLA ? R(MLA_UP_PROJ) : 0;
     mask |= m->experts > 0 ? R(MOE) : 0;
-    return (uint16_t)(mask | (m->shared_ffn > 0 ? R(SHARED_EXPERT) : 0));
+    mask |= has_dense(m) ? R(MLP) : 0;
+    return (uint16_t)(mask | (m->experts > 0 && m->shared_ffn > 0 ? R(SHARED_EXPERT) : 0));
+}
+
+static uint16_t copies_of(const mf_model *m) {
+    const bool shared = m->experts > 0 && m->shared_ffn > 0;
+    const uint16_t mask = m->experts > 0 ? O(EXPERT_FC1) | O(EXPERT_IN) : 0;
+    return (uint16_t)(mask | O(INPUT) | O(QKV) | O(ATTN_OUT) |
+                      (shared || has_dense(m) ? O(FFN) : 0));
 }
 
 /* The i-th value of a dimension; false past the last. */
@@ -125,6 +146,7 @@ static bool set_value(int dimension, int i, const mf_model *m, mf_layout *l) {
         return true;
     case OFFLOAD:
         LIST_OF(offloaded, i, l->memory.offload);
+        l->memory.offload &= copies_of(m);
         l->offload_share = 1;
         return true;
     case OPTIMIZER:

@@ -63,8 +63,35 @@ void mf_fit_report_fastest(FILE *out, const char *among, const mf_search_result 
     }
 }
 
-void mf_fit_report_print(FILE *out, const mf_job *j, const mf_fit_result *r,
-                         const mf_search_result *fastest, int64_t top, int64_t top_missing) {
+void mf_fit_report_json_fastest(mf_json_writer *w, const char *with, const mf_search_result *r) {
+    if (r->count == 0) {
+        mf_json_write_null(w, "fastest");
+        return;
+    }
+    mf_json_write_object(w, "fastest", false);
+    mf_json_write_string(w, "with", with);
+    mf_json_write_f64(w, "lower_bound_s", r->stats.lower_bound_s);
+    mf_json_write_f64(w, "gap", r->stats.gap);
+    mf_json_write_array(w, "plans", false);
+    for (int i = 0; i < r->count; i++) {
+        const mf_plan_prediction *x = &r->plan[i].prediction;
+        mf_json_write_object(w, NULL, false);
+        mf_json_write_f64(w, "step_time_s", x->step_time_s);
+        mf_json_write_f64(w, "step_time_low_s", x->step_time_low_s);
+        mf_json_write_f64(w, "step_time_high_s", x->step_time_high_s);
+        mf_json_write_f64(w, "mfu", x->mfu);
+        mf_json_write_f64(w, "peak_memory_B", x->peak_memory_B);
+        mf_json_write_f64(w, "usable_B", x->usable_B);
+        mf_json_write_f64(w, "headroom_B", x->usable_B - x->peak_memory_B);
+        mf_plan_write_layout(w, "layout", &r->plan[i].layout);
+        mf_json_write_end(w);
+    }
+    mf_json_write_end(w);
+    mf_json_write_end(w);
+}
+
+void mf_fit_report_print(FILE *out, const mf_job *j, const mf_fit_result *r, int64_t top,
+                         int64_t top_missing) {
     const mf_layout *l = &j->plan.layout;
     fprintf(
         out,
@@ -77,7 +104,6 @@ void mf_fit_report_print(FILE *out, const mf_job *j, const mf_fit_result *r,
           out);
     print_table(out, "fits", r, 0, r->feasible, top);
     print_table(out, "does not fit, least missing first", r, r->feasible, r->count, top_missing);
-    mf_fit_report_fastest(out, "of those that fit", fastest);
 }
 
 static void json_entry(mf_json_writer *w, const mf_fit_entry *f) {

@@ -9,14 +9,16 @@
 #include <stdio.h>
 
 /* The job, a table of the combinations that fit, of `top` lines at most, a table of those that do
- * not, of `top_missing` lines at most, and the fastest plans of those that fit (none:
- * fastest->count is 0). */
-void mf_fit_report_print(FILE *out, const mf_job *j, const mf_fit_result *r,
-                         const mf_search_result *fastest, int64_t top, int64_t top_missing);
+ * not, of `top_missing` lines at most. */
+void mf_fit_report_print(FILE *out, const mf_job *j, const mf_fit_result *r, int64_t top,
+                         int64_t top_missing);
 
 /* The fastest plans of a short search as a table, whose heading says that it searched `among`;
  * prints nothing when there are none. */
 void mf_fit_report_fastest(FILE *out, const char *among, const mf_search_result *r);
+/* The same as member "fastest" of the object that is open: {"with": options beside the job's own,
+ * "lower_bound_s", "gap", "plans": [...]}, or null. */
+void mf_fit_report_json_fastest(mf_json_writer *w, const char *with, const mf_search_result *r);
 
 /* Members of the object that is open in w. "entries" holds at most `top` combinations that fit and
  * `top` that do not. */

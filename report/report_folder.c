@@ -226,6 +226,9 @@ mf_status mf_report_folder_step(mf_report_folder to, const mf_job *j, const mf_r
     mf_json_write_object(&w, NULL, false);
     mf_json_write_string(&w, "title", title);
     write_command(&w, to);
+    if (step->verdict != NULL) {
+        mf_json_write_string(&w, "verdict", step->verdict);
+    }
     mf_json_write_object(&w, "step", false);
     mf_report_json(&w, step->report);
     write_memory_choices(&w, &plan->assignment);

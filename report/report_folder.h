@@ -1,11 +1,12 @@
 /* report_folder.h - what --report DIR writes: a result as files.
  *
  *   report.html     one page, drawn from report.json (report/page/page.h)
- *   report.json     title, command, command_line, generator; of a step: "step" (as `simulate
- * --json` prints it), "explanation", "remedies", "prices_rest_on", "schedule", and of a search
- * "search" and "candidates"; of sizes: "capacity" (as `capacity --json`) inputs.json     the
- * command line, and what was read for model, cluster, software and prices plan.json, trace.json of
- * the plan that is reported candidates.csv  the plans, or the sizes, one a line
+ *   report.json     title, command, command_line, generator, and
+ *                   of a step: "verdict", "step" (as `simulate --json` prints it), "explanation",
+ *                   "remedies", "prices_rest_on", "schedule"; of a search "search" and
+ * "candidates"; of sizes: "capacity" (as `capacity --json`) inputs.json     the command line, and
+ * what was read for model, cluster, software and prices plan.json, trace.json   of the plan that is
+ * reported candidates.csv  the plans, or the sizes, one a line
  *
  * Files of the same name are replaced. Errors: MF_IO "--report: ...", MF_NOMEM. Without a
  * folder these functions do nothing.
@@ -34,6 +35,7 @@ typedef struct mf_report_step {
     const mf_report *report;
     const mf_problem *problem;
     const mf_search_result *found; /* what a search found, the plan first; NULL */
+    const char *verdict;           /* what to do, in a sentence; NULL */
     /* Writes further members of report.json into the object that is open; NULL: there are none. */
     void (*more)(mf_json_writer *w, const void *user);
     const void *user;

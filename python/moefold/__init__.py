@@ -86,7 +86,7 @@ class Result(dict):
 
     def rows(self, table=None):
         """A table of the answer as a list of flat dicts, {"layout.tp": 2, ...}: capacity's cells, plan's best plan and
-        those after it, fit's entries; or the member that is named."""
+        those after it, fit's entries; or the member that is named, such as fit's "fastest"."""
         if table is None and isinstance(self.get("best"), dict):
             found = [self["best"]] + list(self.get("runners_up", []))
         else:
@@ -94,6 +94,8 @@ class Result(dict):
             if table is None and not lists:
                 return [_flat(self)]
             found = self[table if table is not None else lists[0]]
+            if isinstance(found, dict):
+                found = next((v for v in found.values() if isinstance(v, list)), [found])
         return [_flat(row) for row in found]
 
     def frame(self, table=None):
@@ -140,9 +142,10 @@ def clusters(name=None, **options):
 
 
 def fit(**options):
-    """Every layout that fits into memory, and what the others lack.
+    """Every layout that fits into memory, what the others lack, and the fastest of those that fit.
 
-    fit(model=..., cluster=..., gpus=..., global_batch=..., seq=...). Raises Infeasible where none fits."""
+    fit(model=..., cluster=..., gpus=..., global_batch=..., seq=...).frame("fastest"): those, ranked by time; effort=0
+    leaves them out. Raises Infeasible where none fits; its result names what would make one fit ("to_fit")."""
     return _call("fit", options)
 
 

@@ -142,14 +142,27 @@ static void write_inputs(const mf_page *p) {
     const mf_json_value *line = mf_page_at(p, "/command_line");
     fputs("<section><h2>Inputs</h2>\n<pre>", p->f);
     for (size_t i = 0; line != NULL && i < mf_json_size(line); i++) {
+        const char *word = mf_page_string(mf_json_at(line, i));
+        const bool whole = strlen(word) <= 32; /* not broken at its hyphens */
         fputs(i > 0 ? " " : "", p->f);
-        mf_page_text(p, mf_page_string(mf_json_at(line, i)));
+        fputs(whole ? "<span class=\"keep\">" : "", p->f);
+        mf_page_text(p, word);
+        fputs(whole ? "</span>" : "", p->f);
     }
     fputs("</pre>\n<p class=\"note\">Made by ", p->f);
     mf_page_text(p, mf_page_string(mf_page_at(p, "/generator")));
     fputs(". Every figure of this page is a member of the JSON that it embeds, which is also "
           "report.json beside it.</p></section>\n",
           p->f);
+}
+
+static void write_verdict(const mf_page *p) {
+    const mf_json_value *verdict = mf_page_at(p, "/verdict");
+    if (verdict != NULL) {
+        fputs("<p class=\"lead\">", p->f);
+        mf_page_text(p, mf_page_string(verdict));
+        fputs(".</p>\n", p->f);
+    }
 }
 
 void mf_page_write(FILE *f, const mf_json *report, const char *text) {
@@ -164,6 +177,7 @@ void mf_page_write(FILE *f, const mf_json *report, const char *text) {
             mf_page_print_style);
     mf_page_text(&p, title);
     fputs("</h1></header>\n", f);
+    write_verdict(&p);
     mf_page_job(&p);
     mf_page_step(&p);
     mf_page_capacity(&p);

@@ -14,6 +14,7 @@ const char mf_page_style[] =
     "body{margin:0;background:var(--bg);color:var(--fg);font:15px/1.5 system-ui,sans-serif}\n"
     "main{max-width:1080px;margin:0 auto;padding:20px 24px 48px}\n"
     "h1{font-size:24px;line-height:1.25;margin:4px 0 12px}h2{font-size:17px;margin:32px 0 10px}\n"
+    ".lead{margin:0 0 16px;font-size:16px}.lead::first-letter{text-transform:uppercase}\n"
     "section{break-inside:avoid}\n"
     "data{font-variant-numeric:tabular-nums;white-space:nowrap}\n"
     ".tiles{display:grid;grid-template-columns:repeat(auto-fit,minmax(150px,1fr));gap:10px}\n"

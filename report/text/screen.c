@@ -78,8 +78,43 @@ static int piece(const char *text, int length, int columns) {
     return gap > columns / 2 ? gap : blank > 0 ? blank : columns;
 }
 
+/* What stands out, wherever it stands. */
+static const struct {
+    const char *word, *style;
+} standouts[] = {
+    {"DOES NOT FIT", "\033[1;31m"},
+    {"(does not fit)", "\033[31m"},
+    {": fits,", "\033[32m"},
+};
+static const char bold[] = "\033[1m", plain[] = "\033[0m";
+
+/* What begins here, or -1. */
+static int standout_at(const char *text, int length) {
+    for (size_t i = 0; i < sizeof standouts / sizeof standouts[0]; i++) {
+        const int n = (int)strlen(standouts[i].word);
+        if (n <= length && strncmp(text, standouts[i].word, (size_t)n) == 0) {
+            return (int)i;
+        }
+    }
+    return -1;
+}
+
+/* Part of a line, which is one of a verdict or of a front's rows, or none. */
+static void write_coloured(FILE *out, const line *l, const char *text, int length) {
+    if (l->kept || (l->text[0] == '*' && l->text[1] == ' ')) {
+        fprintf(out, "%s%.*s%s", bold, length, text, plain);
+        return;
+    }
+    for (int i = 0, n; i < length; i += n) {
+        const int which = standout_at(text + i, length - i);
+        n = which >= 0 ? (int)strlen(standouts[which].word) : 1;
+        fprintf(out, "%s%.*s%s", which >= 0 ? standouts[which].style : "", n, text + i,
+                which >= 0 ? plain : "");
+    }
+}
+
 /* Returns how many lines it takes; out NULL: counts them alone. */
-static int fold(FILE *out, const line *l, int columns) {
+static int fold(FILE *out, const line *l, int columns, bool colour) {
     const char *at = l->text;
     int left = l->length, indent = 0, height = 0;
     do {
@@ -88,7 +123,11 @@ static int fold(FILE *out, const line *l, int columns) {
         while (end > 0 && at[end - 1] == ' ') {
             end--;
         }
-        if (out != NULL) {
+        if (out != NULL && colour && end > 0) {
+            fprintf(out, "%*s", indent, "");
+            write_coloured(out, l, at, end);
+            putc('\n', out);
+        } else if (out != NULL) {
             fprintf(out, "%*s%.*s\n", indent, "", end, at);
         }
         at += n;
@@ -226,7 +265,7 @@ static void cut(const char *text, line *l, int count, int columns, char *drop, c
     }
     narrow_tables(l, count, columns, drop, room);
     for (int i = 0; i < count; i++) {
-        l[i].height = fold(NULL, &l[i], columns);
+        l[i].height = fold(NULL, &l[i], columns, false);
     }
 }
 
@@ -347,6 +386,8 @@ static void hide_paragraphs(line *l, int count) {
     }
     for (; end > 0 && total(l, count) > MF_SCREEN_LINES; end = from) {
         bool answer = false;
+        /* In front of a verdict a line stays empty. */
+        const int last = end < count && l[end].kept ? end - 1 : end;
         for (from = end - 1; from > 0 && l[from - 1].length > 0; from--) {
         }
         for (int i = from; i < end; i++) {
@@ -357,8 +398,8 @@ static void hide_paragraphs(line *l, int count) {
             height += l[i].height;
             first = i >= first ? i + 1 : first;
         }
-        if (!answer && first < end) {
-            hide(l, first, end);
+        if (!answer && first < last) {
+            hide(l, first, last);
         }
     }
 }
@@ -413,7 +454,7 @@ static void shorten(line *l, int count) {
     }
 }
 
-mf_status mf_screen_write(FILE *out, const char *text, int columns, bool all, mf_err *e) {
+mf_status mf_screen_write(FILE *out, const char *text, const mf_screen *how, mf_err *e) {
     const int count = count_lines(text);
     const size_t size = strlen(text) + 1;
     line *l = calloc((size_t)count + 1, sizeof *l);
@@ -424,8 +465,8 @@ mf_status mf_screen_write(FILE *out, const char *text, int columns, bool all, mf
         free(room);
         return mf_err_set(e, MF_NOMEM, "out of memory");
     }
-    cut(text, l, count, columns, drop, room);
-    if (!all) {
+    cut(text, l, count, how->columns, drop, room);
+    if (!how->all) {
         shorten(l, count);
     }
     for (int i = 0; i < count; i++) {
@@ -437,7 +478,7 @@ mf_status mf_screen_write(FILE *out, const char *text, int columns, bool all, mf
             fprintf(out, "%*s... %d more (-v)\n", l[i].indent, "", n);
             i += n - 1;
         } else {
-            (void)fold(out, &l[i], columns);
+            (void)fold(out, &l[i], how->columns, how->colour);
         }
     }
     free(l);

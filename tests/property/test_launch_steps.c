@@ -107,6 +107,32 @@ static void test_the_best_single_step_is_that_of_brute_force(void **state) {
     mf_cost_destroy(w.cost);
 }
 
+/* An option that names what the model has not is refused: steps are to be typed as they stand. */
+static void test_steps_name_what_the_model_has(void **state) {
+    fixture w;
+    mf_steps steps;
+    mf_err e;
+    int recomputes = 0, offloads = 0;
+    (void)state;
+    fixture_init(&w, 80e9);
+    assert_int_equal(mf_model_load("olmoe-1b-7b", &w.model, &e), MF_OK);
+    assert_int_equal(mf_assignment_even(&w.model, &w.layout, &w.assignment, &e), MF_OK);
+    assert_int_equal(mf_steps_single(&w.problem, &w.layout, &w.assignment, NULL, NULL, &steps, &e),
+                     MF_OK);
+    for (int i = 0; i < steps.count; i++) {
+        const char *what = steps.step[i].what;
+        recomputes += strncmp(what, "--recompute ", 12) == 0;
+        offloads += strncmp(what, "--offload ", 10) == 0;
+        assert_null(strstr(what, "mlp"));
+        assert_null(strstr(what, "mla"));
+        assert_null(strstr(what, "shared"));
+        assert_null(strstr(what, "ffn"));
+    }
+    assert_true(recomputes > 3 && offloads > 1);
+    mf_steps_clear(&steps);
+    mf_cost_destroy(w.cost);
+}
+
 static void test_what_makes_a_layout_fit_does(void **state) {
     fixture w;
     mf_steps steps;
@@ -153,6 +179,7 @@ static void test_a_targets_steps_are_those_it_can_express(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_the_best_single_step_is_that_of_brute_force),
+        cmocka_unit_test(test_steps_name_what_the_model_has),
         cmocka_unit_test(test_what_makes_a_layout_fit_does),
         cmocka_unit_test(test_a_targets_steps_are_those_it_can_express),
     };

@@ -72,6 +72,15 @@ class Package(unittest.TestCase):
             moefold.fit(pp=1, ep=8, tp=1, **dict(JOB, model="mixtral-8x22b", gpus=8))
         self.assertEqual(caught.exception.status, 3)
         self.assertEqual(caught.exception.result["feasible"], 0)
+        self.assertIn("smallest_gpus", caught.exception.result)
+
+    def test_fit_is_ranked_by_time(self):
+        found = moefold.fit(pp=1, cp=1, etp=1, recompute="none", top=2, effort=1, **JOB)
+        self.assertTrue(all(row["fits"] for row in found.rows()[:2]))
+        times = [row["step_time_s"] for row in found.rows("fastest")]
+        self.assertEqual(times, sorted(times))
+        self.assertGreater(len(times), 1)
+        self.assertIsNone(moefold.fit(pp=1, cp=1, etp=1, effort=0, **JOB)["fastest"])
 
     def test_notes_are_warnings(self):
         with warnings.catch_warnings(record=True) as said:

@@ -10,7 +10,7 @@
 
 static void fit_puts_what_fits_first(void **state) {
     (void)state;
-    cli_result r = cli_json("fit " SMALL "--json");
+    cli_result r = cli_json("fit " SMALL "--effort 0 --json");
     const mf_json_value *o = mf_json_root(r.json), *entries = cli_member(o, "entries");
     size_t feasible = (size_t)cli_number(o, "feasible");
     double last = INFINITY;
@@ -27,41 +27,93 @@ static void fit_puts_what_fits_first(void **state) {
     cli_free(&r);
 }
 
-/* Behind what fits by bytes stands what is fast of it: combinations of degrees, each once, ranked
+static const mf_json_value *fastest_of(const cli_result *r) {
+    return cli_member(mf_json_root(r->json), "fastest");
+}
+
+/* Beside what fits by bytes stands what is fast of it: combinations of degrees, each once, ranked
  * by time, the first as near to what `plan` finds as a search's usual gap. */
 static void fit_ranks_what_fits_by_time(void **state) {
     (void)state;
-    cli_result r = cli_run("fit " SMALL "--top 1 --recompute none --pp 1 --cp 1", NULL);
-    const char *line = strstr(r.out, "the fastest of those that fit");
-    double step_s = 0, before_s = 0;
-    int degree[16][5], rows = 0;
-    assert_int_equal(r.code, 0);
-    assert_non_null(line);
-    line = strchr(strchr(line, '\n') + 1, '\n');
+    static const char *const degrees[] = {"tp", "cp", "pp", "ep", "etp"};
+    cli_result r = cli_json("fit " SMALL "--top 1 --recompute none --pp 1 --cp 1 --json");
+    const mf_json_value *plans = cli_member(fastest_of(&r), "plans");
     cli_result p = cli_json("plan " SMALL "--recompute none --pp 1 --cp 1 --json");
     const double best_s = cli_number(cli_member(mf_json_root(p.json), "best"), "step_time_s");
-    while (line != NULL && rows < 16 &&
-           sscanf(line, "%d %d %d %*d %d %d %*d %*d %lf s", &degree[rows][0], &degree[rows][1],
-                  &degree[rows][2], &degree[rows][3], &degree[rows][4], &step_s) == 6) {
+    const double bound_s = cli_number(fastest_of(&r), "lower_bound_s");
+    double before_s = 0, degree[16][5];
+    size_t rows = mf_json_size(plans);
+    assert_in_range(rows, 6, 16);
+    for (size_t i = 0; i < rows; i++) {
+        const mf_json_value *f = mf_json_at(plans, i), *l = cli_member(f, "layout");
+        const double step_s = cli_number(f, "step_time_s");
         assert_at_least(step_s, before_s);
-        assert_true(rows > 0 || step_s < 1.031 * best_s);
-        for (int k = 0; k < rows; k++) {
-            assert_memory_not_equal(degree[k], degree[rows], sizeof degree[k]);
+        assert_at_least(step_s, bound_s);
+        assert_at_least(step_s, cli_number(f, "step_time_low_s"));
+        assert_at_least(cli_number(f, "headroom_B"), 0);
+        for (size_t d = 0; d < 5; d++) {
+            degree[i][d] = cli_number(l, degrees[d]);
+        }
+        for (size_t k = 0; k < i; k++) {
+            assert_memory_not_equal(degree[k], degree[i], sizeof degree[k]);
         }
         before_s = step_s;
-        rows++;
-        line = strchr(line + 1, '\n');
     }
-    assert_at_least(rows, 6);
+    const double first_s = cli_number(mf_json_at(plans, 0), "step_time_s");
+    assert_true(fabs(first_s / bound_s - 1 - cli_number(fastest_of(&r), "gap")) < 1e-9);
+    assert_below(first_s, 1.031 * best_s);
     assert_at_least(before_s, best_s / 1.031);
     cli_free(&p);
     cli_free(&r);
 }
 
+/* The table has the rows of the JSON, in their order; the verdict speaks of the first. Without
+ * effort there is neither. */
+static void the_ranking_is_the_same_as_text(void **state) {
+    (void)state;
+#define RANKED "fit " SMALL "--top 1 --recompute none --pp 1 --cp 1 --etp 1 --effort 1 "
+    cli_result r = cli_json(RANKED "--json"), t = cli_run(RANKED, NULL);
+    const mf_json_value *plans = cli_member(fastest_of(&r), "plans");
+    const char *line = strstr(t.out, "the fastest of those that fit"), *verdict = NULL;
+    int tp, ep;
+    double step_s, peak_GB;
+    size_t rows = 0;
+    assert_non_null(line);
+    line = strchr(strchr(line, '\n') + 1, '\n');
+    while (line != NULL &&
+           sscanf(line, "%d %*d %*d %*d %d %*d %*d %*d %lf s", &tp, &ep, &step_s) == 3) {
+        const mf_json_value *f = mf_json_at(plans, rows), *l = cli_member(f, "layout");
+        assert_true(tp == (int)cli_number(l, "tp") && ep == (int)cli_number(l, "ep"));
+        assert_true(fabs(step_s - cli_number(f, "step_time_s")) <= 6e-4 * step_s);
+        peak_GB = strtod(line + 55, NULL);
+        assert_true(fabs(peak_GB - cli_number(f, "peak_memory_B") / 1e9) <= 0.0051);
+        rows++;
+        line = strchr(line + 1, '\n');
+    }
+    assert_true(rows > 1 && rows == mf_json_size(plans));
+    assert_ok(mf_json_get_string(mf_json_root(r.json), "verdict", &verdict, NULL));
+    char first[64];
+    snprintf(first, sizeof first, "(TP %.0f CP 1 PP 1 VPP 1 EP %.0f ETP 1, ",
+             cli_number(cli_member(mf_json_at(plans, 0), "layout"), "tp"),
+             cli_number(cli_member(mf_json_at(plans, 0), "layout"), "ep"));
+    assert_non_null(strstr(verdict, first));
+    assert_non_null(strstr(t.out, "\n\nverdict     "));
+    cli_free(&r);
+    cli_free(&t);
+    r = cli_json("fit " SMALL "--top 1 --effort 0 --json");
+    t = cli_run("fit " SMALL "--top 1 --effort 0", NULL);
+    assert_int_equal(mf_json_value_type(fastest_of(&r)), MF_JSON_NULL);
+    assert_null(strstr(t.out, "the fastest"));
+    assert_non_null(strstr(t.out, "\n\nverdict     "));
+    cli_free(&r);
+    cli_free(&t);
+}
+
 static void what_fits_nowhere_ends_with_3_and_a_size_that_would_do(void **state) {
     (void)state;
     cli_result r = cli_run(
-        "fit --model mixtral-8x22b --cluster h100 --gpus 2 --global-batch 64 --seq 4096 --json",
+        "fit --model mixtral-8x22b --cluster h100 --gpus 2 --global-batch 64 --seq 4096 --json "
+        "--effort 0",
         NULL);
     char line[256];
     assert_int_equal(r.code, 3);
@@ -73,7 +125,7 @@ static void what_fits_nowhere_ends_with_3_and_a_size_that_would_do(void **state)
     assert_above(gpus, 2);
     snprintf(line, sizeof line,
              "fit --model mixtral-8x22b --cluster h100 --gpus %.0f --global-batch 64 --seq 4096 "
-             "--json --top 1",
+             "--json --top 1 --effort 0",
              gpus);
     cli_result f = cli_json(line);
     assert_at_least(cli_number(mf_json_root(f.json), "feasible"), 1);
@@ -81,15 +133,23 @@ static void what_fits_nowhere_ends_with_3_and_a_size_that_would_do(void **state)
     cli_free(&f);
 }
 
-/* DeepSeek-V3's training state and NCCL's memory need more than 176 H100: 23 nodes fit, where 184
- * can be folded. Tried are what is named and a node less. */
 /* The remedies are for the layout that needs least memory, which recomputes all that it can. */
 static void a_remedy_comes_with_the_fastest_plans_that_it_allows(void **state) {
     (void)state;
-    cli_result r = cli_run("fit --model granite-3.1-1b-a400m --cluster h100 --gpus 1 "
-                           "--global-batch 8 --seq 4096 --reserve 80%",
-                           NULL);
+#define TIGHT                                                                                      \
+    "fit --model granite-3.1-1b-a400m --cluster h100 --gpus 1 --global-batch 8 --seq 4096 "        \
+    "--reserve 80% --effort 1"
+    cli_result r = cli_run(TIGHT, NULL), q = cli_run(TIGHT " --json", NULL);
     assert_int_equal(r.code, 3);
+    assert_int_equal(q.code, 3);
+    assert_ok(mf_json_parse("output", q.out, strlen(q.out), &q.json, NULL));
+    const mf_json_value *found = fastest_of(&q), *plans = cli_member(found, "plans");
+    const char *with = NULL, *what = NULL;
+    assert_ok(mf_json_get_string(found, "with", &with, NULL));
+    assert_at_least(mf_json_size(cli_member(mf_json_root(q.json), "to_fit")), 3);
+    assert_ok(mf_json_get_string(mf_json_at(cli_member(mf_json_root(q.json), "to_fit"), 0), "what",
+                                 &what, NULL));
+    assert_non_null(strstr(r.out, what));
     const char *lean = strstr(r.out, "--offload-optimizer 50% --moments bf16 ");
     const char *fast = strstr(r.out, "the fastest with --offload-optimizer ");
     assert_true(lean != NULL);
@@ -100,6 +160,11 @@ static void a_remedy_comes_with_the_fastest_plans_that_it_allows(void **state) {
     if (!(fast_ms > 100 && fast_ms < lean_ms)) {
         fail_msg("%.1f, of the leanest %.1f ms\n%s", fast_ms, lean_ms, r.out);
     }
+    char head[320];
+    snprintf(head, sizeof head, "the fastest with %.256s, by", with);
+    assert_non_null(strstr(r.out, head));
+    assert_true(fabs(1e3 * cli_number(mf_json_at(plans, 0), "step_time_s") - fast_ms) < 0.06);
+    cli_free(&q);
     cli_free(&r);
 }
 
@@ -111,7 +176,7 @@ static void a_remedy_that_leaves_fast_layouts_room_is_told(void **state) {
         return; /* as in the tests beside it, for longer */
     }
     cli_result r = cli_run("fit --model qwen3-30b-a3b --cluster h100 --gpus 4 --global-batch 64 "
-                           "--seq 4096 --top 1",
+                           "--seq 4096 --top 1 --cp 1 --etp 1 --effort 1",
                            NULL);
     assert_int_equal(r.code, 3);
     assert_non_null(strstr(r.out, "memory\n  --offload-optimizer 50% --moments bf16 "));
@@ -149,10 +214,13 @@ static void remedies_of_memory_do_what_they_say(void **state) {
     cli_free(&r);
 }
 
+/* DeepSeek-V3's training state and NCCL's memory need more than 128 H100. Tried are what is named
+ * and a node less; CP and experts' TP are pinned, as the size does not depend on them. */
 static void the_size_that_would_do_is_the_smallest_in_whole_nodes(void **state) {
     (void)state;
     const char *job =
-        "fit --model deepseek-v3 --cluster h100 --global-batch 8192 --seq 4096 --json";
+        "fit --model deepseek-v3 --cluster h100 --global-batch 8192 --seq 4096 --json --effort 0 "
+        "--cp 1 --etp 1";
     double named = 0;
     if (cases_sampled()) {
         return; /* as in the job before, for longer */
@@ -180,7 +248,7 @@ static void the_size_that_would_do_may_be_part_of_a_node(void **state) {
         char line[160];
         snprintf(line, sizeof line,
                  "fit --model qwen3-30b-a3b --cluster h200 --global-batch 840 --seq 4096 --json "
-                 "--top 1 --gpus %d",
+                 "--effort 0 --top 1 --gpus %d",
                  gpus);
         cli_result r = cli_run(line, NULL);
         assert_int_equal(mf_json_parse("output", r.out, strlen(r.out), &r.json, NULL), MF_OK);
@@ -199,7 +267,8 @@ static void the_size_that_would_do_may_be_part_of_a_node(void **state) {
 static void the_size_that_would_do_may_be_no_multiple(void **state) {
     (void)state;
     cli_result r = cli_run(
-        "fit --model mixtral-8x7b --cluster h100 --gpus 63 --global-batch 256 --seq 4096 --json",
+        "fit --model mixtral-8x7b --cluster h100 --gpus 63 --global-batch 256 --seq 4096 --json "
+        "--effort 0",
         NULL);
     assert_int_equal(r.code, 3);
     assert_int_equal(mf_json_parse("output", r.out, strlen(r.out), &r.json, NULL), MF_OK);
@@ -209,7 +278,7 @@ static void the_size_that_would_do_may_be_no_multiple(void **state) {
 
 static void options_pin_their_dimension(void **state) {
     (void)state;
-    cli_result r = cli_json("fit " SMALL "--tp 2 --ep 4 --json");
+    cli_result r = cli_json("fit " SMALL "--tp 2 --ep 4 --effort 0 --json");
     const mf_json_value *entries = cli_member(mf_json_root(r.json), "entries");
     assert_above(mf_json_size(entries), 0);
     for (size_t i = 0; i < mf_json_size(entries); i++) {
@@ -271,10 +340,13 @@ static void a_host_that_is_too_small_is_named(void **state) {
     unlink(path);
 }
 
-/* Blocks are shared between layouts there and lowered anew here. */
+/* Blocks are shared between layouts there and lowered anew here. Memory does not depend on prices:
+ * the profile is the one whose steps are played once. */
 static void every_peak_is_the_one_that_simulate_finds(void **state) {
     (void)state;
-#define LITE "--model deepseek-v2-lite --cluster h100 --gpus 16 --global-batch 64 --seq 4096 "
+#define LITE                                                                                       \
+    "--model deepseek-v2-lite --cluster h100 --gpus 16 --global-batch 64 --seq 4096 "              \
+    "--software ideal "
     static const char *const numbers[] = {"tp", "cp", "pp", "ep", "etp", "zero", "expert_zero"};
     static const char *const words[] = {"dispatcher", "recompute", "offload", "schedule"};
     static const char *const pinned[] = {"", "--precision fp8-block --cp-type allgather",
@@ -282,7 +354,7 @@ static void every_peak_is_the_one_that_simulate_finds(void **state) {
     int compared = 0;
     for (size_t k = 0; k < 3; k++) {
         char line[512];
-        snprintf(line, sizeof line, "fit " LITE "%s --json", pinned[k]);
+        snprintf(line, sizeof line, "fit " LITE "%s --effort 0 --json", pinned[k]);
         cli_result r = cli_json(line);
         const mf_json_value *entries = cli_member(mf_json_root(r.json), "entries");
         for (size_t i = k; i < mf_json_size(entries); i += 14 * (size_t)case_stride(20)) {
@@ -319,6 +391,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(fit_puts_what_fits_first),
         cmocka_unit_test(fit_ranks_what_fits_by_time),
+        cmocka_unit_test(the_ranking_is_the_same_as_text),
         cmocka_unit_test(what_fits_nowhere_ends_with_3_and_a_size_that_would_do),
         cmocka_unit_test(a_remedy_comes_with_the_fastest_plans_that_it_allows),
         cmocka_unit_test(a_remedy_that_leaves_fast_layouts_room_is_told),

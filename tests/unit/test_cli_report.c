@@ -350,8 +350,9 @@ static void a_job_for_which_nothing_fits_is_told_what_would(void **state) {
     r = cli_run(line, NULL);
     assert_int_equal(r.code, 0);
     assert_non_null(strstr(r.out, "verdict     nothing fits: the leanest layout"));
-    assert_non_null(strstr(r.out, "the smallest size that would: 2 GPUs"));
     char *page = read_file("report.html");
+    assert_non_null(strstr(page, "<p class=\"lead\">nothing fits: the leanest layout"));
+    assert_non_null(strstr(page, "the smallest size that would: 2 GPUs.</p>"));
     assert_null(strstr(page, "keep it"));
     assert_non_null(strstr(page, "it does not fit"));
     free(page);

@@ -1,4 +1,5 @@
 /* `simulate --json`: the promised fields are there, and the numbers agree with each other. */
+#include "report/text/show.h"
 #include "tests/support/cli_test.h"
 #include "tests/support/sampled.h"
 
@@ -336,6 +337,82 @@ static void an_owners_cap_slows_steps_and_waits_recover_part_of_it(void **state)
     cli_free(&usual);
 }
 
+/* The sentence at the end says the figures of the JSON that it is a member of. */
+static void assert_decides(const char *line, const char *best) {
+    cli_result r = cli_json(line);
+    const mf_json_value *root = mf_json_root(r.json), *step = root;
+    char want[160];
+    const char *said;
+    assert_ok(mf_json_get_string(root, "verdict", &said, NULL));
+    if (best != NULL) {
+        step = cli_member(root, best);
+        step = strcmp(best, "fastest") == 0 ? mf_json_at(cli_member(step, "plans"), 0) : step;
+    }
+    snprintf(want, sizeof want, "takes %s a step (%s to %s)",
+             mf_show_time(cli_number(step, "step_time_s")).s,
+             mf_show_time(cli_number(step, "step_time_low_s")).s,
+             mf_show_time(cli_number(step, "step_time_high_s")).s);
+    assert_non_null(strstr(said, want));
+    const double headroom_B = cli_number(step, "headroom_B");
+    snprintf(want, sizeof want, headroom_B >= 0 ? "leaves %s of memory free" : "lacks %s of memory",
+             mf_show_bytes(fabs(headroom_B)).s);
+    assert_non_null(strstr(said, want));
+    if (best != NULL) {
+        const mf_json_value *proof =
+            strcmp(best, "best") == 0 ? cli_member(root, "search") : cli_member(root, "fastest");
+        const mf_json_value *l = cli_member(step, "layout");
+        snprintf(want, sizeof want, "no plan takes less than %s, gap %s",
+                 mf_show_time(cli_number(proof, "lower_bound_s")).s,
+                 mf_show_percent(cli_number(proof, "gap")).s);
+        assert_non_null(strstr(said, want));
+        snprintf(want, sizeof want,
+                 "(TP %.0f CP %.0f PP %.0f VPP %.0f EP %.0f ETP %.0f, micro-batch",
+                 cli_number(l, "tp"), cli_number(l, "cp"), cli_number(l, "pp"),
+                 cli_number(l, "vpp"), cli_number(l, "ep"), cli_number(l, "etp"));
+        assert_non_null(strstr(said, want));
+    }
+    cli_free(&r);
+}
+
+static void a_verdict_says_the_figures_of_its_json(void **state) {
+    (void)state;
+#define OLMOE "--model olmoe-1b-7b --cluster h100 --gpus 8 --global-batch 64 --seq 4096 --cp 1 "
+    assert_decides("plan " OLMOE "--pp 1 --tp 1 --json", "best");
+    assert_decides("fit " OLMOE "--pp 1 --tp 1 --effort 1 --json", "fastest");
+    assert_decides("simulate " OLMOE "--ep 8 --json", NULL);
+    assert_decides("simulate " OLMOE "--ep 8 --reserve 90% --json", NULL);
+    assert_decides("explain " OLMOE "--ep 8 --json", NULL);
+    assert_decides("explain " OLMOE "--ep 8 --reserve 70% --json", NULL);
+}
+
+/* What explain says to run it with can be typed, and takes what it says. */
+static void explain_names_an_option_that_does_it(void **state) {
+    (void)state;
+    static const char *const jobs[] = {OLMOE "--ep 8 --json",
+                                       OLMOE "--ep 8 --reserve 70% --json"}; /* does not fit */
+    for (size_t i = 0; i < 2; i++) {
+        char line[512], option[240], want[320];
+        const char *said;
+        snprintf(line, sizeof line, "explain %s", jobs[i]);
+        cli_result r = cli_json(line);
+        assert_ok(mf_json_get_string(mf_json_root(r.json), "verdict", &said, NULL));
+        const char *at = strstr(said, "; run it with ");
+        assert_non_null(at);
+        at += strlen("; run it with ");
+        const char *end = strstr(at, ": that ");
+        assert_non_null(end);
+        snprintf(option, sizeof option, "%.*s", (int)(end - at), at);
+        snprintf(line, sizeof line, "simulate %s %s", jobs[i], option);
+        cli_result q = cli_json(line);
+        assert_true(cli_bool(mf_json_root(q.json), "fits"));
+        snprintf(want, sizeof want, "%stakes %s", i == 1 ? ": that fits and " : ": that ",
+                 mf_show_time(cli_number(mf_json_root(q.json), "step_time_s")).s);
+        assert_non_null(strstr(end, want));
+        cli_free(&q);
+        cli_free(&r);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_parts_add_up),
@@ -351,6 +428,8 @@ int main(void) {
         cmocka_unit_test(traits_cost_what_they_do),
         cmocka_unit_test(a_pipeline_layout_places_the_layers_that_it_writes),
         cmocka_unit_test(clock_and_power_beside_collectives_are_as_measured),
+        cmocka_unit_test(a_verdict_says_the_figures_of_its_json),
+        cmocka_unit_test(explain_names_an_option_that_does_it),
         cmocka_unit_test(an_owners_cap_slows_steps_and_waits_recover_part_of_it),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

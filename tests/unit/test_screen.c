@@ -7,14 +7,18 @@
 #include <stdlib.h>
 #include <string.h>
 
-static char *shown(const char *text, int columns, bool all) {
+static char *shown_as(const char *text, mf_screen how) {
     char *out = NULL;
     size_t size;
     FILE *f = open_memstream(&out, &size);
     assert_non_null(f);
-    assert_ok(mf_screen_write(f, text, columns, all, NULL));
+    assert_ok(mf_screen_write(f, text, &how, NULL));
     fclose(f);
     return out;
+}
+
+static char *shown(const char *text, int columns, bool all) {
+    return shown_as(text, (mf_screen){.columns = columns, .all = all});
 }
 
 /* Lines, the widest of them, and how many were left out by what they say. */
@@ -269,6 +273,33 @@ static void any_text_is_held_to_the_screen(void **state) {
     assert_true(shortened > 300);
 }
 
+/* Colour adds escapes and nothing else, to whole lines of a verdict wherever they are folded. */
+static void colour_changes_no_word(void **state) {
+    (void)state;
+    static const char text[] =
+        "memory      90 GB of 81 GB usable on stage 0: DOES NOT FIT, over by 9 GB\n"
+        "* h100  64\n  h200  64\n\nverdict     run it with everything "
+        "that it says here and then go on\n";
+    char *plain = shown(text, 48, true);
+    char *coloured = shown_as(text, (mf_screen){.columns = 48, .all = true, .colour = true});
+    assert_non_null(strstr(coloured, "\033[1;31mDOES NOT FIT\033[0m"));
+    assert_non_null(strstr(coloured, "\033[1m* h100  64\033[0m\n  h200"));
+    assert_non_null(strstr(coloured, "\n\033[1mverdict     run it"));
+    assert_non_null(strstr(coloured, "\n            \033[1m"));
+    char *to = coloured;
+    for (const char *p = coloured; *p != '\0'; p++) {
+        if (*p == '\033') {
+            p += strcspn(p, "m");
+        } else {
+            *to++ = *p;
+        }
+    }
+    *to = '\0';
+    assert_string_equal(plain, coloured);
+    free(plain);
+    free(coloured);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(lines_that_fit_are_left_alone),
@@ -281,6 +312,7 @@ int main(void) {
         cmocka_unit_test(marked_rows_stay),
         cmocka_unit_test(a_table_cut_in_two_keeps_its_title_and_its_verdict),
         cmocka_unit_test(remedies_stay_where_details_go),
+        cmocka_unit_test(colour_changes_no_word),
         cmocka_unit_test(any_text_is_held_to_the_screen),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

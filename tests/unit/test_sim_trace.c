@@ -234,6 +234,81 @@ static void ranks_that_drift_apart_have_slices_that_nest(void **state) {
     mf_cost_destroy(cost);
 }
 
+/* A slice of this process and track that is open at a time. */
+static bool is_open_at(const trace *t, int64_t pid, int64_t tid, double at) {
+    for (size_t i = 0; i < t->slices; i++) {
+        const slice *s = &t->slice[i];
+        if (s->pid == pid && s->tid == tid && s->start <= at + 2e-3 && at <= s->end + 2e-3) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Stages stand in their order under their names; an arrow leaves the slice of a message and enters
+ * a slice of the stage that takes it: the next one, forward, or the one before, round the ends
+ * where stages hold several chunks. */
+static void pipelines_with_chunks_name_stages_and_point_at_the_next(void **state) {
+    (void)state;
+    enum { STAGES = 4, RANKS = 2 };
+    mf_cluster c = test_cluster();
+    mf_software soft = sim_software_real();
+    mf_cost *cost = sim_cost(&c, &soft);
+    mf_model m = test_model_moe(false);
+    mf_layout l = sim_layout(&m, STAGES * RANKS, STAGES, RANKS, 8);
+    l.vpp = 2;
+    l.schedule = MF_SCHED_INTERLEAVED;
+    assert_ok(mf_layout_resolve(&l, &m, NULL));
+    mf_program *p = sim_program(&m, &l, &c);
+    mf_sim *sim;
+    trace t = draw(cost, p, (mf_sim_options){0}, &sim);
+    const mf_json_value *events = mf_json_find(mf_json_root(t.doc), "traceEvents");
+    int64_t from[1024], named = 0, placed = 0, forward = 0, backward = 0;
+    for (size_t i = 0; i < mf_json_size(events); i++) {
+        const mf_json_value *v = mf_json_at(events, i);
+        const char *kind = text_of(v, "ph"), *name = text_of(v, "name");
+        int64_t pid = 0, tid = 0, id = 0;
+        assert_ok(mf_json_get_i64(v, "pid", 0, 1 << 20, &pid, NULL));
+        const int64_t stage = pid / RANKS;
+        if (strcmp(name, "process_name") == 0) {
+            char want[40];
+            snprintf(want, sizeof want, "stage %d, rank %d", (int)stage, (int)pid);
+            assert_string_equal(text_of(mf_json_find(v, "args"), "name"), want);
+            named++;
+        } else if (strcmp(name, "process_sort_index") == 0) {
+            int64_t index = -1;
+            assert_ok(
+                mf_json_get_i64(mf_json_find(v, "args"), "sort_index", 0, 1 << 20, &index, NULL));
+            assert_int_equal(index, pid); /* ranks of later stages are larger */
+            placed++;
+        } else if (*kind == 's' || *kind == 'f') {
+            double at = 0;
+            assert_ok(mf_json_get_i64(v, "id", 0, 1023, &id, NULL));
+            assert_ok(mf_json_get_i64(v, "tid", 0, 100, &tid, NULL));
+            assert_ok(mf_json_get_f64(v, "ts", 0, 1e15, &at, NULL));
+            assert_true(is_open_at(&t, pid, tid, at));
+            if (*kind == 's') {
+                const bool goes_on = tid == MF_STREAM_COUNT;
+                from[id] = goes_on ? (stage + 1) % STAGES : (stage + STAGES - 1) % STAGES;
+                forward += goes_on;
+                backward += !goes_on;
+            } else {
+                assert_int_equal(stage, from[id]);
+                assert_int_equal(tid, MF_STREAM_COMPUTE);
+            }
+        }
+    }
+    assert_int_equal(named, STAGES);
+    assert_int_equal(placed, STAGES);
+    /* Every chunk but the last passes every micro-batch on, and its gradient back. */
+    assert_int_equal(forward, (STAGES * l.vpp - 1) * l.micro_batches);
+    assert_int_equal(backward, forward);
+    trace_clear(&t);
+    mf_sim_destroy(sim);
+    mf_program_destroy(p);
+    mf_cost_destroy(cost);
+}
+
 static double busy_of(const trace *t, int64_t pid, const char *category) {
     double sum = 0;
     for (size_t i = 0; i < t->slices; i++) {
@@ -376,6 +451,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(traces_are_valid_and_their_slices_nest),
         cmocka_unit_test(ranks_that_drift_apart_have_slices_that_nest),
+        cmocka_unit_test(pipelines_with_chunks_name_stages_and_point_at_the_next),
         cmocka_unit_test(slices_add_up_to_the_stage_times),
         cmocka_unit_test(power_and_clock_are_drawn_where_energies_are_known),
         cmocka_unit_test(the_first_ranks_can_be_drawn_instead),

@@ -28,6 +28,67 @@ mf_lines '^rests on' simulate --plan "$work/plan.json" --software "$work/fix.jso
 mf_lines '^1\.|^2\.|^3\.|^verdict' tune --plan "$work/plan.json" --runs-on megatron --threads 2
 mf_lines 'not read|--no-such|^layout' import TP=2 --model mixtral-8x7b --gpus 32 --cluster h100 -- \
     --tensor-model-parallel-size 2 --seq-length 4096 --no-such-flag 3 --bf16
+# A recipe brings the modules of its checkout that it imports, in circles too, and their constants; what is not there
+# (torch) is passed over.
+mkdir -p "$work/src/megatron/bridge/perf/qwen" "$work/src/megatron/bridge/recipes/h100"
+cat >"$work/src/megatron/bridge/recipes/h100/base.py" <<'RECIPE'
+from megatron.bridge.perf.qwen.fast import fast_16gpu_config
+SEQ_LENGTH = 8192
+def qwen3_30b_a3b_pretrain_config():
+    cfg = common()
+    cfg.model.seq_length = SEQ_LENGTH  # a constant
+    cfg.model.expert_model_parallel_size = 4
+    cfg.model.tensor_model_parallel_size = 2
+    cfg.train.global_batch_size = 512
+    return cfg
+RECIPE
+echo 'from megatron.bridge.recipes.h100.base import qwen3_30b_a3b_pretrain_config as start_config' \
+    >"$work/src/megatron/bridge/recipes/__init__.py"
+cat >"$work/src/megatron/bridge/perf/qwen/shared.py" <<'RECIPE'
+def narrow(cfg):
+    cfg.model.tensor_model_parallel_size = 1
+RECIPE
+cat >"$work/src/megatron/bridge/perf/qwen/fast.py" <<'RECIPE'
+import torch
+from torch import nn
+from megatron.bridge.recipes import start_config
+from .shared import narrow
+def fast_16gpu_config():
+    cfg = start_config()
+    narrow(cfg)
+    cfg.model.expert_model_parallel_size = 8
+RECIPE
+mf_plain_lines '^qwen|^layout|^!' import "$work/src/megatron/bridge/perf/qwen/fast.py" --recipe fast_16gpu_config \
+    --model qwen3-30b-a3b --gpus 16 --cluster h100
+rm -r "$work/src/megatron/bridge/recipes" # and without: what the recipe itself does not say is missing
+mf_plain_lines '^qwen|^layout|^!' import "$work/src/megatron/bridge/perf/qwen/fast.py" --recipe fast_16gpu_config \
+    --model qwen3-30b-a3b --gpus 16 --cluster h100
+# A script of ModelZoo brings the flags of its model, unless other flags of a model are given.
+mkdir -p "$work/zoo/model_configs/benchmarking" "$work/zoo/best_practice/qwen3"
+cat >"$work/zoo/model_configs/benchmarking/Qwen3-30B-A3B.yaml" <<'FLAGS'
+MODEL_ARGS:
+  --num-layers: 48
+  --hidden-size: 2048
+  --num-attention-heads: 32
+  --group-query-attention: true
+  --num-query-groups: 4
+  --num-experts: 128
+  --moe-ffn-hidden-size: 768
+  --moe-router-topk: 8
+  --seq-length: ${SEQ_LEN}
+  --global-batch-size: ${GBS}
+  --micro-batch-size: ${MBS}
+  --tensor-model-parallel-size: ${TP}
+  --pipeline-model-parallel-size: ${PP}
+  --expert-model-parallel-size: ${EP}
+  --expert-tensor-parallel-size: 1
+  --use-distributed-optimizer: true
+FLAGS
+printf 'export MODEL=Qwen3-30B-A3B\nexport MBS=2\nTP=2 EP=16 NNODES=4 bash sbatch_benchmarking.sh --recompute-granularity full\n' \
+    >"$work/zoo/best_practice/qwen3/run.sh"
+mf_plain_lines '^qwen|^layout|micro-batch|^!' import "$work/zoo/best_practice/qwen3/run.sh" --cluster h100
+mf_plain_lines '^qwen|^mixtral|^layout|^!' import "$work/zoo/best_practice/qwen3/run.sh" --cluster h100 --gpus 8 -- \
+    --hidden-size 4096 --num-layers 32 --num-experts 8 --seq-length 4096
 mf import
 mf import "$work/none.sh"
 mf import --cluster h100 --gpus 8 -- --hidden-size 77 --seq-length 128
