@@ -93,9 +93,9 @@ void mf_times_destroy(mf_times *t) {
 /* The time of a first micro-batch from that of any other. */
 static mf_status make_anew(mf_times *t, entry *x, double load, mf_err *e) {
     const int back = x->beside < 0 ? x->block : x->beside; /* it makes the weight gradients */
-    const mf_block_time *other;
+    const mf_block_time *other = NULL;
     mf_status status = mf_times_get(t, x->block, x->beside, x->passes, false, load, &other, e);
-    if (status != MF_OK) {
+    if (status != MF_OK || other == NULL) {
         return status;
     }
     x->time = *other;

@@ -195,7 +195,7 @@ static double clock_of(mf_trace *t, const mf_block *b) {
 static void draw_power(mf_trace *t, const mf_block_instance *i, int64_t pid) {
     double *busy_s = &t->busy_s[i->stage * t->ranks + i->rank];
     const mf_power p = mf_cost_power(t->cost);
-    const bool begins = (i->beside != NULL ? i->micro_batch2 : i->micro_batch) == 0;
+    const bool begins = (i->micro_batch2 >= 0 ? i->micro_batch2 : i->micro_batch) == 0;
     double joules = 0, flight_s = 0;
     for (int k = 0; k < i->time->nops; k++) {
         const mf_op_time *at = &i->time->op[k];
