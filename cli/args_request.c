@@ -33,7 +33,8 @@ static uint32_t said(const mf_args *a) {
 static const char *layout_option(const mf_args *a) {
     for (int id = 0; id < MF_OPT_COUNT; id++) {
         const mf_option *o = mf_option_get((mf_option_id)id);
-        if (a->value[id].given && (o->apply != NULL || o->group == MF_OPTS_CHOICES)) {
+        if (a->value[id].given && id != MF_OPT_DETERMINISTIC &&
+            (o->apply != NULL || o->group == MF_OPTS_CHOICES)) {
             return o->name;
         }
     }
@@ -59,7 +60,9 @@ mf_status mf_args_request(const mf_args *a, mf_job_request *out, mf_err *e) {
     out->unsure = mf_args_text(a, MF_OPT_UNSURE, NULL);
     out->precisions = mf_args_text(a, MF_OPT_PRECISIONS, NULL);
     out->notes = a->notes;
-    return mf_args_apply(a, &out->layout, e);
+    mf_status s = mf_args_apply(a, &out->layout, e);
+    out->layout.deterministic |= a->value[MF_OPT_RERUN].given; /* which compares bits */
+    return s;
 }
 
 mf_status mf_args_require_sizes(const mf_args *a, mf_err *e) {

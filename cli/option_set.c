@@ -86,6 +86,12 @@ mf_status mf_option_set_pad_to_capacity(mf_layout *l, const mf_value *v, mf_err 
     return MF_OK;
 }
 
+mf_status mf_option_set_deterministic(mf_layout *l, const mf_value *v, mf_err *e) {
+    (void)e;
+    l->deterministic = v->given;
+    return MF_OK;
+}
+
 #define SET_REAL(field)                                                                            \
     mf_status mf_option_set_##field(mf_layout *l, const mf_value *v, mf_err *e) {                  \
         (void)e;                                                                                   \

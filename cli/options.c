@@ -142,6 +142,12 @@ static const mf_option table[MF_OPT_COUNT] = {
         "Experts work on as many rows as their capacity allows, whatever the routing: the rest of "
         "them are zero, and the host need not wait for their number",
         FLAG, SETS(pad_to_capacity)),
+    ROW(DETERMINISTIC, "deterministic", CHOICES, NULL, NULL,
+        "On GPUs two runs agree to the bit, as on CPU ranks they always do: algorithms by rule "
+        "instead of by measurement, kernels that add in one order. Gradients of attention take "
+        "more "
+        "memory for it. It may stand beside --plan",
+        FLAG, SETS(deterministic)),
     ROW(TRAITS, "traits", CHOICES, "LIST", "those of --software",
         "What the program that trains does besides, such as fused_experts (activation in the "
         "grouped GEMM), dispatch_permutes (HybridEP), delayed_scales; added to what its software "

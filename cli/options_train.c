@@ -55,10 +55,6 @@ static const mf_option table[MF_OPT_TRAIN_LAST - MF_OPT_TRAIN_FIRST + 1] = {
         WORDS(" fp32 bf16")),
     ROW(BACKEND, "backend", TRAIN, "WORD", "cuda where there is a GPU, else cpu",
         "What runs the ops", WORDS(" cpu cuda")),
-    ROW(DETERMINISTIC, "deterministic", TRAIN, NULL, NULL,
-        "On GPUs two runs agree to the bit, as on CPU ranks they always do: algorithms by rule "
-        "instead of by measurement, kernels that add in one order",
-        FLAG),
     ROW(MAX_SKIPS, "max-skips", TRAIN, "N", "10",
         "Steps in a row whose update may be left out because the loss or the gradient norm is not "
         "finite, or the loss a spike; one more ends the run",

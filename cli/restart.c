@@ -51,7 +51,8 @@ static bool is_of_plan(const mf_option *o) {
             return true;
         }
     }
-    return o->group == MF_OPTS_DEGREES || o->group == MF_OPTS_CHOICES;
+    return o != mf_option_get(MF_OPT_DETERMINISTIC) &&
+           (o->group == MF_OPTS_DEGREES || o->group == MF_OPTS_CHOICES);
 }
 
 /* As the user's, without what the plan says where there is one, and with --resume. */

@@ -315,11 +315,10 @@ static mf_status fill_options(const mf_args *a, mf_train_settings *s, mf_err *e)
     o->exec.clip = real_of(a, MF_OPT_CLIP, o->exec.clip);
     o->out = a->value[MF_OPT_OUT].text;
     o->resume = a->value[MF_OPT_RESUME].given;
-    o->deterministic = a->value[MF_OPT_DETERMINISTIC].given;
     o->max_skips = whole_of(a, MF_OPT_MAX_SKIPS, o->max_skips);
     o->spike = real_of(a, MF_OPT_SPIKE, o->spike);
     o->rerun = a->value[MF_OPT_RERUN].given;
-    o->deterministic = o->deterministic || o->rerun; /* bits are compared */
+    o->deterministic = s->job.plan.layout.deterministic;
     o->hang_s = real_of(a, MF_OPT_HANG_AFTER, o->hang_s);
     o->save_every = whole_of(a, MF_OPT_SAVE_EVERY, 0);
     o->save_s = 60.0 * real_of(a, MF_OPT_SAVE_MINUTES, 0.0);

@@ -70,7 +70,7 @@ mf_op mf_cost_loaded(const mf_op *op, double load) {
 static int variant_on(const mf_cost *cost, const mf_op *op) {
     mf_op plain = *op;
     if (cost->scales_blocks) {
-        plain.flags &= (uint16_t)~MF_OPF_BLOCK_SCALED;
+        plain.flags &= ~(uint32_t)MF_OPF_BLOCK_SCALED;
     }
     return mf_variant_of(&plain);
 }

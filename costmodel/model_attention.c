@@ -85,6 +85,12 @@ static double bytes_of(const shape *s, const mf_op *op) {
     return 2 * forward + s->batch * s->heads * s->sq * s->d_v * e;
 }
 
+/* Of score gradients that are written and read (MF_OPF_ORDERED): of those tiles that queries see.
+ */
+static double ordered_B(const shape *s, const mf_op *op) {
+    return op->flags & MF_OPF_ORDERED ? 2 * 2 * s->batch * s->heads * s->sq * s->keys : 0;
+}
+
 static double rate_of(const mf_cost_device *d, int math) {
     return math == MF_MATH_FP32   ? d->rate[MF_MATH_FP32]
            : math == MF_MATH_BF16 ? d->rate[MF_MATH_BF16]
@@ -146,7 +152,8 @@ static double attention_time(const mf_cost_device *d, const mf_op *op, const dou
         tail = t[P_TAIL] * fmax(0, end - waves) * (sum / waves + t[P_ITEM_S]);
     }
     double compute = fmax(longest + t[P_ITEM_S], sum + waves * t[P_ITEM_S] + tail);
-    return t[P_LAUNCH_S] + fmax(compute, bytes_of(&s, op) / d->copy_Bps);
+    return t[P_LAUNCH_S] + fmax(compute, bytes_of(&s, op) / d->copy_Bps) +
+           ordered_B(&s, op) / d->copy_Bps;
 }
 
 static int attention_coords(const mf_op *op, double *x) {

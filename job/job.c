@@ -105,6 +105,7 @@ static mf_status load_plan(mf_job *j, mf_err *e) {
                           r->beside_plan);
     }
     mf_status s = mf_plan_load(r->plan, &j->plan, e);
+    j->plan.layout.deterministic |= r->layout.deterministic;
     if (s != MF_OK) {
         return mf_request_named(s, "plan", e);
     }
@@ -272,6 +273,7 @@ mf_status mf_job_read(mf_job *j, const mf_job_request *r, mf_err *e) {
             mf_host_cpu_correct(&j->host, &j->software);
         }
         j->plan.layout.software_traits = j->software.traits;
+        j->plan.layout.deterministic &= !mf_cluster_is_cpu(&j->cluster); /* CPU ranks always are */
     }
     const int64_t choices = j->model.top_k * j->plan.layout.seq; /* of a sample */
     if (s == MF_OK && choices > 0) {

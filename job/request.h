@@ -49,12 +49,13 @@ typedef struct mf_job_request {
     size_t set_count;
     bool strict; /* a model that is not read whole is refused */
     const char *software, *store, *routing;
-    const char *plan;         /* a file that holds layout and assignment */
-    const char *beside_plan;  /* a layout option that was given; an error together with a plan */
-    mf_layout layout;         /* defaults, and what was asked for */
-    uint32_t pinned;          /* MF_PIN bits (planner/space/space.h) of what was asked for */
-    uint32_t said;            /* bits of mf_said */
-    const char *stages;       /* layers of virtual stages (job/stage_text.h) */
+    const char *plan;        /* a file that holds layout and assignment */
+    const char *beside_plan; /* a layout option that was given; an error together with a plan, which
+                                layout.deterministic is not */
+    mf_layout layout;        /* defaults, and what was asked for */
+    uint32_t pinned;         /* MF_PIN bits (planner/space/space.h) of what was asked for */
+    uint32_t said;           /* bits of mf_said */
+    const char *stages;      /* layers of virtual stages (job/stage_text.h) */
     int64_t recompute_layers; /* with MF_SAID_RECOMPUTE_LAYERS: of each virtual stage the first */
     const char *unsure;       /* options whose values are guesses (job/unsaid.h) */
     const char *precisions;   /* a search's, instead of the layout's one */

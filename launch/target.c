@@ -388,6 +388,16 @@ static bool concede_attention(const step_input *in, mf_plan *p, mf_concession *c
     return true;
 }
 
+static bool concede_order(const step_input *in, mf_plan *p, mf_concession *c) {
+    (void)in;
+    if (!p->layout.deterministic) {
+        return false;
+    }
+    p->layout.deterministic = false;
+    SAY(c, "sums in one order: --deterministic-mode asks for flags and variables of its own");
+    return true;
+}
+
 static const struct step {
     const char *what;
     bool (*concede)(const step_input *in, mf_plan *p, mf_concession *c);
@@ -405,6 +415,7 @@ static const struct step {
     {"CUDA graphs", concede_graph},
     {"optimizer", concede_optimizer},
     {"FP8 attention", concede_attention},
+    {"order of sums", concede_order},
 };
 
 /* One step after another; what one changes, another may have to look at again. */

@@ -29,6 +29,9 @@ static void print_choices(FILE *out, const mf_report *r) {
     if (l->fp8_attention) {
         fputs(", FP8 attention", out);
     }
+    if (l->deterministic) {
+        fputs(", deterministic", out);
+    }
     if (l->fp8_primary_weights) {
         fputs(", FP8 primary weights", out);
     }

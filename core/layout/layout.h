@@ -193,6 +193,8 @@ typedef struct mf_layout {
     double capacity_factor;   /* an expert takes ceil(factor * top_k * seq / experts) choices of a
                                  sample, the others are dropped; 0: dropless */
     bool pad_to_capacity;     /* experts work on as many rows as their capacity allows, always */
+    bool deterministic;       /* on GPUs every sum has one order, so that runs agree to the bit:
+                                 gradients of attention keep score gradients in memory for it */
     uint16_t traits;          /* MF_TRAIT_*, beside those of the software profile */
     uint16_t software_traits; /* its own: set from the profile, in no plan file */
 } mf_layout;

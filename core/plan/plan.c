@@ -100,6 +100,9 @@ void mf_plan_write_layout(mf_json_writer *w, const char *key, const mf_layout *l
     if (l->pad_to_capacity) {
         mf_json_write_bool(w, "pad_to_capacity", true);
     }
+    if (l->deterministic) {
+        mf_json_write_bool(w, "deterministic", true);
+    }
     if (l->traits != 0) {
         char traits[256];
         mf_traits_format(l->traits, traits, sizeof traits);

@@ -184,6 +184,7 @@ static mf_status read_layout(const mf_json_value *v, mf_layout *l, mf_err *e) {
                                        "aux_scope",
                                        "capacity_factor",
                                        "pad_to_capacity",
+                                       "deterministic",
                                        "traits"};
     const int64_t most = 1 << 20; /* so that products of three degrees stay exact */
     const int64_t size = 1 << 28; /* as mf_layout_resolve has it */
@@ -228,6 +229,9 @@ static mf_status read_layout(const mf_json_value *v, mf_layout *l, mf_err *e) {
     }
     if (mf_json_find(v, "pad_to_capacity") != NULL) {
         read_bool(&r, "pad_to_capacity", &l->pad_to_capacity);
+    }
+    if (mf_json_find(v, "deterministic") != NULL) {
+        read_bool(&r, "deterministic", &l->deterministic);
     }
     if (mf_json_find(v, "traits") != NULL) {
         READ_WORD(&r, "traits", mf_traits_parse, &l->traits);

@@ -86,7 +86,7 @@ mf_op mf_lower_act_apart(const mf_build *bd, const mf_op *fc1) {
 mf_op mf_lower_without_act(const mf_build *bd, const mf_op *fc1) {
     const int64_t width = fc1->dim[MF_OP_DIM_N] / 2;
     mf_op op = *fc1;
-    op.flags &= (uint16_t)~MF_OPF_ACT;
+    op.flags &= ~(uint32_t)MF_OPF_ACT;
     op.in[2] = fc1->in[3];
     op.nin = 3;
     op.nout = 1;
@@ -249,7 +249,7 @@ static int16_t grouped_linear(mf_build *bd, const mf_moe_sizes *s, const char *n
     op->bias_owner = fc2 ? MF_BIAS_FIRST_ETP : MF_BIAS_EVERY;
     op->dim[MF_OP_DIM_GROUPS] = s->experts;
     op->flags |= s->padded > 0 ? 0 : MF_OPF_ROUTED;
-    op->flags |= (uint16_t)(bias != MF_NO_TENSOR ? MF_OPF_BIAS : 0);
+    op->flags |= (uint32_t)(bias != MF_NO_TENSOR ? MF_OPF_BIAS : 0);
     op->bytes += (double)(s->experts - 1) * (double)k * (double)n *
                  (bd->quant_B > 0 ? bd->quant_B : bd->act_B);
     mf_op_in(op, q);

@@ -113,7 +113,7 @@ static void grad_gemm(mf_build *bd, const mf_op *f, bool detached, bool last_pie
         bd->pass = MF_PASS_B;
         mf_op *op = mf_build_gemm(bd, f->name, (mf_math)f->math, m, k, n);
         op->kind = f->kind;
-        op->flags = (uint16_t)(f->flags & ~MF_OPF_BIAS);
+        op->flags = f->flags & ~(uint32_t)MF_OPF_BIAS;
         op->piece = f->piece;
         op->pieces = f->pieces;
         op->dim[MF_OP_DIM_GROUPS] = f->dim[MF_OP_DIM_GROUPS];
@@ -133,8 +133,8 @@ static void grad_gemm(mf_build *bd, const mf_op *f, bool detached, bool last_pie
     int16_t dw = weight_grad(bd, f->in[1]);
     mf_op *op = mf_build_gemm(bd, f->name, (mf_math)f->math, n, k, m);
     op->kind = f->kind;
-    op->flags = (uint16_t)((f->flags & ~(MF_OPF_OVERLAPPED | MF_OPF_BIAS)) | MF_OPF_WGRAD |
-                           (bd->l->grads_bf16 ? 0 : MF_OPF_ACC_FP32));
+    op->flags = (f->flags & ~(uint32_t)(MF_OPF_OVERLAPPED | MF_OPF_BIAS)) | MF_OPF_WGRAD |
+                (bd->l->grads_bf16 ? 0 : MF_OPF_ACC_FP32);
     op->dim[MF_OP_DIM_GROUPS] = f->dim[MF_OP_DIM_GROUPS];
     copy_meaning(op, f);
     /* Reads both operands, reads and writes the sum. */
@@ -149,7 +149,7 @@ static void grad_gemm(mf_build *bd, const mf_op *f, bool detached, bool last_pie
         bd->pass = MF_PASS_B;
         op = mf_build_memory_op(bd, MF_OP_BIAS_BWD, f->name, m, n,
                                 (double)m * (double)n * bd->act_B);
-        op->flags = (uint16_t)(f->flags & MF_OPF_ROUTED);
+        op->flags = f->flags & MF_OPF_ROUTED;
         copy_meaning(op, f);
         op->dim[MF_OP_DIM_GROUPS] = f->dim[MF_OP_DIM_GROUPS];
         mf_op_in(op, mf_grad_of(bd, f->out[0]));
@@ -163,7 +163,7 @@ static void grad_gemm(mf_build *bd, const mf_op *f, bool detached, bool last_pie
         int16_t db = weight_grad(bd, f->in[2]);
         op = mf_build_memory_op(bd, MF_OP_BIAS_BWD, f->name, m, n,
                                 (double)m * (double)n * bd->act_B);
-        op->flags = (uint16_t)(f->flags & MF_OPF_ROUTED);
+        op->flags = f->flags & MF_OPF_ROUTED;
         copy_meaning(op, f);
         op->dim[MF_OP_DIM_GROUPS] = f->dim[MF_OP_DIM_GROUPS];
         mf_op_in(op, mf_grad_of(bd, f->out[0]));
@@ -186,6 +186,7 @@ static void grad_attention(mf_build *bd, const mf_op *f, const mf_build_extra *e
     bd->pass = MF_PASS_B;
     mf_op *op = mf_build_op(bd, MF_OP_ATTENTION_BWD, f->name, MF_STREAM_COMPUTE);
     mf_grad_copy_shape(op, f);
+    op->flags |= bd->l->deterministic ? MF_OPF_ORDERED : 0;
     op->flops = 2.5 * f->flops; /* five products to the forward's two */
     op->bytes = 2.0 * f->bytes;
     for (int i = 0; i < 3; i++) {

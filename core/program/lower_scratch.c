@@ -29,7 +29,8 @@ static int64_t drop_B(const mf_build *bd) {
            4 * (slots + bd->m->experts + 1 + (slots / 1024 + 1) * bd->m->experts);
 }
 
-/* Gradients of queries are summed in float, beside a statistic for each row and head. */
+/* Gradients of queries are summed in float, or ordered from score gradients, beside a statistic for
+ * each row and head. */
 static int64_t attention_B(const mf_build *bd, const mf_op *op) {
     const int64_t heads = op->dim[MF_OP_DIM_HEADS], batch = op->dim[MF_OP_DIM_BATCH];
     const int64_t rows = batch * op->dim[MF_OP_DIM_SEQ_Q], keys = batch * op->dim[MF_OP_DIM_SEQ_K];
@@ -39,9 +40,13 @@ static int64_t attention_B(const mf_build *bd, const mf_op *op) {
                mf_align_B(4 * keys * op->dim[MF_OP_DIM_KV_HEADS] * d_qk);
     }
     const bool shared = op->dim[MF_OP_DIM_KV_HEADS] < heads; /* K and V by query head, too */
+    const int64_t sums_B =
+        (op->flags & MF_OPF_ORDERED) != 0
+            ? mf_attention_ordered_B(batch, heads, op->dim[MF_OP_DIM_KV_HEADS],
+                                     op->dim[MF_OP_DIM_SEQ_Q], op->dim[MF_OP_DIM_SEQ_K])
+            : 4 * rows * heads * d_qk;
     return mf_op_attention_B(bd->l, bd->b, op) +
-           mf_align_B(4 * rows * heads * (d_qk + 1) +
-                      (shared ? 2 * keys * heads * (d_qk + d_v) : 0)) +
+           mf_align_B(sums_B + 4 * rows * heads + (shared ? 2 * keys * heads * (d_qk + d_v) : 0)) +
            3 * mf_align_B(4 * heads) + 4096;
 }
 
@@ -174,6 +179,30 @@ int64_t mf_op_attention_B(const mf_layout *l, const mf_block *b, const mf_op *op
         scratch_B += mf_align_B(b->tensors[op->in[i]].bytes);
     }
     return scratch_B + mf_align_B(4 * rows * heads);
+}
+
+/* Of whole tiles. */
+static int64_t scores_B(int64_t batch, int64_t heads, int64_t seq_q, int64_t seq_k) {
+    return 2 * batch * heads * ((seq_q + 63) / 64 * 64) * ((seq_k + 63) / 64 * 64);
+}
+
+int64_t mf_attention_ordered_pieces(int64_t batch, int64_t heads, int64_t kv_heads, int64_t seq_q,
+                                    int64_t seq_k) {
+    int64_t pieces = 1;
+    while (pieces < kv_heads &&
+           (kv_heads % pieces != 0 ||
+            scores_B(batch, heads / pieces, seq_q, seq_k) > MF_ATTENTION_ORDERED_B)) {
+        pieces++;
+    }
+    return pieces;
+}
+
+int64_t mf_attention_ordered_B(int64_t batch, int64_t heads, int64_t kv_heads, int64_t seq_q,
+                               int64_t seq_k) {
+    const int64_t fewest_B = scores_B(batch, heads / kv_heads, seq_q, seq_k);
+    const int64_t most_B = most(fewest_B, MF_ATTENTION_ORDERED_B);
+    const int64_t all_B = scores_B(batch, heads, seq_q, seq_k);
+    return all_B < most_B ? all_B : most_B;
 }
 
 int64_t mf_permute_places_B(int64_t slots, int64_t runs) {

@@ -149,7 +149,7 @@ static void scale_rows(mf_block *b) {
         if (op->kind == MF_OP_QUANTISE) {
             op->bytes += 4.0 * (double)op->dim[0] * (double)op->dim[1];
         }
-        op->flags &= (uint16_t) ~(op->kind == MF_OP_GEMM ? MF_OPF_BLOCK_SCALED : 0);
+        op->flags &= ~(uint32_t)(op->kind == MF_OP_GEMM ? MF_OPF_BLOCK_SCALED : 0);
     }
 }
 
@@ -250,7 +250,7 @@ static void run_pieces_together(mf_block *b) {
     for (int k = 0; k < b->nops; k++) {
         mf_op *op = &b->ops[k];
         bool piece = op->kind == MF_OP_GEMM && op->pieces > 1;
-        op->flags |= (uint16_t)(piece ? MF_OPF_TOGETHER : 0);
+        op->flags |= (uint32_t)(piece ? MF_OPF_TOGETHER : 0);
     }
 }
 

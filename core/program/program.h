@@ -249,8 +249,10 @@ enum {
     MF_OPF_SCORES = 8192,    /* attention: products of whole matrices, whose scores pass through
                                 memory: `bytes` */
     MF_OPF_TOGETHER = 16384, /* GEMM, a piece: runs beside the others, as fast as they in one */
-    MF_OPF_BIAS = 32768      /* GROUPED_GEMM: each expert's bias is added to its rows, in another
+    MF_OPF_BIAS = 32768,     /* GROUPED_GEMM: each expert's bias is added to its rows, in another
                                 pass over them */
+    MF_OPF_ORDERED = 65536 /* ATTENTION_BWD: score gradients pass through memory, so that sums have
+                              one order */
 };
 
 /* What lowering says of an op beside its kind; the ops that derive from it say the same. */
@@ -356,7 +358,7 @@ typedef struct mf_op {
     uint8_t piece, pieces; /* of an op that is split to overlap; pieces <= 1: whole. Piece k of an
                               op waits for piece k of an input that is cut alike (mf_op_cut); of
                               any other it waits for all */
-    uint16_t flags;        /* MF_OPF_* */
+    uint32_t flags;        /* MF_OPF_* */
     int16_t in[MF_OP_MAX_IN]; /* tensors of the block */
     int16_t out[MF_OP_MAX_OUT];
     int16_t forward;    /* for R, B, W ops: the forward op they derive from; -1 */

@@ -14,6 +14,18 @@ int64_t mf_op_exchange_B(const mf_layout *l, const mf_model *m, const mf_block *
  * gradients the part that is added. */
 int64_t mf_op_attention_B(const mf_layout *l, const mf_block *b, const mf_op *op);
 
+/* Gradients of attention whose sums have one order (mf_layout.deterministic) keep the score
+ * gradients of their heads in memory, in BF16: of so many heads at once, one piece of the op after
+ * the other, that these fill a GPU and take no more than MF_ATTENTION_ORDERED_B, or of the fewest
+ * that sum into one head of keys. */
+#define MF_ATTENTION_ORDERED_B (512 << 20)
+/* Pieces of equally many heads. */
+int64_t mf_attention_ordered_pieces(int64_t batch, int64_t heads, int64_t kv_heads, int64_t seq_q,
+                                    int64_t seq_k);
+/* Bytes of a piece's score gradients, of these and of any shorter sequences. */
+int64_t mf_attention_ordered_B(int64_t batch, int64_t heads, int64_t kv_heads, int64_t seq_q,
+                               int64_t seq_k);
+
 /* First places of a stable sort of so many slots into so many runs (kernels/moe/permute.h). */
 int64_t mf_permute_places_B(int64_t slots, int64_t runs);
 

@@ -1,6 +1,7 @@
 /* attention_plans_cuda.c - attention through cuDNN, one plan for each shape that a program has. */
 #include "executor/cuda/device_cuda.h"
 
+#include "core/program/scratch.h"
 #include "executor/device/attention_parts.h"
 #include "kernels/attention/attention_cuda.h"
 
@@ -66,6 +67,9 @@ static void shape_of(const mf_attention_call *c, bool backward, bool fixed,
     out->sink = a->sink != NULL;
     out->backward = backward;
     out->fixed = fixed;
+    out->pieces = fixed && backward ? mf_attention_ordered_pieces(a->sequences, a->heads,
+                                                                  a->kv_heads, c->seq_q, c->seq_k)
+                                    : 1;
 }
 
 static plan *find(const mf_cuda_attentions *p, const mf_attention_cuda_shape *s) {

@@ -100,8 +100,9 @@ typedef struct mf_device_ops {
     void (*describe)(const mf_device *d, char *text, size_t size);
 
     /* Makes the results of a step depend on its data alone: the device uses no kernels whose order
-     * of addition varies, and chooses algorithms by rule, not by time. Call it before prepare and
-     * connect. NULL where that is always so. */
+     * of addition varies, and chooses algorithms by rule, not by time. It runs programs that were
+     * lowered for it (mf_layout.deterministic). Call it before prepare and connect. NULL where that
+     * is always so. */
     void (*fix)(mf_device *d);
 
     /* Allocates memory of the device, aligned to MF_ALIGN_B and zeroed; or of the host, for copies.

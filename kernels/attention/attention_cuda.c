@@ -6,9 +6,11 @@
  *     o = (exp(s - m) / z) v
  * Backward, with delta = rowsum(do * o):
  *     p = exp(s - lse); dv = p^T do; ds = scale p (do v^T - delta); dk = ds^T q; dq = ds k
- * Of packed sequences, rows begin where an array says, products are as long as another one says,
- * and scores beyond are hidden. delta and the float sum of dq pass through memory, behind the
- * engine's own workspace. Gradients of shared key heads are summed over their query heads.
+ * Gradients that are fixed write dq as the product of ds and k: cuDNN then keeps ds in its
+ * workspace, and no block adds to what another has written. Of packed sequences, rows begin where
+ * an array says, products are as long as another one says, and scores beyond are hidden. delta and
+ * the float sum of dq pass through memory, behind the engine's own workspace. Gradients of shared
+ * key heads are summed over their query heads.
  */
 #include "kernels/attention/attention_cuda.h"
 
@@ -53,7 +55,7 @@ enum {
 };
 
 struct mf_attention_cuda {
-    mf_attention_cuda_shape shape;
+    mf_attention_cuda_shape shape; /* of a piece */
     mf_graph graph;
     size_t delta_B, dq_sum_B; /* of the workspace, behind the engine's part */
     float scale, minus_infinity, one, reach;
@@ -119,10 +121,12 @@ static mf_graph_tensor swapped(mf_graph *g, int64_t uid, int64_t batch, int64_t 
     return mf_graph_ragged(g, uid, BF16, dim, stride, at);
 }
 
-/* One float per query row; uid 0: inside the kernel. */
+/* One float per query row; uid 0: inside the kernel. Statistics lie beside those of other pieces.
+ */
 static mf_graph_tensor per_row(mf_graph *g, int64_t uid, const mf_attention_cuda_shape *s) {
+    const int64_t beside = uid == LSE ? s->pieces : 1;
     const int64_t dim[4] = {s->batch, s->heads, s->seq_q, 1};
-    const int64_t stride[4] = {s->heads * s->seq_q, s->seq_q, 1, 1};
+    const int64_t stride[4] = {beside * s->heads * s->seq_q, s->seq_q, 1, 1};
     return uid > 0 ? mf_graph_input(g, uid, F32, dim, stride) : mf_graph_inner(g, F32, dim, stride);
 }
 
@@ -287,10 +291,14 @@ static void build_backward(mf_graph *g, const mf_attention_cuda_shape *s) {
     const int64_t k_stride[4] = {s->k.batch, s->k.head, s->k.row, 1};
     mf_graph_tensor keys =
         mf_graph_reshape(g, k, mf_graph_inner_ragged(g, BF16, k_dim, k_stride, at.k_at));
+    const mf_graph_extent queries = {at.q, -1, at.k, false};
+    if (s->fixed) { /* cuDNN keeps ds in its workspace and adds in the order of a product */
+        (void)mf_graph_matmul_part(g, ds, keys, dq, &queries);
+        return;
+    }
     const int64_t sum_dim[4] = {s->batch, s->heads, s->seq_q, s->qk_dim};
     const int64_t sum_stride[4] = {s->heads * s->seq_q * s->qk_dim, s->seq_q * s->qk_dim, s->qk_dim,
                                    1};
-    const mf_graph_extent queries = {at.q, -1, at.k, false};
     mf_graph_tensor sum = mf_graph_matmul_part(
         g, ds, keys, mf_graph_input(g, DQ_SUM, F32, sum_dim, sum_stride), &queries);
     (void)mf_graph_pointwise(g, CUDNN_POINTWISE_IDENTITY, sum, -1, BF16, dq);
@@ -310,6 +318,10 @@ mf_status mf_attention_cuda_create(void *library, const mf_attention_cuda_shape 
         return mf_err_set(e, MF_NOMEM, "attention: out of memory");
     }
     p->shape = *s;
+    p->shape.pieces = s->backward && s->pieces > 1 ? s->pieces : 1;
+    p->shape.heads /= p->shape.pieces;
+    p->shape.kv_heads /= p->shape.pieces;
+    s = &p->shape;
     p->scale = s->scale;
     p->minus_infinity = -INFINITY;
     p->one = 1.0f;
@@ -318,7 +330,10 @@ mf_status mf_attention_cuda_create(void *library, const mf_attention_cuda_shape 
     mf_graph_init(&p->graph, library, e);
     if (s->backward) {
         p->delta_B = rounded((size_t)(s->batch * s->heads * s->seq_q) * sizeof(float));
-        p->dq_sum_B = rounded((size_t)(s->batch * s->heads * s->seq_q * s->qk_dim) * sizeof(float));
+        p->dq_sum_B =
+            s->fixed
+                ? 0
+                : rounded((size_t)(s->batch * s->heads * s->seq_q * s->qk_dim) * sizeof(float));
         build_backward(&p->graph, s);
     } else {
         build_forward(&p->graph, s);
@@ -375,8 +390,8 @@ static void bind_packing(binding *b, int64_t batch, const int32_t *packing) {
     bind(b, O_AT, packing + 4 * step);
 }
 
-mf_status mf_attention_cuda_run(mf_attention_cuda *p, const mf_attention_cuda_data *d, void *stream,
-                                mf_err *e) {
+static mf_status run_piece(mf_attention_cuda *p, const mf_attention_cuda_data *d, void *stream,
+                           mf_err *e) {
     const mf_attention_cuda_shape *s = &p->shape;
     char *behind = (char *)d->workspace + rounded(p->graph.workspace_B);
     binding b = {.n = 0};
@@ -409,10 +424,41 @@ mf_status mf_attention_cuda_run(mf_attention_cuda *p, const mf_attention_cuda_da
         bind(&b, DV, d->dv);
         bind(&b, ONE, &p->one);
         bind(&b, DELTA, behind);
-        bind(&b, DQ_SUM, behind + p->delta_B);
+        if (!s->fixed) {
+            bind(&b, DQ_SUM, behind + p->delta_B);
+        }
         if (s->sink) {
             bind(&b, DSINK, d->dsink);
         }
     }
     return mf_graph_execute(&p->graph, b.n, b.uid, b.pointer, d->workspace, stream, e);
+}
+
+/* The same tensor from element `first` on. */
+static void *from(const void *data, int64_t first, size_t element_B) {
+    return data != NULL ? (char *)(uintptr_t)data + first * (int64_t)element_B : NULL;
+}
+
+mf_status mf_attention_cuda_run(mf_attention_cuda *p, const mf_attention_cuda_data *d, void *stream,
+                                mf_err *e) {
+    const mf_attention_cuda_shape *s = &p->shape;
+    const size_t bf16_B = 2, f32_B = sizeof(float);
+    mf_status status = MF_OK;
+    for (int64_t i = 0; i < s->pieces && status == MF_OK; i++) {
+        const int64_t head = i * s->heads, kv_head = i * s->kv_heads;
+        mf_attention_cuda_data piece = *d;
+        piece.q = from(d->q, head * s->q.head, bf16_B);
+        piece.k = from(d->k, kv_head * s->k.head, bf16_B);
+        piece.v = from(d->v, kv_head * s->v.head, bf16_B);
+        piece.sink = from(d->sink, head, f32_B);
+        piece.o = from(d->o, head * s->o.head, bf16_B);
+        piece.lse = from(d->lse, head * s->seq_q, f32_B);
+        piece.d_o = from(d->d_o, head * s->o.head, bf16_B);
+        piece.dq = from(d->dq, head * s->q.head, bf16_B);
+        piece.dk = from(d->dk, kv_head * s->k.head, bf16_B);
+        piece.dv = from(d->dv, kv_head * s->v.head, bf16_B);
+        piece.dsink = from(d->dsink, head, f32_B);
+        status = run_piece(p, &piece, stream, e);
+    }
+    return status;
 }

@@ -16,6 +16,7 @@ typedef struct layouts_size {
 } layouts_size;
 
 static layouts_size layouts_sized = {LAYOUTS_GBS, GRID_STEPS};
+static bool layouts_deterministic; /* on a device that is fixed */
 
 #define LAYOUTS_LR 3e-3 /* what an update changes is far above what rounding does */
 
@@ -73,6 +74,7 @@ static inline void layouts_layout(const layouts_row *r, mf_layout *l) {
     l->ep = r->ep > 0 ? r->ep : 1;
     l->etp = r->etp > 0 ? r->etp : 1;
     l->gbs = layouts_sized.batch;
+    l->deterministic = layouts_deterministic;
     int64_t each = l->gbs * l->tp * l->cp * l->pp / l->gpus; /* samples of a DP rank */
     l->mbs = r->mbs > 0 ? r->mbs : l->pp > 1 || each < 4 ? 1 : each / 2;
     l->seq = LAYOUTS_SEQ;

@@ -267,7 +267,148 @@ static void run_case(const setup *t) {
     free(scratch);
 }
 
+/* --- again ------------------------------------------------------------------------------------ */
+
+enum { AGAIN = 8 };
+
+/* Gradients of one shape, computed AGAIN times: runs whose bits differ from the first's, of dq, dk,
+ * dv; and milliseconds of a run. */
+static void run_again(mf_attention_cuda_shape s, mf_attention_cuda_data d, const both *const *grad,
+                      const char *what) {
+    mf_attention_cuda *plan = NULL;
+    mf_err e;
+    int differ[3] = {0, 0, 0};
+    float ms = 0;
+    cudaEvent_t begin, end;
+    if (mf_attention_cuda_create(library, &s, &plan, &e) != MF_OK) {
+        printf("FAIL  %s: %s\n", what, e.text);
+        failed++;
+        return;
+    }
+    must(cudaEventCreate(&begin));
+    must(cudaEventCreate(&end));
+    const size_t need_B = mf_attention_cuda_workspace_B(plan);
+    must(cudaMalloc(&d.workspace, need_B + 256));
+    void *first[3], *now = malloc(grad[0]->size_B);
+    for (int i = 0; i < AGAIN; i++) {
+        must(cudaEventRecord(begin, NULL));
+        if (mf_attention_cuda_run(plan, &d, NULL, &e) != MF_OK) {
+            printf("FAIL  %s: %s\n", what, e.text);
+            failed++;
+        }
+        must(cudaEventRecord(end, NULL));
+        must(cudaDeviceSynchronize());
+        must(cudaEventElapsedTime(&ms, begin, end));
+        for (int k = 0; k < 3; k++) {
+            if (i == 0) {
+                first[k] = malloc(grad[k]->size_B);
+                must(
+                    cudaMemcpy(first[k], grad[k]->device, grad[k]->size_B, cudaMemcpyDeviceToHost));
+            } else {
+                must(cudaMemcpy(now, grad[k]->device, grad[k]->size_B, cudaMemcpyDeviceToHost));
+                differ[k] += memcmp(first[k], now, grad[k]->size_B) != 0;
+            }
+        }
+    }
+    bool ok = !s.fixed || differ[0] + differ[1] + differ[2] == 0;
+    ok ? passed++ : failed++;
+    printf(
+        "%s %s%s, %d pieces: of %d runs again %d, %d, %d differ in dq, dk, dv; %.3f ms, workspace "
+        "%.1f MB\n",
+        ok ? "ok   " : "FAIL ", what, s.fixed ? " fixed" : "", (int)s.pieces, AGAIN - 1, differ[0],
+        differ[1], differ[2], (double)ms, 1e-6 * (double)need_B);
+    (void)cudaFree(d.workspace);
+    mf_attention_cuda_destroy(plan);
+}
+
+static void again(const setup *t) {
+    char what[160];
+    snprintf(what, sizeof what, "b%lld h%lld/%lld s%lld d%lld/%lld%s", (long long)t->batch,
+             (long long)t->heads, (long long)t->kv_heads, (long long)t->seq_q, (long long)t->qk_dim,
+             (long long)t->v_dim, t->sink ? " sink" : "");
+    const int64_t rows = t->batch * t->seq_q;
+    both q = filled(rows * t->heads * t->qk_dim, MF_KERNEL_BF16, 1.7),
+         k = filled(rows * t->kv_heads * t->qk_dim, MF_KERNEL_BF16, 1.7);
+    both v = filled(rows * t->kv_heads * t->v_dim, MF_KERNEL_BF16, 1.7),
+         d_o = filled(rows * t->heads * t->v_dim, MF_KERNEL_BF16, 1.0);
+    both o = poisoned(rows * t->heads * t->v_dim, MF_KERNEL_BF16);
+    both lse = poisoned(rows * t->heads, MF_KERNEL_F32),
+         sink = filled(t->heads, MF_KERNEL_F32, 2.0);
+    both dq = poisoned(rows * t->heads * t->qk_dim, MF_KERNEL_BF16);
+    both dk = poisoned(rows * t->kv_heads * t->qk_dim, MF_KERNEL_BF16);
+    both dv = poisoned(rows * t->kv_heads * t->v_dim, MF_KERNEL_BF16);
+    both dsink = poisoned(t->heads, MF_KERNEL_F32);
+    mf_attention_cuda_shape s = {.batch = t->batch,
+                                 .heads = t->heads,
+                                 .kv_heads = t->kv_heads,
+                                 .seq_q = t->seq_q,
+                                 .seq_k = t->seq_k,
+                                 .qk_dim = t->qk_dim,
+                                 .v_dim = t->v_dim,
+                                 .q = mf_attention_packed(t->seq_q, t->heads, t->qk_dim),
+                                 .k = mf_attention_packed(t->seq_k, t->kv_heads, t->qk_dim),
+                                 .v = mf_attention_packed(t->seq_k, t->kv_heads, t->v_dim),
+                                 .o = mf_attention_packed(t->seq_q, t->heads, t->v_dim),
+                                 .scale = 1.0f / sqrtf((float)t->qk_dim),
+                                 .causal = t->causal,
+                                 .window = t->window,
+                                 .sink = t->sink};
+    mf_attention_cuda_data d = {.q = q.device,
+                                .k = k.device,
+                                .v = v.device,
+                                .sink = sink.device,
+                                .o = o.device,
+                                .lse = lse.device,
+                                .d_o = d_o.device,
+                                .dq = dq.device,
+                                .dk = dk.device,
+                                .dv = dv.device,
+                                .dsink = dsink.device};
+    mf_attention_cuda *plan = NULL;
+    mf_err e;
+    if (mf_attention_cuda_create(library, &s, &plan, &e) != MF_OK) {
+        printf("FAIL  %s: %s\n", what, e.text);
+        failed++;
+        return;
+    }
+    must(cudaMalloc(&d.workspace, mf_attention_cuda_workspace_B(plan) + 256));
+    if (mf_attention_cuda_run(plan, &d, NULL, &e) != MF_OK) {
+        printf("FAIL  %s: %s\n", what, e.text);
+        failed++;
+    }
+    must(cudaDeviceSynchronize());
+    (void)cudaFree(d.workspace);
+    mf_attention_cuda_destroy(plan);
+    const both *grad[3] = {&dq, &dk, &dv};
+    s.backward = true;
+    for (int way = 0; way < 3; way++) { /* as is, fixed, fixed and a piece for each key head */
+        s.fixed = way > 0;
+        s.pieces = way == 2 ? t->kv_heads : 1;
+        run_again(s, d, grad, what);
+        for (int g = 0; g < 3; g++) {
+            both x = *grad[g];
+            if (way == 0) {
+                must(cudaMemcpy(x.host, x.device, x.size_B, cudaMemcpyDeviceToHost));
+            } else {
+                compare(what, g == 0 ? "dq" : g == 1 ? "dk" : "dv", &x, 6e-3);
+            }
+        }
+    }
+    both *all[] = {&q, &k, &v, &d_o, &sink, &o, &lse, &dq, &dk, &dv, &dsink};
+    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
+        drop(all[i]);
+    }
+}
+
 int main(void) {
+    static const setup long_ones[] = {
+        {1, 16, 16, 4096, 4096, 128, 128, true, 0, false, false},
+        {2, 32, 4, 4096, 4096, 128, 128, true, 0, false, false},
+        {1, 16, 16, 4096, 4096, 192, 128, true, 0, false, false},
+        {1, 16, 2, 4096, 4096, 64, 64, true, 128, true, false},
+        {1, 4, 4, 16384, 16384, 128, 128, true, 0, false, false},
+        {2, 128, 128, 4096, 4096, 192, 128, true, 0, false, false},
+    };
     static const setup cases[] = {
         {1, 2, 2, 128, 128, 64, 64, false, 0, false, false},
         {2, 4, 2, 256, 256, 128, 128, true, 0, false, false},
@@ -301,6 +442,9 @@ int main(void) {
     }
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         run_case(&cases[i]);
+    }
+    for (size_t i = 0; i < sizeof long_ones / sizeof long_ones[0]; i++) {
+        again(&long_ones[i]);
     }
     mf_attention_cuda_library_close(library);
     printf("%d passed, %d failed, 0 skipped\n", passed, failed);

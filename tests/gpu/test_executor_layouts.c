@@ -470,6 +470,7 @@ int main(int argc, char **argv) {
                               .fixed = atoi(argv[11]) != 0,
                               .bits = atoi(argv[12]) != 0};
         layouts_sized = (layouts_size){atoi(argv[9]), atoi(argv[10])};
+        layouts_deterministic = rank.fixed || rank.bits;
         return be_rank(&rank, argv[3], atoi(argv[4]), atof(argv[5]));
     }
     options o = read_options(argc, argv);

@@ -237,7 +237,7 @@ static void pieces_on_several_streams_cost_their_share(void **state) {
         mf_op piece = b->ops[k], alone = piece, whole = piece;
         mf_price share, apart, all;
         assert_true(piece.flags & MF_OPF_TOGETHER);
-        alone.flags = whole.flags = (uint16_t)(piece.flags & ~MF_OPF_TOGETHER);
+        alone.flags = whole.flags = piece.flags & ~(uint32_t)MF_OPF_TOGETHER;
         whole.dim[MF_OP_DIM_M] *= piece.pieces;
         whole.flops *= piece.pieces;
         whole.bytes *= piece.pieces;
