@@ -115,7 +115,7 @@ static mf_status lower(const mf_block_prices *p, const mf_layout *l, const mf_bl
 /* As simulator/block_build.c has it. */
 static void hold_clock(const mf_cost *cost, const mf_block *b, double load, double *op_s) {
     double stretch = mf_cost_stretch(cost, b, load, op_s);
-    for (int i = 0; i < b->nops && stretch > 1; i++) {
+    for (int i = 0; i < b->nops; i++) {
         op_s[i] *= mf_cost_slowed(cost, &b->ops[i], stretch);
     }
 }

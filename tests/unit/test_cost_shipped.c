@@ -198,6 +198,18 @@ static bool gives_way(const points *all, const mf_point *p) {
     return measured >= 16;
 }
 
+/* A product that writes takes no longer than the one that adds, whatever was measured. */
+static double expected_s(const mf_cost *cost, const mf_point *p, const mf_op *op) {
+    mf_op adds = *op;
+    mf_price q;
+    if (strcmp(p->op, "first_wgrad") != 0) {
+        return p->time_s;
+    }
+    adds.flags &= ~(uint32_t)MF_OPF_ANEW;
+    mf_cost_op(cost, &adds, 1, &q);
+    return fmin(p->time_s, q.time_s);
+}
+
 static void shipped_measurements_come_back_on_their_own_gpu(void **state) {
     (void)state;
     const mf_software software = ideal();
@@ -220,10 +232,11 @@ static void shipped_measurements_come_back_on_their_own_gpu(void **state) {
             continue;
         }
         mf_cost_op(cost, &op, 1, &q);
-        if (fabs(q.time_s / p->time_s - 1) > 1e-6 || q.basis != MF_BASIS_MEASURED) {
+        const double want_s = expected_s(cost, p, &op);
+        if (fabs(q.time_s / want_s - 1) > 1e-6 || q.basis != MF_BASIS_MEASURED) {
             char key[256];
             mf_point_format(p, key, sizeof key);
-            fail_msg("%s %s: %g s, measured %g s", p->gpu, key, q.time_s, p->time_s);
+            fail_msg("%s %s: %g s, measured %g s", p->gpu, key, q.time_s, want_s);
         }
         checked++;
     }
