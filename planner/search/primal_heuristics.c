@@ -373,7 +373,7 @@ static mf_status simulate_fits(const mf_search_request *r, mf_layout *lean, fit_
 mf_status mf_search_try_fits(mf_search_context *w, const mf_search_request *r, double key_s,
                              double best_s, mf_search_keep *keep, void *user,
                              mf_search_outcome *out, mf_err *e) {
-    fit_step found[MF_FIT_LAYOUTS], *by_estimate = NULL;
+    fit_step found[MF_FIT_LAYOUTS] = {{0}}, *by_estimate = NULL;
     int n = 0, near = 0;
     int64_t count = 0;
     mf_layout *lean = NULL;
