@@ -110,7 +110,7 @@ typedef struct mf_software {
     double band;  /* relative half-width added when flags are unknown */
     bool nvls;    /* collectives may use NVLink multicast */
     bool nvls_best;   /* ... and take it only where it is faster; in a file "nvls" is then 2 */
-    uint16_t traits;  /* MF_TRAIT_* of core/layout/layout.h; may be missing in a file: 0 */
+    uint32_t traits;  /* MF_TRAIT_* of core/layout/layout.h; may be missing in a file: 0 */
     mf_unsaid unsaid; /* may be missing in a file: a layout says everything */
 } mf_software;
 

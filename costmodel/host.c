@@ -15,7 +15,7 @@ static double launches(const mf_op *op) {
         [MF_OP_SCAN_BWD] = 8,          [MF_OP_INDEX_FWD] = 3,      [MF_OP_INDEX_BWD] = 4,
         [MF_OP_CONV_BWD] = 2,          [MF_OP_GATED_NORM_BWD] = 2, [MF_OP_COMPRESS_FWD] = 2,
         [MF_OP_COMPRESS_BWD] = 3,      [MF_OP_HYPER_READ_FWD] = 2, [MF_OP_HYPER_READ_BWD] = 3,
-        [MF_OP_HYPER_WRITE_BWD] = 2,
+        [MF_OP_HYPER_WRITE_BWD] = 2,   [MF_OP_CROSS_ENTROPY] = 2,
     };
     return count[op->kind] > 0 ? count[op->kind] : 1;
 }

@@ -85,6 +85,7 @@ static const mf_family memory_kinds[MF_OP_COUNT] = {
     [MF_OP_QUANTISE] = MEMORY_FAMILY("quantise", 0.75, 4),
     [MF_OP_BIAS_BWD] = MEMORY_FAMILY("bias_bwd", 0.80, 5),
     [MF_OP_ATTENTION_MERGE] = MEMORY_FAMILY("attention_merge", 0.85, 4),
+    [MF_OP_CROSS_ENTROPY] = MEMORY_FAMILY("cross_entropy", 0.86, 10),
     [MF_OP_CROSS_ENTROPY_FWD] = MEMORY_FAMILY("cross_entropy_fwd", 0.80, 8),
     [MF_OP_CROSS_ENTROPY_BWD] = MEMORY_FAMILY("cross_entropy_bwd", 0.88, 4),
     [MF_OP_GRAD_NORM] = MEMORY_FAMILY("grad_norm", 0.90, 10),

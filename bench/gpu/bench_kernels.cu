@@ -33,11 +33,29 @@ static void bench_loss_of(int64_t t, int64_t v) {
         "cross-entropy gradient", shape, 4.0 * n,
         [=] { return mf_kernel_ce_grad{B16, t, v, v, 0, v, target(), f32(t), 1e-4f, bf16(t * v)}; },
         mf_kernel_cross_entropy_backward_cuda);
+    row(
+        "cross-entropy, loss and gradient", shape, 4.0 * n,
+        [=] {
+            return mf_kernel_ce_whole{B16,
+                                      t,
+                                      v,
+                                      v,
+                                      v,
+                                      target(),
+                                      1e-4f,
+                                      bf16(t * v),
+                                      f32(3 * t),
+                                      f32(t),
+                                      (double *)bytes(8),
+                                      1.0};
+        },
+        mf_kernel_cross_entropy_cuda);
 }
 
 static void bench_loss(void) {
     bench_loss_of(8192, 129280);
     bench_loss_of(4096, 128256);
+    bench_loss_of(4096, 201088);
     bench_loss_of(8192, 32000);
     bench_loss_of(8192, 16160);
 }

@@ -243,7 +243,7 @@ static void read_row(pub_row *r, const char *const f[C_COUNT], mf_err *e) {
     pub_read_recipe_defaults(r);
     r->layout.grads_bf16 |= recipe->grads_bf16;
     traits |= recipe->traits;
-    r->layout.traits |= (uint16_t)traits;
+    r->layout.traits |= traits;
     r->in_recipe = *recipe->graph != '\0';
     pub_read_recompute(r, stated(f[C_RECOMPUTE], recipe->recompute));
     pub_read_offload(r, f[C_OFFLOAD]);

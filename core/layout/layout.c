@@ -148,7 +148,7 @@ PARSE_WORD(mf_graph_parse, mf_graph_mode, "graph mode", graph_words)
 PARSE_MASK(mf_recompute_parse, uint16_t, "recompute module", recompute_words)
 PARSE_MASK(mf_offload_parse, uint16_t, "offload module", offload_words)
 PARSE_MASK(mf_overlap_parse, uint8_t, "overlap", overlap_words)
-PARSE_MASK(mf_traits_parse, uint16_t, "trait", trait_words)
+PARSE_MASK(mf_traits_parse, uint32_t, "trait", trait_words)
 
 /* The last two recompute words are synonyms and are not printed. */
 void mf_recompute_format(uint16_t mask, char *out, size_t size) {
@@ -163,7 +163,7 @@ void mf_overlap_format(uint8_t mask, char *out, size_t size) {
     format_mask(mask, overlap_words, COUNT(overlap_words), out, size);
 }
 
-void mf_traits_format(uint16_t mask, char *out, size_t size) {
+void mf_traits_format(uint32_t mask, char *out, size_t size) {
     format_mask(mask, trait_words, COUNT(trait_words), out, size);
 }
 

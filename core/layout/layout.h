@@ -146,7 +146,8 @@ enum {
     X(RANK_CAPACITY, "rank_capacity", 12)   /* experts' capacity goes by the tokens of a rank */   \
     X(ACT_PASS, "act_pass", 13)             /* the experts' activation in a pass of its own */     \
     X(UNFUSED_ATTENTION, "unfused_attention", 14) /* scores pass through memory */                 \
-    X(PIECES_TOGETHER, "pieces_together", 15) /* of products cut by TP overlap: several streams */
+    X(PIECES_TOGETHER, "pieces_together", 15) /* of products cut by TP overlap: several streams */ \
+    X(LOSS_PASS, "loss_pass", 16)             /* the loss's gradient in a pass of its own */
 enum {
 #define X(name, text, bit) MF_TRAIT_##name = 1u << bit,
     MF_TRAIT_MAP(X)
@@ -195,8 +196,8 @@ typedef struct mf_layout {
     bool pad_to_capacity;     /* experts work on as many rows as their capacity allows, always */
     bool deterministic;       /* on GPUs every sum has one order, so that runs agree to the bit:
                                  gradients of attention keep score gradients in memory for it */
-    uint16_t traits;          /* MF_TRAIT_*, beside those of the software profile */
-    uint16_t software_traits; /* its own: set from the profile, in no plan file */
+    uint32_t traits;          /* MF_TRAIT_*, beside those of the software profile */
+    uint32_t software_traits; /* its own: set from the profile, in no plan file */
 } mf_layout;
 
 /* 1 everywhere, ZeRO-1, 1f1b, fused, ring, bf16, overlap dp,pp, headroom 1.25, reserve 0.05,
@@ -241,11 +242,11 @@ mf_status mf_aux_scope_parse(const char *s, mf_aux_scope *out, mf_err *e);
 mf_status mf_recompute_parse(const char *s, uint16_t *out, mf_err *e);
 mf_status mf_offload_parse(const char *s, uint16_t *out, mf_err *e);
 mf_status mf_overlap_parse(const char *s, uint8_t *out, mf_err *e);
-mf_status mf_traits_parse(const char *s, uint16_t *out, mf_err *e);
+mf_status mf_traits_parse(const char *s, uint32_t *out, mf_err *e);
 void mf_recompute_format(uint16_t mask, char *out, size_t size);
 void mf_offload_format(uint16_t mask, char *out, size_t size);
 void mf_overlap_format(uint8_t mask, char *out, size_t size);
-void mf_traits_format(uint16_t mask, char *out, size_t size);
+void mf_traits_format(uint32_t mask, char *out, size_t size);
 
 /* --- rank groups ------------------------------------------------------------------------------ */
 

@@ -378,6 +378,12 @@ static void grad_embedding(mf_build *bd, const mf_op *f) {
     mf_op_out(op, dw);
 }
 
+/* Its forward op wrote it. */
+static void grad_stands(mf_build *bd, const mf_op *f) {
+    const int16_t logits = mf_lower_keep(bd, f->in[0]);
+    mf_build_t(bd, logits)->grad = logits;
+}
+
 static void grad_cross_entropy(mf_build *bd, const mf_op *f) {
     int16_t logits = mf_lower_keep(bd, f->in[0]), stats = mf_lower_keep(bd, f->out[0]);
     bd->pass = MF_PASS_B;
@@ -501,6 +507,7 @@ static const gradient_rule gradient_rules[MF_OP_COUNT] = {
     [MF_OP_PERMUTE] = {NULL, MF_OP_UNPERMUTE, 1.0, 0, 2},
     [MF_OP_UNPERMUTE] = {NULL, MF_OP_PERMUTE, 1.0, 2, 0},
     [MF_OP_SPLIT] = {NULL, MF_OP_SPLIT, 1.0, 0, 0},
+    [MF_OP_CROSS_ENTROPY] = {.emit = grad_stands},
     [MF_OP_CROSS_ENTROPY_FWD] = {.emit = grad_cross_entropy},
     [MF_OP_ALL_REDUCE] = {.emit = grad_none}, /* of sums that norms read */
     [MF_OP_ALL_GATHER] = {.emit = grad_all_gather},
@@ -536,9 +543,10 @@ static void apply_rule(mf_build *bd, const mf_op *f) {
 /* Whether a gradient reaches the op's output `out`, or the op begins one (by a loss of its own, or
  * by outputs that come later). */
 static bool has_gradient(mf_build *bd, const mf_op *f, int out) {
-    return mf_grad_of(bd, f->out[out]) != MF_NO_TENSOR || f->kind == MF_OP_CROSS_ENTROPY_FWD ||
-           f->kind == MF_OP_ROUTER_FWD || f->kind == MF_OP_ROUTER_DROP ||
-           f->kind == MF_OP_ATTENTION_FWD || f->kind == MF_OP_INDEX_FWD;
+    return mf_grad_of(bd, f->out[out]) != MF_NO_TENSOR || f->kind == MF_OP_CROSS_ENTROPY ||
+           f->kind == MF_OP_CROSS_ENTROPY_FWD || f->kind == MF_OP_ROUTER_FWD ||
+           f->kind == MF_OP_ROUTER_DROP || f->kind == MF_OP_ATTENTION_FWD ||
+           f->kind == MF_OP_INDEX_FWD;
 }
 
 static void grad_op(mf_build *bd, int i) {

@@ -226,8 +226,14 @@ void mf_lower_embedding(mf_build *bd) {
     bd->output = mf_lower_hyper_begin(bd, lookup(bd, false));
 }
 
+/* Whether the gradient of the loss needs nothing of other ranks and comes with it. */
+static bool loss_in_one(const mf_layout *l) {
+    const unsigned apart = MF_TRAIT_LOSS_PASS | MF_TRAIT_UNFUSED_LOSS;
+    return l->tp == 1 && ((l->traits | l->software_traits) & apart) == 0;
+}
+
 /* Final norm, vocabulary-parallel logits, cross-entropy. The gradient overwrites the logits, so
- * that only one of them is in memory. */
+ * that only one of them is in memory: at once where a rank has all columns. */
 static void loss(mf_build *bd, int16_t x, bool shared) {
     const mf_model *m = bd->m;
     int64_t vocab = vocabulary(m, bd->l);
@@ -248,6 +254,14 @@ static void loss(mf_build *bd, int16_t x, bool shared) {
     bd->module = MF_MODULE_LOSS;
     double n = (double)bd->tokens_attn * (double)vocab;
     int16_t stats = mf_build_tensor(bd, "loss_statistics", bd->tokens_attn, 3, STATISTIC_B);
+    if (loss_in_one(bd->l)) {
+        mf_op *whole = mf_build_memory_op(bd, MF_OP_CROSS_ENTROPY, "cross_entropy", bd->tokens_attn,
+                                          vocab, 2.0 * n * bd->act_B);
+        mf_op_in(whole, logits);
+        mf_op_out(whole, logits);
+        mf_op_out(whole, stats);
+        return;
+    }
     mf_op *op = mf_build_memory_op(bd, MF_OP_CROSS_ENTROPY_FWD, "cross_entropy", bd->tokens_attn,
                                    vocab, n * bd->act_B);
     mf_op_in(op, logits);

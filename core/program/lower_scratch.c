@@ -93,6 +93,7 @@ static int64_t op_B(const mf_build *bd, const mf_op *op) {
         return router_B(bd, rows);
     case MF_OP_ROUTER_DROP:
         return drop_B(bd);
+    case MF_OP_CROSS_ENTROPY:
     case MF_OP_CROSS_ENTROPY_BWD:
         return mf_align_B(4 * rows);
     default:

@@ -156,6 +156,7 @@ enum { MF_OP_DIM_PLACES }; /* that messages move along the group; negative: back
     X(QUANTISE, "quantise", MEMORY)                                                                \
     X(BIAS_BWD, "bias_bwd", MEMORY)                                                                \
     X(ATTENTION_MERGE, "attention_merge", MEMORY) /* joins partial outputs of a CP ring */         \
+    X(CROSS_ENTROPY, "cross_entropy", MEMORY)     /* loss and gradient, of all columns */          \
     X(CROSS_ENTROPY_FWD, "cross_entropy_fwd", MEMORY)                                              \
     X(CROSS_ENTROPY_BWD, "cross_entropy_bwd", MEMORY)                                              \
     X(GRAD_NORM, "grad_norm", MEMORY)                                                              \
@@ -337,7 +338,8 @@ typedef enum mf_step_end_op {
  * - INDEX: q k weights -> choices; choices q k weights -> dq dk dweights (of the indexer's own
  * loss).
  * - SPLIT: columns side by side, parts -> joined or joined -> parts; the gradient is the other one.
- * - CROSS_ENTROPY: logits -> statistics; logits statistics -> logits (overwritten).
+ * - CROSS_ENTROPY: logits -> logits (overwritten by their gradient) statistics. Of columns that are
+ *   split, or in two passes: logits -> statistics; logits statistics -> logits (overwritten).
  *
  * Gradients of which a part stood already take that part as an input behind the operands and write
  * the sum (`sums`). An output of R that need not be made again is left out (`makes`). The last

@@ -78,6 +78,7 @@ size_t mf_cuda_scratch_B(const mf_block *b, const mf_op *op, const mf_layout *l,
     case MF_OP_GATE_FWD:
     case MF_OP_GATE_BWD:
         return 2 * aligned((size_t)rows * 4) + mf_kernel_bias_workspace_B(1, first->cols);
+    case MF_OP_CROSS_ENTROPY:
     case MF_OP_CROSS_ENTROPY_BWD:
         return aligned((size_t)rows * 4);
     default:

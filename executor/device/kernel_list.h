@@ -80,6 +80,7 @@
     X(choices_ranks, mf_kernel_choices_ranks, mf_kernel_choices_find_ranks)                        \
     X(choices_send, mf_kernel_choices_send, mf_kernel_choices_send_copies)                         \
     X(choices_return, mf_kernel_choices_return, mf_kernel_choices_return_values)                   \
+    X(loss_whole, mf_kernel_ce_whole, mf_kernel_cross_entropy)                                     \
     X(loss_stats, mf_kernel_ce_stats, mf_kernel_cross_entropy_stats)                               \
     X(loss_rescale, mf_kernel_ce_rescale, mf_kernel_cross_entropy_rescale)                         \
     X(loss_combine, mf_kernel_ce_combine, mf_kernel_cross_entropy_combine)                         \

@@ -63,6 +63,7 @@ typedef union mf_measure_args {
     mf_kernel_bias_grad bias_grad;
     mf_kernel_ce_stats loss;
     mf_kernel_ce_grad loss_grad;
+    mf_kernel_ce_whole loss_whole;
     mf_kernel_grad_norm grad_norm;
     mf_kernel_adamw adamw;
     mf_kernel_cast cast;

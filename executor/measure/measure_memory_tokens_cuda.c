@@ -182,6 +182,24 @@ static mf_status run_loss_grad(const mf_measure_args *a, void *stream, mf_err *e
     return mf_kernel_cross_entropy_backward_cuda(&a->loss_grad, stream, e);
 }
 
+static void make_loss_whole(mf_measure_maker *m, mf_measure_args *a) {
+    a->loss_whole = (mf_kernel_ce_whole){.dtype = BF16,
+                                         .rows = m->rows,
+                                         .cols = VOCAB,
+                                         .stride = VOCAB,
+                                         .vocab = VOCAB,
+                                         .target = mf_measure_make_ints(m, m->rows, VOCAB),
+                                         .scale = 1.0f,
+                                         .logits = mf_measure_make_bf16(m, m->rows * VOCAB),
+                                         .stats = mf_measure_make_f32(m, 3 * m->rows),
+                                         .lse = mf_measure_make_f32(m, m->rows),
+                                         .loss_sum = mf_measure_make_raw(m, 8),
+                                         .loss_scale = 1.0};
+}
+static mf_status run_loss_whole(const mf_measure_args *a, void *stream, mf_err *e) {
+    return mf_kernel_cross_entropy_cuda(&a->loss_whole, stream, e);
+}
+
 /* rows of HIDDEN elements, in tensors as large as a layer's weights. */
 static mf_kernel_chunk *make_chunks(mf_measure_maker *m, int64_t count, int64_t *chunks) {
     *chunks = mf_kernel_chunks(&count, 1, NULL);
@@ -254,6 +272,7 @@ static const mf_measure_kind kinds[] = {
     {"router_bwd", 8.0 * EXPERTS + 16.0 * TOP_K, make_router_grad, run_router_grad},
     {"permute", 2.0 * HIDDEN *(1 + 1.0 / TOP_K), make_permute, run_permute},
     {"unpermute", 2.0 * HIDDEN *(1 + 1.0 / TOP_K), make_unpermute, run_unpermute},
+    {"cross_entropy", 4.0 * VOCAB, make_loss_whole, run_loss_whole},
     {"cross_entropy_fwd", 2.0 * VOCAB, make_loss, run_loss},
     {"cross_entropy_bwd", 4.0 * VOCAB, make_loss_grad, run_loss_grad},
     {"grad_norm", 4.0 * HIDDEN, make_grad_norm, run_grad_norm},

@@ -425,6 +425,9 @@ mf_status mf_measure_plan_gpu(uint64_t seed, mf_measure_list *l, mf_err *e) {
     status = status == MF_OK ? add_late_memory(l, &state, e) : status;
     status = status == MF_OK ? add_packed(l, &state, e) : status;
     status = status == MF_OK ? mf_measure_add_first(l, e) : status;
+    status = status == MF_OK
+                 ? add_bytes(l, "memory op=cross_entropy", 1 << 20, 1 << 30, 2, 4, &state, e)
+                 : status;
     if (status == MF_OK) {
         mf_measure_shuffle(l, first, &state);
     }

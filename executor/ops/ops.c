@@ -147,6 +147,25 @@ static mf_status loss_grad(const mf_exec_op *x, mf_err *e) {
     return status == MF_OK ? mf_ops_device(x)->loss_grad(x->queue, &grad, e) : status;
 }
 
+/* Loss and gradient of a rank that has all columns. */
+static mf_status loss_whole(const mf_exec_op *x, mf_err *e) {
+    const mf_exec_tensor *logits = &x->out[0];
+    mf_ops_scratch s = mf_ops_scratch_of(x);
+    const mf_kernel_ce_whole a = {.dtype = logits->dtype,
+                                  .rows = logits->rows,
+                                  .cols = logits->cols,
+                                  .stride = logits->cols,
+                                  .vocab = x->env->model->vocab,
+                                  .target = x->env->label,
+                                  .scale = x->env->loss_scale,
+                                  .logits = logits->data,
+                                  .stats = x->out[1].data,
+                                  .lse = mf_ops_take(&s, (size_t)logits->rows * sizeof(float)),
+                                  .loss_sum = x->env->loss_sum,
+                                  .loss_scale = x->env->loss_weight};
+    return mf_ops_device(x)->loss_whole(x->queue, &a, e);
+}
+
 static mf_status add(const mf_exec_op *x, mf_err *e) {
     const mf_exec_tensor *y = &x->out[0];
     mf_status status = MF_OK;
@@ -221,6 +240,7 @@ mf_exec_fn mf_exec_op_function(mf_op_kind kind) {
         [MF_OP_UNPERMUTE] = mf_op_unpermute,
         [MF_OP_SPLIT] = split,
         [MF_OP_BIAS_BWD] = mf_op_bias_grad,
+        [MF_OP_CROSS_ENTROPY] = loss_whole,
         [MF_OP_CROSS_ENTROPY_FWD] = loss,
         [MF_OP_CROSS_ENTROPY_BWD] = loss_grad,
         [MF_OP_ALL_REDUCE] = mf_op_all_reduce,

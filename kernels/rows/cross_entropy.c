@@ -88,3 +88,12 @@ mf_status mf_kernel_cross_entropy_backward(const mf_kernel_ce_grad *a, mf_err *e
     }
     return MF_OK;
 }
+
+mf_status mf_kernel_cross_entropy(const mf_kernel_ce_whole *a, mf_err *e) {
+    const mf_kernel_ce_stats stats = mf_kernel_ce_whole_stats(a);
+    const mf_kernel_ce_combine sum = mf_kernel_ce_whole_combine(a);
+    const mf_kernel_ce_grad grad = mf_kernel_ce_whole_grad(a);
+    mf_status status = mf_kernel_cross_entropy_stats(&stats, e);
+    status = status == MF_OK ? mf_kernel_cross_entropy_combine(&sum, e) : status;
+    return status == MF_OK ? mf_kernel_cross_entropy_backward(&grad, e) : status;
+}

@@ -1,34 +1,11 @@
 /* cross_entropy.cu - CUDA kernels of the vocabulary-parallel cross-entropy: a block a row; each
- * thread keeps a running maximum and sum over the vectors that it reads, four in flight.
+ * thread keeps a running maximum and sum over the vectors that it reads, four in flight. Loss and
+ * gradient in one: cross_entropy_whole.cu.
  */
-#include "kernels/device/cuda_common.cuh"
 #include "kernels/rows/cross_entropy.h"
+#include "kernels/rows/cross_entropy_device.cuh"
 
 #define FLIGHT 4
-
-__device__ static int64_t live_cols(int64_t cols, int64_t begin, int64_t vocab) {
-    int64_t left = vocab > begin ? vocab - begin : 0;
-    return left < cols ? left : cols;
-}
-
-/* (high, sum) <- the pair over both sets. */
-__device__ static void join(float &high, float &sum, float high2, float sum2) {
-    float top = fmaxf(high, high2);
-    if (top == -INFINITY) {
-        return;
-    }
-    sum = sum * expf(high - top) + sum2 * expf(high2 - top);
-    high = top;
-}
-
-/* Of the first `lanes` of a warp, a power of two. */
-__device__ static void join_lanes(float &high, float &sum, int lanes) {
-    for (int o = lanes / 2; o > 0; o /= 2) {
-        const float h = __shfl_xor_sync(0xffffffffu, high, o);
-        const float s = __shfl_xor_sync(0xffffffffu, sum, o);
-        join(high, sum, h, s);
-    }
-}
 
 template <typename T, int N> __global__ void ce_stats(mf_kernel_ce_stats a) {
     mf_await();

@@ -83,6 +83,39 @@ static void test_cross_entropy(mf_kernel_dtype d, int64_t rows, int64_t part, in
     free_all();
 }
 
+/* Loss and gradient in one, of a rank that has all columns. */
+static void test_cross_entropy_whole(mf_kernel_dtype d, int64_t rows, int64_t cols, int64_t vocab,
+                                     int64_t pad) {
+    const int64_t stride = cols + pad;
+    CASE("cross_entropy whole", "%s rows %lld cols %lld vocab %lld stride %lld", name_of(d),
+         (long long)rows, (long long)cols, (long long)vocab, (long long)stride);
+    both logits = random_values(rows * stride, d, -8, 8), target = random_ints(rows, -1, vocab - 1);
+    both stats = poison(3 * rows, F32), lse = poison(rows, F32);
+    both sum = make(8, 0);
+    run_both<mf_kernel_ce_whole>(
+        [&](bool dev) {
+            mf_kernel_ce_whole a = {d,
+                                    rows,
+                                    cols,
+                                    stride,
+                                    vocab,
+                                    (int32_t *)P(target),
+                                    0.25f,
+                                    P(logits),
+                                    (float *)P(stats),
+                                    (float *)P(lse),
+                                    (double *)P(sum),
+                                    0.125};
+            return a;
+        },
+        mf_kernel_cross_entropy, mf_kernel_cross_entropy_cuda);
+    compare("stats", &stats, F32, 5e-6);
+    compare("lse", &lse, F32, 2e-6);
+    compare_doubles("loss_sum", &sum, 2e-6);
+    compare("dlogits", &logits, d, d == F32 ? 5e-6 : bound_of(d));
+    free_all();
+}
+
 static void test_optimizer(mf_kernel_dtype moments) {
     const int64_t counts[] = {5, 40000, 1, 100003, 32768, 4096};
     enum { N = 6 };
@@ -299,6 +332,13 @@ static void all_losses(void) {
         test_cross_entropy(d, 9, 19072, 2, 38100, 0);
         test_cross_entropy(d, 33, 64, 4, 250, 8);
         test_cross_entropy(d, 33, 37, 3, 105, 1);
+        test_cross_entropy_whole(d, 20, 32000, 32000, 0);
+        test_cross_entropy_whole(d, 9, 129280, 129280, 0);   /* eight blocks */
+        test_cross_entropy_whole(d, 7, 50304, 50257, 0);     /* padded within a vector */
+        test_cross_entropy_whole(d, 5, 256000, 255000, 128); /* whole threads see padding */
+        test_cross_entropy_whole(d, 3, 270336, 270000, 0);   /* no cluster holds it */
+        test_cross_entropy_whole(d, 300, 256, 256, 0);
+        test_cross_entropy_whole(d, 33, 37, 35, 1);
         test_optimizer(d);
     }
     test_cast(100000);

@@ -267,6 +267,16 @@ static void bias_grad(const mf_kernel_bias_grad *a, bool look, shadow_spans *s) 
 /* --- losses -------------------------------------------------------------------------------------
  */
 
+static void loss_whole(const mf_kernel_ce_whole *a, bool look, shadow_spans *s) {
+    (void)look;
+    reads(s, a->target, 4 * a->rows);
+    read_rows(s, a->logits, a->dtype, a->rows, a->cols, a->stride);
+    write_rows(s, a->logits, a->dtype, a->rows, a->cols, a->stride);
+    writes(s, a->stats, 12 * a->rows);
+    writes(s, a->lse, 4 * a->rows);
+    updates(s, a->loss_sum, 8);
+}
+
 static void loss_stats(const mf_kernel_ce_stats *a, bool look, shadow_spans *s) {
     (void)look;
     read_rows(s, a->logits, a->dtype, a->rows, a->cols, a->stride);

@@ -114,16 +114,20 @@ static void unscale_aux_by_micro_batches(grid_case *g, const mf_exec_op *op) {
     scale_aux(op, 1.0f / (float)g->layout.micro_batches);
 }
 
+static bool makes_loss_gradient(const mf_exec_op *op) {
+    return op->op->kind == MF_OP_CROSS_ENTROPY_BWD || op->op->kind == MF_OP_CROSS_ENTROPY;
+}
+
 /* A mean per micro-batch that is never divided by their number. */
 static void scale_loss(grid_case *g, const mf_exec_op *op) {
-    if (op->op->kind == MF_OP_CROSS_ENTROPY_BWD) {
+    if (makes_loss_gradient(op)) {
         env_of(op)->loss_scale *= (float)g->layout.micro_batches;
     }
 }
 
 /* Divided by this rank's labels, not by those of all. */
 static void scale_loss_by_ranks(grid_case *g, const mf_exec_op *op) {
-    if (op->op->kind == MF_OP_CROSS_ENTROPY_BWD) {
+    if (makes_loss_gradient(op)) {
         env_of(op)->loss_scale *= (float)(g->layout.dp * g->layout.cp);
     }
 }

@@ -19,7 +19,7 @@ typedef struct fixture {
     mf_block *b; /* of a MoE layer */
 } fixture;
 
-static void lower(fixture *w, const char *name, const char *change, uint16_t traits,
+static void lower(fixture *w, const char *name, const char *change, uint32_t traits,
                   mf_precision precision, uint16_t recompute) {
     memset(w, 0, sizeof *w);
     assert_ok(mf_model_load_with(name, &change, change != NULL, &w->m, &e));
@@ -164,7 +164,7 @@ static void what_the_kernel_does_not_know_stays_apart(void **state) {
     (void)state;
     static const struct {
         const char *model, *change;
-        uint16_t traits;
+        uint32_t traits;
         mf_precision precision;
         bool fused;
     } cases[] = {
@@ -207,7 +207,7 @@ static void programs_of_others_activate_in_a_pass_of_its_own(void **state) {
         fused += own;
     }
     assert_int_equal(fused, 2);
-    uint16_t traits = 0;
+    uint32_t traits = 0;
     assert_ok(mf_traits_parse("act_pass", &traits, &e));
     assert_int_equal(traits, MF_TRAIT_ACT_PASS);
 }

@@ -119,6 +119,38 @@ static void split_cross_entropy_matches_double_and_its_differences(void **state)
     check_cross_entropy(MF_KERNEL_BF16);
 }
 
+/* In one, all columns here: as stats, combine and backward one after the other. */
+static void whole_cross_entropy_is_its_three_steps(void **state) {
+    (void)state;
+    const mf_kernel_dtype types[] = {MF_KERNEL_F32, MF_KERNEL_BF16};
+    for (int i = 0; i < 2; i++) {
+        ce_case *k = kt_zeros(sizeof *k);
+        float stats[3 * ROWS], lse[ROWS];
+        double sum = 1.0, want[ROWS * PADDED]; /* the sum is added to */
+        void *logits = kt_random(types[i], ROWS * PADDED, -4, 4, k->logits);
+        for (int r = 0; r < ROWS; r++) {
+            k->target[r] = r == 2 ? -100 : (int32_t)kt_int(0, VOCAB - 1);
+        }
+        const mf_kernel_ce_whole a = {.dtype = types[i],
+                                      .rows = ROWS,
+                                      .cols = PADDED,
+                                      .stride = PADDED,
+                                      .vocab = VOCAB,
+                                      .target = k->target,
+                                      .scale = (float)ce_scale,
+                                      .logits = logits,
+                                      .stats = stats,
+                                      .lse = lse,
+                                      .loss_sum = &sum,
+                                      .loss_scale = 0.5};
+        kt_gradient(ce_loss, k, k->logits, ROWS * PADDED, want);
+        assert_ok(mf_kernel_cross_entropy(&a, NULL));
+        assert_below(fabs((sum - 1.0) / (0.5 * ce_loss(NULL, k) / ce_scale) - 1.0), 1e-6);
+        kt_assert_close(logits, types[i], want, ROWS * PADDED, kt_bound(types[i]));
+        free(k), free(logits);
+    }
+}
+
 static void cross_entropy_survives_extreme_logits(void **state) {
     (void)state;
     float logits[4] = {3e38f, -3e38f, 0.0f, -INFINITY}, stats[3], lse[1], loss[1];
@@ -414,6 +446,7 @@ int main(void) {
     kt_seed();
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(split_cross_entropy_matches_double_and_its_differences),
+        cmocka_unit_test(whole_cross_entropy_is_its_three_steps),
         cmocka_unit_test(cross_entropy_survives_extreme_logits),
         cmocka_unit_test(rescaling_survives_ranks_without_columns),
         cmocka_unit_test(adamw_follows_the_published_rule_for_ten_steps),

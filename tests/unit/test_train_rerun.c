@@ -76,7 +76,8 @@ static void plant(void *user, const mf_exec_op *x) {
         flip(&x->out[0]);
     } else if (w->fault == ERRS && is_the_one(x)) {
         ((float *)x->out[0].data)[5] = NAN;
-    } else if (w->fault == LEAPS && x->op->kind == MF_OP_CROSS_ENTROPY_FWD &&
+    } else if (w->fault == LEAPS &&
+               (x->op->kind == MF_OP_CROSS_ENTROPY || x->op->kind == MF_OP_CROSS_ENTROPY_FWD) &&
                w->passes <= BAD + 1) {
         *x->env->loss_sum += 1e5;
     }
