@@ -7,6 +7,7 @@
 #include "kernels/attention/attention.h"
 #include "kernels/attention/attention_cuda.h"
 #include "kernels/device/cuda_check.h"
+#include "tests/gpu/gpu_draw.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -14,16 +15,8 @@
 #include <string.h>
 #include <time.h>
 
-static uint64_t state;
 static int passed, failed;
 static void *library;
-
-static double uniform(double low, double high) {
-    state ^= state << 13;
-    state ^= state >> 7;
-    state ^= state << 17;
-    return low + (high - low) * (double)((state * 0x2545f4914f6cdd1dull) >> 11) * 0x1p-53;
-}
 
 static void must(cudaError_t r) {
     if (r != cudaSuccess) {

@@ -8,6 +8,7 @@
 #include "kernels/gemm/gemm.h"
 #include "kernels/gemm/gemm_cuda.h"
 #include "kernels/rows/quantise.h"
+#include "tests/gpu/gpu_draw.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -17,16 +18,8 @@
 
 enum { WORKSPACE_B = 32 << 20 };
 
-static uint64_t state;
 static int passed, failed;
 static void *library, *workspace;
-
-static double uniform(double low, double high) {
-    state ^= state << 13;
-    state ^= state >> 7;
-    state ^= state << 17;
-    return low + (high - low) * (double)((state * 0x2545f4914f6cdd1dull) >> 11) * 0x1p-53;
-}
 
 static void *allocate(size_t size_B) {
     void *p = calloc(1, size_B + 64);

@@ -21,17 +21,6 @@ static char first[16], second[16]; /* processes that hold the hosts */
 static char fault_mpi[512];
 static const char *missing; /* what is not there; NULL: nothing */
 
-static int shell(const char *format, ...) __attribute__((format(printf, 1, 2)));
-static int shell(const char *format, ...) {
-    char command[4096];
-    va_list list;
-    va_start(list, format);
-    vsnprintf(command, sizeof command, format, list);
-    va_end(list);
-    int result = system(command);
-    return WIFEXITED(result) ? WEXITSTATUS(result) : 128;
-}
-
 static void read_word(const char *name, char *out, size_t size) {
     char path[128], text[64] = "";
     snprintf(path, sizeof path, "%s/%s", scratch, name);
