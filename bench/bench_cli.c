@@ -7,6 +7,8 @@
  * depend on the machine.
  */
 #define _DEFAULT_SOURCE /* wait4 */
+#include "core/base/clock.h"
+
 #include <fcntl.h>
 #include <signal.h>
 #include <stdbool.h>
@@ -41,12 +43,6 @@ typedef struct outcome {
     double time_s, memory_B;
 } outcome;
 
-static double now_s(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
 static void run_child(char *const *argv, const char *out) {
     int null = open("/dev/null", O_WRONLY);
     int file = open(out, O_WRONLY | O_CREAT | O_TRUNC, 0600);
@@ -62,21 +58,21 @@ static outcome run_once(char *const *argv, const char *out) {
     outcome o = {.code = 127};
     struct rusage usage;
     int status = 0;
-    double start = now_s();
+    double start = mf_clock_s();
     pid_t child = fork(), ended = 0;
     if (child == 0) {
         run_child(argv, out);
     }
     while (child > 0 && (ended = wait4(child, &status, WNOHANG, &usage)) == 0) {
         struct timespec pause = {.tv_nsec = 2000000};
-        if (!o.interrupted && now_s() - start > PATIENCE_S) {
+        if (!o.interrupted && mf_clock_s() - start > PATIENCE_S) {
             o.interrupted = kill(child, SIGINT) == 0;
         }
         nanosleep(&pause, NULL);
     }
     if (ended > 0) {
         o.code = WIFEXITED(status) ? WEXITSTATUS(status) : 128;
-        o.time_s = now_s() - start;
+        o.time_s = mf_clock_s() - start;
         o.memory_B = (double)usage.ru_maxrss * 1024;
     }
     return o;

@@ -4,19 +4,13 @@
  * Prints one line a measurement: name, seconds, the figure to reach. A figure that is missed is
  * marked, since it depends on the machine; exit 1 on an error.
  */
+#include "core/base/clock.h"
 #include "simulator/sim.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
-#include <time.h>
-
-static double now_s(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 typedef struct job {
     mf_model model;
@@ -49,14 +43,14 @@ static mf_status prepare(job *j, const char *model, mf_schedule_kind schedule, i
     if (status == MF_OK) {
         status = mf_layout_resolve(&j->layout, &j->model, e);
     }
-    double start = now_s();
+    double start = mf_clock_s();
     if (status == MF_OK) {
         status = mf_assignment_even(&j->model, &j->layout, &a, e);
     }
     if (status == MF_OK) {
         status = mf_program_lower(&j->model, &j->layout, &j->cluster, &a, &j->program, e);
     }
-    j->lower_s = now_s() - start;
+    j->lower_s = mf_clock_s() - start;
     return status;
 }
 
@@ -73,9 +67,9 @@ static mf_status simulate(const job *j, bool every_rank, const char *routing, in
     for (int i = 0; i < runs && status == MF_OK; i++) {
         mf_sim_options o = {.every_rank = every_rank, .routing = &r};
         mf_sim *s = NULL;
-        double start = now_s();
+        double start = mf_clock_s();
         status = mf_sim_step(j->cost, j->program, &o, &s, e);
-        double took = now_s() - start;
+        double took = mf_clock_s() - start;
         if (status == MF_OK) {
             best = took < best ? took : best;
             step_s = s->step_time_s;
@@ -101,7 +95,7 @@ static mf_status simulate(const job *j, bool every_rank, const char *routing, in
 static mf_status blocks(const job *j, mf_err *e) {
     const mf_block *b = j->program->blocks[j->program->block_of[10]];
     enum { RUNS = 2000 };
-    double ops = 0, start = now_s();
+    double ops = 0, start = mf_clock_s();
     for (int i = 0; i < RUNS; i++) {
         mf_block_time t;
         mf_status status = mf_sim_block(j->cost, &j->layout, b, MF_PASS_BACKWARD, NULL,
@@ -111,13 +105,13 @@ static mf_status blocks(const job *j, mf_err *e) {
         }
         ops += t.nops;
     }
-    double took = now_s() - start;
-    start = now_s();
+    double took = mf_clock_s() - start;
+    start = mf_clock_s();
     double sum = 0;
     for (int i = 0; i < RUNS; i++) {
         sum += mf_sim_block_bound(j->cost, &j->layout, b, MF_PASS_BACKWARD, 1 + 1e-3 * i);
     }
-    double bound = now_s() - start;
+    double bound = mf_clock_s() - start;
     printf("block %s, backward: %.1f us, %.3g ops/s; its bound %.1f us (mean %.3g ms)\n", b->label,
            took / RUNS * 1e6, ops / took, bound / RUNS * 1e6, sum / RUNS * 1e3);
     return MF_OK;
@@ -127,13 +121,13 @@ static mf_status memory(const job *j, mf_err *e) {
     enum { RUNS = 100 };
     mf_schedule *s = NULL;
     mf_status status = mf_schedule_create(&j->layout, &s, e);
-    double start = now_s();
+    double start = mf_clock_s();
     for (int i = 0; i < RUNS && status == MF_OK; i++) {
         mf_memory *m = NULL;
         status = mf_memory_plan(j->program, s, &m, e);
         mf_memory_destroy(m);
     }
-    printf("memory plan of 16 stages: %.1f us\n", (now_s() - start) / RUNS * 1e6);
+    printf("memory plan of 16 stages: %.1f us\n", (mf_clock_s() - start) / RUNS * 1e6);
     mf_schedule_destroy(s);
     return status;
 }

@@ -5,6 +5,7 @@
  * over a GPU's own sustained rates and times; else the priors. Own points are fitted with the
  * transferred parameters as their prior. Residuals carry over within an architecture only.
  */
+#include "core/base/sort.h"
 #include "costmodel/cost_internal.h"
 
 #include <math.h>
@@ -129,7 +130,7 @@ static double sibling_sigma(double *apart, size_t n) {
     if (n < SHARED_MIN) {
         return transfer_noise_arch;
     }
-    qsort(apart, n, sizeof *apart, mf_by_value);
+    mf_sort_doubles(apart, n);
     return 1.4826 * apart[n / 2]; /* of a normal distribution, from its median */
 }
 
@@ -188,8 +189,8 @@ static mf_status plant_field(mf_fitted *f, const mf_family *family, const mf_cos
     return st;
 }
 
-/* A few points of a sibling correct what the best measured GPU teaches, and do not stand for it:
- * at two sizes a fixed time and a rate look alike. */
+/* A few points of a sibling correct the parameters transferred from the best measured GPU and do
+ * not replace them: two sizes cannot tell a fixed time from a rate. */
 static void learn_first(const mf_cost_device *devices, int ndevices, const sorted *samples,
                         size_t n, const group *g, size_t sibling, double *mean, double *sd) {
     int most = reference_of(devices, ndevices, samples, n, g, false);
@@ -221,7 +222,7 @@ static mf_status fit_group(mf_fitted *f, const mf_cost_device *devices, int ndev
     bool near = reference > 0 && same_arch(&devices[reference], &devices[0]);
     size_t theirs = reference > 0 ? select_device(samples, n, g, reference, g->list) : 0;
     if (measured && (!near || theirs <= mine)) {
-        reference = -1; /* it needs no other to learn from */
+        reference = -1; /* it has enough points of its own */
         near = false;
         theirs = 0;
     }
@@ -235,7 +236,8 @@ static mf_status fit_group(mf_fitted *f, const mf_cost_device *devices, int ndev
         f->half = z90 * hypot(near ? transfer_noise_arch : transfer_noise_other, family->noise);
         memcpy(mean, f->theta, sizeof mean);
         for (int i = 0; i < family->nparams && !measured; i++) {
-            sd[i] *= near ? 0.4 : 0.6; /* what another GPU taught; a point or two only correct it */
+            sd[i] *=
+                near ? 0.4 : 0.6; /* transferred from another GPU; a point or two only correct it */
         }
     }
     memcpy(f->taught, f->theta, sizeof f->taught);
@@ -318,7 +320,8 @@ bool mf_writes_anew(const mf_op *op) {
     return (class == MF_CLASS_GEMM || class == MF_CLASS_GROUPED) && (op->flags & MF_OPF_ANEW) != 0;
 }
 
-/* The same product of the same GPU, which adds; NULL: nobody measured it. */
+/* The point of the same product on the same GPU that adds to its output; NULL: nobody measured it.
+ */
 static const mf_sample *that_adds(const mf_sample *samples, size_t n, const mf_sample *writes) {
     for (size_t i = 0; i < n; i++) {
         const mf_op *a = &samples[i].op, *b = &writes->op;

@@ -9,6 +9,7 @@
  * bytes over bandwidth misses. Three factors per class of collective and place, fitted to all
  * points of the class there. Monotone in bytes by construction.
  */
+#include "core/base/sort.h"
 #include "costmodel/cost_internal.h"
 
 #include <assert.h>
@@ -246,13 +247,6 @@ static int order_samples(const void *a, const void *b) {
     return ((*p)->time_s > (*q)->time_s) - ((*p)->time_s < (*q)->time_s);
 }
 
-static int order_double(const void *a, const void *b) {
-    double p, q;
-    memcpy(&p, a, sizeof p);
-    memcpy(&q, b, sizeof q);
-    return (p > q) - (p < q);
-}
-
 /* Half-width of the band from the median of the fit's residuals, so that one strange site does not
  * blur all; never below what a formula can claim. n >= 1; error has room for n. */
 static double fit_half(const mf_cost_device *devices, const mf_sample *const *list, size_t n,
@@ -261,7 +255,7 @@ static double fit_half(const mf_cost_device *devices, const mf_sample *const *li
         error[i] = fabs(
             log(coll_base(&devices[mf_sample_as(list[i])], &list[i]->op, theta) / list[i]->time_s));
     }
-    qsort(error, n, sizeof *error, order_double);
+    mf_sort_doubles(error, n);
     double few = 1 + 2 / (double)n; /* three factors bend to a handful of points */
     return fmax(z90 * noise * 0.6, few * z90 * 1.4826 * error[n / 2]);
 }
@@ -313,8 +307,8 @@ static void fit_class(mf_collectives *k, const mf_cost_device *devices, const mf
     }
 }
 
-/* Times that rise with size and are nearest to the measured ones in the mean of the logarithms:
- * neighbours that fall are pooled. For readings whose noise goes both ways. */
+/* Isotonic regression: times that rise with size and are nearest to the measured ones in the mean
+ * of the logarithms; neighbours that fall are pooled. For readings whose noise goes both ways. */
 static void pool_falling(double *log_s, int n) {
     for (int i = 1; i < n; i++) {
         int first = i;

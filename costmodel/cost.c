@@ -279,8 +279,8 @@ static const double sparse_half = 0.5;
 
 /* --- weight gradients that write ------------------------------------------------------------- */
 
-/* Time of a weight gradient that writes over that of the same that adds: by formula, as far as
- * nobody measured both. */
+/* Time of a weight gradient that writes its output over the time of one that adds to it: by formula
+ * where nobody measured both. */
 static double anew_share(const mf_cost *cost, const mf_op *adds) {
     const mf_family *family = mf_family_of((mf_op_kind)adds->kind, mf_variant_of(adds));
     const double *theta = cost->fitted[adds->kind][variant_on(cost, adds)].theta;
@@ -314,7 +314,7 @@ static bool is_nothing(const mf_op *op) {
     return true;
 }
 
-/* What an exchange does behind (or in front of) its way between ranks, a product behind itself. */
+/* The pass over memory behind (or in front of) an exchange between ranks, or behind a product. */
 static void add_pass(const mf_cost *cost, const mf_op *pass, mf_price *out) {
     const double limit_s = limit_of(cost, pass);
     double half = 0;

@@ -241,25 +241,27 @@ double mf_cost_energy_J(const mf_cost *cost, const mf_op *op, double load, doubl
  * rested. */
 double mf_cost_clock_share(double stretch);
 
-/* Work that goes on: times if nothing slowed it down, energies beside the idle power at the clock
- * of long runs; of what the clock holds up (mf_cost_is_clocked) and of the rest. */
+/* Sustained work: times at the highest clock, energies above the idle power at the clock of long
+ * runs; of ops that slow down with the clock (mf_cost_is_clocked) and of the others. */
 typedef struct mf_work {
     double clocked_s, other_s, clocked_J, other_J;
 } mf_work;
-/* Factor (>= 1) on the time of what the clock holds up, with which the work takes the cap. */
+/* Factor (>= 1) on the time of ops that slow down with the clock, at which the work draws the power
+ * cap. */
 double mf_cost_stretch_of(const mf_cost *cost, const mf_work *w);
 
-/* Time of an op that runs again and again, without a rest; time_s: its price. */
+/* Time of an op that repeats without a pause; time_s: its price. */
 double mf_cost_sustained_s(const mf_cost *cost, const mf_op *op, double load, double time_s);
 
-/* Factor (>= 1) on the prices of a block's ops that the clock holds up (mf_cost_is_clocked), in a
- * step that goes on like this block: others go on as fast, and what they leave of the power cap
- * those may draw. op_s [nops]: prices of all ops; NULL: they are asked for. 1 where the software
- * profile says nothing of the cap. */
+/* Factor (>= 1) on the prices of a block's ops that slow down with the clock (mf_cost_is_clocked),
+ * in a step of such blocks: the other ops keep their speed and leave the rest of the power cap to
+ * these. op_s [nops]: prices of all ops; NULL: they are asked for. 1 where the software profile has
+ * no power cap. */
 double mf_cost_stretch(const mf_cost *cost, const mf_block *b, double load, const double *op_s);
 bool mf_cost_is_clocked(const mf_op *op);
-/* Factor (>= 1) on the price of an op of a block with that stretch: it, for what the clock holds
- * up; for collectives inside a domain that a block waits for (TP, CP) what the clock has lost. */
+/* Factor (>= 1) on the price of an op in a block with that stretch: the stretch for ops that slow
+ * down with the clock; for collectives inside a domain that a block waits for (TP, CP) what the
+ * clock has lost. */
 double mf_cost_slowed(const mf_cost *cost, const mf_op *op, double stretch);
 /* NCCL's: one that flight_W is drawn for. */
 bool mf_cost_is_collective(const mf_op *op);

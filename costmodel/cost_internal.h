@@ -56,7 +56,7 @@ static inline int mf_sample_as(const mf_sample *s) {
     return s->as > 0 ? s->as : s->device;
 }
 
-/* As many points with a spread speak for a GPU without those that somebody published. */
+/* With this many points that have a spread, a GPU's published points are left out. */
 enum { MF_MEASURED_MIN = 16 };
 
 #define MF_SAMPLE_DEVICES 32 /* most GPUs that samples come from */
@@ -116,8 +116,6 @@ typedef struct mf_residual_value {
 mf_status mf_residuals_build(mf_residuals *f, const mf_residual_node *nodes, int n, int dims,
                              double noise, mf_err *e);
 void mf_residuals_clear(mf_residuals *f);
-/* qsort's order of doubles. */
-int mf_by_value(const void *a, const void *b);
 /* skip >= 0 leaves that node out (for calibration); -1 = none. */
 void mf_residuals_at(const mf_residuals *f, const double *x, int skip, mf_residual_value *out);
 
@@ -172,7 +170,7 @@ double mf_dispatch_limit_s(const mf_cluster *c, const mf_op *op);
  * of it (MF_OP_DIM_ORDERED)? Then *out is the op that does only that. The kernel of combine reads
  * rows in that order, as it was measured; CPU ranks sum them first. */
 bool mf_dispatch_pass(const mf_cluster *c, const mf_op *op, mf_op *out);
-/* What a grouped product does behind itself: biases are added to its rows. */
+/* The pass over memory behind a grouped product that adds biases to its rows. */
 bool mf_bias_pass(const mf_op *op, mf_op *out);
 
 /* --- collectives ------------------------------------------------------------------------------ */
@@ -222,7 +220,7 @@ double mf_collective_sms(mf_op_kind kind, const mf_geometry *g);
 
 /* --- energy ----------------------------------------------------------------------------------- */
 
-/* What an op takes beside what the GPU draws anyway (cost.h). */
+/* Energy of an op above what the GPU draws anyway (cost.h). */
 enum {
     MF_ENERGY_BYTE,
     MF_ENERGY_OPERAND,
@@ -247,7 +245,7 @@ typedef struct mf_energy_point {
 
 /* Carried over from an H200. */
 void mf_energy_init(mf_energy *m, const mf_cost_device *d);
-/* Fits it to points of the GPU itself; few leave it as it was. */
+/* Fits it to points of the GPU itself; with few points it stays as it is. */
 void mf_energy_fit(mf_energy *m, const mf_energy_point *point, size_t n);
 
 /* --- the model -------------------------------------------------------------------------------- */

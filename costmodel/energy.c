@@ -144,7 +144,7 @@ static void terms_of(const mf_op *op, double x[MF_ENERGY_TERMS]) {
     }
 }
 
-/* What the op takes beside what the GPU draws anyway, at the clock of long runs; not its pass over
+/* Energy of the op above what the GPU draws anyway, at the clock of long runs; not its pass over
  * memory (mf_dispatch_pass, mf_bias_pass). */
 static double own_J(const mf_energy *m, const mf_op *op) {
     double x[MF_ENERGY_TERMS];
@@ -214,8 +214,9 @@ double mf_cost_energy_J(const mf_cost *cost, const mf_op *op, double load, doubl
            (passes ? own_J(&cost->energy, &pass) : 0);
 }
 
-/* A slower clock gives more time and asks for less energy: the stretch at which the two are level
- * under the cap. What is over shrinks convexly, so that Newton's steps come from below. */
+/* Finds the stretch at which the work draws just the power cap: a slower clock gives it more time
+ * and it needs less energy. The excess is convex in the stretch, so Newton's steps come from below.
+ */
 static double stretch_of(const mf_energy *m, const mf_work *w) {
     const double room_W = fmax(m->cap_W - m->idle_W, 1);
     double stretch = 1;
@@ -287,8 +288,8 @@ double mf_cost_stretch(const mf_cost *cost, const mf_block *b, double load, cons
 
 /* --- from points ------------------------------------------------------------------------------ */
 
-/* Fewer say too little. What is shorter launches more than it works: of 29 kernels of 3 to 50 us
- * on an H200 18 drew less than 500 W. */
+/* Fewer points say too little. Shorter kernels are mostly launches: of 29 kernels of 3 to 50 us on
+ * an H200 18 drew less than 500 W. */
 enum { ENERGIES_MIN = 12 };
 static const double least_s = 50e-6;
 static const double point_noise = 0.05, prior_spread = 0.3;

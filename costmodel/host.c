@@ -44,7 +44,7 @@ double mf_cost_host_block_s(const mf_cost *cost, mf_graph_mode graph) {
     return cost->software.host_layer_s * cost->software.host_graph[graph] / host_speed(cost);
 }
 
-/* What is left of it when the host need not know the counts: gaps between small kernels. */
+/* Share of it that remains where the host need not know the counts: gaps between small kernels. */
 static const double without_counts = 0.2;
 
 double mf_cost_host_sync_s(const mf_cost *cost, const mf_op *op, mf_graph_mode graph) {

@@ -21,7 +21,8 @@ typedef struct key {
 } key;
 _Static_assert(WORDS == 14, "differs() compares as many");
 
-/* Read without a lock: what was read counts where `turn` was even and is the same afterwards. */
+/* Read without a lock (a seqlock): what was read counts if `turn` was even and has not changed
+ * since. */
 typedef struct entry {
     _Atomic uint64_t turn; /* odd: being written */
     _Atomic uint64_t key[WORDS];
@@ -78,7 +79,7 @@ static bool differs(const entry *e, const key *k) {
             (differs_at(e, k, 12) | differs_at(e, k, 13))) != 0;
 }
 
-/* Of what tells most ops apart; the other words follow from these in most. */
+/* Hashes the words that tell most ops apart; the other words mostly follow from these. */
 static size_t place_of(const key *k) {
     const uint64_t *w = k->word;
     uint64_t a = (w[0] ^ w[4]) * UINT64_C(0x9e3779b97f4a7c15);

@@ -6,45 +6,35 @@
 #include <math.h>
 #include <string.h>
 
-static int64_t whole(const mf_point *p, const char *key, int64_t absent) {
-    const mf_point_dim *d = mf_point_find(p, key);
-    return d != NULL && isfinite(d->value) ? (int64_t)d->value : absent;
-}
-
-static bool word_is(const mf_point *p, const char *key, const char *word) {
-    const mf_point_dim *d = mf_point_find(p, key);
-    return d != NULL && strcmp(d->text, word) == 0;
-}
-
 mf_status mf_point_conv(const mf_point *p, const mf_cluster *c, mf_op *op, mf_err *e) {
-    const bool backward = word_is(p, "pass", "bwd");
-    const int64_t rows = whole(p, "s", 1), cols = whole(p, "channels", 1);
+    const bool backward = mf_point_is(p, "pass", "bwd");
+    const int64_t rows = mf_point_int(p, "s", 1), cols = mf_point_int(p, "channels", 1);
     (void)c;
     (void)e;
     op->kind = backward ? MF_OP_CONV_BWD : MF_OP_CONV_FWD;
     op->dim[MF_OP_DIM_ROWS] = rows;
     op->dim[MF_OP_DIM_COLS] = cols;
-    op->dim[MF_OP_DIM_TAPS] = whole(p, "taps", 4);
+    op->dim[MF_OP_DIM_TAPS] = mf_point_int(p, "taps", 4);
     op->bytes = 4.0 * (double)rows * (double)cols * (backward ? MF_CONV_GRADIENT_BYTES : 1.0);
     return MF_OK;
 }
 
 static mf_mixer_kind rule_of(const mf_point *p) {
-    return word_is(p, "rule", "gdn")      ? MF_MIXER_GDN
-           : word_is(p, "rule", "kda")    ? MF_MIXER_KDA
-           : word_is(p, "rule", "mamba2") ? MF_MIXER_MAMBA2
-                                          : MF_MIXER_LIGHTNING;
+    return mf_point_is(p, "rule", "gdn")      ? MF_MIXER_GDN
+           : mf_point_is(p, "rule", "kda")    ? MF_MIXER_KDA
+           : mf_point_is(p, "rule", "mamba2") ? MF_MIXER_MAMBA2
+                                              : MF_MIXER_LIGHTNING;
 }
 
 mf_status mf_point_scan(const mf_point *p, const mf_cluster *c, mf_op *op, mf_err *e) {
-    const bool backward = word_is(p, "pass", "bwd");
+    const bool backward = mf_point_is(p, "pass", "bwd");
     const mf_scan_shape s = {.rule = rule_of(p),
-                             .rows = whole(p, "s", 1),
-                             .key_heads = whole(p, "hk", 1),
-                             .key_dim = whole(p, "dk", 1),
-                             .value_heads = whole(p, "hv", 1),
-                             .value_dim = whole(p, "dv", 1),
-                             .chunk = whole(p, "chunk", 64)};
+                             .rows = mf_point_int(p, "s", 1),
+                             .key_heads = mf_point_int(p, "hk", 1),
+                             .key_dim = mf_point_int(p, "dk", 1),
+                             .value_heads = mf_point_int(p, "hv", 1),
+                             .value_dim = mf_point_int(p, "dv", 1),
+                             .chunk = mf_point_int(p, "chunk", 64)};
     (void)c;
     if (s.value_heads % s.key_heads != 0) {
         return mf_err_set(e, MF_USAGE, "scan: hk=%lld does not divide hv=%lld",
@@ -75,9 +65,11 @@ static double seen_pairs(double s, double keys, bool causal, double most) {
 }
 
 mf_status mf_point_index(const mf_point *p, const mf_cluster *c, mf_op *op, mf_err *e) {
-    const bool backward = word_is(p, "pass", "bwd"), causal = whole(p, "causal", 1) != 0;
-    const int64_t b = whole(p, "b", 1), s = whole(p, "s", 1), keys = whole(p, "keys", s);
-    const int64_t h = whole(p, "h", 1), d = whole(p, "d", 1), topk = whole(p, "topk", 1);
+    const bool backward = mf_point_is(p, "pass", "bwd"), causal = mf_point_int(p, "causal", 1) != 0;
+    const int64_t b = mf_point_int(p, "b", 1), s = mf_point_int(p, "s", 1),
+                  keys = mf_point_int(p, "keys", s);
+    const int64_t h = mf_point_int(p, "h", 1), d = mf_point_int(p, "d", 1),
+                  topk = mf_point_int(p, "topk", 1);
     const int64_t kept = topk < keys ? topk : keys;
     (void)c;
     if (causal && keys < s) {
@@ -97,7 +89,8 @@ mf_status mf_point_index(const mf_point *p, const mf_cluster *c, mf_op *op, mf_e
                              4.0 * (double)s * (double)kept) +
                 mf_index_score_bytes(scored);
     op->bytes *= backward ? MF_INDEX_GRADIENT_BYTES : 1.0;
-    op->flops = backward ? mf_index_gradient_flops(chosen, h, d, (double)whole(p, "teacher", 0))
-                         : mf_index_flops(scored, h, d);
+    op->flops = backward
+                    ? mf_index_gradient_flops(chosen, h, d, (double)mf_point_int(p, "teacher", 0))
+                    : mf_index_flops(scored, h, d);
     return MF_OK;
 }

@@ -6,16 +6,6 @@
 #include <math.h>
 #include <string.h>
 
-static int64_t whole(const mf_point *p, const char *key, int64_t absent) {
-    const mf_point_dim *d = mf_point_find(p, key);
-    return d != NULL && isfinite(d->value) ? (int64_t)d->value : absent;
-}
-
-static bool word_is(const mf_point *p, const char *key, const char *word) {
-    const mf_point_dim *d = mf_point_find(p, key);
-    return d != NULL && strcmp(d->text, word) == 0;
-}
-
 static mf_status set_math(const mf_point *p, mf_op *op, mf_err *e) {
     static const struct {
         const char *text;
@@ -23,9 +13,9 @@ static mf_status set_math(const mf_point *p, mf_op *op, mf_err *e) {
     } words[] = {{"bf16", MF_MATH_BF16},     {"fp32", MF_MATH_FP32}, {"fp8-tensor", MF_MATH_FP8},
                  {"fp8-block", MF_MATH_FP8}, {"mxfp8", MF_MATH_FP8}, {"nvfp4", MF_MATH_FP4}};
     for (size_t i = 0; i < sizeof words / sizeof words[0]; i++) {
-        if (word_is(p, "dtype", words[i].text)) {
+        if (mf_point_is(p, "dtype", words[i].text)) {
             op->math = (uint8_t)words[i].math;
-            bool block = word_is(p, "dtype", "fp8-block") || word_is(p, "dtype", "mxfp8");
+            bool block = mf_point_is(p, "dtype", "fp8-block") || mf_point_is(p, "dtype", "mxfp8");
             op->flags |= block ? MF_OPF_BLOCK_SCALED : 0;
             return MF_OK;
         }
@@ -39,12 +29,12 @@ static mf_status set_math(const mf_point *p, mf_op *op, mf_err *e) {
 static mf_status gemm_op(const mf_point *p, const mf_cluster *c, mf_op *op, mf_err *e) {
     (void)c;
     op->kind = MF_OP_GEMM;
-    op->dim[MF_OP_DIM_M] = whole(p, "m", 1);
-    op->dim[MF_OP_DIM_N] = whole(p, "n", 1);
-    op->dim[MF_OP_DIM_K] = whole(p, "k", 1);
-    op->flags |= word_is(p, "layout", "tn") ? MF_OPF_WGRAD : 0;
-    op->pass = word_is(p, "layout", "nn") ? MF_PASS_B : op->pass;
-    op->flags |= whole(p, "acc", 0) ? MF_OPF_ACC_FP32 : 0;
+    op->dim[MF_OP_DIM_M] = mf_point_int(p, "m", 1);
+    op->dim[MF_OP_DIM_N] = mf_point_int(p, "n", 1);
+    op->dim[MF_OP_DIM_K] = mf_point_int(p, "k", 1);
+    op->flags |= mf_point_is(p, "layout", "tn") ? MF_OPF_WGRAD : 0;
+    op->pass = mf_point_is(p, "layout", "nn") ? MF_PASS_B : op->pass;
+    op->flags |= mf_point_int(p, "acc", 0) ? MF_OPF_ACC_FP32 : 0;
     op->flops = 2.0 * (double)op->dim[MF_OP_DIM_M] * (double)op->dim[MF_OP_DIM_N] *
                 (double)op->dim[MF_OP_DIM_K];
     return set_math(p, op, e);
@@ -54,13 +44,13 @@ static mf_status gemm_op(const mf_point *p, const mf_cluster *c, mf_op *op, mf_e
  * are those of the pass's product, with the rows of all experts. */
 static mf_status grouped_op(const mf_point *p, const mf_cluster *c, mf_op *op, mf_err *e) {
     (void)c;
-    int64_t experts = whole(p, "experts", 1);
-    int64_t n = whole(p, "n", 1), k = whole(p, "k", 1);
-    if ((double)whole(p, "m", 1) * (double)experts > 9007199254740992.0) {
+    int64_t experts = mf_point_int(p, "experts", 1);
+    int64_t n = mf_point_int(p, "n", 1), k = mf_point_int(p, "k", 1);
+    if ((double)mf_point_int(p, "m", 1) * (double)experts > 9007199254740992.0) {
         return mf_err_set(e, MF_USAGE, "grouped_gemm: experts x m must not exceed 2^53");
     }
-    int64_t rows = whole(p, "m", 1) * experts;
-    bool dgrad = word_is(p, "pass", "dgrad"), wgrad = word_is(p, "pass", "wgrad");
+    int64_t rows = mf_point_int(p, "m", 1) * experts;
+    bool dgrad = mf_point_is(p, "pass", "dgrad"), wgrad = mf_point_is(p, "pass", "wgrad");
     op->kind = MF_OP_GROUPED_GEMM;
     op->dim[MF_OP_DIM_M] = wgrad ? n : rows;
     op->dim[MF_OP_DIM_N] = wgrad || dgrad ? k : n;
@@ -68,7 +58,7 @@ static mf_status grouped_op(const mf_point *p, const mf_cluster *c, mf_op *op, m
     op->dim[MF_OP_DIM_GROUPS] = experts;
     op->flags |= wgrad ? MF_OPF_WGRAD : 0;
     op->pass = dgrad ? MF_PASS_B : op->pass;
-    op->flags |= whole(p, "acc", 0) ? MF_OPF_ACC_FP32 : 0;
+    op->flags |= mf_point_int(p, "acc", 0) ? MF_OPF_ACC_FP32 : 0;
     op->flops = 2.0 * (double)rows * (double)n * (double)k;
     return set_math(p, op, e);
 }
@@ -76,14 +66,14 @@ static mf_status grouped_op(const mf_point *p, const mf_cluster *c, mf_op *op, m
 /* dims as those of the weight gradients above. */
 static mf_status first_wgrad_op(const mf_point *p, const mf_cluster *c, mf_op *op, mf_err *e) {
     (void)c;
-    const int64_t experts = whole(p, "experts", 0), m = whole(p, "m", 1);
+    const int64_t experts = mf_point_int(p, "experts", 0), m = mf_point_int(p, "m", 1);
     const int64_t groups = experts > 0 ? experts : 1;
     if ((double)m * (double)groups > 9007199254740992.0) {
         return mf_err_set(e, MF_USAGE, "first_wgrad: experts x m must not exceed 2^53");
     }
     op->kind = experts > 0 ? MF_OP_GROUPED_GEMM : MF_OP_GEMM;
-    op->dim[MF_OP_DIM_M] = whole(p, "n", 1);
-    op->dim[MF_OP_DIM_N] = whole(p, "k", 1);
+    op->dim[MF_OP_DIM_M] = mf_point_int(p, "n", 1);
+    op->dim[MF_OP_DIM_N] = mf_point_int(p, "k", 1);
     op->dim[MF_OP_DIM_K] = m * groups;
     op->dim[MF_OP_DIM_GROUPS] = experts;
     op->flags |= MF_OPF_WGRAD | MF_OPF_ACC_FP32 | MF_OPF_ANEW;
@@ -94,17 +84,17 @@ static mf_status first_wgrad_op(const mf_point *p, const mf_cluster *c, mf_op *o
 
 static mf_status attention_op(const mf_point *p, const mf_cluster *c, mf_op *op, mf_err *e) {
     (void)c;
-    bool backward = word_is(p, "pass", "bwd");
+    bool backward = mf_point_is(p, "pass", "bwd");
     op->kind = backward ? MF_OP_ATTENTION_BWD : MF_OP_ATTENTION_FWD;
-    op->dim[MF_OP_DIM_BATCH] = whole(p, "b", 1);
-    op->dim[MF_OP_DIM_HEADS] = whole(p, "h", 1);
-    op->dim[MF_OP_DIM_KV_HEADS] = whole(p, "hkv", op->dim[MF_OP_DIM_HEADS]);
-    op->dim[MF_OP_DIM_SEQ_Q] = whole(p, "s", 1);
-    op->dim[MF_OP_DIM_SEQ_K] = whole(p, "skv", op->dim[MF_OP_DIM_SEQ_Q]);
-    op->dim[MF_OP_DIM_D_QK] = whole(p, "dqk", 1);
-    op->dim[MF_OP_DIM_D_V] = whole(p, "dv", op->dim[MF_OP_DIM_D_QK]);
-    op->dim[MF_OP_DIM_WINDOW] = whole(p, "window", 0);
-    op->flags |= whole(p, "causal", 1) ? MF_OPF_CAUSAL : 0;
+    op->dim[MF_OP_DIM_BATCH] = mf_point_int(p, "b", 1);
+    op->dim[MF_OP_DIM_HEADS] = mf_point_int(p, "h", 1);
+    op->dim[MF_OP_DIM_KV_HEADS] = mf_point_int(p, "hkv", op->dim[MF_OP_DIM_HEADS]);
+    op->dim[MF_OP_DIM_SEQ_Q] = mf_point_int(p, "s", 1);
+    op->dim[MF_OP_DIM_SEQ_K] = mf_point_int(p, "skv", op->dim[MF_OP_DIM_SEQ_Q]);
+    op->dim[MF_OP_DIM_D_QK] = mf_point_int(p, "dqk", 1);
+    op->dim[MF_OP_DIM_D_V] = mf_point_int(p, "dv", op->dim[MF_OP_DIM_D_QK]);
+    op->dim[MF_OP_DIM_WINDOW] = mf_point_int(p, "window", 0);
+    op->flags |= mf_point_int(p, "causal", 1) ? MF_OPF_CAUSAL : 0;
     if (op->dim[MF_OP_DIM_SEQ_K] < op->dim[MF_OP_DIM_SEQ_Q] && (op->flags & MF_OPF_CAUSAL)) {
         return mf_err_set(e, MF_USAGE, "attention: causal=1 needs skv >= s, got skv=%lld s=%lld",
                           (long long)op->dim[MF_OP_DIM_SEQ_K], (long long)op->dim[MF_OP_DIM_SEQ_Q]);
@@ -119,8 +109,9 @@ static mf_status attention_op(const mf_point *p, const mf_cluster *c, mf_op *op,
 /* Rows are those of the mean length; FLOPs, and the keys that the last query sees, those of all. */
 static mf_status packed_op(const mf_point *p, const mf_cluster *c, mf_op *op, mf_err *e) {
     (void)c;
-    const bool backward = word_is(p, "pass", "bwd");
-    const int64_t count = whole(p, "b", 1), mean = whole(p, "s", 1), vary = whole(p, "vary", 0);
+    const bool backward = mf_point_is(p, "pass", "bwd");
+    const int64_t count = mf_point_int(p, "b", 1), mean = mf_point_int(p, "s", 1),
+                  vary = mf_point_int(p, "vary", 0);
     double keys = 0;
     if (vary > 100 || count > 1 << 20) {
         return mf_err_set(e, MF_USAGE,
@@ -129,13 +120,13 @@ static mf_status packed_op(const mf_point *p, const mf_cluster *c, mf_op *op, mf
                           (long long)vary, (long long)count);
     }
     op->kind = backward ? MF_OP_ATTENTION_BWD : MF_OP_ATTENTION_FWD;
-    op->flags |= MF_OPF_PACKED | (whole(p, "causal", 1) ? MF_OPF_CAUSAL : 0);
+    op->flags |= MF_OPF_PACKED | (mf_point_int(p, "causal", 1) ? MF_OPF_CAUSAL : 0);
     op->dim[MF_OP_DIM_BATCH] = count;
-    op->dim[MF_OP_DIM_HEADS] = whole(p, "h", 1);
-    op->dim[MF_OP_DIM_KV_HEADS] = whole(p, "hkv", op->dim[MF_OP_DIM_HEADS]);
-    op->dim[MF_OP_DIM_D_QK] = whole(p, "dqk", 1);
-    op->dim[MF_OP_DIM_D_V] = whole(p, "dv", op->dim[MF_OP_DIM_D_QK]);
-    op->dim[MF_OP_DIM_WINDOW] = whole(p, "window", 0);
+    op->dim[MF_OP_DIM_HEADS] = mf_point_int(p, "h", 1);
+    op->dim[MF_OP_DIM_KV_HEADS] = mf_point_int(p, "hkv", op->dim[MF_OP_DIM_HEADS]);
+    op->dim[MF_OP_DIM_D_QK] = mf_point_int(p, "dqk", 1);
+    op->dim[MF_OP_DIM_D_V] = mf_point_int(p, "dv", op->dim[MF_OP_DIM_D_QK]);
+    op->dim[MF_OP_DIM_WINDOW] = mf_point_int(p, "window", 0);
     for (int64_t i = 0; i < count; i++) {
         op->dim[MF_OP_DIM_SEQ_Q] = op->dim[MF_OP_DIM_SEQ_K] =
             mf_op_packed_length(mean, vary, count, i);
@@ -150,7 +141,7 @@ static mf_status packed_op(const mf_point *p, const mf_cluster *c, mf_op *op, mf
 static mf_status memory_op(const mf_point *p, const mf_cluster *c, mf_op *op, mf_err *e) {
     (void)c;
     const mf_point_dim *name = mf_point_find(p, "op");
-    op->bytes = (double)whole(p, "bytes", 1);
+    op->bytes = (double)mf_point_int(p, "bytes", 1);
     for (int k = 0; k < MF_OP_COUNT && name != NULL; k++) {
         if (mf_op_kind_class((mf_op_kind)k) == MF_CLASS_MEMORY &&
             strcmp(mf_op_text((mf_op_kind)k), name->text) == 0) {
@@ -168,7 +159,7 @@ static mf_status memory_op(const mf_point *p, const mf_cluster *c, mf_op *op, mf
 static mf_status copy_op(const mf_point *p, const mf_cluster *c, mf_op *op, mf_err *e) {
     (void)c;
     (void)e;
-    double bytes = (double)whole(p, "bytes", 1);
+    double bytes = (double)mf_point_int(p, "bytes", 1);
     op->kind = strcmp(p->op, "copy_h2d") == 0   ? MF_OP_COPY_H2D
                : strcmp(p->op, "copy_d2h") == 0 ? MF_OP_COPY_D2H
                                                 : MF_OP_SPLIT;
@@ -179,7 +170,7 @@ static mf_status copy_op(const mf_point *p, const mf_cluster *c, mf_op *op, mf_e
 
 /* ranks over nodes hosts: that many per host, the hosts one after the other. */
 static mf_status set_shape(const mf_point *p, const mf_cluster *c, mf_op *op, mf_err *e) {
-    int64_t ranks = whole(p, "ranks", 1), nodes = whole(p, "nodes", 1), stride = 1;
+    int64_t ranks = mf_point_int(p, "ranks", 1), nodes = mf_point_int(p, "nodes", 1), stride = 1;
     if (nodes < 1 || nodes > ranks || ranks % nodes != 0) {
         return mf_err_set(e, MF_USAGE, "%s: nodes must divide ranks, got ranks=%lld nodes=%lld",
                           p->op, (long long)ranks, (long long)nodes);
@@ -200,7 +191,7 @@ static mf_status collective_op(const mf_point *p, const mf_cluster *c, mf_op *op
         }
     }
     op->group = MF_GROUP_WORLD;
-    op->bytes = (double)whole(p, "bytes", 1);
+    op->bytes = (double)mf_point_int(p, "bytes", 1);
     return set_shape(p, c, op, e);
 }
 
@@ -211,14 +202,14 @@ static mf_status dispatch_op(const mf_point *p, const mf_cluster *c, mf_op *op, 
     if (st != MF_OK) {
         return st;
     }
-    op->dim[MF_OP_DIM_TOKENS] = whole(p, "tokens", 1);
+    op->dim[MF_OP_DIM_TOKENS] = mf_point_int(p, "tokens", 1);
     op->dim[MF_OP_DIM_ROW_B] =
-        (int64_t)ceil((double)whole(p, "hidden", 1) * mf_math_element_B(op->math));
-    op->dim[MF_OP_DIM_TOP_K] = whole(p, "topk", 1);
-    op->dim[MF_OP_DIM_EXPERTS] = whole(p, "experts", 1);
-    op->dim[MF_OP_DIM_DISPATCHER] = word_is(p, "impl", "allgather")  ? MF_DISPATCH_ALLGATHER
-                                    : word_is(p, "impl", "alltoall") ? MF_DISPATCH_ALLTOALL
-                                                                     : MF_DISPATCH_FUSED;
+        (int64_t)ceil((double)mf_point_int(p, "hidden", 1) * mf_math_element_B(op->math));
+    op->dim[MF_OP_DIM_TOP_K] = mf_point_int(p, "topk", 1);
+    op->dim[MF_OP_DIM_EXPERTS] = mf_point_int(p, "experts", 1);
+    op->dim[MF_OP_DIM_DISPATCHER] = mf_point_is(p, "impl", "allgather")  ? MF_DISPATCH_ALLGATHER
+                                    : mf_point_is(p, "impl", "alltoall") ? MF_DISPATCH_ALLTOALL
+                                                                         : MF_DISPATCH_FUSED;
     if (op->dim[MF_OP_DIM_TOP_K] > op->dim[MF_OP_DIM_EXPERTS]) {
         return mf_err_set(e, MF_USAGE, "%s: topk=%lld of experts=%lld", p->op,
                           (long long)op->dim[MF_OP_DIM_TOP_K],
@@ -229,7 +220,7 @@ static mf_status dispatch_op(const mf_point *p, const mf_cluster *c, mf_op *op, 
     op->dim[MF_OP_DIM_GROUPS_MAX] =
         op->dim[MF_OP_DIM_EXPERTS] == 256 && op->dim[MF_OP_DIM_TOP_K] == 8 ? 4 : 0;
     op->bytes = (double)op->dim[MF_OP_DIM_TOKENS] * (double)op->dim[MF_OP_DIM_TOP_K] *
-                (double)op->dim[MF_OP_DIM_ROW_B] * (double)whole(p, "skew", 100) / 100;
+                (double)op->dim[MF_OP_DIM_ROW_B] * (double)mf_point_int(p, "skew", 100) / 100;
     return set_shape(p, c, op, e);
 }
 

@@ -7,6 +7,7 @@
  * The band grows from the point's own spread to the spread of all residuals as distance grows, and
  * is scaled so that nine in ten points, left out one by one, fall into it.
  */
+#include "core/base/sort.h"
 #include "costmodel/cost_internal.h"
 
 #include <math.h>
@@ -14,7 +15,7 @@
 #include <string.h>
 
 enum { NEIGHBOURS = 8, STACK_MAX = 64, JUDGED_MAX = 160 };
-static const double reach_efolds = 1.2; /* distance at which a residual has lost half its say */
+static const double reach_efolds = 1.2; /* distance at which a residual counts half */
 static const double doubt_efolds = 0.7; /* distance at which its spread counts in full, nearly */
 static const double reach_max = 3.0;    /* and where it says nothing at all */
 static const double z90 = 1.645;
@@ -134,10 +135,11 @@ void mf_residuals_at(const mf_residuals *f, const double *x, int skip, mf_residu
         *out = (mf_residual_value){first->residual, z90 * first->spread, 0, first->time_s};
         return;
     }
-    double cut = worst_of(&s), sum = 0, weights = 1 / (reach_efolds * reach_efolds), spread = 0;
+    double reach_d2 = worst_of(&s), sum = 0, weights = 1 / (reach_efolds * reach_efolds),
+           spread = 0;
     for (int i = 0; i < s.n && i < NEIGHBOURS; i++) {
         const mf_residual_node *node = &f->node[s.c[i].i];
-        double w = fmax(0, 1 / s.c[i].d2 - 1 / cut);
+        double w = fmax(0, 1 / s.c[i].d2 - 1 / reach_d2);
         sum += w * node->residual;
         spread = fmax(spread, node->spread);
         weights += w;
@@ -210,15 +212,7 @@ static void plant(mf_residuals *f, int lo, int hi) {
     plant(f, mid + 1, hi);
 }
 
-int mf_by_value(const void *a, const void *b) {
-    double p, q;
-    memcpy(&p, a, sizeof p);
-    memcpy(&q, b, sizeof q);
-    return (p > q) - (p < q);
-}
-
-/* Points of equal coordinates become one: their median by time is not worth the trouble, the
- * geometric mean is. */
+/* Points of equal coordinates become one, with the geometric mean of their times. */
 static void merge_equal(mf_residuals *f) {
     qsort(f->node, (size_t)f->n, sizeof *f->node, order_0);
     int kept = 0;
@@ -252,10 +246,10 @@ static mf_status calibrate(mf_residuals *f, double noise, mf_err *e) {
     for (int i = 0; i < f->n; i++) {
         v[i] = fabs(f->node[i].residual);
     }
-    qsort(v, (size_t)f->n, sizeof *v, mf_by_value);
+    mf_sort_doubles(v, (size_t)f->n);
     f->sigma = fmax(1.4826 * v[f->n / 2], noise);
     f->reach = 1;
-    /* Some points stand for all: each is a search among the others. */
+    /* Calibrates on a sample of the points, since each one costs a search among the others. */
     const int step = 1 + f->n / (JUDGED_MAX + 1);
     int judged = 0;
     for (int i = 0; i < f->n; i += step, judged++) {
@@ -264,12 +258,12 @@ static mf_status calibrate(mf_residuals *f, double noise, mf_err *e) {
         v[judged] = fabs(exp(f->node[i].residual - at.residual) - 1);
         v[f->n + judged] = v[judged] / at.half;
     }
-    qsort(v, (size_t)judged, sizeof *v, mf_by_value);
+    mf_sort_doubles(v, (size_t)judged);
     f->loo_median = v[judged / 2];
     v += f->n;
-    qsort(v, (size_t)judged, sizeof *v, mf_by_value);
+    mf_sort_doubles(v, (size_t)judged);
     int nine_in_ten = (int)ceil(0.9 * (judged + 1)) - 1;
-    double few = f->n < 9 ? 1.5 : 0.6; /* few points cannot vouch for themselves */
+    double few = f->n < 9 ? 1.5 : 0.6; /* few points cannot calibrate their own band */
     f->reach = fmax(few, fmin(4.0, v[nine_in_ten < judged ? nine_in_ten : judged - 1]));
     free(v - f->n);
     return MF_OK;

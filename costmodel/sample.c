@@ -5,11 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-static bool word_is(const mf_point *p, const char *key, const char *word) {
-    const mf_point_dim *d = mf_point_find(p, key);
-    return d != NULL && strcmp(d->text, word) == 0;
-}
-
 /* Relative sigma of a time whose spread nobody wrote down. */
 static const double unrecorded_spread = 0.02;
 
@@ -49,8 +44,8 @@ static int device_of(mf_samples *out, const char *gpu, mf_status *status, mf_err
 /* Attention was measured with several kernels: the one that runs is priced. Reduction inside
  * network switches is a site's own and no part of the model. */
 static bool stands_for_runs(const mf_point *p) {
-    bool slow_attention = word_is(p, "impl", "fa2") || word_is(p, "impl", "reference");
-    return !slow_attention && !word_is(p, "algo", "sharp");
+    bool slow_attention = mf_point_is(p, "impl", "fa2") || mf_point_is(p, "impl", "reference");
+    return !slow_attention && !mf_point_is(p, "algo", "sharp");
 }
 
 /* A point of another purpose than the price of an op: compute beside communication, launches. */
@@ -58,8 +53,8 @@ static bool take_other(mf_samples *out, const mf_point *p, int device, mf_status
                        mf_err *e) {
     if (strcmp(p->op, "launch") == 0) {
         mf_launch *l = &out->launch[device];
-        l->stream_s = word_is(p, "mode", "stream") ? p->time_s : l->stream_s;
-        l->replay_s = word_is(p, "mode", "replay") ? p->time_s : l->replay_s;
+        l->stream_s = mf_point_is(p, "mode", "stream") ? p->time_s : l->stream_s;
+        l->replay_s = mf_point_is(p, "mode", "replay") ? p->time_s : l->replay_s;
         return true;
     }
     if (strcmp(p->op, "beside") != 0) {
@@ -79,14 +74,14 @@ static bool take_other(mf_samples *out, const mf_point *p, int device, mf_status
                                        MF_OP_ALL_TO_ALL, MF_OP_SEND_RECV,  MF_OP_DISPATCH,
                                        MF_OP_COMBINE};
     mf_contention_point b = {.device = device,
-                             .of_comm = word_is(p, "of", "comm"),
-                             .product = word_is(p, "op", "gemm"),
+                             .of_comm = mf_point_is(p, "of", "comm"),
+                             .product = mf_point_is(p, "op", "gemm"),
                              .size = (int64_t)mf_point_value(p, "size"),
                              .ranks = (int64_t)mf_point_value(p, "ranks"),
                              .bytes = mf_point_value(p, "bytes"),
                              .time_s = p->time_s};
     for (size_t i = 0; i < sizeof comms / sizeof comms[0]; i++) {
-        b.comm = word_is(p, "comm", mf_op_text(comms[i])) ? (uint8_t)comms[i] : b.comm;
+        b.comm = mf_point_is(p, "comm", mf_op_text(comms[i])) ? (uint8_t)comms[i] : b.comm;
     }
     out->contention[out->ncontention++] = b;
     return true;
@@ -127,7 +122,7 @@ static int take_point(const mf_point *p, void *user) {
         return r->status != MF_OK;
     }
     if (mf_cost_point_op(p, out->device[s.device].cluster, &s.op, NULL) != MF_OK) {
-        return 0; /* nothing that a program does (peer rows) */
+        return 0; /* no program does this (peer rows) */
     }
     if (s.device == 0 && strcmp(p->date, out->date) > 0) { /* ISO dates sort as text */
         snprintf(out->date, sizeof out->date, "%s", p->date);
@@ -145,9 +140,9 @@ static int take_point(const mf_point *p, void *user) {
         s.quoted = !is_users_own(p);
     }
     s.as = s.device == 0 && !is_users_own(p) ? out->shipped : 0;
-    s.fixed = !word_is(p, "algo", "auto") && mf_point_find(p, "algo") != NULL;
+    s.fixed = !mf_point_is(p, "algo", "auto") && mf_point_find(p, "algo") != NULL;
     if (mf_op_kind_class((mf_op_kind)s.op.kind) == MF_CLASS_COLLECTIVE &&
-        (!s.fixed || word_is(p, "algo", "nvls"))) {
+        (!s.fixed || mf_point_is(p, "algo", "nvls"))) {
         s.op.flags |= MF_SAMPLE_NVLS;
     }
     if (out->n == out->allocated) {

@@ -216,6 +216,16 @@ const char *mf_point_word(const mf_point *p, const char *key) {
     return dim != NULL ? dim->text : "";
 }
 
+bool mf_point_is(const mf_point *p, const char *key, const char *word) {
+    const mf_point_dim *dim = mf_point_find(p, key);
+    return dim != NULL && strcmp(dim->text, word) == 0;
+}
+
+int64_t mf_point_int(const mf_point *p, const char *key, int64_t absent) {
+    const mf_point_dim *dim = mf_point_find(p, key);
+    return dim != NULL && isfinite(dim->value) ? (int64_t)dim->value : absent;
+}
+
 /* --- building ------------------------------------------------------------------------------- */
 
 void mf_point_init(mf_point *p, const char *gpu, const char *op) {

@@ -20,6 +20,7 @@
 
 #include "core/base/status.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -137,6 +138,8 @@ void mf_point_format(const mf_point *p, char *out, size_t size);
 const mf_point_dim *mf_point_find(const mf_point *p, const char *key); /* NULL when absent */
 double mf_point_value(const mf_point *p, const char *key);     /* NaN when absent or no number */
 const char *mf_point_word(const mf_point *p, const char *key); /* "" when absent */
+bool mf_point_is(const mf_point *p, const char *key, const char *word);
+int64_t mf_point_int(const mf_point *p, const char *key, int64_t absent); /* no number: absent */
 
 /* Building a point: an empty one, then dims in any order (replacing one of the same key). No more
  * than MF_POINT_MAX_DIMS dims; long texts are cut, which canonical form then refuses. */

@@ -2,7 +2,7 @@
 # Makes sure that the build's Debian packages are there: installs them when root, else prints the
 # one command to run. Quiet when nothing is missing. "--lint" adds the linters. Open MPI is wanted
 # for ranks but not needed: without it (NO_MPI=1 asks for none) everything builds and trains on one.
-# The CUDA toolkit is NVIDIA's to install: where it is there in part, what CUDA_LACKS of it is told.
+# The CUDA toolkit is NVIDIA's to install: where it is there in part, it prints what of it is missing (CUDA_LACKS).
 set -eu
 if [ -n "${CUDA_LACKS:-}" ]; then
     echo "setup: nvcc is here, but no $CUDA_LACKS: built without the GPU side. cuDNN and NCCL are" >&2

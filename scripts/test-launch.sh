@@ -1,6 +1,6 @@
 #!/bin/sh
 # What `plan --runs-on` finds can be said and is read back as the same job, for every shipped model;
-# differences of other plans are told in full (tests/megatron/round_trip.py). With a python3 that has
+# differences of other plans are printed in full (tests/megatron/round_trip.py). With a python3 that has
 # PyTorch the scripts go through Megatron's own checks, too: MEGATRON_LM=DIR, a checkout at the commit
 # that exports name, has the parser and its validation; PyPI's megatron-core, where it is installed,
 # has the transformer's configuration and the pipeline layout. Scripts with a planted fault are to be refused.

@@ -1,11 +1,11 @@
-/* anew.c - what a step's first micro-batch takes less, block by block. */
+/* anew.c - how much less time a step's first micro-batch takes, block by block. */
 #include "simulator/anew.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* l NULL: it reduces nothing behind blocks. */
+/* l NULL: gradients are not reduced after each block. */
 static double anew_s(const mf_cost *cost, const mf_model *m, const mf_layout *l, const mf_block *b,
                      int i) {
     const bool makes = mf_cost_software(cost)->first_anew > 0 && mf_op_makes_gradient(m, b, i) &&
@@ -39,13 +39,14 @@ void mf_anew_sides_s(const mf_cost *cost, const mf_model *m, const mf_block *b, 
     }
 }
 
-/* Of what an op saves, how much is saved up to a moment of the block. */
+/* How much of an op's saving has been made by a given moment of the block. */
 static double saved_s(const mf_op_time *op, double saves_s, double at_s) {
     const double done = (at_s - op->start_s) / (op->end_s - op->start_s);
     return saves_s * fmin(1, fmax(0, done));
 }
 
-/* Ops start and end earlier by what is saved before, on whatever stream. saves_s[] by op. */
+/* Every op starts and ends earlier by what the ops before it save, whichever streams they run on.
+ * saves_s[op]. */
 static void move_ops(mf_block_time *t, int side, const double *saves_s, const mf_op_time *was) {
     for (int i = 0; i < t->nops; i++) {
         for (int k = 0; k < t->nops; k++) {

@@ -1,19 +1,19 @@
-/* anew.h - weight gradients of a step's first micro-batch, which write what those of the others add
- * to (core/program/lower.h, mf_op_makes_gradient).
+/* anew.h - the first micro-batch of a step writes weight gradients; the others add to them, and so
+ * read them too (core/program/lower.h, mf_op_makes_gradient).
  *
- * A block takes that much less in that micro-batch, whatever else it does meanwhile: bounds of the
- * search take the same off (planner/order).
+ * A block takes so much less in that micro-batch, whatever runs beside it. Bounds of the search
+ * subtract the same (planner/order).
  */
 #ifndef MF_SIMULATOR_ANEW_H
 #define MF_SIMULATOR_ANEW_H
 
 #include "simulator/sim.h"
 
-/* What op i of a block takes less in the first micro-batch; 0 for most, and where gradients are
- * reduced behind each block (mf_layout_shards_gradients). */
+/* Seconds that op i of a block saves in the first micro-batch: 0 for most ops, and where gradients
+ * are reduced after each block (mf_layout_shards_gradients). */
 double mf_anew_op_s(const mf_cost *cost, const mf_model *m, const mf_layout *l, const mf_block *b,
                     int i);
-/* Energy that it takes less at that clock, beside what the GPU draws anyway (mf_cost_energy_J). */
+/* Joules that it saves at that clock, idle power left out (mf_cost_energy_J). */
 double mf_anew_op_J(const mf_cost *cost, const mf_model *m, const mf_layout *l, const mf_block *b,
                     int i, double clock);
 /* Times of all ops by mf_op_gradient_side, whatever the layout reduces behind blocks. */

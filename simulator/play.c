@@ -11,12 +11,12 @@ typedef struct player {
     mf_play *p;
     double now;
     int next[MF_STREAM_COUNT];    /* next op of each stream; p->n = none */
-    int open[MF_STREAM_COUNT];    /* what that one was seen to wait for; -1 = nothing yet */
+    int open[MF_STREAM_COUNT];    /* input that this op was last seen waiting for; -1 = none yet */
     int last[MF_STREAM_COUNT];    /* op that ended last on it; -1 = none */
     int running[MF_STREAM_COUNT]; /* -1 = none */
-    double left[MF_STREAM_COUNT]; /* work left of what runs, in seconds alone */
-    double rate[MF_STREAM_COUNT]; /* of what runs, 1 = as if alone */
-    bool changed;                 /* another set of ops runs than when rates were found */
+    double left[MF_STREAM_COUNT]; /* work left of the running op, in seconds at full speed */
+    double rate[MF_STREAM_COUNT]; /* speed of the running op, 1 = as if alone */
+    bool changed;                 /* the set of running ops has changed since rates were found */
     int streams[MF_STREAM_COUNT]; /* those that have ops */
     int nstreams;
 } player;
@@ -50,7 +50,7 @@ static bool ready(player *g, int s) {
     return true;
 }
 
-/* What ended just now and let op i start; -1 when it was the host (or the beginning). */
+/* The op whose end let op i start just now; -1: the host, or the beginning. */
 static int cause_of(const player *g, int i) {
     const mf_play_op *op = &g->p->ops[i];
     for (int k = 0; k < op->ndeps; k++) {
@@ -63,9 +63,9 @@ static int cause_of(const player *g, int i) {
     return before >= 0 && g->p->ops[before].end_s >= g->now ? before : -1;
 }
 
-/* Communication that starts while a kernel runs waits for a place on its multiprocessors: no longer
- * than until that kernel ends, when what is urgent goes first. What starts together is placed
- * together. */
+/* Communication that starts while a kernel runs waits until a multiprocessor is free: at the latest
+ * until that kernel ends, since urgent work is placed first. Ops that start at the same moment are
+ * placed together and do not wait. */
 static double sm_wait_s(const player *g, int i) {
     const int j = g->running[MF_STREAM_COMPUTE];
     if (j < 0 || !(g->p->ops[j].start_s < g->now)) {
@@ -138,7 +138,8 @@ static void find_rates(player *g) {
 
 /* --- what an instant is spent on -------------------------------------------------------------- */
 
-/* Follows what an idle compute stream waits for to an op that runs or that nobody has issued. */
+/* From the next op of an idle compute stream, follows inputs back to an op that runs or that nobody
+ * has issued. */
 static mf_breakdown_kind waits_for(const player *g, int i) {
     for (;;) {
         const mf_play_op *op = &g->p->ops[i];
@@ -178,8 +179,8 @@ static mf_breakdown_kind class_now(const player *g) {
 
 /* --- playing ---------------------------------------------------------------------------------- */
 
-/* Would the clock not move until it ends? The rate is 1 at most: no need to divide by it for what
- * is surely more than the clock's last place. */
+/* Is so little left that adding it would not move the clock? Rates are at most 1, so a remainder
+ * well above the clock's last place needs no division. */
 static bool is_over(const player *g, int s) {
     return g->left[s] <= 1e-15 * g->now && g->now + g->left[s] / g->rate[s] <= g->now;
 }
@@ -227,8 +228,8 @@ static bool advance(player *g) {
     return true;
 }
 
-/* Bands along the causes of the op that ended last. Where the host was the cause, its time stands
- * as it is. */
+/* Sums the bands of the ops on the critical path, from the op that ended last back from cause to
+ * cause. Host time has no band. */
 static void find_band(mf_play *p) {
     int i = -1;
     for (int k = 0; k < p->n; k++) {

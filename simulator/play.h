@@ -56,7 +56,7 @@ typedef struct mf_play {
     int *next_of;                /* [n] work space: next op of the same stream */
 } mf_play;
 
-/* Plays all ops. A dependency must stand earlier in the list (asserted), so that play ends. */
+/* Plays all ops. An op depends on earlier ones in the list only (asserted), so the play ends. */
 void mf_play_run(mf_play *p);
 
 /* Critical path of the same ops, each as fast as alone, the host infinitely ahead: never above

@@ -9,7 +9,7 @@ enum { LINKS = MF_LINK_HOST + 1, COMPUTE_BIT = 1 << MF_STREAM_COMPUTE };
 /* What a stream is at. */
 typedef struct lane {
     int next;         /* its next op; n = none */
-    const bool *open; /* that one was seen to wait for this; NULL = for nothing yet */
+    const bool *open; /* input that this op was last seen waiting for; NULL = none yet */
     const mf_timed_op *running;
     double left, rate, takes; /* of what runs, as in play.c */
 } lane;

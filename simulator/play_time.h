@@ -7,7 +7,7 @@
 
 #include "simulator/play.h"
 
-/* What of an mf_play_op its time rests on: half of it, since searches keep many. */
+/* The fields of an mf_play_op that decide times: half its size, since a search keeps many. */
 typedef struct mf_timed_work {
     uint8_t stream, link, work;
     uint8_t ndeps; /* no op has as many inputs */
@@ -20,8 +20,7 @@ typedef struct mf_timed_work {
 
 mf_timed_work mf_timed_work_of(const mf_play_op *op);
 
-/* Ops stay where they are: those of several blocks are told in one order, in which each must stand
- * behind what it waits for. */
+/* Pointers to ops of one or several blocks in one order, each after those that it depends on. */
 typedef struct mf_timed_op {
     const mf_timed_work *op;
     const int *deps; /* [op->ndeps] places in `done` */

@@ -29,10 +29,11 @@ double mf_priced_op_s(const mf_priced *p, int i);
  * mf_block_time.link_s all that any groups have. */
 double mf_priced_link_s(const mf_priced *p, mf_go go, mf_link_kind link);
 
-/* Data-parallel groups (DP*CP, EDP) may have other sizes than those that the block was lowered
- * with, as long as what was larger than 1 stays so: prices of gathers and reductions follow. */
+/* Gives it the sizes of the layout's data-parallel groups (DP*CP, EDP) and prices gathers and
+ * reductions anew. A group that had more than one member when the block was lowered keeps more than
+ * one. */
 void mf_priced_regroup(mf_priced *p, const mf_layout *l);
-/* Has it the groups of the layout, so that it need not be changed for it? */
+/* True when it has the groups of the layout already. */
 bool mf_priced_suits(const mf_priced *p, const mf_layout *l);
 /* Time of what a go has on the data-parallel stream, one after the other. */
 double mf_priced_dp_s(const mf_priced *p, mf_go go);

@@ -76,14 +76,14 @@ static void recorder_clear(recorder *k) {
     free(k->end_s);
 }
 
-/* Bytes that stand on a stage when nothing runs. */
+/* Bytes that a stage holds when nothing runs. */
 static double standing_B(const mf_memory_stage *m) {
     return m->peak_B - m->kind_B[MF_MEM_ACTIVATIONS] - m->kind_B[MF_MEM_HELD] -
            m->kind_B[MF_MEM_WORKSPACE];
 }
 
-/* Memory of a stage while each of its events runs, gaps of the arrangement included: they stand all
- * the time. *bytes is to be freed. */
+/* Memory of a stage during each of its events. Gaps of the arrangement count in every event. The
+ * caller frees *bytes. */
 static mf_status walk(const recorder *k, const mf_program *p, int64_t stage,
                       const mf_memory_stage *m, double **bytes, mf_err *e) {
     *bytes = malloc(((size_t)k->s->count[stage] + 1) * sizeof **bytes);
@@ -137,8 +137,8 @@ static mf_status draw_memory(const recorder *k, const mf_program *p, const mf_me
     return status;
 }
 
-/* Energies of the GPU's own kernels, or of an H200's, are of Hopper; those of others are guesses by
- * data sheets. */
+/* Energies that were measured on this GPU or on an H200 hold for Hopper; for other GPUs they are
+ * estimates from data sheets. */
 static bool knows_power(const mf_cost *cost) {
     const mf_power p = mf_cost_power(cost);
     return p.cap_W > p.idle_W &&

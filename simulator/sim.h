@@ -114,7 +114,8 @@ mf_status mf_routing_check(const mf_routing *r, const mf_model *m, mf_err *e);
  * last; a file with fewer layers starts over. */
 void mf_routing_loads(const mf_routing *r, const mf_model *m, int64_t ep, int64_t layer,
                       double *load);
-/* The largest of these, and no less than 1 where all drop some: bounds of the search rest on it. */
+/* The largest of these, and at least 1 where every rank drops rows: bounds of the search rely on
+ * it. */
 double mf_routing_max_load(const mf_routing *r, const mf_model *m, int64_t ep, int64_t layer);
 
 typedef struct mf_sim_options {

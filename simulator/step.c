@@ -64,7 +64,8 @@ static const mf_price *send_price(const mf_step_engine *g, int dir, int64_t v, b
                                                                        : &g->send[dir];
 }
 
-/* Waits for an input: as far as it was on its way, for pipeline communication; before, bubble. */
+/* Books the wait for an input: as pipeline communication while the message travels, as bubble
+ * before that. */
 static void take_input(mf_step_engine *g, int64_t stage, int dir, int64_t v, int64_t mb) {
     mf_when **slot = inbox(g, dir, v, mb);
     bool far = travels(g, source_of(g, dir, v), v);
@@ -113,8 +114,8 @@ static mf_when send(mf_step_engine *g, int64_t stage, int64_t r, int dir, int64_
     return there;
 }
 
-/* Hands the result of (v, micro-batch) on: forward to the next virtual stage, backward to the one
- * before; behind the last one the loss turns it round. */
+/* Sends the result of (v, micro-batch): forward to the next virtual stage, backward to the one
+ * before. After the last stage the loss starts the backward pass. */
 static void deliver(mf_step_engine *g, int64_t stage, int dir, int64_t v, int64_t mb) {
     int64_t last = g->s->stages * g->s->chunks - 1, to = dir == 0 ? v + 1 : v - 1;
     int to_dir = dir;
@@ -191,7 +192,8 @@ static void play_all(mf_step_engine *g) {
 
 /* --- result ----------------------------------------------------------------------------------- */
 
-/* The step ends with its last rank and what it takes once; the rest of the others is bubble. */
+/* The step ends when its last rank has done its work at the end of the step; the others wait:
+ * bubble. */
 static void summarise(mf_step_engine *g, mf_sim *out) {
     double fixed = g->software->fixed_step_s;
     mf_when end = {0, 0, 0};

@@ -128,13 +128,13 @@ static void play_op(mf_step_engine *g, int64_t stage, int64_t r, const mf_op *op
 
 typedef struct tail {
     int n, at;
-    bool met; /* stands at an op that stages share */
+    bool met; /* waits at an op that stages share */
     mf_op ops[MF_STEP_END_MAX];
     mf_price price[MF_STEP_END_MAX];
 } tail;
 
-/* All ranks of the stages that stand at a shared op wait for the last of them; of an op between
- * stages, each for its counterparts. */
+/* All ranks of the stages that wait at a shared op go on when the last of them has come; at an op
+ * between stages, each rank waits for its counterparts only. */
 static void meet(mf_step_engine *g, const tail *tails, bool counterparts) {
     int64_t stages = g->p->layout.pp, apart = counterparts ? g->ranks : 1;
     for (int64_t first = 0; first < apart; first++) {

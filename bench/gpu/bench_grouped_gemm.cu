@@ -131,21 +131,22 @@ std::vector<double> time_variants(const mf_kernel_grouped_gemm &g,
     return medians;
 }
 
-} // namespace
-
-int main(int argc, char **argv) {
+struct Options {
     std::vector<Variant> variants;
     std::vector<int> rows;
     bool ragged = false;
+};
+
+bool parse(int argc, char **argv, Options *o) {
     for (int i = 1; i < argc; i++) {
         Variant v = {-1, -1, 1};
         if (!strcmp(argv[i], "--variant") && i + 1 < argc) {
             (void)sscanf(argv[++i], "%d,%d,%d", &v.raster, &v.balance, &v.taken);
-            variants.push_back(v);
+            o->variants.push_back(v);
         } else if (!strcmp(argv[i], "--row") && i + 1 < argc) {
-            rows.push_back(atoi(argv[++i]));
+            o->rows.push_back(atoi(argv[++i]));
         } else if (!strcmp(argv[i], "--ragged")) {
-            ragged = true;
+            o->ragged = true;
         } else if (!strcmp(argv[i], "--rounds") && i + 1 < argc) {
             rounds = std::max(1, atoi(argv[++i]));
         } else if (!strcmp(argv[i], "--once")) {
@@ -154,13 +155,24 @@ int main(int argc, char **argv) {
             printf("usage: %s [--variant raster,balance[,taken]] [--row N] [--ragged] "
                    "[--once]\n",
                    argv[0]);
-            return 2;
+            return false;
         }
     }
-    gpu_need(1, 9);
-    if (variants.empty()) {
-        variants.push_back({-1, -1, 1});
+    if (o->variants.empty()) {
+        o->variants.push_back({-1, -1, 1});
     }
+    return true;
+}
+
+} // namespace
+
+int main(int argc, char **argv) {
+    Options o;
+    if (!parse(argc, argv, &o)) {
+        return 2;
+    }
+    const std::vector<Variant> &variants = o.variants;
+    gpu_need(1, 9);
     const uint64_t seed = gpu_seed();
     const mf_grouped_device dev = device();
     std::vector<double> log_sum(variants.size(), 0.0);
@@ -171,7 +183,7 @@ int main(int argc, char **argv) {
     mf_err e;
     mf_err_clear(&e);
     for (int r = 0; r < (int)(sizeof ROWS / sizeof ROWS[0]); r++) {
-        if (!rows.empty() && std::find(rows.begin(), rows.end(), r) == rows.end()) {
+        if (!o.rows.empty() && std::find(o.rows.begin(), o.rows.end(), r) == o.rows.end()) {
             continue;
         }
         const Row &row = ROWS[r];
@@ -183,7 +195,7 @@ int main(int argc, char **argv) {
         GPU_MUST(cudaMalloc(&w, (size_t)weights * 2));
         GPU_MUST(cudaMalloc(&dw, (size_t)weights * 4));
         GPU_MUST(cudaMemset(dw, 0, (size_t)weights * 4));
-        const std::vector<int32_t> offsets = make_offsets(row, ragged, seed);
+        const std::vector<int32_t> offsets = make_offsets(row, o.ragged, seed);
         GPU_MUST(cudaMalloc(&offsets_dev, offsets.size() * 4));
         GPU_MUST(cudaMemcpy(offsets_dev, offsets.data(), offsets.size() * 4, cudaMemcpyDefault));
         gpu_normal(w, weights, seed + 1);

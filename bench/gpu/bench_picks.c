@@ -13,6 +13,7 @@
  * planner's pick is from the best measured.
  */
 #include "bench/gpu/runs.h"
+#include "core/base/clock.h"
 
 #include <math.h>
 
@@ -115,7 +116,7 @@ static bool train_layout(state *s, const char *job, const char *layout) {
     char arguments[RUNS_TEXT], path[TRAINING_LINE], how[RUNS_TEXT];
     snprintf(path, sizeof path, "%s/plan.json", s->folder);
     snprintf(arguments, sizeof arguments, "%s%s", job, layout);
-    if (training_now_s() - s->begun_s > s->o->times.seconds ||
+    if (mf_clock_s() - s->begun_s > s->o->times.seconds ||
         runs_find(s->rows, s->there, arguments) != NULL || !make_plan(s->o, arguments, path, &p)) {
         return true;
     }
@@ -244,7 +245,7 @@ int main(int argc, char **argv) {
     char folder[] = "/tmp/bench-picks-XXXXXX";
     s.o = &o;
     s.folder = folder;
-    s.begun_s = training_now_s();
+    s.begun_s = mf_clock_s();
     s.there = runs_read(o.file, s.rows);
     if (!o.table && !training_gpus_find(1, &s.gpus)) {
         printf("no GPU: nothing to train on\n");

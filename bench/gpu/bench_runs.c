@@ -15,6 +15,7 @@
  * held out: no price may be fitted to it.
  */
 #include "bench/gpu/runs.h"
+#include "core/base/clock.h"
 
 #include <math.h>
 
@@ -155,7 +156,7 @@ typedef struct options {
 static int train_all(const options *o) {
     static run_row rows[RUNS_MOST];
     char folder[] = "/tmp/bench-runs-XXXXXX";
-    const double begun_s = training_now_s();
+    const double begun_s = mf_clock_s();
     const int there = runs_read(o->file, rows);
     training_gpus gpus;
     int failed = 0;
@@ -167,7 +168,7 @@ static int train_all(const options *o) {
         training_give_up(strerror(errno));
     }
     training_tokens(folder, RUNS_VOCABULARY, RUNS_TOKENS);
-    for (int i = 0; i < o->set->count && training_now_s() - begun_s < o->times.seconds; i++) {
+    for (int i = 0; i < o->set->count && mf_clock_s() - begun_s < o->times.seconds; i++) {
         const char *run = o->set->run[i];
         if ((o->only == NULL || strstr(run, o->only) != NULL) &&
             runs_find(rows, there, run) == NULL) {

@@ -11,6 +11,7 @@
  * same GPU in the same minutes.
  */
 #include "bench/gpu/training.h"
+#include "core/base/clock.h"
 #include "core/model/model.h"
 #include "executor/train/op_times.h"
 
@@ -155,14 +156,14 @@ int main(int argc, char **argv) {
         if (o.only != NULL && strcmp(o.only, slices[i].name) != 0) {
             continue;
         }
-        double begun_s = training_now_s();
+        double begun_s = mf_clock_s();
         if (measure(&o, &slices[i], folder, &gpus, &r, &kernels_s)) {
             printf("%-9s %9.1f %9.1f %5.1f%% %10.1f %8.0f %6.0f %10.2f\n", slices[i].name,
                    1e3 * r.step_s, r.tflops, 100 * r.mfu, 1e3 * kernels_s, r.clock_MHz, r.power_W,
                    1e-9 * (double)r.memory_B);
         } else {
             snprintf(command, sizeof command, "tail -n 3 '%s/log'", folder);
-            printf("%-9s failed after %.0f s\n", slices[i].name, training_now_s() - begun_s);
+            printf("%-9s failed after %.0f s\n", slices[i].name, mf_clock_s() - begun_s);
             fflush(stdout);
             failed += system(command) != 0 ? 2 : 1;
         }

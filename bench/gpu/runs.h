@@ -4,6 +4,7 @@
 #define MF_BENCH_RUNS_H
 
 #include "bench/gpu/training.h"
+#include "core/base/clock.h"
 
 enum {
     RUNS_MOST = 256,
@@ -146,7 +147,7 @@ static inline bool runs_train(const char *file, const run_times *t, const char *
     char text[RUNS_TEXT], path[TRAINING_LINE], command[TRAINING_LINE + 64], *words[TRAINING_WORDS];
     const training_window window = {t->warm_s, t->watch_s, t->warm_s + t->watch_s + HANGS_S,
                                     RUNS_STEPS};
-    const double at_s = training_now_s();
+    const double at_s = mf_clock_s();
     training_result result = {0};
     run_row r = {.steps = 0};
     snprintf(path, sizeof path, "%s/run", folder);
@@ -170,10 +171,9 @@ static inline bool runs_train(const char *file, const run_times *t, const char *
             runs_keep(t->keep, folder, file);
         }
         printf("%8.1f ms %7.2f GB %5.0f MHz %4.0f W %3d steps %5.1f s  %s\n", 1e3 * r.step_s,
-               1e-9 * r.memory_B, r.clock_MHz, r.power_W, r.steps, training_now_s() - at_s,
-               arguments);
+               1e-9 * r.memory_B, r.clock_MHz, r.power_W, r.steps, mf_clock_s() - at_s, arguments);
     } else {
-        printf("failed after %.1f s  %s\n", training_now_s() - at_s, arguments);
+        printf("failed after %.1f s  %s\n", mf_clock_s() - at_s, arguments);
         fflush(stdout);
         snprintf(command, sizeof command, "tail -n 2 '%s/log'", folder);
         (void)!system(command);

@@ -4,6 +4,7 @@
 #ifndef MF_BENCH_TRAINING_H
 #define MF_BENCH_TRAINING_H
 
+#include "core/base/clock.h"
 #include "executor/measure/measure_cuda.h"
 #include "executor/train/op_times.h"
 
@@ -19,12 +20,6 @@
 #include <unistd.h>
 
 enum { TRAINING_LINE = 4096, TRAINING_WORDS = 96 };
-
-static inline double training_now_s(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 static inline void training_give_up(const char *what) {
     fprintf(stderr, "bench: %s\n", what);
@@ -229,25 +224,25 @@ static inline void training_end(pid_t child, const training_gpus *g) {
 static inline bool training_watch(pid_t child, const char *folder, const training_window *w,
                                   const training_gpus *g, training_result *r) {
     const struct timespec pause = {0, 50000000};
-    const double start_s = training_now_s();
+    const double start_s = mf_clock_s();
     double begun_s = 0, warm_at_s = 0;
     int lines = 0, warm = -1;
-    while (warm < 0 || lines < warm + w->steps || training_now_s() - warm_at_s < w->watch_s) {
+    while (warm < 0 || lines < warm + w->steps || mf_clock_s() - warm_at_s < w->watch_s) {
         if (waitpid(child, NULL, WNOHANG) != 0) {
             kill(-child, SIGKILL);
             training_settle(g);
             return false;
         }
-        if (w->limit_s > 0 && training_now_s() - start_s > w->limit_s) {
+        if (w->limit_s > 0 && mf_clock_s() - start_s > w->limit_s) {
             training_end(child, g);
             return false;
         }
         nanosleep(&pause, NULL);
         lines = training_metrics(folder, 0, NULL);
-        begun_s = lines > 0 && !(begun_s > 0) ? training_now_s() : begun_s;
-        if (warm < 0 && lines > MF_OP_TIMED_STEPS && training_now_s() - begun_s >= w->warm_s) {
+        begun_s = lines > 0 && !(begun_s > 0) ? mf_clock_s() : begun_s;
+        if (warm < 0 && lines > MF_OP_TIMED_STEPS && mf_clock_s() - begun_s >= w->warm_s) {
             warm = lines;
-            warm_at_s = training_now_s();
+            warm_at_s = mf_clock_s();
         }
         if (warm >= 0) {
             training_look(g, r);

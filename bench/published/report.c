@@ -1,6 +1,7 @@
 /* report.c - error tables by source, model, split; order of layouts; memory; what was left out. */
 #include "bench/published/report.h"
 
+#include "core/base/sort.h"
 #include "simulator/sim.h"
 
 #include <math.h>
@@ -37,11 +38,6 @@ static void add(tally *t, const pub_row *r) {
     t->n++;
 }
 
-static int by_value(const void *a, const void *b) {
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 static void line(FILE *f, const char *name, tally *t) {
     if (t->n == 0) {
         fprintf(f, "| %s | 0 | | | | | | |\n", name);
@@ -49,7 +45,7 @@ static void line(FILE *f, const char *name, tally *t) {
     }
     double median = 0, p90 = 0;
     if (t->all != NULL) {
-        qsort(t->all, (size_t)t->n, sizeof *t->all, by_value);
+        mf_sort_doubles(t->all, (size_t)t->n);
         median = t->all[t->n / 2];
         p90 = t->all[(int)(0.9 * (t->n - 1) + 0.5)];
     }

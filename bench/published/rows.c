@@ -182,6 +182,30 @@ static void mark_unsaid(pub_row *r, const char *const f[C_COUNT]) {
     }
 }
 
+/* FSDP, and what the program that trained does differently (MF_TRAIT_*). */
+static void read_program(pub_row *r, const char *const f[C_COUNT], const pub_recipe *recipe) {
+    const bool titan = strcmp(r->source, "tt") == 0;
+    const bool eager = titan && !pub_has(r->notes, "compile") &&
+                       !pub_has(r->notes, "local batch 8"); /* torchtitan without torch.compile */
+    unsigned traits = eager ? MF_TRAIT_UNFUSED_NORM | MF_TRAIT_UNFUSED_ROPE | MF_TRAIT_UNFUSED_ACT
+                            : MF_TRAIT_NONE;
+    traits |= pub_has(r->notes, "fused grouped MLP") ? MF_TRAIT_FUSED_EXPERTS : 0;
+    traits |= titan && pub_has(f[C_SOURCE], "202412") ? MF_TRAIT_UNFUSED_LOSS : 0; /* then */
+    traits |= titan && pub_has(f[C_PRECISION], "rowwise") ? MF_TRAIT_ROW_SCALES : 0;
+    r->layout.traits |= (uint16_t)(traits | recipe->traits);
+    r->fsdp = pub_has(r->notes, "FSDP") || pub_has(f[C_OVERLAP], "FSDP") ||
+              strcmp(r->software, "pytorch-fsdp") == 0;
+    /* Llama 3: parameters stay gathered for the step ("ZeRO-2-like, no reshard"); so do
+     * torchtitan's under pipeline parallelism (reshard_after_forward). */
+    if (pub_has(f[C_OVERLAP], "ZeRO-2-like") || strcmp(r->source, "ll3") == 0 ||
+        (titan && r->layout.pp > 1)) {
+        r->fsdp = false;
+    }
+    if (r->fsdp) {
+        r->layout.zero = r->layout.expert_zero = 3;
+    }
+}
+
 static void read_row(pub_row *r, const char *const f[C_COUNT], mf_err *e) {
     memset(r, 0, sizeof *r);
     snprintf(r->id, sizeof r->id, "%s", f[C_ID]);
@@ -213,25 +237,7 @@ static void read_row(pub_row *r, const char *const f[C_COUNT], mf_err *e) {
         r->layout.capacity_factor = 1;
         r->layout.pad_to_capacity = true;
     }
-    bool eager = strcmp(r->source, "tt") == 0 && !pub_has(r->notes, "compile") &&
-                 !pub_has(r->notes, "local batch 8"); /* torchtitan without torch.compile */
-    unsigned traits = eager ? MF_TRAIT_UNFUSED_NORM | MF_TRAIT_UNFUSED_ROPE | MF_TRAIT_UNFUSED_ACT
-                            : MF_TRAIT_NONE;
-    traits |= pub_has(r->notes, "fused grouped MLP") ? MF_TRAIT_FUSED_EXPERTS : 0;
-    r->fsdp = pub_has(r->notes, "FSDP") || pub_has(f[C_OVERLAP], "FSDP") ||
-              strcmp(r->software, "pytorch-fsdp") == 0;
-    /* Llama 3: parameters stay gathered for the step ("ZeRO-2-like, no reshard"); so do
-     * torchtitan's under pipeline parallelism (reshard_after_forward). */
-    bool titan = strcmp(r->source, "tt") == 0;
-    if (pub_has(f[C_OVERLAP], "ZeRO-2-like") || strcmp(r->source, "ll3") == 0 ||
-        (titan && r->layout.pp > 1)) {
-        r->fsdp = false;
-    }
-    traits |= titan && pub_has(f[C_SOURCE], "202412") ? MF_TRAIT_UNFUSED_LOSS : 0; /* then */
-    traits |= titan && pub_has(f[C_PRECISION], "rowwise") ? MF_TRAIT_ROW_SCALES : 0;
-    if (r->fsdp) {
-        r->layout.zero = r->layout.expert_zero = 3;
-    }
+    read_program(r, f, recipe);
     r->layout.moments_bf16 =
         pub_has(r->notes, "BF16 optimizer moments") || pub_has(r->notes, "BF16 Adam moments");
     r->layout.fp8_attention = pub_has(r->notes, "FP8 attention");
@@ -242,8 +248,6 @@ static void read_row(pub_row *r, const char *const f[C_COUNT], mf_err *e) {
     pub_read_precision(r, f[C_PRECISION], r->cluster.gpu.arch);
     pub_read_recipe_defaults(r);
     r->layout.grads_bf16 |= recipe->grads_bf16;
-    traits |= recipe->traits;
-    r->layout.traits |= traits;
     r->in_recipe = *recipe->graph != '\0';
     pub_read_recompute(r, stated(f[C_RECOMPUTE], recipe->recompute));
     pub_read_offload(r, f[C_OFFLOAD]);

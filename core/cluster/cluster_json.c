@@ -122,7 +122,7 @@ static const figure *find_figure(const section *s, const char *key, const unit *
     return NULL;
 }
 
-/* Where a figure belongs that does not stand in its section; NULL: no other has it. */
+/* The section that a misplaced figure belongs to; NULL: no section has it. */
 static const char *home_of(const section *s, const char *key) {
     static const struct {
         const section *section;
@@ -216,7 +216,7 @@ static mf_status read_figure(const figure *f, const unit *u, const mf_json_value
     return MF_OK;
 }
 
-/* All figures of an object into the struct at base; other keys are left to the caller. */
+/* Reads all figures of an object into the struct at base; other keys are left to the caller. */
 static mf_status read_section(const section *s, const mf_json_value *object, void *base,
                               uint32_t *seen, mf_err *e) {
     *seen = 0;
@@ -244,8 +244,8 @@ static mf_status read_section(const section *s, const mf_json_value *object, voi
     return st;
 }
 
-/* Where the price comes from: a price of another date does not keep that of the one that it takes
- * the place of. */
+/* Where the price comes from: a new price does not inherit the source of the one that it replaces.
+ */
 static mf_status read_price(const mf_json_value *root, mf_cluster *c, mf_err *e) {
     const mf_json_value *v = mf_json_find(root, "price_usd_gpu_h");
     const char *date = NULL, *source = NULL;

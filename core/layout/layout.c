@@ -204,7 +204,7 @@ void mf_layout_init(mf_layout *l) {
     };
 }
 
-/* Where a rule breaks, the text goes to e (when given) and the rule's line ends the check. */
+/* A rule that breaks writes its text to e (when given) and ends the check. */
 #define RULE(holds, ...)                                                                           \
     do {                                                                                           \
         if (!(holds)) {                                                                            \

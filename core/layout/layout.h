@@ -116,7 +116,7 @@ enum {
         MF_OFFLOAD_NONE = 0
 };
 
-/* Steps of the longest CP ring: all of them stand in a layer's op list. */
+/* Steps of the longest CP ring; the op list of a layer holds all of them. */
 #define MF_CP_RING_MAX 1024
 
 #define MF_OVERLAP_MAP(X) X(EP, "ep", 0) X(TP, "tp", 1) X(DP, "dp", 2) X(PP, "pp", 3) X(CP, "cp", 4)
@@ -127,9 +127,9 @@ enum {
         MF_OVERLAP_NONE = 0
 };
 
-/* What the program that trains does differently from moefold's executor and no other choice says.
- * It changes what ops read and write, their streams and what is kept (core/program/lower_traits.c,
- * with sources). A software profile has some; `--traits` adds to them. */
+/* How the program that trains differs from moefold's executor where no other choice says so: what
+ * ops read and write, their streams, and what is kept (core/program/lower_traits.c, with sources).
+ * A software profile has some; `--traits` adds to them. */
 #define MF_TRAIT_MAP(X)                                                                            \
     X(QKV_COPIES, "qkv_copies", 0)       /* queries copied out of the projection's output */       \
     X(RESIDUAL_PASS, "residual_pass", 1) /* a pass adds the gradient of a residual */              \

@@ -48,8 +48,8 @@ static bool counts_layers(mf_config *c, const mf_model *m) {
     }
     const char *text = mf_config_opt_string(c, MF_KEYS("hybrid_override_pattern"), "");
     int64_t size = list != NULL ? (int64_t)mf_json_size(list) : (int64_t)strlen(text);
-    bool cut = size > m->layers && mf_config_is_set(c, "num_hidden_layers");
-    if (c->status == MF_OK && size != m->layers && !cut) {
+    bool shortened = size > m->layers && mf_config_is_set(c, "num_hidden_layers");
+    if (c->status == MF_OK && size != m->layers && !shortened) {
         mf_config_fail(c, list != NULL ? "layers_block_type" : "hybrid_override_pattern",
                        "%lld entries for %lld layers", (long long)size, (long long)m->layers);
     }

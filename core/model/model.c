@@ -81,8 +81,8 @@ const char *const *mf_model_shipped(size_t *count) {
     return shipped;
 }
 
-/* Python writes Infinity and NaN where JSON has no word: a number beyond all others, and an
- * empty text, of the same length, so that places in the file stay. */
+/* Python writes Infinity and NaN, for which JSON has no word. They become a number beyond all
+ * others and an empty text, of the same length, so that positions in the file stay right. */
 static void take_python_numbers(char *text, size_t length) {
     bool quoted = false;
     for (size_t i = 0; i < length; i++) {
@@ -140,7 +140,7 @@ static void name_from_path(const char *path, char *name, size_t size) {
     }
 }
 
-/* Do the first `length` characters of a name say the same? Case does not count, '_' is '-'. */
+/* True when the first `length` characters of two names agree. Case does not count, '_' is '-'. */
 static bool begins_alike(const char *name, const char *with, size_t length) {
     for (size_t i = 0; i < length; i++) {
         const char a = name[i] == '_' ? '-' : (char)tolower((unsigned char)name[i]);

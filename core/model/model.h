@@ -230,11 +230,11 @@ static inline int64_t mf_model_hashed_layers(const mf_model *m) {
     }
     return n;
 }
-/* Has the layer's router a bias by which experts are chosen? */
+/* True when the layer's router has a bias that only chooses experts. */
 static inline bool mf_model_has_correction(const mf_model *m, const mf_layer_class *c) {
     return m->correction_bias && c->ffn == MF_FFN_MOE && !c->hashed;
 }
-/* Has the layer's q and k a norm of their own? */
+/* True when the layer norms q and k. */
 static inline bool mf_model_has_qk_norm(const mf_model *m, const mf_layer_class *c) {
     return (m->qk_norm || m->qk_norm_full || m->qk_norm_plain) && !c->no_qk_norm;
 }
@@ -252,7 +252,7 @@ int mf_model_rope_tables(const mf_model *m, mf_rope_table out[MF_MODEL_MAX_CLASS
 /* The index of the table that a class reads; -1: its positions are not rotated. */
 int mf_model_rope_table_of(const mf_model *m, const mf_layer_class *c);
 
-/* Do layers of two classes mix tokens alike, whatever their FFN? */
+/* True when layers of two classes mix tokens in the same way, whatever their FFN. */
 bool mf_layer_class_mixes_alike(const mf_layer_class *a, const mf_layer_class *b);
 
 /* In words, the part of the model that lowering has no ops for: it can be read and counted, not

@@ -183,7 +183,7 @@ mf_status mf_model_read(mf_config *c, const char *name, mf_model *out) {
     return st;
 }
 
-/* All of them or none: a part would say another model. */
+/* All of them or none: some alone would describe another model. */
 static void keep_overrides(const char *const *overrides, size_t count, char out[MF_MODEL_SET]) {
     size_t used = 0;
     bool fits = count <= MF_MODEL_SETS;

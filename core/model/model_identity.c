@@ -8,7 +8,8 @@
 
 #define COUNT(a) (sizeof(a) / sizeof((a)[0]))
 
-/* What newer families added counts where it says something, so that prints of older models stay. */
+/* Fields that newer families added count only where they are set, so that fingerprints of older
+ * models stay. */
 static uint64_t hash_marks(uint64_t h, const double *marks, size_t count) {
     for (size_t i = 0; i < count; i++) {
         if (marks[i] < 0.0 || marks[i] > 0.0) {

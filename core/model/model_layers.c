@@ -181,7 +181,7 @@ static uint8_t add_class(mf_config *c, mf_model *m, const mf_layer_class *x) {
     return (uint8_t)i;
 }
 
-/* What a class may say against the model. */
+/* The fields in which a class may differ from the model. */
 static void check_class(mf_config *c, const mf_model *m, const mf_layer_class *x) {
     int64_t heads = mf_model_heads(m, x), kv = mf_model_kv_heads(m, x);
     if (x->mixer == MF_MIXER_ATTENTION && m->attn == MF_ATTN_GQA && heads % kv != 0) {

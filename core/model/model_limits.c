@@ -35,7 +35,7 @@ const char *mf_model_not_lowered(const mf_model *m) {
                : NULL;
 }
 
-/* What layers of a class do that no backend does. */
+/* What layers of a class need that no backend has. */
 static const char *class_not_executed(const mf_layer_class *x) {
     const char *mixer = mixer_text(x->mixer);
     return x->head_dim > 0 || x->k_is_v ? "heads of several widths"

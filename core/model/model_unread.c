@@ -1,5 +1,6 @@
 /* model_unread.c - names what a config.json states and the model leaves out, so that nothing is
  * dropped silently. */
+#include "core/base/text.h"
 #include "core/model/model_family.h"
 
 #include <stdarg.h>
@@ -139,20 +140,16 @@ static const char *const idle[] = {
     "use_mamba_kernels",
 };
 
-static bool ends_with(const char *text, const char *end) {
-    size_t n = strlen(text), k = strlen(end);
-    return n >= k && strcmp(text + n - k, end) == 0;
-}
-
 static bool is_idle(const char *key) {
     for (size_t i = 0; i < sizeof idle / sizeof idle[0]; i++) {
         if (strcmp(key, idle[i]) == 0) {
             return true;
         }
     }
-    return key[0] == '_' || ends_with(key, "_token_id") || ends_with(key, "_token_ids") ||
-           ends_with(key, "_token_index") || ends_with(key, "_token") ||
-           ends_with(key, "_token_type_ids") || ends_with(key, "_dropout");
+    return key[0] == '_' || mf_text_ends_with(key, "_token_id") ||
+           mf_text_ends_with(key, "_token_ids") || mf_text_ends_with(key, "_token_index") ||
+           mf_text_ends_with(key, "_token") || mf_text_ends_with(key, "_token_type_ids") ||
+           mf_text_ends_with(key, "_dropout");
 }
 
 /* null, false, 0, "", [] and {}. */
@@ -207,7 +204,8 @@ static void leave_out_parts(mf_config *c) {
         const char *key = mf_json_key_at(c->root, i), *part = part_of(key);
         const mf_json_value *v = mf_json_at(c->root, i);
         bool another = part == NULL && c->object != c->root && v != c->object &&
-                       (ends_with(key, "_config") || ends_with(key, "tower")) && !is_idle(key);
+                       (mf_text_ends_with(key, "_config") || mf_text_ends_with(key, "tower")) &&
+                       !is_idle(key);
         if ((part != NULL || another) && is_there(v)) {
             mf_config_leave_out(c, "%s (\"%s\")", another ? "another part" : part, key);
         }

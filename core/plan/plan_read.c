@@ -10,8 +10,8 @@
 #define COUNT(a) (sizeof(a) / sizeof((a)[0]))
 #define MAX_WHOLE (INT64_C(1) << 53)
 
-/* A reader goes on reading after an error and keeps the first one, so that a long list of fields
- * stays a list. */
+/* A reader goes on after an error and keeps the first one, so that a function that reads many
+ * fields needs no checks between them. */
 typedef struct reader {
     const mf_json_value *object;
     mf_err *e;

@@ -27,12 +27,12 @@ typedef struct mf_routed_shape {
     double element_B;
 } mf_routed_shape;
 
-/* Do rows go to experts and back through a window? They do where the group is inside one NVLink
- * domain, rows have two bytes an element, and moefold itself trains (mf_layout.traits is empty). c:
- * NULL for none. */
+/* True when rows go to experts and back through a window: the group is inside one NVLink domain,
+ * rows have two bytes an element, and moefold itself trains (mf_layout.traits is empty). c: NULL
+ * for none. */
 bool mf_dispatch_has_window(const mf_layout *l, const mf_cluster *c, const mf_routed_shape *s);
-/* Do dispatch and combine put rows into the order of experts and take them out of it, so that no
- * permute and unpermute stand between them (MF_OP_DIM_ORDERED)? They do where rows go through a
+/* True when dispatch and combine put rows into the order of experts and take them out of it, so
+ * that no permute and unpermute stand between them (MF_OP_DIM_ORDERED): where rows go through a
  * window, and on CPU ranks, unless ETP ranks share rows before they are put into order. */
 bool mf_dispatch_orders(const mf_layout *l, const mf_cluster *c, const mf_routed_shape *s);
 

@@ -50,14 +50,15 @@ mf_status mf_block_lower_uncut(const mf_model *m, const mf_layout *l, const mf_c
                                const mf_block_key *key, mf_block **out, mf_err *e);
 void mf_block_destroy(mf_block *b);
 
-/* Is op i of a block a weight gradient that writes the whole of its result, which nothing of the
- * rank but this op adds to? Then the first micro-batch of a step need not add: what stands there is
- * neither cleared nor read. A table that other blocks may read as well counts as added to. */
+/* True when op i of a block is a weight gradient that writes the whole of its result, to which
+ * nothing else of the rank adds: then the first micro-batch of a step need not add, and what is
+ * there is neither cleared nor read. A table that other blocks may read as well counts as added to.
+ */
 bool mf_op_makes_gradient(const mf_model *m, const mf_block *b, int i);
 /* Which half of the weights an op's gradient is of: 1 routed experts, 0 all others. */
 int mf_op_gradient_side(const mf_block *b, int i);
-/* Are gradients of a half reduced into shards behind each block (ZeRO from level 2 on)? Then they
- * are no sums over the micro-batches. */
+/* True when gradients of a half are reduced into shards after each block (ZeRO from level 2 on),
+ * and so are no sums over the micro-batches. */
 bool mf_layout_shards_gradients(const mf_layout *l, int side);
 
 /* --- assignment of positions to virtual stages ------------------------------------------------ */
@@ -154,7 +155,7 @@ void mf_program_destroy(mf_program *p);
 /* Parameters of a stage on one rank (its chunks' positions summed). */
 mf_param_count mf_program_stage_params(const mf_program *p, int64_t stage);
 
-/* Does a stage hold a copy of a table of its own? A tied head is a copy of the embedding. */
+/* True when a stage holds a copy of a table of its own. A tied head is a copy of the embedding. */
 bool mf_program_holds(const mf_program *p, int64_t stage, mf_table table);
 
 /* Pipeline stage of a position. */

@@ -46,7 +46,7 @@ typedef struct mf_build {
     int16_t *alias; /* [tensor capacity] what stands for a forward tensor in the backward pass: made
                        again, quantised or copied back; or none */
 
-    int noted;               /* forward tensors that these two describe: */
+    int noted;               /* the forward tensors that the next two fields describe: */
     int16_t *first_producer; /* [noted] first forward op that makes each */
     mf_ring_link *ring;      /* [noted] */
 

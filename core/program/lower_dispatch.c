@@ -70,7 +70,7 @@ mf_routed_rows mf_lower_permute(mf_build *bd, mf_routed_rows in, int64_t rows, i
     return out;
 }
 
-/* And back by the row map of that permute: each slot's owner sums its rows. */
+/* The way back by the row map of that permute: the owner of a slot's token sums its rows. */
 static int16_t unpermute(mf_build *bd, int16_t x, int16_t map, int64_t choices, int64_t experts,
                          int64_t rows_in, int64_t rows_out, bool routed) {
     int16_t y = reordered(bd, "unpermute", rows_out, routed);

@@ -31,7 +31,7 @@ static int16_t activation(mf_build *bd, int16_t fc1, int64_t rows, int64_t width
     return y;
 }
 
-/* Does the kernel of the first expert product write the activation as well? It can for SwiGLU in
+/* True when the kernel of the first expert product writes the activation as well: for SwiGLU in
  * BF16 only; with FP8 the activation is quantised after it. */
 static bool product_activates(const mf_build *bd, int64_t width) {
     const unsigned apart = MF_TRAIT_ACT_PASS | MF_TRAIT_UNFUSED_ACT | MF_TRAIT_EXPERT_COPIES |

@@ -17,12 +17,13 @@ static inline int16_t mf_grad_last_op(const mf_build *bd) {
 /* Lets op number `op` write the gradient of t, all of it or its piece's slice. A second
  * contribution to all of it reads the first and writes the sum. */
 void mf_grad_out(mf_build *bd, int16_t op, int16_t t);
-/* What lowering says of a forward op, and its size, hold for its gradient. */
+/* A gradient op inherits what lowering says of its forward op, and its size. */
 void mf_grad_copy_shape(mf_op *to, const mf_op *from);
 
 /* The transposed collective: gradients travel the other way. */
 void mf_grad_collective(mf_build *bd, const mf_op *f, mf_op_kind kind);
-/* The same of a sum that is scattered; what only products of low precision read is gathered so. */
+/* The same for a sum that is scattered; operands of products in low precision are gathered in it.
+ */
 void mf_grad_reduce_scatter(mf_build *bd, const mf_op *f);
 /* Rows and their probabilities back to where they came from: (d rows, d probabilities, routing of
  * the way there) -> (d rows, d probabilities). */

@@ -35,8 +35,8 @@ mf_routed_rows mf_lower_permute(mf_build *bd, mf_routed_rows in, int64_t rows, i
  * routing map. */
 mf_routed_rows mf_lower_dispatch(mf_build *bd, const mf_moe_sizes *s, mf_routed_rows own,
                                  int16_t *way);
-/* And back: the rank that owns a token sums its k rows. `arrived` is what dispatch gave, `map` the
- * row map of the experts' order. */
+/* The way back: the rank that owns a token sums its k rows. `arrived` is what dispatch gave, `map`
+ * the row map of the experts' order. */
 int16_t mf_lower_combine(mf_build *bd, const mf_moe_sizes *s, int16_t y, mf_routed_rows arrived,
                          int16_t map, int16_t way);
 

@@ -82,7 +82,7 @@ static void join(int64_t *start, int *count) {
 }
 
 /* Splits a kind where no tensor lies across; order: its extents by place. */
-static void cut(const extent *order, int n, mf_runs *out) {
+static void split_kind(const extent *order, int n, mf_runs *out) {
     int64_t end = 0, start[MF_RUNS + 2] = {0};
     int count = 0;
     for (int k = 0; k < n; k++) {
@@ -136,7 +136,7 @@ mf_status mf_block_cut(mf_block *b, bool split, mf_err *e) {
                 n = keep(order, n, x[t]);
             }
         }
-        cut(order, n, &b->runs.of[kind]);
+        split_kind(order, n, &b->runs.of[kind]);
     }
     tell(b, x);
 out:

@@ -37,7 +37,7 @@ void mf_waits_add(mf_waits *w, int i);
 /* Op i, added last, waits for op `before` as well. */
 void mf_waits_for(mf_waits *w, int i, int before);
 
-/* Has op `before` ended when op i, added before, begins? */
+/* True when op `before` has ended before op i, already added, begins. */
 static inline bool mf_waits_ended(const mf_waits *w, int i, int before) {
     return w->at[i - w->first].op[w->b->ops[before].stream] >= before;
 }

@@ -75,16 +75,16 @@ bool mf_checkpoint_slice_of(const mf_model_tensor *t, mf_checkpoint_slice *out) 
 /* --- what to write -----------------------------------------------------------------------------
  */
 
-typedef struct cut {
+typedef struct piece_writer {
     const mf_param *q;
     const mf_param_piece *piece;
     const mf_exec_state *state;
     mf_checkpoint_piece_fn fn;
     void *user;
-} cut;
+} piece_writer;
 
 /* Elements [a, b) of the local parameter, all in one row or in whole rows. */
-static mf_status emit(const cut *c, int64_t a, int64_t b, mf_err *e) {
+static mf_status emit(const piece_writer *c, int64_t a, int64_t b, mf_err *e) {
     int64_t width = c->q->cols, rows = (b - a) / width;
     mf_checkpoint_piece p = {.row = c->piece->row + a / width - c->piece->at_row,
                              .col = c->piece->col + a % width,
@@ -102,7 +102,7 @@ static mf_status emit(const cut *c, int64_t a, int64_t b, mf_err *e) {
 }
 
 /* Elements [a, b): the rest of a row, whole rows, the start of a row. */
-static mf_status emit_range(const cut *c, int64_t a, int64_t b, mf_err *e) {
+static mf_status emit_range(const piece_writer *c, int64_t a, int64_t b, mf_err *e) {
     int64_t width = c->q->cols;
     mf_status status = MF_OK;
     while (a < b && status == MF_OK) {
@@ -147,7 +147,7 @@ static mf_status cut_param(mf_exec *x, int i, mf_checkpoint_piece_fn fn, void *u
     }
     int k = 0;
     for (; status == MF_OK && mf_param_piece_at(x->p, &x->at, q, k, &piece); k++) {
-        const cut c = {q, &piece, &state, fn, user};
+        const piece_writer c = {q, &piece, &state, fn, user};
         int64_t a = piece.at_row * q->cols, b = a + piece.rows * q->cols;
         if (piece.at_col != 0 || piece.cols != q->cols) {
             return mf_err_set(e, MF_INTERNAL, "%s: a piece of part of its columns", piece.name);

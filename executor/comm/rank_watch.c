@@ -1,6 +1,7 @@
 /* rank_watch.c - writes what this rank does to memory that the ranks of its host share. */
 #include "executor/comm/rank_watch.h"
 
+#include "core/base/clock.h"
 #include "executor/comm/comm_status.h"
 #include "executor/comm/rank_watch_hosts.h"
 
@@ -10,12 +11,6 @@
 #include <time.h>
 #include <unistd.h>
 
-double mf_rank_watch_now_s(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
 static rank_watch_slot *own(mf_rank_watch *b) {
     return &b->all->of[b->me];
 }
@@ -24,7 +19,7 @@ static rank_watch_slot *own(mf_rank_watch *b) {
  * was spent on what the slot says until now. */
 static void move(mf_rank_watch *b) {
     rank_watch_slot *s = own(b);
-    const double now_s = mf_rank_watch_now_s(), took_s = now_s - b->moved_s;
+    const double now_s = mf_clock_s(), took_s = now_s - b->moved_s;
     const mf_rank_watch_waits waits = (mf_rank_watch_waits)atomic_load(&s->waits);
     b->moved_s = now_s;
     b->waited_s += waits == MF_RANK_WATCH_FOR_RANKS ? took_s : 0.0;
@@ -113,10 +108,10 @@ void mf_rank_watch_await_lost_host(mf_rank_watch *b) {
     if (b == NULL || b->whole) {
         return;
     }
-    const double since_s = mf_rank_watch_now_s();
+    const double since_s = mf_clock_s();
     const struct timespec look = {.tv_nsec = (long)(1e9 * MF_RANK_WATCH_PERIOD_S)};
     atomic_store(&b->all->suspects, 1);
-    while (mf_rank_watch_now_s() - since_s < MF_RANK_WATCH_SUSPECT_S) {
+    while (mf_clock_s() - since_s < MF_RANK_WATCH_SUSPECT_S) {
         nanosleep(&look, NULL);
     }
 }
@@ -189,7 +184,7 @@ mf_status mf_rank_watch_open(mf_comm *c, const mf_model *model, double hang_s,
     b->lost = lost;
     b->user = user;
     b->main = pthread_self();
-    b->moved_s = mf_rank_watch_now_s();
+    b->moved_s = mf_clock_s();
     if (gethostname(b->host, sizeof b->host - 1) != 0) {
         snprintf(b->host, sizeof b->host, "this host");
     }

@@ -2,6 +2,7 @@
  * other. */
 #define _DEFAULT_SOURCE
 #include "executor/comm/rank_watch_hosts.h"
+#include "core/base/clock.h"
 
 #include <arpa/inet.h>
 #include <fcntl.h>
@@ -89,8 +90,7 @@ static void fill_card(mf_comm *c, int me, int ranks, int *s, card *own) {
     if (gethostname(own->name, sizeof own->name - 1) != 0) {
         snprintf(own->name, sizeof own->name, "of rank %d", (int)own->rank);
     }
-    own->token =
-        (int32_t)((uint32_t)getpid() * 69069U + (uint32_t)(1e6 * fmod(mf_rank_watch_now_s(), 1e3)));
+    own->token = (int32_t)((uint32_t)getpid() * 69069U + (uint32_t)(1e6 * fmod(mf_clock_s(), 1e3)));
     find_addresses(own);
     *s = open_socket(own);
 }

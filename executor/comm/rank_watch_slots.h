@@ -74,7 +74,6 @@ struct mf_rank_watch {
     void *user;
 };
 
-double mf_rank_watch_now_s(void);
 /* The watching thread of the mf_rank_watch that it gets. */
 void *mf_rank_watch_thread(void *watch);
 

@@ -1,6 +1,7 @@
 /* data.c - token streams: mapping, checking, splitting into samples, shuffling. */
 #include "executor/data/data.h"
 
+#include "core/base/text.h"
 #include "executor/files/safetensors.h"
 
 #include <errno.h>
@@ -162,11 +163,6 @@ static int64_t token_at(const mf_data *d, int64_t i) {
     return v;
 }
 
-static bool ends_with(const char *text, const char *end) {
-    size_t n = strlen(text), k = strlen(end);
-    return n >= k && strcmp(text + n - k, end) == 0;
-}
-
 static mf_status open_megatron(mf_data *d, const char *prefix, int length, mf_err *e) {
     char path[4096];
     mapped idx = {0};
@@ -246,12 +242,12 @@ mf_status mf_data_open(const char *path, int64_t vocab, mf_data **out, mf_err *e
     char index[4096];
     struct stat info;
     size_t length = strlen(path);
-    bool named = ends_with(path, ".bin") || ends_with(path, ".idx");
+    bool named = mf_text_ends_with(path, ".bin") || mf_text_ends_with(path, ".idx");
     snprintf(index, sizeof index, "%s.idx", path);
     mf_status status;
     if (named || (stat(path, &info) != 0 && stat(index, &info) == 0)) {
         status = open_megatron(d, path, (int)(named ? length - 4 : length), e);
-    } else if (ends_with(path, ".safetensors")) {
+    } else if (mf_text_ends_with(path, ".safetensors")) {
         status = open_tensor(d, path, e);
     } else {
         status = open_text(d, path, e);

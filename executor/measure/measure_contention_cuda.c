@@ -1,7 +1,7 @@
 /* measure_contention_cuda.c - what compute and communication cost each other when they run at the
  * same time: one of them is timed while the other has work queued.
  */
-#include "executor/measure/measure_world_cuda.h"
+#include "executor/measure/measure_gpus_cuda.h"
 #include "kernels/device/cuda_check.h"
 #include "kernels/gemm/gemm_cuda.h"
 
@@ -16,7 +16,7 @@ static size_t operand_B(int64_t size) {
 }
 
 static mf_status compute(rank *r, mf_gemm_cuda *plan, int runs, mf_err *e) {
-    int64_t size = r->world->job.product_size;
+    int64_t size = r->gpus->job.product_size;
     mf_status status = MF_OK;
     if (plan == NULL) {
         char *from = r->operands + MF_MEASURE_OPERANDS_B;
@@ -41,7 +41,7 @@ static mf_status compute(rank *r, mf_gemm_cuda *plan, int runs, mf_err *e) {
 /* The measured side runs a batch while the other one has work for longer than the batch lasts. */
 static mf_status read_beside(rank *r, mf_gemm_cuda *plan, mf_measure_call call, void *user,
                              mf_err *e) {
-    job *j = &r->world->job;
+    job *j = &r->gpus->job;
     mf_status status = mf_measure_rank_calls(r, call, user, 0, 2, e);
     status = status == MF_OK ? compute(r, plan, 1, e) : status;
     MF_CUDA_TRY(cudaStreamSynchronize(r->compute), e);
@@ -54,8 +54,8 @@ static mf_status read_beside(rank *r, mf_gemm_cuda *plan, mf_measure_call call, 
     MF_CUDA_TRY(cudaEventRecord(r->event[1], r->compute), e);
     status = status == MF_OK ? mf_measure_rank_between(r, 0, 1, &r->estimate_s[1], e) : status;
     pthread_barrier_wait(&j->barrier);
-    double comm_s = mf_measure_slowest_s(r->world, 0) / PROBES;
-    double compute_s = mf_measure_slowest_s(r->world, 1) / PROBES;
+    double comm_s = mf_measure_slowest_s(r->gpus, 0) / PROBES;
+    double compute_s = mf_measure_slowest_s(r->gpus, 1) / PROBES;
     double mine_s = j->of_comm ? comm_s : compute_s, other_s = j->of_comm ? compute_s : comm_s;
     int runs = mf_measure_within(3e-3 / mine_s, 2, RUNS_MAX), batches = 7;
     int other = mf_measure_within(3 * mine_s * runs / other_s, 2, 800);
@@ -88,7 +88,7 @@ static mf_status read_beside(rank *r, mf_gemm_cuda *plan, mf_measure_call call, 
 }
 
 mf_status mf_measure_rank_beside(rank *r, mf_measure_call call, void *user, mf_err *e) {
-    const job *j = &r->world->job;
+    const job *j = &r->gpus->job;
     mf_gemm_cuda *plan = NULL;
     mf_status status = MF_OK;
     if (j->product) {

@@ -3,8 +3,8 @@
  * of a token (impl=alltoall). Routing is drawn with the point's imbalance; only the exchange is
  * timed.
  */
+#include "executor/measure/measure_gpus_cuda.h"
 #include "executor/measure/measure_route.h"
-#include "executor/measure/measure_world_cuda.h"
 #include "kernels/device/cuda_check.h"
 #include "kernels/dispatch/dispatch.h"
 #include "kernels/moe/permute.h"
@@ -105,7 +105,7 @@ static void *part(char **at, size_t size_B) {
 
 /* Routes into host memory, and from there to where the kernels read it. */
 static mf_status route(const mf_measure_rank *r, const exchange *x, mf_err *e) {
-    const mf_point *p = r->world->job.point;
+    const mf_point *p = r->gpus->job.point;
     const size_t n = (size_t)(x->shape.tokens * x->shape.top_k);
     const size_t slots = n * (size_t)x->shape.ranks;
     int32_t *index = malloc(n * sizeof *index);
@@ -178,11 +178,11 @@ static mf_status prepare(mf_measure_rank *r, exchange *x, mf_err *e) {
 }
 
 static mf_status fused(mf_measure_rank *r, mf_err *e) {
-    const mf_measure_job *j = &r->world->job;
+    const mf_measure_job *j = &r->gpus->job;
     exchange x = {.shape = shape_of(j->point), .combine = is_combine(j->point)};
     mf_status status = place(r, &x, e);
     status = status == MF_OK
-                 ? mf_dispatch_group_create(r->world->comm[j->ranks][r->index], &x.shape,
+                 ? mf_dispatch_group_create(r->gpus->comm[j->ranks][r->index], &x.shape,
                                             j->beside ? MF_DISPATCH_BLOCKS_BESIDE : 0, &x.group, e)
                  : status;
     status = status == MF_OK ? prepare(r, &x, e) : status;
@@ -204,8 +204,8 @@ typedef struct rows {
 
 static mf_status run_rows(mf_measure_rank *r, void *user, int64_t i, mf_err *e) {
     const rows *x = user;
-    const mf_measure_job *j = &r->world->job;
-    ncclComm_t comm = r->world->comm[j->ranks][r->index];
+    const mf_measure_job *j = &r->gpus->job;
+    ncclComm_t comm = r->gpus->comm[j->ranks][r->index];
     size_t sent_B = 0, taken_B = 0;
     (void)i;
     MF_NCCL_TRY(ncclGroupStart(), e);
@@ -220,7 +220,7 @@ static mf_status run_rows(mf_measure_rank *r, void *user, int64_t i, mf_err *e) 
 }
 
 static mf_status all_to_all(mf_measure_rank *r, mf_err *e) {
-    const mf_measure_job *j = &r->world->job;
+    const mf_measure_job *j = &r->gpus->job;
     const mf_dispatch_shape s = shape_of(j->point);
     const int64_t skew = mf_measure_dim(j->point, "skew");
     const bool back = strcmp(j->point->op, "combine") == 0;
@@ -237,5 +237,5 @@ static mf_status all_to_all(mf_measure_rank *r, mf_err *e) {
 }
 
 mf_status mf_measure_rank_dispatch(mf_measure_rank *r, mf_err *e) {
-    return is_fused(r->world->job.point) ? fused(r, e) : all_to_all(r, e);
+    return is_fused(r->gpus->job.point) ? fused(r, e) : all_to_all(r, e);
 }

@@ -5,22 +5,15 @@
  * counter is read each time a chunk has ended. A reading begins with a step of the counter, ends
  * with another one, and counts the chunks between.
  */
+#include "core/base/clock.h"
 #include "executor/measure/measure_cuda.h"
 #include "kernels/device/cuda_check.h"
-
-#include <time.h>
 
 static const double chunk_s = 12e-3;
 static const double settle_s = 0.8; /* the cap's control takes some tenths of a second */
 static const double window_s = 1.5;
 static const double longest_s = 8.0; /* a counter that stands still is none */
 enum { MEETINGS = 4 };               /* chunks that are queued */
-
-static double now_s(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 /* Where the counter made a step. */
 typedef struct step {
@@ -55,7 +48,7 @@ static mf_status next_step(counter *c, double from_s, step *out, mf_err *e) {
             return status;
         }
         MF_CUDA_TRY(cudaEventSynchronize(c->s->event[c->queued % MEETINGS]), e);
-        step now = {.at_s = now_s(), .chunks = c->queued - MEETINGS + 1};
+        step now = {.at_s = mf_clock_s(), .chunks = c->queued - MEETINGS + 1};
         if (c->s->joules->energy(c->s->joules->device, &now.mJ) != 0) {
             return mf_err_set(e, MF_LIBRARY, "the driver no longer counts the GPU's energy");
         }
@@ -81,7 +74,7 @@ mf_status mf_measure_energy(mf_measure_session *s, const mf_measure_work *w, dou
     for (int i = 0; i < MEETINGS - 1 && status == MF_OK; i++) {
         status = queue_chunk(&c, e);
     }
-    status = status == MF_OK ? next_step(&c, now_s() + settle_s, &first, e) : status;
+    status = status == MF_OK ? next_step(&c, mf_clock_s() + settle_s, &first, e) : status;
     status = status == MF_OK ? next_step(&c, first.at_s + window_s, &last, e) : status;
     MF_CUDA_TRY(cudaStreamSynchronize(s->stream), e);
     if (status == MF_OK) {

@@ -1,10 +1,10 @@
 /* measure_host_cuda.c - copies on the device and to the host, and what a launch costs the host. */
+#include "core/base/clock.h"
 #include "executor/measure/measure_cuda.h"
 #include "executor/measure/measure_draw.h"
 #include "kernels/device/cuda_check.h"
 
 #include <string.h>
-#include <time.h>
 
 typedef struct copy {
     int sets;
@@ -73,20 +73,14 @@ mf_status mf_measure_host_copy(mf_measure_session *s, const mf_point *p, mf_meas
 
 enum { LAUNCHES = 400, READINGS = 31 };
 
-static double now_s(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
 /* Host time of one launch into a stream that is never full. */
 static mf_status stream_launch(mf_measure_session *s, double *time_s, mf_err *e) {
     mf_status status = MF_OK;
-    double start = now_s();
+    double start = mf_clock_s();
     for (int i = 0; i < LAUNCHES && status == MF_OK; i++) {
         status = mf_measure_nothing(s->stream, e);
     }
-    *time_s = (now_s() - start) / LAUNCHES;
+    *time_s = (mf_clock_s() - start) / LAUNCHES;
     MF_CUDA_TRY(cudaStreamSynchronize(s->stream), e);
     return status;
 }
@@ -110,9 +104,9 @@ static mf_status graph_launch(mf_measure_session *s, cudaGraphExec_t graph, bool
                               double *time_s, mf_err *e) {
     float ms = 0.0f;
     MF_CUDA_TRY(cudaEventRecord(s->event[0], s->stream), e);
-    double start = now_s();
+    double start = mf_clock_s();
     MF_CUDA_TRY(cudaGraphLaunch(graph, s->stream), e);
-    double host_s = now_s() - start;
+    double host_s = mf_clock_s() - start;
     MF_CUDA_TRY(cudaEventRecord(s->event[1], s->stream), e);
     MF_CUDA_TRY(cudaEventSynchronize(s->event[1]), e);
     MF_CUDA_TRY(cudaEventElapsedTime(&ms, s->event[0], s->event[1]), e);

@@ -3,7 +3,7 @@
  * Calls shorter than graph_below_s are captured, as many as fill batch_s: eager ones would be as
  * slow as the host that launches them, which is priced apart.
  */
-#include "executor/measure/measure_world_cuda.h"
+#include "executor/measure/measure_gpus_cuda.h"
 #include "kernels/device/cuda_check.h"
 
 enum { RUNS_MAX = 64, PROBES = 4 };
@@ -31,7 +31,7 @@ mf_status mf_measure_rank_between(rank *r, int a, int b, double *time_s, mf_err 
     return MF_OK;
 }
 
-double mf_measure_slowest_s(const mf_measure_world *w, int which) {
+double mf_measure_slowest_s(const mf_measure_gpus *w, int which) {
     double worst = 0;
     for (int i = 0; i < w->job.ranks; i++) {
         double t = w->rank[i].estimate_s[which];
@@ -93,7 +93,7 @@ static mf_status read_batches(rank *r, batch *b, int batches, mf_err *e) {
 
 mf_status mf_measure_rank_time(rank *r, mf_measure_call call, void *user, bool captured,
                                mf_err *e) {
-    job *j = &r->world->job;
+    job *j = &r->gpus->job;
     batch b = {.call = call, .user = user, .next = 2 + PROBES};
     mf_status status = mf_measure_rank_calls(r, call, user, 0, 2, e);
     MF_CUDA_TRY(cudaEventRecord(r->event[0], r->comm), e);
@@ -101,7 +101,7 @@ mf_status mf_measure_rank_time(rank *r, mf_measure_call call, void *user, bool c
     MF_CUDA_TRY(cudaEventRecord(r->event[1], r->comm), e);
     status = status == MF_OK ? mf_measure_rank_between(r, 0, 1, &r->estimate_s[0], e) : status;
     pthread_barrier_wait(&j->barrier);
-    double estimate_s = mf_measure_slowest_s(r->world, 0) / PROBES;
+    double estimate_s = mf_measure_slowest_s(r->gpus, 0) / PROBES;
     b.runs = mf_measure_within(batch_s / estimate_s, 1, RUNS_MAX);
     int batches = mf_measure_within(reading_s / (estimate_s * b.runs), 7, MF_MEASURE_RANK_BATCHES);
     if (status == MF_OK && captured && estimate_s < graph_below_s) {

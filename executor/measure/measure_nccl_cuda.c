@@ -4,7 +4,7 @@
  * buffers that rotate. The time of a batch is that of the slowest rank. `bytes` is counted as
  * nccl-tests counts it (profiles/ops_table.h).
  */
-#include "executor/measure/measure_world_cuda.h"
+#include "executor/measure/measure_gpus_cuda.h"
 #include "kernels/device/cuda_check.h"
 #include "kernels/gemm/gemm_cuda.h"
 
@@ -116,7 +116,7 @@ static mf_status open_rank(rank *r, mf_err *e) {
                                              (uint64_t)r->index + 77, r->compute, e);
 }
 
-mf_status mf_measure_world_open(int ranks, mf_measure_world **out, mf_err *e) {
+mf_status mf_measure_gpus_open(int ranks, mf_measure_gpus **out, mf_err *e) {
     int devices[RANKS_MAX], count = 0;
     mf_status status = MF_OK;
     *out = NULL;
@@ -125,7 +125,7 @@ mf_status mf_measure_world_open(int ranks, mf_measure_world **out, mf_err *e) {
                           "collectives of %d ranks need as many GPUs, found %d (at most %d)", ranks,
                           count, RANKS_MAX);
     }
-    mf_measure_world *w = calloc(1, sizeof *w);
+    mf_measure_gpus *w = calloc(1, sizeof *w);
     if (w == NULL) {
         return mf_err_set(e, MF_NOMEM, "measuring: out of memory");
     }
@@ -134,7 +134,7 @@ mf_status mf_measure_world_open(int ranks, mf_measure_world **out, mf_err *e) {
     (void)setenv("NCCL_GRAPH_REGISTER", "0", 1);
     for (int i = 0; i < ranks && status == MF_OK; i++) {
         devices[i] = i;
-        w->rank[i].world = w;
+        w->rank[i].gpus = w;
         w->rank[i].index = i;
         status = open_rank(&w->rank[i], e);
     }
@@ -146,14 +146,14 @@ mf_status mf_measure_world_open(int ranks, mf_measure_world **out, mf_err *e) {
         }
     }
     if (status != MF_OK) {
-        mf_measure_world_close(w);
+        mf_measure_gpus_close(w);
         return status;
     }
     *out = w;
     return MF_OK;
 }
 
-void mf_measure_world_close(mf_measure_world *w) {
+void mf_measure_gpus_close(mf_measure_gpus *w) {
     if (w == NULL) {
         return;
     }
@@ -185,7 +185,7 @@ void mf_measure_nccl_version(char *text, size_t size) {
 /* --- what runs -------------------------------------------------------------------------------- */
 
 static message message_of(const rank *r, int64_t i) {
-    const job *j = &r->world->job;
+    const job *j = &r->gpus->job;
     size_t spare_B = buffer_B - j->size_B, step = (j->size_B + 4095) / 4096 * 4096;
     size_t places = spare_B / step + 1, at = (size_t)i % places * step;
     return (message){r->send + at,
@@ -194,21 +194,21 @@ static message message_of(const rank *r, int64_t i) {
                      r->index,
                      j->ranks,
                      j->in_place,
-                     r->world->comm[j->ranks][r->index],
+                     r->gpus->comm[j->ranks][r->index],
                      r->comm};
 }
 
 static mf_status one_message(rank *r, void *user, int64_t i, mf_err *e) {
     message m = message_of(r, i);
     (void)user;
-    MF_NCCL_TRY(r->world->job.collective->run(&m), e);
+    MF_NCCL_TRY(r->gpus->job.collective->run(&m), e);
     return MF_OK;
 }
 
 /* --- one reading, in the thread of a rank ----------------------------------------------------- */
 
 static mf_status read_rank(rank *r, mf_err *e) {
-    job *j = &r->world->job;
+    job *j = &r->gpus->job;
     size_t fill_B = 3 * j->size_B < buffer_B ? 3 * j->size_B + 4096 : buffer_B;
     MF_CUDA_TRY(cudaSetDevice(r->index), e);
     mf_status status =
@@ -235,7 +235,7 @@ static void *rank_thread(void *user) {
 /* Runs the job on its ranks, and takes the slowest rank of every batch. A rank that fails leaves
  * the others waiting inside NCCL: nothing is left but to end the process, which the caller of a
  * failed library call does anyway. */
-static mf_status run_job(mf_measure_world *w, mf_measure_time *out, mf_err *e) {
+static mf_status run_job(mf_measure_gpus *w, mf_measure_time *out, mf_err *e) {
     pthread_t thread[RANKS_MAX];
     double value[BATCHES_MAX];
     mf_status status = MF_OK;
@@ -266,16 +266,16 @@ static mf_status run_job(mf_measure_world *w, mf_measure_time *out, mf_err *e) {
     return status;
 }
 
-static mf_status take_reading(void *world, mf_measure_time *out, mf_err *e) {
-    return run_job(world, out, e);
+static mf_status take_reading(void *gpus, mf_measure_time *out, mf_err *e) {
+    return run_job(gpus, out, e);
 }
 
-static mf_status quiet_reading(mf_measure_world *w, mf_measure_time *out, mf_err *e) {
+static mf_status quiet_reading(mf_measure_gpus *w, mf_measure_time *out, mf_err *e) {
     return mf_measure_quietest(take_reading, w, AGAIN, out, e);
 }
 
-mf_status mf_measure_world_point(mf_measure_world *w, const mf_point *p, mf_measure_time *out,
-                                 mf_err *e) {
+mf_status mf_measure_gpus_point(mf_measure_gpus *w, const mf_point *p, mf_measure_time *out,
+                                mf_err *e) {
     bool beside = strcmp(p->op, "beside") == 0;
     memset(&w->job, 0, sizeof w->job);
     w->job.point = p;

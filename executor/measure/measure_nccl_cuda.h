@@ -4,14 +4,14 @@
 
 #include "executor/measure/measure_cuda.h"
 
-typedef struct mf_measure_world mf_measure_world;
+typedef struct mf_measure_gpus mf_measure_gpus;
 
 /* Communicators of 2 .. ranks GPUs. MF_USAGE without that many GPUs, MF_LIBRARY, MF_NOMEM. */
-mf_status mf_measure_world_open(int ranks, mf_measure_world **out, mf_err *e);
-void mf_measure_world_close(mf_measure_world *w);
+mf_status mf_measure_gpus_open(int ranks, mf_measure_gpus **out, mf_err *e);
+void mf_measure_gpus_close(mf_measure_gpus *w);
 /* Times a collective or a "beside" point. MF_INPUT when it cannot be measured here. */
-mf_status mf_measure_world_point(mf_measure_world *w, const mf_point *p, mf_measure_time *out,
-                                 mf_err *e);
+mf_status mf_measure_gpus_point(mf_measure_gpus *w, const mf_point *p, mf_measure_time *out,
+                                mf_err *e);
 void mf_measure_nccl_version(char *text, size_t size);
 
 #endif

@@ -2,6 +2,7 @@
 #define _XOPEN_SOURCE 700 /* nftw */
 #include "executor/measure/measure_ranks.h"
 
+#include "core/base/clock.h"
 #include "core/base/json.h"
 #include "executor/files/files.h"
 
@@ -203,15 +204,9 @@ static bool keep(const place *p, double factor, const char *folder, const char *
            keep_file(p->store, store) && keep_file(p->answer, software);
 }
 
-static double now_s(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
 const char *mf_measure_ranks(int64_t ranks, const char *folder, const char *store,
                              const char *software, double *took_s) {
-    const double began_s = now_s();
+    const double began_s = mf_clock_s();
     place p = {.dir = ""};
     double factor = 1, other = 1;
     const char *why = NULL;
@@ -229,6 +224,6 @@ const char *mf_measure_ranks(int64_t ranks, const char *folder, const char *stor
         why = "its times cannot be kept";
     }
     (void)nftw(p.dir, remove_one, 16, FTW_DEPTH | FTW_PHYS);
-    *took_s = now_s() - began_s;
+    *took_s = mf_clock_s() - began_s;
     return why;
 }

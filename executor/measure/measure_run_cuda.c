@@ -1,4 +1,5 @@
 /* measure_run_cuda.c - the loop over points on one GPU; versions and state of the machine. */
+#include "core/base/clock.h"
 #include "executor/measure/measure_cuda.h"
 #include "executor/measure/measure_nccl_cuda.h"
 #include "executor/measure/measure_nvml.h"
@@ -10,17 +11,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 enum { STATE_EVERY = 16 }; /* points between two looks at clocks and temperature */
 static const size_t keep_free_B = (size_t)4 << 30;
 static const size_t workspace_B = (size_t)64 << 20;
-
-static double now_s(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 /* --- session ---------------------------------------------------------------------------------- */
 
@@ -53,7 +47,7 @@ static mf_status session_open(mf_measure_session *s, int device, uint64_t seed, 
     }
     s->device = device;
     s->seed = seed;
-    s->looked_s = now_s();
+    s->looked_s = mf_clock_s();
     MF_CUDA_GOTO(cudaSetDevice(device), e);
     MF_CUDA_GOTO(cudaDeviceGetAttribute(&s->sms, cudaDevAttrMultiProcessorCount, device), e);
     MF_CUDA_GOTO(cudaDeviceGetAttribute(&l2_B, cudaDevAttrL2CacheSize, device), e);
@@ -163,7 +157,7 @@ static mf_measure_op family_of(const char *op) {
     return NULL;
 }
 
-/* Measures one point; `user` is a session or a world. */
+/* Measures one point; `user` is a session or an mf_measure_gpus. */
 typedef mf_status (*measure_fn)(void *user, const mf_point *p, mf_measure_time *out, mf_err *e);
 
 typedef struct loop {
@@ -251,12 +245,12 @@ mf_status mf_measure_gpu(const mf_measure_options *o, const mf_measure_list *lis
 }
 
 static mf_status world_point(void *user, const mf_point *p, mf_measure_time *out, mf_err *e) {
-    return mf_measure_world_point(user, p, out, e);
+    return mf_measure_gpus_point(user, p, out, e);
 }
 
 mf_status mf_measure_collectives(const mf_measure_options *o, const mf_measure_list *list,
                                  mf_err *e) {
-    mf_measure_world *w = NULL;
+    mf_measure_gpus *w = NULL;
     int64_t ranks = 0;
     loop l = {.o = o, .measure = world_point, .collectives = true};
     for (int64_t i = 0; i < list->n; i++) {
@@ -267,12 +261,12 @@ mf_status mf_measure_collectives(const mf_measure_options *o, const mf_measure_l
     if (ranks == 0) {
         return MF_OK;
     }
-    mf_status status = mf_measure_world_open((int)ranks, &w, e);
+    mf_status status = mf_measure_gpus_open((int)ranks, &w, e);
     if (status == MF_OK) {
         l.user = w;
         status = run_list(&l, list, e);
     }
-    mf_measure_world_close(w);
+    mf_measure_gpus_close(w);
     return status;
 }
 

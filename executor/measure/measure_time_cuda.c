@@ -9,6 +9,7 @@
  * a batch shows neither the host's launch time nor the resolution of events. Everything is queued
  * before the first batch is waited for.
  */
+#include "core/base/clock.h"
 #include "executor/measure/measure_cuda.h"
 #include "kernels/device/cuda_check.h"
 
@@ -25,15 +26,9 @@ enum { AGAIN = 1 /* readings more of what spreads */ };
 
 /* --- rest ------------------------------------------------------------------------------------- */
 
-static double now_s(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
 /* All time since the last look counts as work: the host's part is small beside the GPU's. */
 static void look(mf_measure_session *s) {
-    double now = now_s();
+    double now = mf_clock_s();
     s->heat_s += (1 - duty) * (now - s->looked_s);
     s->looked_s = now;
 }
@@ -43,7 +38,7 @@ void mf_measure_busy(mf_measure_session *s) {
 }
 
 void mf_measure_idled(mf_measure_session *s) {
-    double now = now_s();
+    double now = mf_clock_s();
     s->heat_s -= duty * (now - s->looked_s);
     s->heat_s = s->heat_s > 0 ? s->heat_s : 0;
     s->looked_s = now;
@@ -58,7 +53,7 @@ void mf_measure_rest(mf_measure_session *s) {
         (void)cudaStreamSynchronize(s->stream);
         nanosleep(&t, NULL);
         s->heat_s = 0;
-        s->looked_s = now_s();
+        s->looked_s = mf_clock_s();
     }
 }
 

@@ -1,6 +1,7 @@
 /* op_times.c - a clock around every op, sums over ranks, op_times.json. */
 #include "executor/train/op_times.h"
 
+#include "core/base/clock.h"
 #include "core/base/json.h"
 #include "core/base/json_write.h"
 #include "executor/checkpoint/checkpoint.h"
@@ -10,7 +11,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 /* The times of one op template; `step` sums are added when the step is over. */
 typedef struct tally {
@@ -42,12 +42,6 @@ struct mf_op_timer {
     double started_s, step_time_s;
     int64_t steps;
 };
-
-static double now_s(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 static int ops_of(const mf_op_timer *t) {
     return t->first[t->p->nblocks];
@@ -100,7 +94,7 @@ static void put_mark(mf_op_timer *t, int64_t slot) {
 }
 
 void mf_op_timer_begin(mf_op_timer *t) {
-    t->started_s = now_s();
+    t->started_s = mf_clock_s();
     if (t->device->ops->mark != NULL && !t->off) {
         put_mark(t, 2 * t->nmarks);
     }
@@ -161,7 +155,7 @@ static void end_marked(mf_op_timer *t, const mf_block *b, const mf_op *op) {
 }
 
 void mf_op_timer_end(mf_op_timer *t, const mf_block *b, const mf_op *op) {
-    double now = now_s(), took = now - t->started_s;
+    double now = mf_clock_s(), took = now - t->started_s;
     t->started_s = now;
     if (t->device->ops->mark != NULL) {
         end_marked(t, b, op);

@@ -2,6 +2,7 @@
  * CPU rank that is the step's time less its waits for others, by the host's clock; for a GPU it is
  * by the GPU's own clock (mf_exec_result.worked_s), as ranks that wait for a slow one wait inside
  * their collectives. */
+#include "core/base/sort.h"
 #include "executor/train/pace_ops.h"
 #include "executor/train/run.h"
 
@@ -117,15 +118,10 @@ void mf_run_pace_after_op(run *r, int position, const mf_block *b, const mf_op *
     mf_pace_ops_after(timed_by_host(r), position, b, op);
 }
 
-static int by_size(const void *a, const void *b) {
-    const double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 /* The lower of the two in the middle: with two ranks the quicker one. */
 static double median(mf_pace *p, const double *of) {
     memcpy(p->sorted_s, of, (size_t)p->ranks * sizeof *of);
-    qsort(p->sorted_s, (size_t)p->ranks, sizeof *p->sorted_s, by_size);
+    mf_sort_doubles(p->sorted_s, (size_t)p->ranks);
     return p->sorted_s[(p->ranks - 1) / 2];
 }
 

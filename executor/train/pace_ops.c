@@ -3,13 +3,13 @@
  * them. */
 #include "executor/train/pace_ops.h"
 
+#include "core/base/clock.h"
 #include "core/program/pass_text.h"
 #include "executor/step/program_run.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <time.h>
 
 struct mf_pace_ops {
     const mf_program *p;
@@ -23,12 +23,6 @@ struct mf_pace_ops {
     bool spans;         /* sums are of spans: an op and what follows it */
     double *quickest_s; /* [places], negative */
 };
-
-static double now_s(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 void mf_pace_ops_destroy(mf_pace_ops *o) {
     if (o != NULL) {
@@ -60,13 +54,13 @@ mf_pace_ops *mf_pace_ops_create(const mf_program *p, int window) {
 
 void mf_pace_ops_before(mf_pace_ops *o) {
     if (o != NULL) {
-        o->started_s = now_s();
+        o->started_s = mf_clock_s();
     }
 }
 
 void mf_pace_ops_after(mf_pace_ops *o, int position, const mf_block *b, const mf_op *op) {
     if (o != NULL && b != NULL && op->group == MF_GROUP_NONE) {
-        o->sum_s[(int64_t)position * o->most + (op - b->ops)] += now_s() - o->started_s;
+        o->sum_s[(int64_t)position * o->most + (op - b->ops)] += mf_clock_s() - o->started_s;
     }
 }
 

@@ -1,5 +1,6 @@
 /* rerun.c - steps that made no update: detects spikes of the loss, runs such a step again, and
  * finds where its first bad value came from. */
+#include "core/base/sort.h"
 #include "executor/train/run.h"
 
 #include <math.h>
@@ -10,11 +11,6 @@
 /* --- spikes -------------------------------------------------------------------------------------
  */
 
-static int by_size(const void *a, const void *b) {
-    const double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 double mf_run_loss_limit(const run *r) {
     double sorted[MF_RUN_LOSSES];
     const int64_t n = r->losses_known < MF_RUN_LOSSES ? r->losses_known : MF_RUN_LOSSES;
@@ -22,7 +18,7 @@ double mf_run_loss_limit(const run *r) {
         return 0.0;
     }
     memcpy(sorted, r->losses, (size_t)n * sizeof *sorted);
-    qsort(sorted, (size_t)n, sizeof *sorted, by_size);
+    mf_sort_doubles(sorted, (size_t)n);
     return fmax(r->o->spike * sorted[n / 2], log((double)r->model.vocab));
 }
 

@@ -3,6 +3,7 @@
 #ifndef MF_EXECUTOR_TRAIN_RUN_H
 #define MF_EXECUTOR_TRAIN_RUN_H
 
+#include "core/base/clock.h"
 #include "executor/checkpoint/checkpoint.h"
 #include "executor/comm/comm_status.h"
 #include "executor/comm/rank_watch.h"
@@ -12,8 +13,6 @@
 #include "executor/train/run_lock.h"
 #include "executor/train/train.h"
 #include "executor/train/watchdog.h"
-
-#include <time.h>
 
 #define MF_PATH_B 4096
 
@@ -76,11 +75,6 @@ typedef struct run {
     double entered_s[MF_DEVICE_POINTS], ended_s; /* when steps were begun, and the last one ended */
 } run;
 
-static inline double mf_run_now_s(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 /* The step whose ops the host enqueues. */
 static inline int64_t mf_run_entering(const run *r) {
     return r->done + (r->inspect != NULL ? 0 : r->begun + 1);

@@ -13,7 +13,7 @@ bool mf_run_saves_after(const run *r, int64_t step) {
 
 bool mf_run_save_is_due(const run *r) {
     return r->o->save_s > 0.0 && r->own > 0 && mf_comm_rank(r->comm) == 0 &&
-           mf_run_now_s() - r->saved_s >= r->o->save_s;
+           mf_clock_s() - r->saved_s >= r->o->save_s;
 }
 
 /* The copy takes memory that no plan counts: on CPU ranks it has to fit beside the arena. */
@@ -53,9 +53,9 @@ bool mf_run_save_is_busy(const run *r) {
 
 static mf_status advance(run *r, bool steps_wait, mf_err *e) {
     bool complete = false;
-    const double began_s = mf_run_now_s();
+    const double began_s = mf_clock_s();
     mf_status status = mf_checkpoint_advance(r->saving, &complete, e);
-    const double now_s = mf_run_now_s();
+    const double now_s = mf_clock_s();
     r->save.stall_s += steps_wait ? now_s - began_s : 0.0;
     if (status == MF_OK && !complete) {
         return MF_OK;
@@ -96,12 +96,12 @@ static mf_status begin(run *r, mf_err *e) {
     mf_train_progress s;
     progress_of(r, &s);
     mf_rank_watch_set_phase(r->watch, r->done, "checkpoint");
-    const double began_s = mf_run_now_s();
+    const double began_s = mf_clock_s();
     r->save = (mf_train_saved){.step = r->done, .beside = r->beside};
     r->save_began_s = began_s;
     mf_status status =
         mf_checkpoint_begin(r->exec, r->checkpoints, &s, r->o->keep, r->beside, &r->saving, e);
-    r->save.stall_s = mf_run_now_s() - began_s;
+    r->save.stall_s = mf_clock_s() - began_s;
     return status != MF_OK || r->beside ? status : mf_run_save_finish(r, e);
 }
 
@@ -117,18 +117,18 @@ mf_status mf_run_save(run *r, mf_err *e) {
     }
     if (r->saving != NULL) {
         const int64_t step = r->save.step;
-        const double began_s = mf_run_now_s();
+        const double began_s = mf_clock_s();
         status = mf_run_save_finish(r, e);
         if (status == MF_OK && !r->waited) {
             mf_run_warn(r,
                         "step %lld: its checkpoint waited %.3g s for that of step %lld to be "
                         "written: saves are closer together than a save takes (said once)",
-                        (long long)r->done, mf_run_now_s() - began_s, (long long)step);
+                        (long long)r->done, mf_clock_s() - began_s, (long long)step);
             r->waited = true;
         }
     }
     status = status == MF_OK ? begin(r, e) : status;
-    r->saved_s = mf_run_now_s();
+    r->saved_s = mf_clock_s();
     return status;
 }
 

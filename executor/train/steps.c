@@ -76,7 +76,7 @@ static void fill_metrics(const run *r, const mf_exec_result *result, double took
     m->mfu = peak > 0.0 ? 1e12 * m->model_tflops_per_gpu / peak : 0.0;
     m->memory_B = r->arena_B;
     m->expert_load_max_over_mean = load_max_over_mean(r);
-    m->eta_s = (double)(r->o->steps - r->done) * (mf_run_now_s() - r->began_s) / (double)r->own;
+    m->eta_s = (double)(r->o->steps - r->done) * (mf_clock_s() - r->began_s) / (double)r->own;
 }
 
 static bool times_ops(const run *r) {
@@ -100,7 +100,7 @@ static mf_status begin_step(run *r, mf_err *e) {
     const int64_t step = mf_run_entering(r);
     choose_timing(r);
     mf_exec_limit_loss(r->exec, mf_run_loss_limit(r));
-    r->entered_s[step % MF_DEVICE_POINTS] = mf_run_now_s();
+    r->entered_s[step % MF_DEVICE_POINTS] = mf_clock_s();
     mf_run_pace_begin(r);
     mf_status status = mf_exec_step_begin(r->exec, &batch, rate_of(r, step), e);
     rest(r);
@@ -151,7 +151,7 @@ static mf_status end_step(run *r, mf_train_metrics *m, mf_run_bad *bad, int64_t 
     if (result.overflowed != 0) {
         return take_back(r, e);
     }
-    const double now = mf_run_now_s();
+    const double now = mf_clock_s();
     const double took_s = now - fmax(r->ended_s, r->entered_s[(r->done + 1) % MF_DEVICE_POINTS]);
     r->ended_s = now;
     r->done++;
@@ -347,7 +347,7 @@ static mf_status end_failed(run *r, mf_status status, mf_err *e) {
 mf_status mf_run_steps(run *r, bool *alone, mf_err *e) {
     bool wish = mf_comm_rank(r->comm) == 0 && report_start(r) != 0, stop = false;
     mf_status status = ask(r, wish, &stop, e);
-    r->began_s = r->saved_s = mf_run_now_s();
+    r->began_s = r->saved_s = mf_clock_s();
     while (status == MF_OK && (!stop || r->begun > 0) && r->done < r->o->steps) {
         status = step(r, &wish, &stop, alone, e);
     }

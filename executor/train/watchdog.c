@@ -1,5 +1,6 @@
 /* watchdog.c - the thread that watches a device. */
 #include "executor/train/watchdog.h"
+#include "core/base/clock.h"
 
 #include <math.h>
 #include <pthread.h>
@@ -17,12 +18,6 @@ struct mf_watchdog {
     pthread_t thread;
 };
 
-static double now_s(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
 static double patience_s(const mf_watchdog *w, int64_t progress) {
     return w->o.patience_s + (w->o.waits(w->o.user, progress) ? MF_WATCHDOG_YIELDS_S : 0.0);
 }
@@ -34,17 +29,17 @@ static void *watch(void *arg) {
      * continued; the device's number may be as old. */
     const double jump_s = fmax(4e-3 * PERIOD_MS, 0.25 * w->o.patience_s);
     int64_t step = NOTHING, progress = 0;
-    double since_s = now_s(), last_s = since_s;
+    double since_s = mf_clock_s(), last_s = since_s;
     while (!atomic_load(&w->stop)) {
-        const bool jumped = now_s() - last_s > jump_s;
-        last_s = now_s();
+        const bool jumped = mf_clock_s() - last_s > jump_s;
+        last_s = mf_clock_s();
         const int64_t step_now = atomic_load(&w->step);
         const int64_t progress_now = step_now != NOTHING ? w->o.progress(w->o.user) : 0;
         if (jumped || step_now == NOTHING || step_now != step || progress_now != progress) {
             step = step_now;
             progress = progress_now;
-            since_s = now_s();
-        } else if (now_s() - since_s > patience_s(w, progress)) {
+            since_s = mf_clock_s();
+        } else if (mf_clock_s() - since_s > patience_s(w, progress)) {
             w->o.hangs(w->o.user, step, progress);
             return NULL;
         }

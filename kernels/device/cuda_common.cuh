@@ -164,6 +164,23 @@ __device__ inline double mf_warp_sum(double x) {
     return x;
 }
 
+/* Sum over a block of whole warps, up to 1024 threads, in a fixed order; valid in thread 0. */
+__device__ inline double mf_block_sum(double x) {
+    __shared__ double sums[32];
+    x = mf_warp_sum(x);
+    if (threadIdx.x % 32 == 0) {
+        sums[threadIdx.x / 32] = x;
+    }
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        x = 0.0;
+        for (int w = 0; w < (int)blockDim.x / 32; w++) {
+            x += sums[w];
+        }
+    }
+    return x;
+}
+
 __device__ inline int64_t mf_rows(int64_t rows, const int32_t *rows_dev) {
     return rows_dev && *rows_dev < rows ? *rows_dev : rows;
 }

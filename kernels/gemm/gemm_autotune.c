@@ -1,5 +1,6 @@
 /* gemm_autotune.c - see gemm_autotune.h. */
 #include "kernels/gemm/gemm_autotune.h"
+#include "core/base/sort.h"
 
 #include <assert.h>
 #include <stdlib.h>
@@ -69,16 +70,11 @@ int mf_gemm_turn(const mf_gemm_autotune *finals, int round, int place) {
     return (place + round) % finals->count;
 }
 
-static int by_time(const void *a, const void *b) {
-    const double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 static double median(const double *time_s, int rounds) {
     double sorted[MF_GEMM_ROUNDS];
     assert(rounds >= 1 && rounds <= MF_GEMM_ROUNDS);
     memcpy(sorted, time_s, (size_t)rounds * sizeof *sorted);
-    qsort(sorted, (size_t)rounds, sizeof *sorted, by_time);
+    mf_sort_doubles(sorted, (size_t)rounds);
     return sorted[rounds / 2];
 }
 

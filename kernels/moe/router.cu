@@ -172,31 +172,13 @@ __global__ void __launch_bounds__(WARPS * 32) router_backward(mf_kernel_router_g
     store_row<V, VEC>(a.dlogits + r * n, ds, n);
 }
 
-/* One block of 1024 threads. */
-__device__ static double block_sum(double x) {
-    __shared__ double sums[33];
-    x = mf_warp_sum(x);
-    if (threadIdx.x % 32 == 0) {
-        sums[threadIdx.x / 32] = x;
-    }
-    __syncthreads();
-    if (threadIdx.x == 0) {
-        x = 0.0;
-        for (int w = 0; w < (int)blockDim.x / 32; w++) {
-            x += sums[w];
-        }
-        sums[32] = x;
-    }
-    __syncthreads();
-    return sums[32];
-}
-
+/* One block of 1024 threads, as the next. */
 static __global__ void router_z_sum(int64_t rows, const float *lse, double *sum) {
     double x = 0.0;
     for (int64_t r = threadIdx.x; r < rows; r += blockDim.x) {
         x += (double)lse[r] * (double)lse[r];
     }
-    x = block_sum(x);
+    x = mf_block_sum(x);
     if (threadIdx.x == 0) {
         *sum += x;
     }
@@ -210,7 +192,12 @@ static __global__ void router_bias_update(mf_kernel_router_bias a) {
     for (int64_t i = threadIdx.x; i < a.experts; i += blockDim.x) {
         x += (double)a.count[i];
     }
-    float mean = (float)(block_sum(x) / (double)a.experts);
+    __shared__ float mean;
+    x = mf_block_sum(x);
+    if (threadIdx.x == 0) {
+        mean = (float)(x / (double)a.experts);
+    }
+    __syncthreads();
     for (int64_t i = threadIdx.x; i < a.experts; i += blockDim.x) {
         a.bias[i] += a.count[i] < mean ? a.rate : a.count[i] > mean ? -a.rate : 0.0f;
     }

@@ -23,12 +23,6 @@ template <> __device__ inline void load4(float (&out)[4], const mf_bf16 *p) {
     out[2] = __uint_as_float(w.y << 16);
     out[3] = __uint_as_float(w.y & 0xffff0000u);
 }
-__device__ inline void store4(float *p, const float (&x)[4]) {
-    mf_store(p, x);
-}
-__device__ inline void store4(mf_bf16 *p, const float (&x)[4]) {
-    *reinterpret_cast<uint2 *>(p) = make_uint2(mf_pair(x[0], x[1]), mf_pair(x[2], x[3]));
-}
 
 __device__ inline void update(const mf_kernel_adamw &a, const step_terms &k, float keep, float g,
                               float &p, float &m, float &v) {
@@ -72,10 +66,10 @@ template <typename M> __global__ void adamw(mf_kernel_adamw a, step_terms k) {
             update(a, k, keep, xg[j] * scale, xp[j], xm[j], xv[j]);
         }
         mf_store(master + i, xp);
-        store4(m + i, xm);
-        store4(v + i, xv);
+        mf_store(m + i, xm);
+        mf_store(v + i, xv);
         if (param) {
-            store4(param + i, xp);
+            mf_store(param + i, xp);
         }
     }
     for (int i = whole + (int)threadIdx.x; i < chunk.count; i += THREADS) {

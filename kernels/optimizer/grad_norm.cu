@@ -7,23 +7,6 @@
 
 #define THREADS 256
 
-/* Sum over a block of 256 or 1024 threads, valid in thread 0. */
-__device__ static double block_sum(double x) {
-    __shared__ double sums[32];
-    x = mf_warp_sum(x);
-    if (threadIdx.x % 32 == 0) {
-        sums[threadIdx.x / 32] = x;
-    }
-    __syncthreads();
-    if (threadIdx.x == 0) {
-        x = 0.0;
-        for (int w = 0; w < (int)blockDim.x / 32; w++) {
-            x += sums[w];
-        }
-    }
-    return x;
-}
-
 static __global__ void chunk_squares(mf_kernel_grad_norm a) {
     mf_await();
     mf_kernel_chunk chunk = a.chunk[blockIdx.x];
@@ -43,7 +26,7 @@ static __global__ void chunk_squares(mf_kernel_grad_norm a) {
     for (int i = whole + (int)threadIdx.x; i < chunk.count; i += THREADS) {
         sum += (double)grad[i] * grad[i];
     }
-    sum = block_sum(sum);
+    sum = mf_block_sum(sum);
     if (threadIdx.x == 0) {
         ((double *)a.workspace)[blockIdx.x] = sum;
     }
@@ -55,7 +38,7 @@ static __global__ void chunk_total(mf_kernel_grad_norm a) {
     for (int64_t i = threadIdx.x; i < a.chunks; i += blockDim.x) {
         sum += ((const double *)a.workspace)[i];
     }
-    sum = block_sum(sum);
+    sum = mf_block_sum(sum);
     if (threadIdx.x == 0) {
         *a.sum_sq += sum;
     }

@@ -31,9 +31,9 @@ cpu = os.environ.get("BACKEND") == "cpu"
 def jobs_that_fit():
     """Two ranks of a case take up to 13 GB of a GPU together."""
     try:
-        told = subprocess.run(["nvidia-smi", "--query-gpu=memory.total", "--format=csv,noheader,nounits"],
+        memory_MiB = subprocess.run(["nvidia-smi", "--query-gpu=memory.total", "--format=csv,noheader,nounits"],
                               capture_output=True, text=True).stdout.split()
-        return max(1, min([8] + [int(mib) // 13000 for mib in told]))
+        return max(1, min([8] + [int(mib) // 13000 for mib in memory_MiB]))
     except (OSError, ValueError):
         return 8
 

@@ -7,6 +7,7 @@
 #include "kernels/attention/attention.h"
 #include "kernels/attention/attention_cuda.h"
 #include "kernels/device/cuda_check.h"
+#include "tests/gpu/gpu_draw.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -14,16 +15,8 @@
 #include <string.h>
 #include <time.h>
 
-static uint64_t state;
 static int passed, failed;
 static void *library;
-
-static double uniform(double low, double high) {
-    state ^= state << 13;
-    state ^= state >> 7;
-    state ^= state << 17;
-    return low + (high - low) * (double)((state * 0x2545f4914f6cdd1dull) >> 11) * 0x1p-53;
-}
 
 static void must(cudaError_t r) {
     if (r != cudaSuccess) {
@@ -112,51 +105,115 @@ static void reorder(const setup *t, const int32_t *cu, const float *reference, c
     }
 }
 
-static void run_case(const setup *t) {
-    char what[160];
-    int32_t cu_q[16], cu_k[16];
-    cu_q[0] = cu_k[0] = 0;
-    for (int64_t i = 0; i < t->batch; i++) {
-        cu_q[i + 1] = cu_q[i] + (int32_t)length_of(t, i);
-        cu_k[i + 1] = cu_k[i] + (int32_t)(t->packed ? length_of(t, i) : t->seq_k);
+/* Inputs of a case, and outputs that both sides fill in: poison until then. */
+typedef struct tensors {
+    both q, k, v, d_o, sink, o, lse, dq, dk, dv, dsink;
+} tensors;
+enum { TENSORS = sizeof(tensors) / sizeof(both) };
+
+static tensors make_tensors(const setup *t, int64_t q_rows, int64_t k_rows) {
+    const int64_t q_values = q_rows * t->heads * t->qk_dim, o_values = q_rows * t->heads * t->v_dim;
+    const int64_t k_values = k_rows * t->kv_heads * t->qk_dim;
+    const int64_t v_values = k_rows * t->kv_heads * t->v_dim;
+    tensors x = {.q = filled(q_values, MF_KERNEL_BF16, 1.7),
+                 .k = filled(k_values, MF_KERNEL_BF16, 1.7),
+                 .v = filled(v_values, MF_KERNEL_BF16, 1.7),
+                 .d_o = filled(o_values, MF_KERNEL_BF16, 1.0),
+                 .sink = filled(t->heads, MF_KERNEL_F32, 2.0),
+                 .o = poisoned(o_values, MF_KERNEL_BF16),
+                 .lse = poisoned(t->batch * t->seq_q * t->heads, MF_KERNEL_F32),
+                 .dq = poisoned(q_values, MF_KERNEL_BF16),
+                 .dk = poisoned(k_values, MF_KERNEL_BF16),
+                 .dv = poisoned(v_values, MF_KERNEL_BF16),
+                 .dsink = poisoned(t->heads, MF_KERNEL_F32)};
+    return x;
+}
+
+static void drop_tensors(tensors *x) {
+    both *all[TENSORS] = {&x->q,   &x->k,  &x->v,  &x->d_o, &x->sink, &x->o,
+                          &x->lse, &x->dq, &x->dk, &x->dv,  &x->dsink};
+    for (int i = 0; i < TENSORS; i++) {
+        drop(all[i]);
     }
-    int64_t q_rows = cu_q[t->batch], k_rows = cu_k[t->batch];
-    int32_t *q_pos = malloc((size_t)q_rows * 4), *k_pos = malloc((size_t)k_rows * 4);
-    if (q_pos == NULL || k_pos == NULL) {
+}
+
+static mf_attention_cuda_shape cuda_shape(const setup *t) {
+    return (mf_attention_cuda_shape){.batch = t->batch,
+                                     .heads = t->heads,
+                                     .kv_heads = t->kv_heads,
+                                     .seq_q = t->seq_q,
+                                     .seq_k = t->seq_k,
+                                     .qk_dim = t->qk_dim,
+                                     .v_dim = t->v_dim,
+                                     .q = mf_attention_packed(t->seq_q, t->heads, t->qk_dim),
+                                     .k = mf_attention_packed(t->seq_k, t->kv_heads, t->qk_dim),
+                                     .v = mf_attention_packed(t->seq_k, t->kv_heads, t->v_dim),
+                                     .o = mf_attention_packed(t->seq_q, t->heads, t->v_dim),
+                                     .scale = 1.0f / sqrtf((float)t->qk_dim),
+                                     .causal = t->causal,
+                                     .window = t->window,
+                                     .sink = t->sink,
+                                     .packed = t->packed,
+                                     .pieces = 1};
+}
+
+static mf_attention_cuda_data cuda_data(const tensors *x) {
+    return (mf_attention_cuda_data){.q = x->q.device,
+                                    .k = x->k.device,
+                                    .v = x->v.device,
+                                    .sink = x->sink.device,
+                                    .o = x->o.device,
+                                    .lse = x->lse.device,
+                                    .d_o = x->d_o.device,
+                                    .dq = x->dq.device,
+                                    .dk = x->dk.device,
+                                    .dv = x->dv.device,
+                                    .dsink = x->dsink.device};
+}
+
+static void fail_with(const char *what, const char *why) {
+    printf("FAIL  %s: %s\n", what, why);
+    failed++;
+}
+
+/* Where sequences begin, and the position of every row in its own. */
+typedef struct rows {
+    int32_t cu_q[16], cu_k[16];
+    int32_t *q_pos, *k_pos;
+} rows;
+
+static int32_t *positions(const int32_t *cu, int64_t sequences, int64_t first) {
+    int32_t *pos = malloc((size_t)cu[sequences] * sizeof *pos);
+    if (pos == NULL) {
         exit(1);
     }
-    for (int64_t i = 0; i < t->batch; i++) {
-        for (int32_t r = cu_q[i]; r < cu_q[i + 1]; r++) {
-            q_pos[r] = (int32_t)(r - cu_q[i] + (t->seq_k - t->seq_q));
-        }
-        for (int32_t r = cu_k[i]; r < cu_k[i + 1]; r++) {
-            k_pos[r] = r - cu_k[i];
+    for (int64_t i = 0; i < sequences; i++) {
+        for (int32_t r = cu[i]; r < cu[i + 1]; r++) {
+            pos[r] = (int32_t)(r - cu[i] + first);
         }
     }
-    snprintf(what, sizeof what, "b%lld h%lld/%lld s%lld/%lld d%lld/%lld%s window %lld%s%s",
-             (long long)t->batch, (long long)t->heads, (long long)t->kv_heads, (long long)t->seq_q,
-             (long long)t->seq_k, (long long)t->qk_dim, (long long)t->v_dim,
-             t->causal ? " causal" : "", (long long)t->window, t->sink ? " sink" : "",
-             t->packed ? " packed" : "");
-    both q = filled(q_rows * t->heads * t->qk_dim, MF_KERNEL_BF16, 1.7);
-    both k = filled(k_rows * t->kv_heads * t->qk_dim, MF_KERNEL_BF16, 1.7);
-    both v = filled(k_rows * t->kv_heads * t->v_dim, MF_KERNEL_BF16, 1.7);
-    both d_o = filled(q_rows * t->heads * t->v_dim, MF_KERNEL_BF16, 1.0);
-    both sink = filled(t->heads, MF_KERNEL_F32, 2.0);
-    both o = poisoned(q_rows * t->heads * t->v_dim, MF_KERNEL_BF16);
-    both lse = poisoned(t->batch * t->seq_q * t->heads, MF_KERNEL_F32);
-    both lse_reference = poisoned(q_rows * t->heads, MF_KERNEL_F32);
-    both dq = poisoned(q_rows * t->heads * t->qk_dim, MF_KERNEL_BF16);
-    both dk = poisoned(k_rows * t->kv_heads * t->qk_dim, MF_KERNEL_BF16);
-    both dv = poisoned(k_rows * t->kv_heads * t->v_dim, MF_KERNEL_BF16);
-    both dsink = poisoned(t->heads, MF_KERNEL_F32);
-    memset(dsink.host, 0, dsink.size_B);
+    return pos;
+}
+
+static rows make_rows(const setup *t) {
+    rows x = {{0}, {0}, NULL, NULL};
+    for (int64_t i = 0; i < t->batch; i++) {
+        x.cu_q[i + 1] = x.cu_q[i] + (int32_t)length_of(t, i);
+        x.cu_k[i + 1] = x.cu_k[i] + (int32_t)(t->packed ? length_of(t, i) : t->seq_k);
+    }
+    x.q_pos = positions(x.cu_q, t->batch, t->seq_k - t->seq_q);
+    x.k_pos = positions(x.cu_k, t->batch, 0);
+    return x;
+}
+
+/* The C reference, forward and backward, into the host's side of x. */
+static void run_reference(const setup *t, const rows *at, const tensors *x, void *lse) {
     mf_kernel_attention_shape shape = {.dtype = MF_KERNEL_BF16,
                                        .sequences = t->batch,
-                                       .cu_q = cu_q,
-                                       .cu_k = cu_k,
-                                       .q_pos = q_pos,
-                                       .k_pos = k_pos,
+                                       .cu_q = at->cu_q,
+                                       .cu_k = at->cu_k,
+                                       .q_pos = at->q_pos,
+                                       .k_pos = at->k_pos,
                                        .heads = t->heads,
                                        .kv_heads = t->kv_heads,
                                        .qk_dim = t->qk_dim,
@@ -172,100 +229,93 @@ static void run_case(const setup *t) {
                                        .v_head = t->v_dim,
                                        .o_row = t->heads * t->v_dim,
                                        .o_head = t->v_dim,
-                                       .sink = t->sink ? sink.host : NULL};
-    mf_kernel_attention forward = {
-        shape, q.host, k.host, v.host, MF_KERNEL_BF16, o.host, lse_reference.host};
+                                       .sink = t->sink ? x->sink.host : NULL};
+    mf_kernel_attention forward = {shape,          x->q.host, x->k.host, x->v.host,
+                                   MF_KERNEL_BF16, x->o.host, lse};
     (void)mf_kernel_attention_forward(&forward, NULL);
     void *scratch = malloc(mf_kernel_attention_workspace_B(t->seq_k, t->qk_dim, t->v_dim));
+    memset(x->dsink.host, 0, x->dsink.size_B);
     mf_kernel_attention_grad backward = {.shape = shape,
-                                         .q = q.host,
-                                         .k = k.host,
-                                         .v = v.host,
-                                         .o = o.host,
-                                         .d_o = d_o.host,
-                                         .lse = lse_reference.host,
+                                         .q = x->q.host,
+                                         .k = x->k.host,
+                                         .v = x->v.host,
+                                         .o = x->o.host,
+                                         .d_o = x->d_o.host,
+                                         .lse = lse,
                                          .grad_dtype = MF_KERNEL_BF16,
-                                         .dq = dq.host,
-                                         .dk = dk.host,
-                                         .dv = dv.host,
-                                         .dsink = t->sink ? dsink.host : NULL,
+                                         .dq = x->dq.host,
+                                         .dk = x->dk.host,
+                                         .dv = x->dv.host,
+                                         .dsink = t->sink ? x->dsink.host : NULL,
                                          .workspace = scratch};
     (void)mf_kernel_attention_backward(&backward, NULL);
-    mf_attention_cuda_shape s = {t->batch,
-                                 t->heads,
-                                 t->kv_heads,
-                                 t->seq_q,
-                                 t->seq_k,
-                                 t->qk_dim,
-                                 t->v_dim,
-                                 mf_attention_packed(t->seq_q, t->heads, t->qk_dim),
-                                 mf_attention_packed(t->seq_k, t->kv_heads, t->qk_dim),
-                                 mf_attention_packed(t->seq_k, t->kv_heads, t->v_dim),
-                                 mf_attention_packed(t->seq_q, t->heads, t->v_dim),
-                                 shape.scale,
-                                 t->causal,
-                                 t->window,
-                                 t->sink,
-                                 false,
-                                 t->packed,
-                                 false,
-                                 1};
-    mf_attention_cuda_data d = {q.device,     k.device,   v.device,  sink.device, o.device,
-                                lse.device,   d_o.device, dq.device, dk.device,   dv.device,
-                                dsink.device, NULL,       NULL};
+    free(scratch);
+}
+
+/* One pass on the device, in a workspace of poison. False: it did not run. */
+static bool run_device(const char *what, const mf_attention_cuda_shape *s,
+                       mf_attention_cuda_data d) {
+    mf_attention_cuda *plan = NULL;
+    mf_err e;
+    if (mf_attention_cuda_create(library, s, &plan, &e) != MF_OK) {
+        fail_with(what, e.text);
+        return false;
+    }
+    must(cudaMalloc(&d.workspace, mf_attention_cuda_workspace_B(plan) + 256));
+    must(cudaMemset(d.workspace, 0xff, mf_attention_cuda_workspace_B(plan)));
+    if (mf_attention_cuda_run(plan, &d, NULL, &e) != MF_OK) {
+        fail_with(what, e.text);
+    }
+    must(cudaDeviceSynchronize());
+    (void)cudaFree(d.workspace);
+    mf_attention_cuda_destroy(plan);
+    return true;
+}
+
+static void run_case(const setup *t) {
+    char what[160];
+    snprintf(what, sizeof what, "b%lld h%lld/%lld s%lld/%lld d%lld/%lld%s window %lld%s%s",
+             (long long)t->batch, (long long)t->heads, (long long)t->kv_heads, (long long)t->seq_q,
+             (long long)t->seq_k, (long long)t->qk_dim, (long long)t->v_dim,
+             t->causal ? " causal" : "", (long long)t->window, t->sink ? " sink" : "",
+             t->packed ? " packed" : "");
+    rows at = make_rows(t);
+    tensors x = make_tensors(t, at.cu_q[t->batch], at.cu_k[t->batch]);
+    both lse = poisoned(at.cu_q[t->batch] * t->heads, MF_KERNEL_F32); /* the reference's */
+    run_reference(t, &at, &x, lse.host);
+    mf_attention_cuda_shape s = cuda_shape(t);
+    mf_attention_cuda_data d = cuda_data(&x);
     void *packing = NULL, *cu = NULL;
     must(cudaMalloc(&packing, mf_attention_packing_B(t->batch)));
-    must(cudaMalloc(&cu, sizeof cu_q));
-    must(cudaMemcpy(cu, cu_q, sizeof cu_q, cudaMemcpyHostToDevice));
+    must(cudaMalloc(&cu, sizeof at.cu_q));
+    must(cudaMemcpy(cu, at.cu_q, sizeof at.cu_q, cudaMemcpyHostToDevice));
     if (t->packed && mf_attention_packing_cuda(&s, cu, packing, NULL, NULL) != MF_OK) {
-        printf("FAIL  %s: packing\n", what);
-        failed++;
+        fail_with(what, "packing");
     }
     d.packing = packing;
-    for (int pass = 0; pass < 2; pass++) {
-        mf_attention_cuda *plan = NULL;
-        mf_err e;
-        s.backward = pass == 1;
-        if (mf_attention_cuda_create(library, &s, &plan, &e) != MF_OK) {
-            printf("FAIL  %s %s: %s\n", what, pass ? "backward" : "forward", e.text);
-            failed++;
-            continue;
-        }
-        must(cudaMalloc(&d.workspace, mf_attention_cuda_workspace_B(plan) + 256));
-        must(cudaMemset(d.workspace, 0xff, mf_attention_cuda_workspace_B(plan)));
-        if (pass == 1) { /* from the reference's own forward pass */
-            must(cudaMemcpy(o.device, o.host, o.size_B, cudaMemcpyHostToDevice));
-            must(cudaMemcpy(lse.device, lse.host, lse.size_B, cudaMemcpyHostToDevice));
-        }
-        if (mf_attention_cuda_run(plan, &d, NULL, &e) != MF_OK) {
-            printf("FAIL  %s: %s\n", what, e.text);
-            failed++;
-        }
-        must(cudaDeviceSynchronize());
-        if (pass == 0) {
-            compare(what, "o", &o, 4e-3);
-            reorder(t, cu_q, lse_reference.host, &lse);
-            compare(what, "lse", &lse, 1e-5);
-        } else {
-            compare(what, "dq", &dq, 8e-3);
-            compare(what, "dk", &dk, 8e-3);
-            compare(what, "dv", &dv, 8e-3);
-            if (t->sink) {
-                compare(what, "dsink", &dsink, 8e-3);
-            }
-        }
-        (void)cudaFree(d.workspace);
-        mf_attention_cuda_destroy(plan);
+    if (run_device(what, &s, d)) {
+        compare(what, "o", &x.o, 4e-3);
+        reorder(t, at.cu_q, lse.host, &x.lse);
+        compare(what, "lse", &x.lse, 1e-5);
     }
-    both *all[] = {&q, &k, &v, &d_o, &sink, &o, &lse, &lse_reference, &dq, &dk, &dv, &dsink};
-    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
-        drop(all[i]);
+    /* Backward from the reference's own forward pass. */
+    s.backward = true;
+    must(cudaMemcpy(x.o.device, x.o.host, x.o.size_B, cudaMemcpyHostToDevice));
+    must(cudaMemcpy(x.lse.device, x.lse.host, x.lse.size_B, cudaMemcpyHostToDevice));
+    if (run_device(what, &s, d)) {
+        compare(what, "dq", &x.dq, 8e-3);
+        compare(what, "dk", &x.dk, 8e-3);
+        compare(what, "dv", &x.dv, 8e-3);
+        if (t->sink) {
+            compare(what, "dsink", &x.dsink, 8e-3);
+        }
     }
+    drop_tensors(&x);
+    drop(&lse);
     (void)cudaFree(packing);
     (void)cudaFree(cu);
-    free(q_pos);
-    free(k_pos);
-    free(scratch);
+    free(at.q_pos);
+    free(at.k_pos);
 }
 
 /* --- again ------------------------------------------------------------------------------------ */
@@ -282,8 +332,7 @@ static void run_again(mf_attention_cuda_shape s, mf_attention_cuda_data d, const
     float ms = 0;
     cudaEvent_t begin, end;
     if (mf_attention_cuda_create(library, &s, &plan, &e) != MF_OK) {
-        printf("FAIL  %s: %s\n", what, e.text);
-        failed++;
+        fail_with(what, e.text);
         return;
     }
     must(cudaEventCreate(&begin));
@@ -294,8 +343,7 @@ static void run_again(mf_attention_cuda_shape s, mf_attention_cuda_data d, const
     for (int i = 0; i < AGAIN; i++) {
         must(cudaEventRecord(begin, NULL));
         if (mf_attention_cuda_run(plan, &d, NULL, &e) != MF_OK) {
-            printf("FAIL  %s: %s\n", what, e.text);
-            failed++;
+            fail_with(what, e.text);
         }
         must(cudaEventRecord(end, NULL));
         must(cudaDeviceSynchronize());
@@ -337,78 +385,27 @@ static void again(const setup *t) {
     snprintf(what, sizeof what, "b%lld h%lld/%lld s%lld d%lld/%lld%s", (long long)t->batch,
              (long long)t->heads, (long long)t->kv_heads, (long long)t->seq_q, (long long)t->qk_dim,
              (long long)t->v_dim, t->sink ? " sink" : "");
-    const int64_t rows = t->batch * t->seq_q;
-    both q = filled(rows * t->heads * t->qk_dim, MF_KERNEL_BF16, 1.7),
-         k = filled(rows * t->kv_heads * t->qk_dim, MF_KERNEL_BF16, 1.7);
-    both v = filled(rows * t->kv_heads * t->v_dim, MF_KERNEL_BF16, 1.7),
-         d_o = filled(rows * t->heads * t->v_dim, MF_KERNEL_BF16, 1.0);
-    both o = poisoned(rows * t->heads * t->v_dim, MF_KERNEL_BF16);
-    both lse = poisoned(rows * t->heads, MF_KERNEL_F32),
-         sink = filled(t->heads, MF_KERNEL_F32, 2.0);
-    both dq = poisoned(rows * t->heads * t->qk_dim, MF_KERNEL_BF16);
-    both dk = poisoned(rows * t->kv_heads * t->qk_dim, MF_KERNEL_BF16);
-    both dv = poisoned(rows * t->kv_heads * t->v_dim, MF_KERNEL_BF16);
-    both dsink = poisoned(t->heads, MF_KERNEL_F32);
-    mf_attention_cuda_shape s = {.batch = t->batch,
-                                 .heads = t->heads,
-                                 .kv_heads = t->kv_heads,
-                                 .seq_q = t->seq_q,
-                                 .seq_k = t->seq_k,
-                                 .qk_dim = t->qk_dim,
-                                 .v_dim = t->v_dim,
-                                 .q = mf_attention_packed(t->seq_q, t->heads, t->qk_dim),
-                                 .k = mf_attention_packed(t->seq_k, t->kv_heads, t->qk_dim),
-                                 .v = mf_attention_packed(t->seq_k, t->kv_heads, t->v_dim),
-                                 .o = mf_attention_packed(t->seq_q, t->heads, t->v_dim),
-                                 .scale = 1.0f / sqrtf((float)t->qk_dim),
-                                 .causal = t->causal,
-                                 .window = t->window,
-                                 .sink = t->sink};
-    mf_attention_cuda_data d = {.q = q.device,
-                                .k = k.device,
-                                .v = v.device,
-                                .sink = sink.device,
-                                .o = o.device,
-                                .lse = lse.device,
-                                .d_o = d_o.device,
-                                .dq = dq.device,
-                                .dk = dk.device,
-                                .dv = dv.device,
-                                .dsink = dsink.device};
-    mf_attention_cuda *plan = NULL;
-    mf_err e;
-    if (mf_attention_cuda_create(library, &s, &plan, &e) != MF_OK) {
-        printf("FAIL  %s: %s\n", what, e.text);
-        failed++;
-        return;
-    }
-    must(cudaMalloc(&d.workspace, mf_attention_cuda_workspace_B(plan) + 256));
-    if (mf_attention_cuda_run(plan, &d, NULL, &e) != MF_OK) {
-        printf("FAIL  %s: %s\n", what, e.text);
-        failed++;
-    }
-    must(cudaDeviceSynchronize());
-    (void)cudaFree(d.workspace);
-    mf_attention_cuda_destroy(plan);
-    const both *grad[3] = {&dq, &dk, &dv};
-    s.backward = true;
-    for (int way = 0; way < 3; way++) { /* as is, fixed, fixed and a piece for each key head */
-        s.fixed = way > 0;
-        s.pieces = way == 2 ? t->kv_heads : 1;
-        run_again(s, d, grad, what);
-        for (int g = 0; g < 3; g++) {
-            both x = *grad[g];
-            if (way == 0) {
-                must(cudaMemcpy(x.host, x.device, x.size_B, cudaMemcpyDeviceToHost));
-            } else {
-                compare(what, g == 0 ? "dq" : g == 1 ? "dk" : "dv", &x, 6e-3);
+    tensors x = make_tensors(t, t->batch * t->seq_q, t->batch * t->seq_k);
+    mf_attention_cuda_shape s = cuda_shape(t);
+    mf_attention_cuda_data d = cuda_data(&x);
+    if (run_device(what, &s, d)) {
+        const both *grad[3] = {&x.dq, &x.dk, &x.dv};
+        s.backward = true;
+        for (int way = 0; way < 3; way++) { /* as is, fixed, fixed and a piece for each key head */
+            s.fixed = way > 0;
+            s.pieces = way == 2 ? t->kv_heads : 1;
+            run_again(s, d, grad, what);
+            for (int g = 0; g < 3; g++) {
+                both y = *grad[g];
+                if (way == 0) {
+                    must(cudaMemcpy(y.host, y.device, y.size_B, cudaMemcpyDeviceToHost));
+                } else {
+                    compare(what, g == 0 ? "dq" : g == 1 ? "dk" : "dv", &y, 6e-3);
+                }
             }
         }
     }
-    both *all[] = {&q, &k, &v, &d_o, &sink, &o, &lse, &dq, &dk, &dv, &dsink};
-    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
-        drop(all[i]);
-    }
+    drop_tensors(&x);
 }
 
 int main(void) {

@@ -6,6 +6,7 @@
  */
 #include "executor/device/cuda_side.h"
 #include "kernels/attention/attention.h"
+#include "tests/gpu/gpu_draw.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -27,7 +28,6 @@ typedef struct both {
 
 enum { BUFFERS = 128, WORKSPACE_B = 64 << 20 };
 static const mf_kernel_dtype BF16 = MF_KERNEL_BF16, F32 = MF_KERNEL_F32;
-static uint64_t state;
 static int passed, failed, buffers;
 static both kept[BUFFERS];
 static mf_device *device;
@@ -40,13 +40,6 @@ static void must(mf_status s, const mf_err *e) {
         printf("FATAL %s\n", e->text);
         exit(1);
     }
-}
-
-static double uniform(double low, double high) {
-    state ^= state << 13;
-    state ^= state >> 7;
-    state ^= state << 17;
-    return low + (high - low) * (double)((state * 0x2545f4914f6cdd1dull) >> 11) * 0x1p-53;
 }
 
 static void copy(void *to, const void *from, size_t size_B) {

@@ -15,6 +15,7 @@
  * --plant: what names of layouts_case.h leave out; a layout is then as it should be where that is
  * seen, or left nothing out; and one at least has to have left it out.
  */
+#include "core/base/clock.h"
 #include "executor/comm/comm_launch.h"
 #include "executor/cuda/comm_nccl_cuda.h"
 #include "tests/gpu/layouts_case.h"
@@ -22,7 +23,6 @@
 #include <poll.h>
 #include <signal.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 enum { START_S = 60 /* of processes, beside the first layout */ };
@@ -34,12 +34,6 @@ typedef struct options {
     const layouts_fault *fault;
     double seconds, timeout;
 } options;
-
-static double now_s(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 static bool chosen(const options *o, int i, int ranks) {
     char text[400];
@@ -82,7 +76,7 @@ static mf_status run_row(const layouts_row *r, mf_device *device, const grid_ref
     layouts_case c;
     mf_status s = layouts_open(&c, r, device, o->fault, e);
     c.bits = o->bits;
-    *ready_s = now_s();
+    *ready_s = mf_clock_s();
     if (s == MF_OK) {
         s = layouts_run(&c, ref, x, e);
         if (s != MF_OK) {
@@ -110,7 +104,7 @@ static void play(int i, mf_device *device, const grid_reference ref[LAYOUTS_MODE
     const layouts_row *r = &layouts_list[i];
     layouts_errors x = {0};
     mf_err e = {.text = ""};
-    double began_s = now_s(), ready_s = 0.0;
+    double began_s = mf_clock_s(), ready_s = 0.0;
     if (rank == 0) {
         printf("@begin %d\n", i);
         fflush(stdout);
@@ -128,7 +122,8 @@ static void play(int i, mf_device *device, const grid_reference ref[LAYOUTS_MODE
                "norms %.1e, aux %.1e%s%s%s; %.1f s to start, %.1f s to run\n",
                i, well ? "ok" : "FAIL", x.left_out, x.all, x.tensor, x.worst, x.loss, x.norm, x.aux,
                x.window == wants_window(r, o) ? "" : "; NOT AS IT SHOULD BE",
-               x.dispatch[0] != '\0' ? "; " : "", x.dispatch, ready_s - began_s, now_s() - ready_s);
+               x.dispatch[0] != '\0' ? "; " : "", x.dispatch, ready_s - began_s,
+               mf_clock_s() - ready_s);
     }
     fflush(stdout);
 }
@@ -181,7 +176,7 @@ static int be_rank(const options *o, const char *references, int first, double u
     }
     mf_device *device = open_device(o, rank);
     for (int i = first; i < LAYOUTS; i++) {
-        double late = now_s() > until_s ? 1.0 : 0.0;
+        double late = mf_clock_s() > until_s ? 1.0 : 0.0;
         if (!chosen(o, i, (int)ranks)) {
             continue;
         }
@@ -259,7 +254,7 @@ static bool hear(const ranks_run *r, double until_s, char *line, size_t size, bo
     size_t n = 0;
     for (;;) {
         struct pollfd p = {.fd = fileno(r->says), .events = POLLIN};
-        double left_ms = 1e3 * (until_s - now_s());
+        double left_ms = 1e3 * (until_s - mf_clock_s());
         int got = poll(&p, 1, left_ms > 0 ? (int)left_ms + 1 : 0);
         int c = got > 0 ? fgetc(r->says) : 0;
         *ended = c == EOF;
@@ -288,19 +283,19 @@ static void tell(int row, const char *state, const char *what) {
 /* Follows the ranks until they end or hang. The row that they did not come to an end of; -1. */
 static int follow(const options *o, ranks_run *r) {
     char line[1024], state[8];
-    double until_s = now_s() + START_S + o->timeout;
+    double until_s = mf_clock_s() + START_S + o->timeout;
     bool ended = false;
     int row, at;
     while (hear(r, until_s, line, sizeof line, &ended)) {
         if (sscanf(line, "@begin %d", &row) == 1) {
             r->row = row;
-            until_s = now_s() + o->timeout + (r->said == 0 ? START_S : 0);
+            until_s = mf_clock_s() + o->timeout + (r->said == 0 ? START_S : 0);
         } else if (sscanf(line, "@end %d %7s %n", &row, state, &at) == 2) {
             tell(row, state, line + at);
             touched += atoi(line + at) > 0; /* ops left out */
             r->row = -1;
             r->said++;
-            until_s = now_s() + (o->timeout > START_S ? o->timeout : START_S);
+            until_s = mf_clock_s() + (o->timeout > START_S ? o->timeout : START_S);
         } else {
             printf("      %s\n", line);
         }
@@ -328,13 +323,13 @@ static void run_ranks(const options *o, const char *references, int ranks, doubl
     for (int i = 0; i < LAYOUTS; i++) {
         due += chosen(o, i, ranks);
     }
-    for (int first = 0, stuck = 0; due > 0 && stuck >= 0 && first < LAYOUTS && now_s() < until_s;
-         first = stuck + 1) {
+    for (int first = 0, stuck = 0;
+         due > 0 && stuck >= 0 && first < LAYOUTS && mf_clock_s() < until_s; first = stuck + 1) {
         ranks_run r = {0};
-        double began_s = now_s();
+        double began_s = mf_clock_s();
         start(o, references, ranks, first, until_s, &r);
         stuck = follow(o, &r);
-        printf("      %d ranks: %d layouts in %.1f s\n", ranks, r.said, now_s() - began_s);
+        printf("      %d ranks: %d layouts in %.1f s\n", ranks, r.said, mf_clock_s() - began_s);
     }
     unfinished += due - (passed + failed + skipped - before);
 }
@@ -483,7 +478,7 @@ int main(int argc, char **argv) {
         return 0;
     }
     need_gpus(&o);
-    double until_s = now_s() + o.seconds;
+    double until_s = mf_clock_s() + o.seconds;
     snprintf(references, sizeof references, "/tmp/moefold-layouts-%ld", (long)getpid());
     if (!references_make(&o, references)) {
         references_drop(references);
@@ -492,7 +487,7 @@ int main(int argc, char **argv) {
     for (int i = 0; i < 3; i++) { /* of what time is left each number of ranks has its share */
         if (o.ranks == 0 || o.ranks == numbers[i]) {
             int shares = o.ranks == 0 ? 3 - i : 1;
-            run_ranks(&o, references, numbers[i], now_s() + (until_s - now_s()) / shares);
+            run_ranks(&o, references, numbers[i], mf_clock_s() + (until_s - mf_clock_s()) / shares);
         }
     }
     references_drop(references);

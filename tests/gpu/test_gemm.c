@@ -8,6 +8,7 @@
 #include "kernels/gemm/gemm.h"
 #include "kernels/gemm/gemm_cuda.h"
 #include "kernels/rows/quantise.h"
+#include "tests/gpu/gpu_draw.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -17,16 +18,8 @@
 
 enum { WORKSPACE_B = 32 << 20 };
 
-static uint64_t state;
 static int passed, failed;
 static void *library, *workspace;
-
-static double uniform(double low, double high) {
-    state ^= state << 13;
-    state ^= state >> 7;
-    state ^= state << 17;
-    return low + (high - low) * (double)((state * 0x2545f4914f6cdd1dull) >> 11) * 0x1p-53;
-}
 
 static void *allocate(size_t size_B) {
     void *p = calloc(1, size_B + 64);
@@ -164,26 +157,42 @@ static void remember(mf_gemm_cuda **plan, const mf_gemm_cuda_shape *s) {
     }
 }
 
-/* Runs every proposal on poisoned output, then the tuned one. */
-static void compare(const mf_gemm_cuda_shape *s, const matrix *a, const matrix *b, double bound) {
-    mf_kernel_dtype out = s->c_type == MF_GEMM_F32 ? MF_KERNEL_F32 : MF_KERNEL_BF16;
-    size_t n = (size_t)(s->m * s->n), c_B = n * mf_kernel_dtype_B(out);
-    size_t grad_B = (size_t)s->m * mf_kernel_dtype_B(out);
-    float *want = allocate(n * 4), *bias_wide = allocate((size_t)s->n * 4);
-    float *want_grad = allocate((size_t)s->m * 4);
-    void *poison = allocate(grad_B), *got_grad = allocate(grad_B);
-    void *start = allocate(c_B), *got = allocate(c_B), *bias = allocate((size_t)s->n * 4);
-    char what[200];
-    mf_gemm_cuda *plan = NULL;
-    mf_err e;
-    for (size_t i = 0; i < n; i++) {
-        want[i] = s->accumulate ? (float)uniform(-1, 1) : NAN;
-        mf_kernel_put(start, out, (int64_t)i, want[i]);
-        want[i] = mf_kernel_get(start, out, (int64_t)i);
+static void name_case(const mf_gemm_cuda_shape *s, char *what, size_t size) {
+    snprintf(what, size, "form %d types %d %d %d scales %d %d m %lld n %lld k %lld%s%s%s%s",
+             s->form, s->a_type, s->b_type, s->c_type, s->a_scale, s->b_scale, (long long)s->m,
+             (long long)s->n, (long long)s->k, s->accumulate ? " +=" : "", s->bias ? " bias" : "",
+             s->bias_grad ? " bias gradient" : "",
+             s->activation == MF_GEMM_RELU   ? " relu"
+             : s->activation == MF_GEMM_GELU ? " gelu"
+                                             : "");
+}
+
+/* What a product is to give, and what its output holds before. */
+typedef struct wanted {
+    mf_kernel_dtype type;
+    size_t n, c_B, grad_B;
+    float *c, *bias, *bias_grad; /* the reference's; bias: as float */
+    void *start, *poison;        /* of C, of the bias gradient */
+} wanted;
+
+static wanted run_reference(const mf_gemm_cuda_shape *s, const matrix *a, const matrix *b,
+                            void *bias) {
+    wanted w = {.type = s->c_type == MF_GEMM_F32 ? MF_KERNEL_F32 : MF_KERNEL_BF16,
+                .n = (size_t)(s->m * s->n)};
+    w.c_B = w.n * mf_kernel_dtype_B(w.type);
+    w.grad_B = (size_t)s->m * mf_kernel_dtype_B(w.type);
+    w.c = allocate(w.n * 4), w.bias = allocate((size_t)s->n * 4);
+    w.bias_grad = allocate((size_t)s->m * 4);
+    w.start = allocate(w.c_B), w.poison = allocate(w.grad_B);
+    memset(w.poison, 0xff, w.grad_B);
+    for (size_t i = 0; i < w.n; i++) {
+        w.c[i] = s->accumulate ? (float)uniform(-1, 1) : NAN;
+        mf_kernel_put(w.start, w.type, (int64_t)i, w.c[i]);
+        w.c[i] = mf_kernel_get(w.start, w.type, (int64_t)i);
     }
     for (int64_t i = 0; i < s->n; i++) {
-        mf_kernel_put(bias, out, i, (float)uniform(-1, 1));
-        bias_wide[i] = mf_kernel_get(bias, out, i);
+        mf_kernel_put(bias, w.type, i, (float)uniform(-1, 1));
+        w.bias[i] = mf_kernel_get(bias, w.type, i);
     }
     mf_kernel_gemm reference = {.form = s->form,
                                 .a_dtype = MF_KERNEL_F32,
@@ -199,29 +208,68 @@ static void compare(const mf_gemm_cuda_shape *s, const matrix *a, const matrix *
                                 .accumulate = s->accumulate,
                                 .a = a->wide,
                                 .b = b->wide,
-                                .bias = s->bias ? bias_wide : NULL,
-                                .c = want,
+                                .bias = s->bias ? w.bias : NULL,
+                                .c = w.c,
                                 .activation = s->activation,
-                                .bias_grad = s->bias_grad ? want_grad : NULL};
+                                .bias_grad = s->bias_grad ? w.bias_grad : NULL};
     (void)mf_kernel_gemm_run(&reference, NULL);
-    memset(poison, 0xff, grad_B);
-    mf_gemm_cuda_data d = {.bias_grad = to_device(poison, grad_B),
+    return w;
+}
+
+static void drop_wanted(wanted *w) {
+    free(w->c);
+    free(w->bias);
+    free(w->bias_grad);
+    free(w->start);
+    free(w->poison);
+}
+
+/* The larger error; one that is no number is none that a bound could hold. */
+static double larger(double a, double b) {
+    return isnan(a) || isnan(b) ? (double)INFINITY : fmax(a, b);
+}
+
+/* The plan's choice on poisoned output: the larger error of C and of the bias gradient. */
+static double run_choice(mf_gemm_cuda *plan, const mf_gemm_cuda_shape *s,
+                         const mf_gemm_cuda_data *d, const wanted *w) {
+    mf_err e;
+    double error = 0;
+    void *got = allocate(w->c_B), *got_grad = allocate(w->grad_B);
+    must(cudaMemcpy(d->c, w->start, w->c_B, cudaMemcpyHostToDevice));
+    must(cudaMemcpy(d->bias_grad, w->poison, w->grad_B, cudaMemcpyHostToDevice));
+    if (mf_gemm_cuda_run(plan, d, NULL, &e) != MF_OK) {
+        printf("%s\n", e.text);
+        error = INFINITY;
+    }
+    must(cudaMemcpy(got, d->c, w->c_B, cudaMemcpyDeviceToHost));
+    error = larger(error, error_of(got, w->type, w->c, w->n));
+    if (s->bias_grad) {
+        must(cudaMemcpy(got_grad, d->bias_grad, w->grad_B, cudaMemcpyDeviceToHost));
+        error = larger(error, error_of(got_grad, w->type, w->bias_grad, (size_t)s->m));
+    }
+    free(got);
+    free(got_grad);
+    return error;
+}
+
+/* Runs every proposal on poisoned output, then the tuned one. */
+static void compare(const mf_gemm_cuda_shape *s, const matrix *a, const matrix *b, double bound) {
+    char what[200];
+    mf_gemm_cuda *plan = NULL;
+    mf_err e;
+    void *bias = allocate((size_t)s->n * 4);
+    wanted w = run_reference(s, a, b, bias);
+    void *bias_device = to_device(bias, (size_t)s->n * 4);
+    mf_gemm_cuda_data d = {.bias_grad = to_device(w.poison, w.grad_B),
                            .a = a->device,
                            .b = b->device,
                            .a_scale = a->scale,
                            .b_scale = b->scale,
-                           .bias = to_device(bias, (size_t)s->n * 4),
-                           .c = to_device(start, c_B),
+                           .bias = bias_device,
+                           .c = to_device(w.start, w.c_B),
                            .workspace = workspace,
                            .alpha = 0.5f};
-    snprintf(what, sizeof what, "form %d types %d %d %d scales %d %d m %lld n %lld k %lld%s%s",
-             s->form, s->a_type, s->b_type, s->c_type, s->a_scale, s->b_scale, (long long)s->m,
-             (long long)s->n, (long long)s->k, s->accumulate ? " +=" : "", s->bias ? " bias" : "");
-    snprintf(what + strlen(what), sizeof what - strlen(what), "%s%s",
-             s->bias_grad ? " bias gradient" : "",
-             s->activation == MF_GEMM_RELU   ? " relu"
-             : s->activation == MF_GEMM_GELU ? " gelu"
-                                             : "");
+    name_case(s, what, sizeof what);
     if (mf_gemm_cuda_create(library, s, WORKSPACE_B, &plan, &e) != MF_OK) {
         printf("FAIL  %s: %s\n", what, e.text);
         failed++;
@@ -230,20 +278,7 @@ static void compare(const mf_gemm_cuda_shape *s, const matrix *a, const matrix *
     double worst = 0;
     for (int i = 0; i < mf_gemm_cuda_candidates(plan); i++) {
         mf_gemm_cuda_choose(plan, i);
-        must(cudaMemcpy(d.c, start, c_B, cudaMemcpyHostToDevice));
-        must(cudaMemcpy(d.bias_grad, poison, grad_B, cudaMemcpyHostToDevice));
-        if (mf_gemm_cuda_run(plan, &d, NULL, &e) != MF_OK) {
-            printf("%s\n", e.text);
-            worst = INFINITY;
-        }
-        must(cudaMemcpy(got, d.c, c_B, cudaMemcpyDeviceToHost));
-        double error = error_of(got, out, want, n);
-        worst = error <= worst ? worst : error;
-        if (s->bias_grad) {
-            must(cudaMemcpy(got_grad, d.bias_grad, grad_B, cudaMemcpyDeviceToHost));
-            error = error_of(got_grad, out, want_grad, (size_t)s->m);
-            worst = error <= worst ? worst : error;
-        }
+        worst = larger(worst, run_choice(plan, s, &d, &w));
     }
     check(what, worst, bound);
     if (mf_gemm_cuda_tune(plan, &d, 1, NULL, NULL, &e) != MF_OK) {
@@ -255,10 +290,7 @@ static void compare(const mf_gemm_cuda_shape *s, const matrix *a, const matrix *
         failed++;
     }
     remember(&plan, s);
-    must(cudaMemcpy(d.c, start, c_B, cudaMemcpyHostToDevice));
-    (void)mf_gemm_cuda_run(plan, &d, NULL, &e);
-    must(cudaMemcpy(got, d.c, c_B, cudaMemcpyDeviceToHost));
-    if (!(error_of(got, out, want, n) <= bound)) {
+    if (!(run_choice(plan, s, &d, &w) <= bound)) {
         printf("FAIL  remembered algorithm of %s\n", what);
         failed++;
     }
@@ -266,17 +298,8 @@ out:
     mf_gemm_cuda_destroy(plan);
     (void)cudaFree(d.c);
     (void)cudaFree(d.bias_grad);
-    free(want_grad);
-    free(poison);
-    free(got_grad);
-    const void *bias_device = d.bias;
-    void *owned;
-    memcpy(&owned, &bias_device, sizeof owned);
-    (void)cudaFree(owned);
-    free(want);
-    free(bias_wide);
-    free(start);
-    free(got);
+    (void)cudaFree(bias_device);
+    drop_wanted(&w);
     free(bias);
 }
 

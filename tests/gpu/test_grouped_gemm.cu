@@ -114,6 +114,41 @@ void poison_rows(const Buffer &b, int64_t cols, int64_t from, int64_t to) {
     }
 }
 
+/* Tiles taken as they come are the same to the bit, and the count of turns ends at 0. */
+void check_taken(const Case &c, const mf_kernel_grouped_gemm &g, const Buffer &out,
+                 const std::vector<uint8_t> &start, const std::vector<uint8_t> &first) {
+    mf_err e;
+    mf_err_clear(&e);
+    std::vector<uint8_t> taken(first.size());
+    Buffer turns(4);
+    uint32_t left = 1;
+    mf_kernel_grouped_gemm as_they_come = g;
+    as_they_come.turns = (uint32_t *)turns.p;
+    GPU_MUST(cudaMemset(turns.p, 0, 4));
+    GPU_MUST(cudaMemcpy(out.p, start.data(), out.size_B, cudaMemcpyDefault));
+    const mf_status status = mf_kernel_grouped_gemm_run_cuda(&as_they_come, NULL, &e);
+    GPU_MUST(cudaDeviceSynchronize());
+    GPU_MUST(cudaMemcpy(taken.data(), out.p, out.size_B, cudaMemcpyDefault));
+    GPU_MUST(cudaMemcpy(&left, turns.p, 4, cudaMemcpyDefault));
+    GPU_CHECK(status == MF_OK && left == 0 && memcmp(taken.data(), first.data(), taken.size()) == 0,
+              "%s: tiles as they come: %s, %u turns left over", c.name,
+              status == MF_OK ? "as in order" : e.text, left);
+}
+
+/* Errors of the result in `out` against the reference; before: what it was added to. */
+Sums sums_of(const Case &c, const mf_kernel_grouped_gemm &g, int64_t outs, const Buffer &before) {
+    Sums sums;
+    Buffer sums_dev(sizeof sums);
+    GPU_MUST(cudaMemset(sums_dev.p, 0, sizeof sums));
+    if (outs > 0) {
+        compare<<<(unsigned)((outs + 255) / 256), 256>>>(
+            g, c.poisoned, c.accumulate ? (const float *)before.p : NULL, (Sums *)sums_dev.p);
+        GPU_MUST(cudaGetLastError());
+    }
+    GPU_MUST(cudaMemcpy(&sums, sums_dev.p, sizeof sums, cudaMemcpyDefault));
+    return sums;
+}
+
 void run_case(const Case &c, uint64_t seed) {
     const int experts = (int)c.counts.size();
     std::vector<int32_t> offsets(1, 0);
@@ -129,7 +164,7 @@ void run_case(const Case &c, uint64_t seed) {
     const size_t element = f32 ? 4 : 2;
     Buffer a((size_t)(rows * a_cols) * 2), b((size_t)(wgrad ? rows * c.k : weights) * 2);
     Buffer out((size_t)(outs + CANARY) * element), dev_offsets(offsets.size() * 4);
-    Buffer before(wgrad ? (size_t)weights * 4 : 16), sums_dev(sizeof(Sums));
+    Buffer before(wgrad ? (size_t)weights * 4 : 16);
     gpu_normal(a.p, rows * a_cols, seed);
     gpu_normal(b.p, wgrad ? rows * c.k : weights, seed + 1);
     poison_rows(a, a_cols, used, rows);
@@ -178,29 +213,8 @@ void run_case(const Case &c, uint64_t seed) {
         GPU_MUST(cudaDeviceSynchronize());
         GPU_MUST(cudaMemcpy(copy->data(), out.p, out.size_B, cudaMemcpyDefault));
     }
-    /* Tiles taken as they come are the same to the bit, and the count of turns ends at 0. */
-    std::vector<uint8_t> taken(first.size());
-    Buffer turns(4);
-    uint32_t left = 1;
-    mf_kernel_grouped_gemm as_they_come = g;
-    as_they_come.turns = (uint32_t *)turns.p;
-    GPU_MUST(cudaMemset(turns.p, 0, 4));
-    GPU_MUST(cudaMemcpy(out.p, start.data(), out.size_B, cudaMemcpyDefault));
-    status = mf_kernel_grouped_gemm_run_cuda(&as_they_come, NULL, &e);
-    GPU_MUST(cudaDeviceSynchronize());
-    GPU_MUST(cudaMemcpy(taken.data(), out.p, out.size_B, cudaMemcpyDefault));
-    GPU_MUST(cudaMemcpy(&left, turns.p, 4, cudaMemcpyDefault));
-    GPU_CHECK(status == MF_OK && left == 0 && memcmp(taken.data(), first.data(), taken.size()) == 0,
-              "%s: tiles as they come: %s, %u turns left over", c.name,
-              status == MF_OK ? "as in order" : e.text, left);
-    Sums sums;
-    GPU_MUST(cudaMemset(sums_dev.p, 0, sizeof sums));
-    if (outs > 0) {
-        compare<<<(unsigned)((outs + 255) / 256), 256>>>(
-            g, c.poisoned, c.accumulate ? (const float *)before.p : NULL, (Sums *)sums_dev.p);
-        GPU_MUST(cudaGetLastError());
-    }
-    GPU_MUST(cudaMemcpy(&sums, sums_dev.p, sizeof sums, cudaMemcpyDefault));
+    check_taken(c, g, out, start, first);
+    const Sums sums = sums_of(c, g, outs, before);
     bool canary = true;
     for (size_t i = (size_t)outs * element; i < first.size(); i++) {
         canary = canary && first[i] == 0xff;

@@ -116,50 +116,61 @@ static void test_cross_entropy_whole(mf_kernel_dtype d, int64_t rows, int64_t co
     free_all();
 }
 
-static void test_optimizer(mf_kernel_dtype moments) {
-    const int64_t counts[] = {5, 40000, 1, 100003, 32768, 4096};
-    enum { N = 6 };
-    CASE("adamw", "moments %s", name_of(moments));
+enum { N = 6 };
+static const int64_t counts[N] = {5, 40000, 1, 100003, 32768, 4096};
+
+/* Parameters of all sizes, one of them in FP32 alone. */
+struct Parameters {
     both master[N], grad[N], m[N], v[N], param[N];
-    mf_kernel_adamw_tensor host[N], dev_copy[N];
-    mf_kernel_grad_tensor gh[N], gd[N];
+    mf_kernel_adamw_tensor host[N], dev[N];
+    mf_kernel_grad_tensor grad_host[N], grad_dev[N];
+};
+
+static void draw(Parameters *p, mf_kernel_dtype moments) {
     for (int i = 0; i < N; i++) {
-        master[i] = random_values(counts[i], F32, -1, 1);
-        grad[i] = random_values(counts[i], F32, -1, 1);
-        m[i] = random_values(counts[i], moments, -1, 1);
-        v[i] = random_values(counts[i], moments, 0, 1);
-        param[i] = poison(counts[i], MF_KERNEL_BF16);
+        p->master[i] = random_values(counts[i], F32, -1, 1);
+        p->grad[i] = random_values(counts[i], F32, -1, 1);
+        p->m[i] = random_values(counts[i], moments, -1, 1);
+        p->v[i] = random_values(counts[i], moments, 0, 1);
+        p->param[i] = poison(counts[i], MF_KERNEL_BF16);
         bool half = i != 2;
-        mf_kernel_adamw_tensor h = {(float *)master[i].host,
-                                    half ? (uint16_t *)param[i].host : nullptr,
-                                    (float *)grad[i].host,
-                                    m[i].host,
-                                    v[i].host,
+        mf_kernel_adamw_tensor h = {(float *)p->master[i].host,
+                                    half ? (uint16_t *)p->param[i].host : nullptr,
+                                    (float *)p->grad[i].host,
+                                    p->m[i].host,
+                                    p->v[i].host,
                                     counts[i],
                                     i % 2 ? 0.1f : 0.0f};
-        host[i] = dev_copy[i] = h;
-        dev_copy[i].master = (float *)master[i].device;
-        dev_copy[i].param = half ? (uint16_t *)param[i].device : nullptr;
-        dev_copy[i].grad = (float *)grad[i].device;
-        dev_copy[i].m = m[i].device;
-        dev_copy[i].v = v[i].device;
-        gh[i].grad = (float *)grad[i].host, gd[i].grad = (float *)grad[i].device;
-        gh[i].count = gd[i].count = counts[i];
+        p->host[i] = p->dev[i] = h;
+        p->dev[i].master = (float *)p->master[i].device;
+        p->dev[i].param = half ? (uint16_t *)p->param[i].device : nullptr;
+        p->dev[i].grad = (float *)p->grad[i].device;
+        p->dev[i].m = p->m[i].device;
+        p->dev[i].v = p->v[i].device;
+        p->grad_host[i].grad = (float *)p->grad[i].host;
+        p->grad_dev[i].grad = (float *)p->grad[i].device;
+        p->grad_host[i].count = p->grad_dev[i].count = counts[i];
     }
+}
+
+static void test_optimizer(mf_kernel_dtype moments) {
+    CASE("adamw", "moments %s", name_of(moments));
+    Parameters p;
+    draw(&p, moments);
     int64_t chunks = mf_kernel_chunks(counts, N, nullptr);
     both chunk = make((size_t)chunks * sizeof(mf_kernel_chunk), 0);
     mf_kernel_chunks(counts, N, (mf_kernel_chunk *)chunk.host);
     upload(&chunk);
-    both tensors = make(sizeof host, 0), grads = make(sizeof gh, 0), sq = make(8, 0);
-    memcpy(tensors.host, dev_copy, sizeof host);
-    memcpy(grads.host, gd, sizeof gd);
+    both tensors = make(sizeof p.host, 0), grads = make(sizeof p.grad_host, 0), sq = make(8, 0);
+    memcpy(tensors.host, p.dev, sizeof p.dev);
+    memcpy(grads.host, p.grad_dev, sizeof p.grad_dev);
     upload(&tensors), upload(&grads);
     both work = make((size_t)chunks * 8, 0xff), norm = poison(1, F32), clip = poison(1, F32);
     run_both<mf_kernel_grad_norm>(
         [&](bool dev) {
             mf_kernel_grad_norm a = {N,
                                      chunks,
-                                     dev ? (mf_kernel_grad_tensor *)grads.device : gh,
+                                     dev ? (mf_kernel_grad_tensor *)grads.device : p.grad_host,
                                      (mf_kernel_chunk *)P(chunk),
                                      (double *)P(sq),
                                      P(work)};
@@ -187,17 +198,17 @@ static void test_optimizer(mf_kernel_dtype moments) {
                                  (float *)P(clip),
                                  N,
                                  chunks,
-                                 dev ? (mf_kernel_adamw_tensor *)tensors.device : host,
+                                 dev ? (mf_kernel_adamw_tensor *)tensors.device : p.host,
                                  (mf_kernel_chunk *)P(chunk),
                                  nullptr};
             return a;
         },
         mf_kernel_adamw_update, mf_kernel_adamw_update_cuda);
     for (int i = 0; i < N; i++) {
-        compare("master", &master[i], F32, 1e-6);
-        compare("m", &m[i], moments, bound_of(moments));
-        compare("v", &v[i], moments, bound_of(moments));
-        compare("param", &param[i], MF_KERNEL_BF16, 1.5e-3);
+        compare("master", &p.master[i], F32, 1e-6);
+        compare("m", &p.m[i], moments, bound_of(moments));
+        compare("v", &p.v[i], moments, bound_of(moments));
+        compare("param", &p.param[i], MF_KERNEL_BF16, 1.5e-3);
     }
     free_all();
 }

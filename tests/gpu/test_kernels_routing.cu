@@ -33,127 +33,165 @@ static mf_status z_sum_cuda(const z_sum_args *a, void *s, mf_err *e) {
 /* Wide enough that experts are near each other. */
 static const float JITTER = 0.2f;
 
-static void test_router(const routing *t, int64_t rows) {
-    int64_t n = t->experts, k = t->top_k, scopes = 3;
-    CASE("router", "score %d experts %lld top %lld groups %lld rows %lld", (int)t->score,
-         (long long)n, (long long)k, (long long)t->groups, (long long)rows);
-    both logits = random_values(rows * n, F32, -3, 3), bias = random_values(n, F32, -0.1, 0.1);
-    both scores = poison(rows * n, F32), prob = poison(rows * k, F32), lse = poison(rows, F32);
-    both index = poison(rows * k, F32), scope = random_ints(rows, 0, scopes - 1);
-    both dprob = random_values(rows * k, F32, -1, 1), dlogits = poison(rows * n, F32);
-    both count = make((size_t)(scopes * n) * 4, 0), sum = make((size_t)(scopes * n) * 4, 0);
-    both weight = poison(scopes * n, F32), aux = make(8, 0), z = make(8, 0);
-    both again = poison(rows * k, F32), skip = make(4, 0);
-    both work = make(mf_kernel_router_workspace_B(scopes, n), 0xff);
-    const auto router = [&](bool dev, const both &to) {
-        mf_kernel_router a = {rows,
-                              n,
-                              k,
-                              t->score,
-                              t->normalise,
-                              2.5f,
-                              t->groups,
-                              t->group_topk,
-                              t->group,
-                              (float *)P(logits),
-                              t->bias ? (float *)P(bias) : nullptr,
-                              (float *)P(scores),
-                              (float *)P(to),
-                              (int32_t *)P(index),
-                              (float *)P(lse),
-                              JITTER};
-        return a;
-    };
-    run_both<mf_kernel_router>([&](bool dev) { return router(dev, prob); },
+/* A setting's tensors; losses are counted over three scopes. */
+struct RouterCase {
+    const routing *t;
+    int64_t rows, n, k, scopes;
+    both logits, bias, scores, prob, again, lse, index, scope, dprob, dlogits;
+    both count, sum, weight, aux, z, skip, work;
+};
+
+static RouterCase make_router(const routing *t, int64_t rows) {
+    RouterCase c;
+    c.t = t;
+    c.rows = rows, c.n = t->experts, c.k = t->top_k, c.scopes = 3;
+    c.logits = random_values(rows * c.n, F32, -3, 3);
+    c.bias = random_values(c.n, F32, -0.1, 0.1);
+    c.scores = poison(rows * c.n, F32), c.prob = poison(rows * c.k, F32);
+    c.again = poison(rows * c.k, F32), c.lse = poison(rows, F32);
+    c.index = poison(rows * c.k, F32), c.scope = random_ints(rows, 0, c.scopes - 1);
+    c.dprob = random_values(rows * c.k, F32, -1, 1), c.dlogits = poison(rows * c.n, F32);
+    c.count = make((size_t)(c.scopes * c.n) * 4, 0), c.sum = make((size_t)(c.scopes * c.n) * 4, 0);
+    c.weight = poison(c.scopes * c.n, F32), c.aux = make(8, 0), c.z = make(8, 0);
+    c.skip = make(4, 0), c.work = make(mf_kernel_router_workspace_B(c.scopes, c.n), 0xff);
+    return c;
+}
+
+static mf_kernel_router router_of(const RouterCase &c, bool dev, const both &prob) {
+    const routing *t = c.t;
+    mf_kernel_router a = {c.rows,
+                          c.n,
+                          c.k,
+                          t->score,
+                          t->normalise,
+                          2.5f,
+                          t->groups,
+                          t->group_topk,
+                          t->group,
+                          (float *)P(c.logits),
+                          t->bias ? (float *)P(c.bias) : nullptr,
+                          (float *)P(c.scores),
+                          (float *)P(prob),
+                          (int32_t *)P(c.index),
+                          (float *)P(c.lse),
+                          JITTER};
+    return a;
+}
+
+/* Scores, choices and their probabilities. */
+static void check_choices(RouterCase &c) {
+    run_both<mf_kernel_router>([&](bool dev) { return router_of(c, dev, c.prob); },
                                mf_kernel_router_forward, mf_kernel_router_forward_cuda);
-    const auto given = [&](bool dev) { return router(dev, again); };
+    const auto given = [&](bool dev) { return router_of(c, dev, c.again); };
     run_both<mf_kernel_router>(given, mf_kernel_router_probabilities,
                                mf_kernel_router_probabilities_cuda);
-    same_bits("probabilities of the same choices", &prob, &again);
-    compare("scores", &scores, F32, 1e-6);
-    compare("lse", &lse, F32, 1e-6);
+    same_bits("probabilities of the same choices", &c.prob, &c.again);
+    compare("scores", &c.scores, F32, 1e-6);
+    compare("lse", &c.lse, F32, 1e-6);
     /* Where two choices differ by a rounding, the sides may pick differently: at most one row in
      * 2000. The rest of the test continues from the reference's picks on both sides. */
-    compare_bits("index", &index, (double)(rows / 2000 + 2) * 8);
-    upload(&index), upload(&scores);
+    compare_bits("index", &c.index, (double)(c.rows / 2000 + 2) * 8);
+    upload(&c.index), upload(&c.scores);
     run_both<mf_kernel_router>(given, mf_kernel_router_probabilities,
                                mf_kernel_router_probabilities_cuda);
-    compare("probabilities", &again, F32, 1e-6);
+    compare("probabilities", &c.again, F32, 1e-6);
+}
+
+/* Counts, sums of probabilities, and the losses of both. */
+static void check_losses(RouterCase &c) {
     run_both<mf_kernel_router_stats>(
         [&](bool dev) {
-            mf_kernel_router_stats a = {rows,
-                                        n,
-                                        k,
-                                        t->score,
-                                        scopes,
-                                        (int32_t *)P(scope),
-                                        (float *)P(scores),
-                                        (int32_t *)P(index),
-                                        (float *)P(count),
-                                        (float *)P(sum),
-                                        P(work)};
+            mf_kernel_router_stats a = {c.rows,
+                                        c.n,
+                                        c.k,
+                                        c.t->score,
+                                        c.scopes,
+                                        (int32_t *)P(c.scope),
+                                        (float *)P(c.scores),
+                                        (int32_t *)P(c.index),
+                                        (float *)P(c.count),
+                                        (float *)P(c.sum),
+                                        P(c.work)};
             return a;
         },
         mf_kernel_router_stats_add, mf_kernel_router_stats_add_cuda);
-    compare("count", &count, F32, 0.0);
-    compare("prob_sum", &sum, F32, 5e-6);
+    compare("count", &c.count, F32, 0.0);
+    compare("prob_sum", &c.sum, F32, 5e-6);
     run_both<mf_kernel_router_aux>(
         [&](bool dev) {
-            mf_kernel_router_aux a = {n,
-                                      k,
-                                      scopes,
-                                      rows / 3.0,
+            mf_kernel_router_aux a = {c.n,
+                                      c.k,
+                                      c.scopes,
+                                      c.rows / 3.0,
                                       0.1f,
-                                      (float *)P(count),
-                                      (float *)P(sum),
-                                      (double *)P(aux),
-                                      (float *)P(weight)};
+                                      (float *)P(c.count),
+                                      (float *)P(c.sum),
+                                      (double *)P(c.aux),
+                                      (float *)P(c.weight)};
             return a;
         },
         mf_kernel_router_aux_loss, mf_kernel_router_aux_loss_cuda);
-    compare_doubles("aux", &aux, 5e-6);
-    compare("weight", &weight, F32, 1e-6);
+    compare_doubles("aux", &c.aux, 5e-6);
+    compare("weight", &c.weight, F32, 1e-6);
+    run_both<z_sum_args>(
+        [&](bool dev) {
+            z_sum_args a = {c.rows, (float *)P(c.lse), (double *)P(c.z)};
+            return a;
+        },
+        z_sum, z_sum_cuda);
+    compare_doubles("z", &c.z, 1e-6);
+}
+
+static void check_gradients(RouterCase &c) {
     run_both<mf_kernel_router_grad>(
         [&](bool dev) {
-            mf_kernel_router_grad a = {rows,
-                                       n,
-                                       k,
-                                       t->score,
-                                       t->normalise,
+            mf_kernel_router_grad a = {c.rows,
+                                       c.n,
+                                       c.k,
+                                       c.t->score,
+                                       c.t->normalise,
                                        2.5f,
-                                       (float *)P(scores),
-                                       (int32_t *)P(index),
-                                       (float *)P(dprob),
-                                       (float *)P(weight),
-                                       (int32_t *)P(scope),
-                                       (float *)P(logits),
-                                       (float *)P(lse),
+                                       (float *)P(c.scores),
+                                       (int32_t *)P(c.index),
+                                       (float *)P(c.dprob),
+                                       (float *)P(c.weight),
+                                       (int32_t *)P(c.scope),
+                                       (float *)P(c.logits),
+                                       (float *)P(c.lse),
                                        0.01f,
-                                       (float *)P(dlogits),
+                                       (float *)P(c.dlogits),
                                        JITTER};
             return a;
         },
         mf_kernel_router_backward, mf_kernel_router_backward_cuda);
-    compare("dlogits", &dlogits, F32, 5e-6);
-    run_both<z_sum_args>(
-        [&](bool dev) {
-            z_sum_args a = {rows, (float *)P(lse), (double *)P(z)};
-            return a;
-        },
-        z_sum, z_sum_cuda);
-    compare_doubles("z", &z, 1e-6);
-    for (int skips = 0; skips < 3; skips++) { /* no word, may, must not */
-        *(int32_t *)skip.host = skips == 2;
-        upload(&skip);
+    compare("dlogits", &c.dlogits, F32, 5e-6);
+}
+
+/* The bias that balances choices: with no word that says to skip it, one that does not, one that
+ * does. */
+static void check_bias(RouterCase &c) {
+    for (int skips = 0; skips < 3; skips++) {
+        *(int32_t *)c.skip.host = skips == 2;
+        upload(&c.skip);
         run_both<mf_kernel_router_bias>(
             [&](bool dev) {
-                mf_kernel_router_bias a = {n, 0.25f, (float *)P(count), (float *)P(bias),
-                                           skips > 0 ? (int32_t *)P(skip) : nullptr};
+                mf_kernel_router_bias a = {c.n, 0.25f, (float *)P(c.count), (float *)P(c.bias),
+                                           skips > 0 ? (int32_t *)P(c.skip) : nullptr};
                 return a;
             },
             mf_kernel_router_bias_update, mf_kernel_router_bias_update_cuda);
-        compare("bias", &bias, F32, 0.0);
+        compare("bias", &c.bias, F32, 0.0);
     }
+}
+
+static void test_router(const routing *t, int64_t rows) {
+    CASE("router", "score %d experts %lld top %lld groups %lld rows %lld", (int)t->score,
+         (long long)t->experts, (long long)t->top_k, (long long)t->groups, (long long)rows);
+    RouterCase c = make_router(t, rows);
+    check_choices(c);
+    check_losses(c);
+    check_gradients(c);
+    check_bias(c);
     free_all();
 }
 

@@ -98,20 +98,20 @@ def pretend_gpu(capability):
         "major": capability[0], "minor": capability[1], "multi_processor_count": 132})()
 
 
-def told_by(path):
+def script_words(path):
     """The script's launcher words, its flags, its environment, and the number of processes."""
-    told = run_script(path)
-    argv = told["argv"]
+    script = run_script(path)
+    argv = script["argv"]
     at = next(i for i, word in enumerate(argv) if word.startswith("pretrain_"))
     launcher, flags = argv[:at], argv[at + 1:]
     nodes = int(launcher[launcher.index("--nnodes") + 1])
     each = int(launcher[launcher.index("--nproc-per-node") + 1])
-    return told, flags, nodes, each
+    return script, flags, nodes, each
 
 
 def check(path):
-    told, flags, nodes, each = told_by(path)
-    for name, value in told["env"].items():
+    script, flags, nodes, each = script_words(path)
+    for name, value in script["env"].items():
         os.environ[name] = value
     os.environ.update(WORLD_SIZE=str(nodes * each), RANK="0", LOCAL_RANK="0")
     pretend_gpu(capability_of(path))
@@ -160,7 +160,7 @@ def check_core(path):
     from megatron.core.transformer import transformer_config
     from megatron.core.transformer.pipeline_parallel_layer_layout import PipelineParallelLayerLayout
 
-    _, flags, _, _ = told_by(path)
+    _, flags, _, _ = script_words(path)
     words = {}
     for word in flags:
         if word.startswith("--"):

@@ -1,4 +1,4 @@
-"""Plans, exports, imports: what comes back is the same job, or every difference is told.
+"""Plans, exports, imports: what comes back is the same job, or every difference is named.
 
 usage: round_trip.py MOEFOLD FOLDER [--models A,B] [--random N] [--effort N]
 
@@ -72,10 +72,10 @@ def check_same(said, read):
 def check_differences(said):
     """Each difference has its time and memory; together they are what the plan loses."""
     for key in ("step_time_s", "peak_memory_B"):
-        told = sum(x[key] for x in said["not_the_same"])
+        named = sum(x[key] for x in said["not_the_same"])
         lost = said[key] - said["plan_" + key]
-        if abs(told - lost) > 1e-9 * abs(said[key]):
-            raise Failed(f"{key}: differences tell {told}, the plan loses {lost}")
+        if abs(named - lost) > 1e-9 * abs(said[key]):
+            raise Failed(f"{key}: differences say {named}, the plan loses {lost}")
 
 
 def check_limited(tool, model, cluster, target):
@@ -126,8 +126,8 @@ def check_drawn(tool, job, name, target):
         raise Failed("written although it does not fit")
     check_same(said, read)
     check_differences(said)
-    told = "; ".join(x["what"] for x in said["not_the_same"])
-    return ("with --force alone; " if forced else "") + (told or "the same")
+    named = "; ".join(x["what"] for x in said["not_the_same"])
+    return ("with --force alone; " if forced else "") + (named or "the same")
 
 
 def main():

@@ -187,6 +187,4 @@ mf_status shadow_window_dispatch(mf_queue *q, mf_dispatch_group *g, const mf_ker
 mf_status shadow_window_combine(mf_queue *q, mf_dispatch_group *g, const mf_kernel_combine *a,
                                 mf_err *e);
 
-double shadow_now_s(void);
-
 #endif

@@ -1,4 +1,5 @@
 /* shadow_work.c - work that waits for its turn, and an order in which it is done. */
+#include "core/base/clock.h"
 #include "tests/support/shadow_private.h"
 
 #include <assert.h>
@@ -7,12 +8,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
-
-double shadow_now_s(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 static void *more(void *list, int64_t count, int64_t *allocated, size_t each_B) {
     if (count < *allocated) {
@@ -212,7 +207,7 @@ static mf_status mark_time(shadow *x, int64_t slot) {
         x->mark = more(x->mark, marks, &x->marks, sizeof *x->mark);
         memset(x->mark + marks, 0, (size_t)(x->marks - marks) * sizeof *x->mark);
     }
-    x->mark[slot] = shadow_now_s();
+    x->mark[slot] = mf_clock_s();
     return MF_OK;
 }
 
@@ -313,8 +308,8 @@ static mf_status run_wanted(shadow *x, mf_err *e) {
         if (x->begun.count == 0) {
             return MF_OK;
         }
-        since_s = idle == 0 ? shadow_now_s() : since_s;
-        if (shadow_now_s() - since_s > patience_s) {
+        since_s = idle == 0 ? mf_clock_s() : since_s;
+        if (mf_clock_s() - since_s > patience_s) {
             return stuck(x, e);
         }
         if (++idle < YIELDS) {

@@ -14,6 +14,7 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <signal.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -29,6 +30,18 @@ static bool several_ranks;
 
 /* What PATH is, and one in which there is no mpirun (make_paths). */
 static char path_with[4096] __attribute__((unused)), path_without[160] __attribute__((unused));
+
+/* Runs a command line; its exit code, or 128 where it ended otherwise. */
+static inline int shell(const char *format, ...) __attribute__((format(printf, 1, 2)));
+static inline int shell(const char *format, ...) {
+    char command[4096];
+    va_list list;
+    va_start(list, format);
+    vsnprintf(command, sizeof command, format, list);
+    va_end(list);
+    int result = system(command);
+    return WIFEXITED(result) ? WEXITSTATUS(result) : 128;
+}
 
 static inline void nap(double s) {
     const struct timespec t = {(time_t)s, (long)((s - (double)(time_t)s) * 1e9)};

@@ -138,11 +138,11 @@ static void the_width_is_the_terminals(void **state) {
         assert_in_range(widest(text), columns / 2, columns);
         free(text);
     }
-    char *wide = through_pipe(NULL, NULL), *told = through_pipe("COLUMNS", "60");
+    char *wide = through_pipe(NULL, NULL), *narrow = through_pipe("COLUMNS", "60");
     assert_true(widest(wide) > 100);
-    assert_true(widest(told) <= 60);
+    assert_true(widest(narrow) <= 60);
     free(wide);
-    free(told);
+    free(narrow);
 }
 
 int main(int argc, char **argv) {

@@ -1,6 +1,7 @@
 /* What a waiting rank does where another process wants its core: it does not give a whole turn away
  * each time. Both on one core, with a process that never ends its turn by itself. */
 #define _GNU_SOURCE /* sched_setaffinity */
+#include "core/base/clock.h"
 #include "executor/comm/comm_wait.h"
 #include "tests/support/test.h"
 
@@ -8,14 +9,7 @@
 #include <signal.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
-
-static double now_s(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 static void raw_yield(void) {
     (void)syscall(SYS_sched_yield);
@@ -23,11 +17,11 @@ static void raw_yield(void) {
 
 /* Seconds of so many turns. */
 static double turns_s(void (*turn)(void), int count) {
-    double start = now_s();
+    double start = mf_clock_s();
     for (int i = 0; i < count; i++) {
         turn();
     }
-    return now_s() - start;
+    return mf_clock_s() - start;
 }
 
 static void a_busy_core_is_slept_for_not_yielded(void **state) {

@@ -188,96 +188,112 @@ static void attention_matches_double_and_its_differences(void **state) {
 
 /* Two ranks hold zig-zag halves of one sequence: chunks (0, 3) and (1, 2). Each runs its queries
  * against its own keys and then against the other's, merges, and sums gradients over ring steps. */
+enum { CHUNK = 3, RING_T = 4 * CHUNK, RING_H = 2, RING_D = 4, HALF = 2 * CHUNK };
+typedef struct half {
+    int32_t pos[HALF];
+    float q[HALF * RING_H * RING_D], d_o[HALF * RING_H * RING_D];
+    float k[HALF * RING_D], v[HALF * RING_D];
+    float dk[HALF * RING_D], dv[HALF * RING_D]; /* summed over ring steps */
+} half;
+
+/* Rows of a half, `width` wide, out of those of the sequence. */
+static void take_rows(float *to, const float *from, const int32_t *pos, int width) {
+    for (int i = 0; i < HALF; i++) {
+        memcpy(to + i * width, from + pos[i] * width, sizeof *to * (size_t)width);
+    }
+}
+
+static void assert_rows(const float *got, const double *all, const int32_t *pos, int width,
+                        double bound) {
+    double want[HALF * RING_H * RING_D];
+    for (int i = 0; i < HALF; i++) {
+        memcpy(want + i * width, all + pos[i] * width, sizeof *want * (size_t)width);
+    }
+    kt_assert_close(got, MF_KERNEL_F32, want, HALF * width, bound);
+}
+
+/* The passes of rank r over both halves, its own first. want: the gradient of q. */
+static void run_ring(const model *m, half *of, int r, const double *want) {
+    enum { WIDTH = RING_H * RING_D };
+    const mf_kernel_dtype d = MF_KERNEL_F32;
+    const int32_t cu[2] = {0, HALF};
+    float o[2][HALF * WIDTH], lse[2][RING_H * HALF], dq[HALF * WIDTH] = {0};
+    float work[HALF * 2 * RING_D];
+    mf_kernel_attention f = {.shape = shape_of(m, d, NULL), .q = of[r].q, .o_dtype = d};
+    f.shape.cu_q = f.shape.cu_k = cu;
+    f.shape.q_pos = of[r].pos;
+    for (int step = 0; step < 2; step++) {
+        const half *from = &of[(r + step) % 2];
+        f.shape.k_pos = from->pos;
+        f.k = from->k, f.v = from->v, f.o = o[step], f.lse = lse[step];
+        assert_ok(mf_kernel_attention_forward(&f, NULL));
+    }
+    mf_kernel_attention_merge merge = {.rows = HALF,
+                                       .heads = RING_H,
+                                       .v_dim = RING_D,
+                                       .o_row = WIDTH,
+                                       .o_head = RING_D,
+                                       .o = o[0],
+                                       .lse = lse[0],
+                                       .o2_dtype = d,
+                                       .o2 = o[1],
+                                       .lse2 = lse[1]};
+    assert_ok(mf_kernel_attention_merge_run(&merge, NULL));
+    assert_rows(o[0], m->o, of[r].pos, WIDTH, 2e-6);
+    for (int step = 0; step < 2; step++) {
+        half *from = &of[(r + step) % 2];
+        mf_kernel_attention_grad b = {.shape = f.shape,
+                                      .q = of[r].q,
+                                      .k = from->k,
+                                      .v = from->v,
+                                      .o = o[0],
+                                      .d_o = of[r].d_o,
+                                      .lse = lse[0],
+                                      .grad_dtype = d,
+                                      .accumulate = true,
+                                      .dq = dq,
+                                      .dk = from->dk,
+                                      .dv = from->dv,
+                                      .workspace = work};
+        b.shape.k_pos = from->pos;
+        assert_ok(mf_kernel_attention_backward(&b, NULL));
+    }
+    assert_rows(dq, want, of[r].pos, WIDTH, 5e-6);
+}
+
 static void ring_steps_equal_the_whole_sequence(void **state) {
     (void)state;
-    enum { CHUNK = 3, T = 4 * CHUNK, H = 2, KVH = 1, D = 4, HALF = 2 * CHUNK };
+    enum { WIDTH = RING_H * RING_D, Q = RING_T * WIDTH, KV = RING_T * RING_D };
     static const int chunks[2][2] = {{0, 3}, {1, 2}};
-    const setup s = {"", 1, {T}, H, KVH, D, D, 0, true, false};
+    const setup s = {"", 1, {RING_T}, RING_H, 1, RING_D, RING_D, 0, true, false};
     model *m = kt_zeros(sizeof *m);
-    m->set = &s, m->rows = T, m->cu[1] = T;
-    mf_kernel_dtype d = MF_KERNEL_F32;
-    float *q = kt_random(d, T * H * D, -1, 1, m->q), *k = kt_random(d, T * KVH * D, -1, 1, m->k);
-    float *v = kt_random(d, T * KVH * D, -1, 1, m->v), *g = kt_random(d, T * H * D, -1, 1, m->d_o);
+    m->set = &s, m->rows = RING_T, m->cu[1] = RING_T;
+    const mf_kernel_dtype d = MF_KERNEL_F32;
+    float *q = kt_random(d, Q, -1, 1, m->q), *k = kt_random(d, KV, -1, 1, m->k);
+    float *v = kt_random(d, KV, -1, 1, m->v), *g = kt_random(d, Q, -1, 1, m->d_o);
     (void)model_loss(NULL, m);
-    float rq[2][HALF * H * D], rk[2][HALF * D], rv[2][HALF * D], rg[2][HALF * H * D];
-    float dk[2][HALF * D] = {{0}}, dv[2][HALF * D] = {{0}}, work[HALF * 2 * D];
-    int32_t pos[2][HALF];
-    const int32_t cu[2] = {0, HALF};
+    half *of = kt_zeros(2 * sizeof *of);
     for (int r = 0; r < 2; r++) {
         for (int i = 0; i < HALF; i++) {
-            int p = chunks[r][i / CHUNK] * CHUNK + i % CHUNK;
-            pos[r][i] = p;
-            memcpy(rq[r] + i * H * D, q + p * H * D, sizeof(float) * H * D);
-            memcpy(rg[r] + i * H * D, g + p * H * D, sizeof(float) * H * D);
-            memcpy(rk[r] + i * D, k + p * D, sizeof(float) * D);
-            memcpy(rv[r] + i * D, v + p * D, sizeof(float) * D);
+            of[r].pos[i] = chunks[r][i / CHUNK] * CHUNK + i % CHUNK;
         }
+        take_rows(of[r].q, q, of[r].pos, WIDTH);
+        take_rows(of[r].d_o, g, of[r].pos, WIDTH);
+        take_rows(of[r].k, k, of[r].pos, RING_D);
+        take_rows(of[r].v, v, of[r].pos, RING_D);
     }
-    double *want = kt_doubles(T * H * D + 2 * T * D);
-    kt_gradient(model_loss, m, m->q, T * H * D, want);
-    kt_gradient(model_loss, m, m->k, T * D, want + T * H * D);
-    kt_gradient(model_loss, m, m->v, T * D, want + T * H * D + T * D);
-    double pick[HALF * H * D];
+    double *want = kt_doubles(Q + 2 * KV);
+    kt_gradient(model_loss, m, m->q, Q, want);
+    kt_gradient(model_loss, m, m->k, KV, want + Q);
+    kt_gradient(model_loss, m, m->v, KV, want + Q + KV);
     for (int r = 0; r < 2; r++) {
-        float o[2][HALF * H * D], lse[2][H * HALF], dq[HALF * H * D] = {0};
-        mf_kernel_attention f = {.shape = shape_of(m, d, NULL), .q = rq[r], .o_dtype = d};
-        f.shape.cu_q = f.shape.cu_k = cu;
-        f.shape.q_pos = pos[r];
-        for (int step = 0; step < 2; step++) {
-            int from = (r + step) % 2;
-            f.shape.k_pos = pos[from];
-            f.k = rk[from], f.v = rv[from], f.o = o[step], f.lse = lse[step];
-            assert_ok(mf_kernel_attention_forward(&f, NULL));
-        }
-        mf_kernel_attention_merge merge = {.rows = HALF,
-                                           .heads = H,
-                                           .v_dim = D,
-                                           .o_row = H * D,
-                                           .o_head = D,
-                                           .o = o[0],
-                                           .lse = lse[0],
-                                           .o2_dtype = d,
-                                           .o2 = o[1],
-                                           .lse2 = lse[1]};
-        assert_ok(mf_kernel_attention_merge_run(&merge, NULL));
-        for (int i = 0; i < HALF; i++) {
-            memcpy(pick + i * H * D, m->o + pos[r][i] * H * D, sizeof(double) * H * D);
-        }
-        kt_assert_close(o[0], d, pick, HALF * H * D, 2e-6);
-        for (int step = 0; step < 2; step++) {
-            int from = (r + step) % 2;
-            mf_kernel_attention_grad b = {.shape = f.shape,
-                                          .q = rq[r],
-                                          .k = rk[from],
-                                          .v = rv[from],
-                                          .o = o[0],
-                                          .d_o = rg[r],
-                                          .lse = lse[0],
-                                          .grad_dtype = d,
-                                          .accumulate = true,
-                                          .dq = dq,
-                                          .dk = dk[from],
-                                          .dv = dv[from],
-                                          .workspace = work};
-            b.shape.k_pos = pos[from];
-            assert_ok(mf_kernel_attention_backward(&b, NULL));
-        }
-        for (int i = 0; i < HALF; i++) {
-            memcpy(pick + i * H * D, want + pos[r][i] * H * D, sizeof(double) * H * D);
-        }
-        kt_assert_close(dq, d, pick, HALF * H * D, 5e-6);
+        run_ring(m, of, r, want);
     }
     for (int r = 0; r < 2; r++) {
-        for (int i = 0; i < HALF; i++) {
-            memcpy(pick + i * D, want + T * H * D + pos[r][i] * D, sizeof(double) * D);
-        }
-        kt_assert_close(dk[r], d, pick, HALF * D, 5e-6);
-        for (int i = 0; i < HALF; i++) {
-            memcpy(pick + i * D, want + T * H * D + T * D + pos[r][i] * D, sizeof(double) * D);
-        }
-        kt_assert_close(dv[r], d, pick, HALF * D, 5e-6);
+        assert_rows(of[r].dk, want + Q, of[r].pos, RING_D, 5e-6);
+        assert_rows(of[r].dv, want + Q + KV, of[r].pos, RING_D, 5e-6);
     }
-    free(m), free(q), free(k), free(v), free(g), free(want);
+    free(m), free(q), free(k), free(v), free(g), free(want), free(of);
 }
 
 static void a_row_that_sees_no_key_gives_zero(void **state) {

@@ -121,6 +121,37 @@ static void model_select(const setting *s, const double *score, const float *bia
     }
 }
 
+/* Counts, sums of probabilities, both losses; count becomes the weights of the auxiliary loss. */
+static void check_losses(const setting *s, const model *k, const float *scores,
+                         const int32_t *index, const float *lse, float *count) {
+    float sum[SCOPES * EXPERTS] = {0};
+    double aux = 1.0, z = 2.0; /* added to */
+    mf_kernel_router_stats st = {.rows = ROWS,
+                                 .experts = EXPERTS,
+                                 .top_k = TOP_K,
+                                 .score = s->score,
+                                 .scopes = SCOPES,
+                                 .scope = k->scope,
+                                 .scores = scores,
+                                 .index = index,
+                                 .count = count,
+                                 .prob_sum = sum};
+    assert_ok(mf_kernel_router_stats_add(&st, NULL));
+    mf_kernel_router_aux au = {.experts = EXPERTS,
+                               .top_k = TOP_K,
+                               .scopes = SCOPES,
+                               .tokens = tokens,
+                               .weight_scale = (float)aux_coefficient,
+                               .count = count,
+                               .prob_sum = sum,
+                               .aux = &aux,
+                               .weight = count};
+    assert_ok(mf_kernel_router_aux_loss(&au, NULL));
+    assert_ok(mf_kernel_router_z_sum(ROWS, lse, &z, NULL));
+    assert_below(fabs((aux - 1.0) / k->aux - 1.0), 1e-6);
+    assert_below(fabs((z - 2.0) / ROWS / k->z - 1.0), 1e-6);
+}
+
 static void check_setting(const setting *s) {
     model *k = kt_zeros(sizeof *k);
     k->set = s;
@@ -163,32 +194,8 @@ static void check_setting(const setting *s) {
     assert_ok(mf_kernel_router_probabilities(&f, NULL));
     assert_memory_equal(again, prob, sizeof again);
 
-    float count[SCOPES * EXPERTS] = {0}, sum[SCOPES * EXPERTS] = {0};
-    double aux = 1.0, z = 2.0; /* added to */
-    mf_kernel_router_stats st = {.rows = ROWS,
-                                 .experts = EXPERTS,
-                                 .top_k = TOP_K,
-                                 .score = s->score,
-                                 .scopes = SCOPES,
-                                 .scope = k->scope,
-                                 .scores = scores,
-                                 .index = index,
-                                 .count = count,
-                                 .prob_sum = sum};
-    assert_ok(mf_kernel_router_stats_add(&st, NULL));
-    mf_kernel_router_aux au = {.experts = EXPERTS,
-                               .top_k = TOP_K,
-                               .scopes = SCOPES,
-                               .tokens = tokens,
-                               .weight_scale = (float)aux_coefficient,
-                               .count = count,
-                               .prob_sum = sum,
-                               .aux = &aux,
-                               .weight = count};
-    assert_ok(mf_kernel_router_aux_loss(&au, NULL));
-    assert_ok(mf_kernel_router_z_sum(ROWS, lse, &z, NULL));
-    assert_below(fabs((aux - 1.0) / k->aux - 1.0), 1e-6);
-    assert_below(fabs((z - 2.0) / ROWS / k->z - 1.0), 1e-6);
+    float count[SCOPES * EXPERTS] = {0};
+    check_losses(s, k, scores, index, lse, count);
     double want[ROWS * EXPERTS];
     kt_gradient(model_loss, k, k->logits, ROWS * EXPERTS, want);
     mf_kernel_router_grad b = {.rows = ROWS,

@@ -1,5 +1,6 @@
 /* Ranks of one host that look after each other: who works at one thing for ever is named and ends,
  * with all others; who takes long where that says nothing is left alone. */
+#include "core/base/clock.h"
 #include "executor/comm/comm_launch.h"
 #include "executor/comm/rank_watch.h"
 #include "tests/support/test.h"
@@ -17,12 +18,6 @@ enum { RANKS = 2 };
 static void nap(double s) {
     const struct timespec t = {(time_t)s, (long)((s - (double)(time_t)s) * 1e9)};
     nanosleep(&t, NULL);
-}
-
-static double now_s(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
 /* --- a rank -------------------------------------------------------------------------------------
@@ -151,9 +146,9 @@ static outcome play(const char *what) {
     assert_at_least(file, 0);
     close(file);
     snprintf(name, sizeof name, "%s", what);
-    double began_s = now_s();
+    double began_s = mf_clock_s();
     assert_ok(mf_comm_launch(RANKS, argv, NULL, &o.code, &e)); /* no rank is left behind that */
-    o.took_s = now_s() - began_s;
+    o.took_s = mf_clock_s() - began_s;
     FILE *f = fopen(log, "r");
     assert_non_null(f);
     while (fgets(o.said, sizeof o.said, f) != NULL) {

@@ -34,17 +34,6 @@ static const struct {
 } kinds[] = {{"ENOSPC", ENOSPC}, {"EIO", EIO}, {"EINTR", EINTR}, {"SHORT", 0}};
 enum { KINDS = 4, ALWAYS = 1 /* any call can fail by it */ };
 
-static int shell(const char *format, ...) __attribute__((format(printf, 1, 2)));
-static int shell(const char *format, ...) {
-    char command[4096];
-    va_list list;
-    va_start(list, format);
-    vsnprintf(command, sizeof command, format, list);
-    va_end(list);
-    int result = system(command);
-    return WIFEXITED(result) ? WEXITSTATUS(result) : 128;
-}
-
 /* Path of a call in the folder of its run. */
 static const char *place_of(const io_call *c) {
     const char *at =

@@ -7,6 +7,7 @@
  * MF_HOSTS_STEPS: steps of the demo (6; 2 under sanitizers); MF_HOSTS_PATIENCE: seconds of
  * --hang-after (5; 20 under sanitizers). MF_TEST: the one test to run (a pattern).
  */
+#include "core/base/clock.h"
 #include "tests/support/train_run.h"
 
 #include <math.h>
@@ -19,23 +20,6 @@ static const char job[] = "--model scripts/demo --data /usr/share/common-license
 static char first[16], second[16]; /* processes that hold the hosts */
 static char fault_mpi[512];
 static const char *missing; /* what is not there; NULL: nothing */
-
-static int shell(const char *format, ...) __attribute__((format(printf, 1, 2)));
-static int shell(const char *format, ...) {
-    char command[4096];
-    va_list list;
-    va_start(list, format);
-    vsnprintf(command, sizeof command, format, list);
-    va_end(list);
-    int result = system(command);
-    return WIFEXITED(result) ? WEXITSTATUS(result) : 128;
-}
-
-static double now_s(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 static void read_word(const char *name, char *out, size_t size) {
     char path[128], text[64] = "";
@@ -164,11 +148,11 @@ static pid_t begin_to_lose(const char *out, const char *mpi, const char *patienc
 /* A line of ours that names the other host; mpirun, which waits for it, is not waited for. */
 static void is_named(pid_t child, const char *out, double since_s, double most_s) {
     bool named = false;
-    while (!named && now_s() - since_s < most_s) {
+    while (!named && mf_clock_s() - since_s < most_s) {
         named = log_has(out, "moefold train: host mf-b (2 ranks from 2 on) has not been heard of");
         nap(0.05);
     }
-    const double took_s = now_s() - since_s;
+    const double took_s = mf_clock_s() - since_s;
     (void)shell("sleep 1");
     end_hosts();
     (void)end(child);
@@ -208,7 +192,7 @@ static void a_cut_cable_is_reported(void **state) {
     (void)state;
     if (has_hosts()) {
         pid_t child = begin_to_lose("cut", "", patience());
-        double since_s = now_s();
+        double since_s = mf_clock_s();
         assert_int_equal(shell("nsenter -t %s -n ip link set mfvb down", second), 0);
         is_named(child, "cut", since_s, atof(patience()) + 5.0);
     }
@@ -223,7 +207,7 @@ static void a_host_that_is_dead_is_named_behind_a_call_that_failed(void **state)
         snprintf(broken, sizeof broken, "%s/broken", scratch);
         snprintf(mpi, sizeof mpi, "-x LD_PRELOAD=%s -x MF_MPI_BROKEN=%s", fault_mpi, broken);
         pid_t child = begin_to_lose("dead", mpi, "60");
-        double since_s = now_s();
+        double since_s = mf_clock_s();
         assert_int_equal(shell("touch %s", broken), 0);
         assert_int_equal(kill((pid_t)atoi(second), SIGKILL), 0);
         is_named(child, "dead", since_s, atof(patience()) + 5.0);

@@ -4,6 +4,7 @@
  * 25 saves are killed, most of them of runs of one rank, which begin at once. MF_KILLS: how many
  * instead (`make test-kills` takes 1,000). MF_TEST: the one test to run (a pattern).
  */
+#include "core/base/clock.h"
 #include "executor/checkpoint/checkpoint.h"
 #include "tests/support/rng.h"
 #include "tests/support/sampled.h"
@@ -13,12 +14,6 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/stat.h>
-
-static double now_s(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 /* Number of the rank that a process is, by its launcher. */
 static int rank_of(pid_t process) {
@@ -113,10 +108,10 @@ static bool kill_one(const char *out, int steps, int after, double later, int wh
     pid_t victim = ranks[which];
     int rank = rank_of(victim);
     nap(later * (double)rng_range(r, 0, 1000) / 1000.0);
-    double start = now_s();
+    double start = mf_clock_s();
     bool killed = rank >= 0 && kill(victim, SIGKILL) == 0;
     int code = end(child);
-    double took = now_s() - start;
+    double took = mf_clock_s() - start;
     if (code == 0) {
         return false;
     }
@@ -170,11 +165,11 @@ static void a_killed_launcher_takes_its_ranks_along(void **state) {
     assert_at_least(find_ranks("launcher", child, ranks, 16), folded_ranks());
     kill(child, SIGKILL);
     assert_int_equal(end(child), 128 + SIGKILL);
-    double since_s = now_s();
-    while (find_ranks("launcher", child, ranks, 16) > 0 && now_s() - since_s < 120.0) {
+    double since_s = mf_clock_s();
+    while (find_ranks("launcher", child, ranks, 16) > 0 && mf_clock_s() - since_s < 120.0) {
         nap(0.05);
     }
-    printf("all ranks gone %.2f s behind their launcher\n", now_s() - since_s);
+    printf("all ranks gone %.2f s behind their launcher\n", mf_clock_s() - since_s);
     assert_int_equal(find_ranks("launcher", child, ranks, 16), 0);
 }
 
@@ -200,11 +195,11 @@ static void a_launcher_that_hangs_is_ended(void **state) {
     assert_int_equal(chmod(path, 0755), 0);
     snprintf(changed, sizeof changed, "%s:%s", scratch, old);
     setenv("PATH", changed, 1);
-    double start = now_s();
+    double start = mf_clock_s();
     pid_t child = begin("hangs", 5000, folded());
     setenv("PATH", old, 1);
     int code = end(child);
-    double took = now_s() - start;
+    double took = mf_clock_s() - start;
     remove(path);
     if (code != 1 || !log_has("hangs", "is gone: step 0, ")) {
         show_log("hangs");

@@ -23,14 +23,14 @@ static mf_json *answer_of(const char *format, ...) {
     vsnprintf(words, sizeof words, format, list);
     va_end(list);
     snprintf(command, sizeof command,
-             "env ASAN_OPTIONS=detect_leaks=0 %s %s --json >%s/told.json "
-             "2>%s/told.log",
+             "env ASAN_OPTIONS=detect_leaks=0 %s %s --json >%s/predicted.json "
+             "2>%s/predicted.log",
              binary, words, scratch, scratch);
     if (system(command) != 0) {
-        show_log("told");
+        show_log("predicted");
         fail_msg("%s", words);
     }
-    return loaded("told.json");
+    return loaded("predicted.json");
 }
 
 static double member(const mf_json_value *object, const char *key) {

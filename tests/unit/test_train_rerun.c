@@ -1,6 +1,6 @@
 /* Steps whose numbers are bad: a bit that flips once in what an op gives, an op that errs from some
  * step on, a weight that is no number, a loss that leaps. None of it reaches the weights; rank,
- * layer, op and tensor are named, and transient faults are told apart from lasting ones. On one
+ * layer, op and tensor are named, and transient faults differ from lasting ones. On one
  * rank, two and four, which this program starts itself (--child). Where nothing is wrong no layout
  * has a bad value. */
 #include "tests/support/grid_draw.h"

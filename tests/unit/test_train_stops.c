@@ -5,18 +5,13 @@
  * Each under mpirun, where there is one, and as ranks that meet in a file, side by side. MF_TEST:
  * the one test to run (a pattern).
  */
+#include "core/base/clock.h"
 #include "tests/support/sampled.h"
 #include "tests/support/train_run.h"
 
 #define PATIENCE_S 3.0
 static const char four[] = "--gpus 4 --tp 2 --cp 2 --ep 4 --dispatcher alltoall --hang-after 3";
 static const char two[] = "--gpus 2 --tp 2 --ep 2 --hang-after 3";
-
-static double now_s(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 static char library[512], hold[128]; /* an expf that never returns once the file is there */
 
@@ -96,10 +91,10 @@ static size_t begin_all(stopped *s, size_t count) {
             const int file = open(hold, O_WRONLY | O_CREAT, 0666);
             assert_true(file >= 0);
             assert_true(close(file) == 0);
-            s[n].since_s = now_s();
+            s[n].since_s = mf_clock_s();
             s[n].which = number_of(s[n].ranks[0]) == 1 ? 0 : 1;
         } else if (s[n].which >= 0) {
-            s[n].since_s = now_s();
+            s[n].since_s = mf_clock_s();
             assert_int_equal(kill(s[n].ranks[s[n].which], SIGSTOP), 0);
         }
         n++;
@@ -111,7 +106,7 @@ static void ends_by_name(stopped *s) {
     char line[96];
     pid_t ranks[16];
     int code = end(s->child);
-    double took_s = now_s() - s->since_s;
+    double took_s = mf_clock_s() - s->since_s;
     snprintf(line, sizeof line, "(process %d on ", (int)s->ranks[s->which]);
     if (code != 1 || !log_has(s->out, " hangs: step ") ||
         !log_has(s->out, s->works ? ", for 3" : "its process is stopped for 3") ||
@@ -143,7 +138,7 @@ static void a_stopped_rank_is_named_and_takes_the_others_along(void **state) {
     for (size_t i = 0; i < n; i++) {
         ends_by_name(&s[i]);
     }
-    assert_below(now_s() - since_s, 15.0); /* behind the last one that was stopped */
+    assert_below(mf_clock_s() - since_s, 15.0); /* behind the last one that was stopped */
     if (!several_ranks) {
         printf("MF_SKIPPED 1 no MPI: ranks of mpirun are not stopped\n");
     }
@@ -231,8 +226,8 @@ static void a_slow_rank_is_named_and_the_run_goes_on(void **state) {
     stopped s[] = {{.out = "fileslow", .layout = two, .count = 2, .which = -1},
                    {.out = "mpislow", .mpi = true, .layout = two, .count = 2, .which = -1}};
     size_t n = begin_all(s, 2), named = 0;
-    double since_s = now_s();
-    while (named < n && now_s() - since_s < 120.0) {
+    double since_s = mf_clock_s();
+    while (named < n && mf_clock_s() - since_s < 120.0) {
         for (size_t i = 0; i < n; i++) {
             kill(s[i].ranks[1], SIGSTOP);
         }
@@ -246,7 +241,7 @@ static void a_slow_rank_is_named_and_the_run_goes_on(void **state) {
             named += is_reported(&s[i]);
         }
     }
-    printf("named %.1f s after they became slow\n", now_s() - since_s);
+    printf("named %.1f s after they became slow\n", mf_clock_s() - since_s);
     for (size_t i = 0; i < n; i++) {
         char mine[32];
         snprintf(mine, sizeof mine, ": rank %d on ", number_of(s[i].ranks[1]));

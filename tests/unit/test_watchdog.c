@@ -1,5 +1,6 @@
 /* A device that does not come on while a step is waited for: noticed, once, and later where it
  * waits for other ranks. */
+#include "core/base/clock.h"
 #include "executor/train/watchdog.h"
 #include "tests/support/test.h"
 
@@ -7,12 +8,6 @@
 #include <time.h>
 
 #define PATIENCE_S 0.3
-
-static double now_s(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 static void nap(double s) {
     const struct timespec t = {.tv_sec = (time_t)s, .tv_nsec = (long)(1e9 * (s - (double)(int)s))};
@@ -41,7 +36,7 @@ static void hangs(void *user, int64_t step, int64_t at) {
     device *d = user;
     d->step = step;
     d->at = at;
-    d->when_s = now_s();
+    d->when_s = mf_clock_s();
     atomic_fetch_add(&d->said, 1);
 }
 
@@ -56,9 +51,9 @@ static mf_watchdog *watch(device *d) {
 /* Seconds from the begin of a step until the device is said to hang in it; 0: not in 10 s. */
 static double said_after_s(device *d) {
     mf_watchdog *w = watch(d);
-    const double begin_s = now_s();
+    const double begin_s = mf_clock_s();
     mf_watchdog_wait(w, 7);
-    while (atomic_load(&d->said) == 0 && now_s() - begin_s < 10.0) {
+    while (atomic_load(&d->said) == 0 && mf_clock_s() - begin_s < 10.0) {
         nap(0.01);
     }
     const double s = atomic_load(&d->said) > 0 ? d->when_s - begin_s : 0.0;

@@ -1,11 +1,11 @@
-/* measure_world_cuda.h - what the files that measure between GPUs share; nobody outside includes
+/* measure_gpus_cuda.h - what the files that measure between GPUs share; nobody outside includes
  * it.
  *
  * One thread is one rank and drives one GPU. All threads of a reading call the same functions in
  * the same order.
  */
-#ifndef MF_EXECUTOR_MEASURE_WORLD_CUDA_H
-#define MF_EXECUTOR_MEASURE_WORLD_CUDA_H
+#ifndef MF_EXECUTOR_MEASURE_GPUS_CUDA_H
+#define MF_EXECUTOR_MEASURE_GPUS_CUDA_H
 
 #include "executor/measure/measure_nccl_cuda.h"
 
@@ -25,7 +25,7 @@ enum { MF_MEASURE_RANKS = 8, MF_MEASURE_RANK_BATCHES = 25 };
     } while (0)
 
 typedef struct mf_measure_rank {
-    struct mf_measure_world *world;
+    struct mf_measure_gpus *gpus;
     int index;
     cudaStream_t compute, comm;
     cudaEvent_t event[2 * MF_MEASURE_RANK_BATCHES + 2];
@@ -50,7 +50,7 @@ typedef struct mf_measure_job {
     pthread_barrier_t barrier;
 } mf_measure_job;
 
-struct mf_measure_world {
+struct mf_measure_gpus {
     int ranks;
     mf_measure_rank rank[MF_MEASURE_RANKS];
     ncclComm_t comm[MF_MEASURE_RANKS + 1][MF_MEASURE_RANKS]; /* [group size][rank] */
@@ -68,7 +68,7 @@ mf_status mf_measure_rank_calls(mf_measure_rank *r, mf_measure_call call, void *
 /* Time from the rank's event a to its event b; waits for it. */
 mf_status mf_measure_rank_between(mf_measure_rank *r, int a, int b, double *time_s, mf_err *e);
 /* Longest of the ranks' estimates number `which`. */
-double mf_measure_slowest_s(const mf_measure_world *w, int which);
+double mf_measure_slowest_s(const mf_measure_gpus *w, int which);
 /* x cut to whole numbers of least .. most. */
 int mf_measure_within(double x, int least, int most);
 

@@ -1,0 +1,10 @@
+/* sort.h - numbers in ascending order, for medians and quantiles. */
+#ifndef MF_CORE_BASE_SORT_H
+#define MF_CORE_BASE_SORT_H
+
+#include <stddef.h>
+
+/* Sorts x[n] in place, no NaN among them. Thread-safe. */
+void mf_sort_doubles(double *x, size_t n);
+
+#endif
