@@ -26,6 +26,15 @@ typedef struct mf_python_reader {
     int calls, nested, lines;
 } mf_python_reader;
 
+/* A function that is read. */
+typedef struct mf_python_frame {
+    const mf_python_module *module;
+    mf_settings names;
+    const char *result; /* NULL: it has not returned */
+} mf_python_frame;
+
+enum { MF_PYTHON_MOST_CALLS = 16 }; /* functions inside one another */
+
 typedef enum mf_python_truth {
     MF_PYTHON_NO,
     MF_PYTHON_YES,
@@ -65,5 +74,19 @@ void mf_python_set(mf_python_reader *p, const char *path, const char *value);
 void mf_python_set_object(mf_python_reader *p, const char *path, const char *value);
 /* A field as it was set last; of a part, its path; else `absent`. */
 const char *mf_python_field(mf_python_reader *p, const char *path, const char *absent);
+
+/* A name of the function; NULL: it has none. */
+const char *mf_python_name(mf_python_reader *p, mf_python_frame *f, const char *name);
+/* What an expression comes to. */
+const char *mf_python_evaluate(mf_python_reader *p, mf_python_frame *f, const char *s);
+/* "a, b=c", each evaluated; `open` and `close` around them. */
+const char *mf_python_evaluate_items(mf_python_reader *p, mf_python_frame *f, const char *s,
+                                     const char *open, const char *close);
+/* A function's result, followed where its text is there; else the call with its arguments. */
+const char *mf_python_call(mf_python_reader *p, mf_python_frame *f, const char *name, size_t length,
+                           const char *args);
+/* The same of those that mean something here whatever their text; NULL: it is none of them. */
+const char *mf_python_known_call(mf_python_reader *p, mf_python_frame *f, const char *name,
+                                 const char *args);
 
 #endif
