@@ -6,10 +6,35 @@
 #include "job/host_cpu.h"
 #include "job/host_load.h"
 
+#include <errno.h>
+#include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 const char *mf_args_text(const mf_args *a, mf_option_id id, const char *absent) {
     return a->value[id].given ? a->value[id].text : absent;
+}
+
+mf_status mf_args_check_out(const mf_args *a, mf_err *e) {
+    const char *path = mf_args_text(a, MF_OPT_OUT, NULL);
+    char folder[4096] = ".";
+    struct stat info;
+    if (path == NULL) {
+        return MF_OK;
+    }
+    const char *slash = strrchr(path, '/');
+    if (slash != NULL) {
+        const int length = slash == path ? 1 : (int)(slash - path);
+        snprintf(folder, sizeof folder, "%.*s", length, path);
+    }
+    const bool there = stat(path, &info) == 0;
+    if (there && S_ISDIR(info.st_mode)) {
+        errno = EISDIR;
+    } else if (access(there ? path : folder, W_OK) == 0) {
+        return MF_OK;
+    }
+    return mf_err_set(e, MF_IO, "--out: %s: %s", path, strerror(errno));
 }
 
 mf_report_folder mf_args_report(const mf_args *a, const mf_cli *cli) {

@@ -25,6 +25,10 @@ mf_status mf_args_require_sizes(const mf_args *a, mf_err *e);
  * which `fit` alone does something. */
 mf_status mf_args_effort(const mf_args *a, int64_t *out, mf_err *e);
 
+/* Before a search: --out, where it is given, names no folder and lies in one that can be written.
+ * Errors: MF_IO "--out: PATH: ...". */
+mf_status mf_args_check_out(const mf_args *a, mf_err *e);
+
 /* Where --report sends what. */
 mf_report_folder mf_args_report(const mf_args *a, const mf_cli *cli);
 

@@ -1,6 +1,7 @@
 /* cmd_compare.c - `moefold compare`: phase 3, what was predicted beside what a run measured. */
 #include "cli/args_request.h"
 #include "cli/compare_log.h"
+#include "cli/compare_verdict.h"
 #include "compare/compare.h"
 #include "compare/compare_points.h"
 #include "job/prices.h"
@@ -9,6 +10,7 @@
 #include "report/output.h"
 #include "report/report.h"
 #include "report/report_folder.h"
+#include "report/text/screen.h"
 #include "report/text/show.h"
 
 #include <math.h>
@@ -21,6 +23,7 @@ typedef struct verdict {
     const mf_compare *c;
     const mf_explanation *explanation;
     mf_doubts doubts;
+    mf_verdict_text text;
     double tolerance;
     int top;
 } verdict;
@@ -28,24 +31,60 @@ typedef struct verdict {
 /* --- for people --------------------------------------------------------------------------------
  */
 
+/* Passes as tables of kernels call them. */
+static const char *short_pass(const char *pass) {
+    return strcmp(pass, "forward") == 0           ? "fwd"
+           : strcmp(pass, "recomputation") == 0   ? "again"
+           : strcmp(pass, "input_gradient") == 0  ? "dgrad"
+           : strcmp(pass, "weight_gradient") == 0 ? "wgrad"
+                                                  : pass;
+}
+
+static int longer(int width, const char *text) {
+    const int length = (int)strlen(text);
+    return length > width ? length : width;
+}
+
+/* As wide as its words are, to 80 columns and where the terminal has fewer without the number of
+ * times. */
 static void print_ops(FILE *out, const verdict *v) {
-    fprintf(out,
-            "\nop by op, largest difference first (of a rank and step; ! outside %s, * may hold "
-            "the wait for other ranks)\n  %-22s %-20s %-16s %6s %10s %10s %9s\n",
-            mf_show_percent(v->tolerance).s, "where", "op", "pass", "times", "predicted",
-            "measured", "error");
-    for (int i = 0; i < v->c->nops && i < v->top; i++) {
+    const int shown = v->c->nops < v->top ? v->c->nops : v->top;
+    const bool times = mf_screen_columns(99) >= 72;
+    int where = 5, name = 2;
+    bool waits = false;
+    for (int i = 0; i < shown; i++) {
+        where = longer(where, v->c->op[i].where);
+        name = longer(name, v->c->op[i].name);
+        waits |= v->c->op[i].collective;
+    }
+    where = where < 20 ? where : 20;
+    name = name < 18 ? name : 18;
+    fprintf(out, "\nop by op, largest difference first (! outside %s)\n",
+            mf_show_percent(v->tolerance).s);
+    fprintf(out, "  %-*s %-*s%s %-5s%s %9s %9s %7s\n", where, "where", name, "op", waits ? " " : "",
+            "pass", times ? "  times" : "", "predicted", "measured", "error");
+    for (int i = 0; i < shown; i++) {
         const mf_compare_op *o = &v->c->op[i];
-        char error[16] = "-";
+        char error[16] = "-", count[16] = "";
         if (isfinite(o->error)) {
-            snprintf(error, sizeof error, "%+.0f %%", 100 * o->error);
+            snprintf(error, sizeof error, "%+.0f%%", 100 * o->error);
         }
-        fprintf(out, "%c %-22.22s %-19.19s%c %-16s %6.0f %10s %10s %9s\n", o->outside ? '!' : ' ',
-                o->where, o->name, o->collective ? '*' : ' ', o->pass, o->count,
-                mf_show_time(o->predicted_s).s, mf_show_time(o->measured_s).s, error);
+        if (times) {
+            snprintf(count, sizeof count, " %6.0f", o->count);
+        }
+        fprintf(out, "%c %-*.*s %-*.*s%s %-5s%s %9s %9s %7s\n", o->outside ? '!' : ' ', where,
+                where, o->where, name, name, o->name,
+                !waits          ? ""
+                : o->collective ? "*"
+                                : " ",
+                short_pass(o->pass), count, mf_show_time(o->predicted_s).s,
+                mf_show_time(o->measured_s).s, error);
     }
     if (v->c->nops > v->top) {
         fprintf(out, "  and %d more: --top N or --json shows them\n", v->c->nops - v->top);
+    }
+    if (waits) {
+        fputs("  * measured with the wait for other ranks\n", out);
     }
 }
 
@@ -53,16 +92,16 @@ static void print_text(FILE *out, const verdict *v) {
     const mf_report r = mf_report_of(v->job, &v->job->plan);
     const mf_compare *c = v->c;
     mf_report_print_job(out, &r);
-    fprintf(out, "\nstep time   predicted %s, measured %s: %+.1f %%, %s %s\n",
-            mf_show_time(c->predicted_s).s, mf_show_time(c->measured_s).s, 100 * c->error,
-            c->outside ? "outside" : "within", mf_show_percent(v->tolerance).s);
-    fprintf(out, "ops alone   predicted %s, measured %s in all, one after the other\n",
+    fprintf(out, "step time   predicted %s, measured %s: %+.1f %%\n",
+            mf_show_time(c->predicted_s).s, mf_show_time(c->measured_s).s, 100 * c->error);
+    fprintf(out, "ops alone   predicted %s, measured %s in all\n",
             mf_show_time(c->ops_predicted_s).s, mf_show_time(c->ops_measured_s).s);
     fprintf(out, "outside     %d of %d ops that take %s of the step or more\n", c->noutside,
             c->nops, mf_show_percent(MF_COMPARE_SHARE).s);
     print_ops(out, v);
     mf_report_print_breakdown(out, &r);
     mf_report_print_remedies(out, v->explanation);
+    mf_verdict_text_print(out, &v->text);
 }
 
 /* --- JSON --------------------------------------------------------------------------------------
@@ -95,6 +134,7 @@ static void write_members(mf_json_writer *w, const void *user) {
     mf_json_write_end(w);
     mf_report_json_remedies(w, v->explanation);
     mf_doubts_json(w, &v->doubts);
+    mf_json_write_string(w, "verdict", v->text.decides);
 }
 
 /* For report.json. */
@@ -150,6 +190,12 @@ static mf_status judge(const mf_args *a, const mf_cli *cli, mf_job *j, const mf_
     if (s == MF_OK) {
         mf_doubts_of_plan(j, &j->plan, &v.doubts);
         mf_doubts_print(a->notes, &v.doubts);
+        mf_verdict_text_compare(&v.text, &c,
+                                &(mf_compared_run){.run = a->value[MF_OPT_RUN].text,
+                                                   .plan = a->value[MF_OPT_PLAN].text,
+                                                   .store = mf_args_text(a, MF_OPT_STORE, NULL),
+                                                   .record = mf_args_text(a, MF_OPT_RECORD, NULL),
+                                                   .tolerance = v.tolerance});
     }
     if (s == MF_OK && a->value[MF_OPT_JSON].given) {
         s = mf_output_object(cli->out, write_members, &v, e);
@@ -158,8 +204,11 @@ static mf_status judge(const mf_args *a, const mf_cli *cli, mf_job *j, const mf_
     }
     if (s == MF_OK) {
         mf_report report = mf_report_of(j, &j->plan);
-        const mf_report_step step = {
-            .report = &report, .problem = &problem, .more = write_compare, .user = &v};
+        const mf_report_step step = {.report = &report,
+                                     .problem = &problem,
+                                     .verdict = v.text.decides,
+                                     .more = write_compare,
+                                     .user = &v};
         s = mf_step_power_of(j, report.plan, &report.power, e);
         s = s == MF_OK ? mf_report_folder_step(mf_args_report(a, cli), j, &step, e) : s;
     }
@@ -222,7 +271,8 @@ const mf_command mf_cmd_compare = {
         "are predicted for its plan, op by op, largest difference first, and says where the step "
         "goes and what each remedy would gain. Without --plan it takes the plan that the run left "
         "in "
-        "its folder. The measured time of a collective holds the wait for the slowest rank. "
+        "its folder. The measured time of a collective holds the wait for the slowest rank. The "
+        "verdict stands last: what is off most, by how much, and what makes the prediction right. "
         "--record takes the measured times into a profile store, from which --store then prices; "
         "--export writes them as text for one (`moefold profile --import`).\n"
         "With --log it reads the log of a Megatron job that ran the plan (or the job that `moefold "

@@ -220,6 +220,7 @@ static mf_status run(const mf_args *a, const mf_cli *cli, mf_err *e) {
     bool json = a->value[MF_OPT_JSON].given;
     mf_status found = MF_OK;
     mf_status s = mf_args_require_sizes(a, e);
+    s = s == MF_OK ? mf_args_check_out(a, e) : s;
     s = s == MF_OK ? mf_report_folder_create(mf_args_text(a, MF_OPT_REPORT, NULL), e) : s;
     if (s == MF_OK) {
         s = prepare(a, &j, &problem, e);

@@ -378,7 +378,8 @@ static mf_status run(const mf_args *a, const mf_cli *cli, mf_err *e) {
         return mf_err_set(e, MF_NOMEM, "out of memory");
     }
     mf_routing_init(&f->x.job.routing);
-    mf_status s = mf_report_folder_create(mf_args_text(a, MF_OPT_REPORT, NULL), e);
+    mf_status s = mf_args_check_out(a, e);
+    s = s == MF_OK ? mf_report_folder_create(mf_args_text(a, MF_OPT_REPORT, NULL), e) : s;
     s = s == MF_OK ? load(a, f, e) : s;
     s = s == MF_OK ? find_all(a, cli, f, e) : s;
     if (s == MF_OK) {

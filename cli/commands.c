@@ -146,7 +146,7 @@ int mf_cli_run(int argc, const char *const *argv, const mf_cli *io) {
     cli.argv = argv;
     mf_status s = run_command(argc, argv, &cli, &e);
     bool written = fflush(cli.out) == 0 && !ferror(cli.out);
-    if (s == MF_OK && !written) {
+    if ((s == MF_OK || s == MF_TOLERANCE) && !written) {
         s = mf_err_set(&e, MF_IO, "cannot write the results");
     }
     if (s != MF_OK) {

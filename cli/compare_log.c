@@ -1,6 +1,7 @@
 /* compare_log.c - measured beside predicted, and the factor between them. */
 #include "cli/compare_log.h"
 #include "cli/args_request.h"
+#include "cli/compare_verdict.h"
 
 #include "job/problem.h"
 #include "report/doubts.h"
@@ -42,8 +43,8 @@ static void print_row(FILE *out, const char *what, const char *measured, const c
     fprintf(out, "%-12s %12s %12s   %+6.1f %%\n", what, measured, predicted, 100 * (ratio - 1));
 }
 
-static void print_text(FILE *out, const mf_job *j, const mf_log *l, double factor,
-                       const char *path) {
+static void print_text(FILE *out, const mf_job *j, const mf_log *l, double factor, const char *path,
+                       const mf_verdict_text *verdict) {
     const mf_plan_prediction *p = &j->plan.prediction;
     char measured[32], predicted[32];
     fprintf(out, "%s on %lld x %s, %s; %d of %d steps\n\n%-12s %12s %12s\n", j->model.name,
@@ -60,8 +61,10 @@ static void print_text(FILE *out, const mf_job *j, const mf_log *l, double facto
         print_row(out, "memory", mf_show_bytes(l->memory_B).s, mf_show_bytes(p->peak_memory_B).s,
                   p->peak_memory_B / l->memory_B);
     }
-    fprintf(out, "\ncorrection   everything takes %.3f times as long as %s says%s%s\n", factor,
-            j->software.name, path != NULL ? ", written to " : "", path != NULL ? path : "");
+    fprintf(
+        out, "\ncorrection  with its efficiencies divided by %.3f %s says what was measured%s%s\n",
+        factor, j->software.name, path != NULL ? ", written to " : "", path != NULL ? path : "");
+    mf_verdict_text_print(out, verdict);
 }
 
 typedef struct logged {
@@ -69,6 +72,7 @@ typedef struct logged {
     const mf_log *l;
     double factor;
     mf_doubts doubts;
+    mf_verdict_text text;
 } logged;
 
 static void write_members(mf_json_writer *w, const void *user) {
@@ -87,6 +91,7 @@ static void write_members(mf_json_writer *w, const void *user) {
     mf_json_write_f64(w, "step_factor", x->factor);
     mf_json_write_f64(w, "error", j->plan.prediction.step_time_s / l->step_time_s - 1);
     mf_doubts_json(w, &x->doubts);
+    mf_json_write_string(w, "verdict", x->text.decides);
 }
 
 /* For report.json. */
@@ -99,8 +104,11 @@ static void write_compare(mf_json_writer *w, const void *user) {
 static mf_status write_folder(const mf_args *a, const mf_cli *cli, const logged *x, mf_err *e) {
     mf_problem problem;
     mf_report report = mf_report_of(x->j, &x->j->plan);
-    const mf_report_step step = {
-        .report = &report, .problem = &problem, .more = write_compare, .user = x};
+    const mf_report_step step = {.report = &report,
+                                 .problem = &problem,
+                                 .verdict = x->text.decides,
+                                 .more = write_compare,
+                                 .user = x};
     mf_status s = mf_problem_from_job(x->j, &problem, e);
     s = s == MF_OK ? mf_step_power_of(x->j, report.plan, &report.power, e) : s;
     return s == MF_OK ? mf_report_folder_step(mf_args_report(a, cli), x->j, &step, e) : s;
@@ -131,11 +139,15 @@ mf_status mf_compare_log(const mf_args *a, const mf_cli *cli, mf_err *e) {
     if (s == MF_OK) {
         mf_doubts_of_plan(j, &j->plan, &x.doubts);
         mf_doubts_print(a->notes, &x.doubts);
+        mf_verdict_text_log(
+            &x.text, j,
+            &(mf_compared_log){
+                .log = &l, .plan = a->value[MF_OPT_PLAN].text, .out = out, .tolerance = tolerance});
     }
     if (s == MF_OK && a->value[MF_OPT_JSON].given) {
         s = mf_output_object(cli->out, write_members, &x, e);
     } else if (s == MF_OK) {
-        print_text(cli->out, j, &l, factor, out);
+        print_text(cli->out, j, &l, factor, out, &x.text);
     }
     s = s == MF_OK ? write_folder(a, cli, &x, e) : s;
     if (s == MF_OK && fabs(j->plan.prediction.step_time_s / l.step_time_s - 1) > tolerance) {

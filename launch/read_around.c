@@ -84,7 +84,7 @@ static mf_status read_module(mf_read *r, const char *path, mf_err *e) {
         return MF_OK; /* what cannot be read is not there */
     }
     mf_status s = mf_read_imports(r, path, text, e);
-    s = s == MF_OK ? mf_read_add_python(r, text) : s;
+    s = s == MF_OK ? mf_read_add_python(r, path, text) : s;
     free(text);
     return s;
 }

@@ -19,10 +19,10 @@ mf_status mf_read_shell(mf_read *r, const char *text, size_t length);
 bool mf_read_dump_line(mf_read *r, const char *line, size_t length);
 /* One line of flags in YAML ("  --tensor-model-parallel-size: 2"); false when it is none. */
 bool mf_read_yaml_line(mf_read *r, const char *line, size_t length);
-/* Functions of Python files that set a configuration. */
-mf_status mf_read_python(mf_read *r, const char *text, const char *recipe, mf_err *e);
+/* Functions of Python files that set a configuration. Errors: MF_NOMEM. */
+mf_status mf_read_python(mf_read *r, const char *path, const char *text, const char *recipe);
 /* A text whose functions others may call. Errors: MF_NOMEM. */
-mf_status mf_read_add_python(mf_read *r, const char *text);
+mf_status mf_read_add_python(mf_read *r, const char *path, const char *text);
 /* Adds the modules that the file's text imports, and those that they import, each once, as far as
  * they lie in the same checkout. Errors: MF_NOMEM. */
 mf_status mf_read_imports(mf_read *r, const char *path, const char *text, mf_err *e);

@@ -203,7 +203,8 @@ static mf_status read_context(reading *x, mf_err *e) {
                {"allgather", MF_CP_ALLGATHER},
                {"a2a", MF_CP_ALLTOALL},
                {"a2a+p2p", MF_CP_HIERARCHICAL}};
-    const char *word = mf_settings_text(x->s, "cp-comm-type", "p2p");
+    const bool sparse = strstr(mf_settings_text(x->s, "hub-model", ""), "GLM-5") != NULL;
+    const char *word = mf_settings_text(x->s, "cp-comm-type", sparse ? "allgather" : "p2p");
     size_t length = strcspn(word, " ");
     (void)mf_settings_has(x->s, "hierarchical-context-parallel-sizes");
     for (size_t i = 0; i < sizeof row / sizeof row[0]; i++) {
@@ -230,8 +231,22 @@ static mf_status read_capacity(reading *x, mf_err *e) {
     return s;
 }
 
+/* What a model of the hub brings along in Megatron-Bridge (models/.../..._bridge.py): all-to-all,
+ * and the newest families the fused exchange. */
+static const char *usual_dispatcher(reading *x) {
+    static const char *const fused[] = {"DeepSeek-V4", "GLM-5", "MiniMax-M3", "Kimi-K2.5"};
+    const char *hub = mf_settings_text(x->s, "hub-model", NULL);
+    for (size_t i = 0; hub != NULL && i < sizeof fused / sizeof fused[0]; i++) {
+        if (strstr(hub, fused[i]) != NULL) {
+            return "flex";
+        }
+    }
+    return hub != NULL ? "alltoall" : "allgather";
+}
+
 static mf_status read_dispatcher(reading *x, mf_err *e) {
-    const char *word = mf_settings_text(x->s, "moe-token-dispatcher-type", "allgather");
+    const char *word = mf_settings_text(x->s, "moe-token-dispatcher-type", "None");
+    word = strcmp(word, "None") != 0 ? word : usual_dispatcher(x);
     bool deep = mf_settings_is_on(x->s, "moe-enable-deepep");
     (void)mf_settings_has(x->s, "moe-flex-dispatcher-backend");
     if (x->model->experts == 0 || x->l->ep * x->l->etp == 1) {

@@ -118,6 +118,21 @@ static void squeeze(const char *text, char *out, size_t size) {
     out[used] = '\0';
 }
 
+/* Whether what stands behind a model's name says another size: "nemotron3nano" in
+ * "nemotron3nano4bsft" is not the one of 30 billion parameters. */
+static bool is_other_size(const char *behind, const char *name) {
+    char *end = NULL;
+    const double said = strtod(behind, &end);
+    mf_model m;
+    mf_model_counts p;
+    if (end == behind || *end != 'b' || mf_model_load(name, &m, NULL) != MF_OK) {
+        return false;
+    }
+    mf_model_count(&m, &p);
+    const double is = (double)p.total / 1e9;
+    return said < 0.7 * is || said > 1.4 * is;
+}
+
 /* The shipped model whose name the text holds; the longest of several. */
 static const char *named_in(const char *text) {
     size_t count = 0, best = 0;
@@ -136,7 +151,8 @@ static const char *named_in(const char *text) {
     }
     for (size_t i = 0; i < count; i++) {
         squeeze(names[i], one, sizeof one);
-        if (strstr(all, one) != NULL && strlen(one) > best) {
+        const char *at = strstr(all, one);
+        if (at != NULL && strlen(one) > best && !is_other_size(at + strlen(one), names[i])) {
             best = strlen(one);
             found = names[i];
         }
@@ -161,8 +177,11 @@ mf_status mf_read_find_model(mf_read *r, const char *name, mf_read_model *out, m
             name = names[i];
         }
     }
+    const char *recipe = mf_settings_text(&r->settings, "recipe", "");
+    const char *hub = mf_settings_text(&r->settings, "hub-model", "");
     if (name == NULL && w.hidden <= 0) {
-        name = named_in(mf_settings_text(&r->settings, "recipe", ""));
+        name = named_in(recipe);
+        name = name != NULL ? name : named_in(hub);
     }
     if (name == NULL) {
         return w.hidden > 0

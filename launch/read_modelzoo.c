@@ -157,5 +157,9 @@ mf_status mf_read_modelzoo(mf_read *r, mf_err *e) {
     if (!stated && strcmp(vpp, "1") != 0) {
         add(r, "num-virtual-stages-per-pipeline-rank", vpp);
     }
+    /* Variables in their place (LAYERS_PER_VP, DISPATCHER) are the launcher's own, from those
+     * above. */
+    mf_settings_drop(&r->unknown, "num-layers-per-virtual-pipeline-stage");
+    mf_settings_drop(&r->unknown, "moe-token-dispatcher-type");
     return r->settings.failed ? mf_err_set(e, MF_NOMEM, "out of memory") : MF_OK;
 }

@@ -221,7 +221,7 @@ mf_status mf_read_text(mf_read *r, const char *name, const char *text, const cha
                        mf_err *e) {
     mf_status status = MF_OK;
     if (is_python(name, text)) {
-        status = mf_read_python(r, text, recipe, e);
+        status = mf_read_python(r, name, text, recipe);
     } else if (each_line(r, text, mf_read_dump_line) == 0 &&
                each_line(r, text, mf_read_yaml_line) == 0) {
         status = read_script(r, text, recipe, e);

@@ -81,6 +81,17 @@ void mf_settings_put_text(mf_settings *s, const char *name, const char *text) {
     put(s, name, strdup(text));
 }
 
+void mf_settings_drop(mf_settings *s, const char *name) {
+    for (int i = 0; i < s->count; i++) {
+        if (strcmp(s->item[i].name, name) == 0) {
+            free(s->item[i].name);
+            free(s->item[i].value);
+            memmove(&s->item[i], &s->item[i + 1], (size_t)(--s->count - i) * sizeof s->item[0]);
+            return;
+        }
+    }
+}
+
 void mf_settings_put_f64(mf_settings *s, const char *name, double value) {
     char text[40];
     for (int digits = 6; digits <= 17; digits++) {

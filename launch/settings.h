@@ -32,6 +32,8 @@ void mf_settings_clear(mf_settings *s);
 void mf_settings_put(mf_settings *s, const char *name, const char *fmt, ...) MF_PRINTF(3, 4);
 /* The same with a text as it is, however long. */
 void mf_settings_put_text(mf_settings *s, const char *name, const char *text);
+/* Takes a setting out; nothing where there is none. */
+void mf_settings_drop(mf_settings *s, const char *name);
 /* A number, with as few digits as give it back exactly. */
 void mf_settings_put_f64(mf_settings *s, const char *name, double value);
 /* A switch that is on. */

@@ -99,7 +99,11 @@ void mf_page_show(mf_page_unit unit, double value, char out[32]) {
         s = mf_show_i64(llround(value));
         break;
     case MF_UNIT_TFLOPS:
-        snprintf(s.s, sizeof s.s, "%.1f TFLOP/s", value);
+        if (value < 1) { /* of CPU ranks */
+            s = mf_show_rate(value * 1e12, "FLOP/s");
+        } else {
+            snprintf(s.s, sizeof s.s, "%.1f TFLOP/s", value);
+        }
         break;
     case MF_UNIT_WH:
         s = mf_show_rate(value / 3600, "Wh");

@@ -1,6 +1,8 @@
 /* page_job.c - a job that there is: what it measured, and what to change. */
 #include "report/page/page.h"
 
+#include <string.h>
+
 enum { STEPS = 12, OPS = 20 };
 
 /* --- tune ------------------------------------------------------------------------------------- */
@@ -37,21 +39,37 @@ static void write_change(const mf_page *p) {
           p->f);
 }
 
+/* Whether an earlier step that fits sets the same option: the fastest of a kind stands for it. */
+static bool has_faster(const mf_json_value *all, size_t at, const char *what) {
+    const size_t length = strcspn(what, " ");
+    for (size_t i = 0; i < at; i++) {
+        const mf_json_value *s = mf_json_at(all, i);
+        const char *other = mf_page_string(mf_json_find(s, "what"));
+        if (mf_page_true(mf_json_find(s, "fits")) && strcspn(other, " ") == length &&
+            strncmp(other, what, length) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
 static void write_steps(const mf_page *p) {
     const mf_json_value *all = mf_page_at(p, "/tune/steps");
     size_t shown = 0;
     for (size_t i = 0; all != NULL && i < mf_json_size(all) && shown < STEPS; i++) {
         const mf_json_value *s = mf_json_at(all, i);
-        if (!mf_page_true(mf_json_find(s, "fits"))) {
+        const char *what = mf_page_string(mf_json_find(s, "what"));
+        if (!mf_page_true(mf_json_find(s, "fits")) || has_faster(all, i, what)) {
             continue;
         }
         if (shown++ == 0) {
-            fputs("<section><h2>Single steps from here, fastest first</h2>\n<div class=\"wide\">"
+            fputs("<section><h2>Single steps from here, the best of each kind</h2>\n<div "
+                  "class=\"wide\">"
                   "<table><tr><th class=\"l\">with</th><th>step time</th><th>memory</th></tr>\n",
                   p->f);
         }
         fputs("<tr><td class=\"l\">", p->f);
-        mf_page_text(p, mf_page_string(mf_json_find(s, "what")));
+        mf_page_text(p, what);
         fputs("</td><td>", p->f);
         mf_page_figure(p, MF_UNIT_TIME, "/tune/steps/%zu/step_time_s", i);
         fputs("</td><td>", p->f);

@@ -28,7 +28,7 @@ static const struct {
     {"its costliest", DETAIL, false}, {"left out", DETAIL, false},
     {"FLOPs as ", DETAIL, false},     {"cluster  ", ANSWER, false},
     {"Every plan is ", DETAIL, true}, {"Plans are proven ", DETAIL, true},
-    {"No plan is ", DETAIL, true},
+    {"No plan is ", DETAIL, true},    {"op by op", ANSWER, false},
 };
 
 typedef struct line {

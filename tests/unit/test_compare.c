@@ -1,9 +1,13 @@
 /* Measured ops as points of the profile store: the key of an op is the key that prices it. */
+#include "cli/compare_verdict.h"
 #include "compare/compare_points.h"
 #include "costmodel/cost_internal.h"
 #include "tests/support/test.h"
 
+#include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
 static mf_program *lower(const char *family, mf_precision precision, int ranks, mf_cluster *c) {
     char path[128];
@@ -82,9 +86,106 @@ static void an_op_is_priced_as_the_point_that_it_is_kept_under(void **state) {
     printf("%d ops have no key\n", without);
 }
 
+/* --- what it comes to --------------------------------------------------------------------------
+ */
+
+static void verdict_is(mf_compare_op *op, int nops, double predicted_s, double measured_s,
+                       const mf_compared_run *of, const char *decides, const char *next) {
+    mf_verdict_text v = {0};
+    mf_compare c = {.op = op, .nops = nops, .predicted_s = predicted_s, .measured_s = measured_s};
+    c.outside = fabs(predicted_s / measured_s - 1) > of->tolerance;
+    for (int i = 0; i < nops; i++) {
+        c.ops_predicted_s += op[i].predicted_s;
+        c.ops_measured_s += op[i].measured_s;
+        c.noutside += op[i].outside;
+    }
+    mf_verdict_text_compare(&v, &c, of);
+    assert_string_equal(v.decides, decides);
+    assert_string_equal(v.next, next);
+}
+
+static void the_verdict_names_what_is_off_most_and_what_to_do(void **state) {
+    (void)state;
+    mf_compare_op op[] = {{.where = "layer moe",
+                           .name = "expert_fc1",
+                           .pass = "input_gradient",
+                           .predicted_s = 0.5,
+                           .measured_s = 0.8,
+                           .outside = true},
+                          {.where = "head",
+                           .name = "lm_head",
+                           .pass = "forward",
+                           .predicted_s = 0.2,
+                           .measured_s = 0.2}};
+    mf_compared_run of = {.run = "run", .plan = "run/plan.json", .tolerance = 0.1};
+    verdict_is(op, 2, 0.75, 1.0, &of,
+               "the step is predicted 25.0 % too short (750.0 ms, measured 1.000 s), outside "
+               "10.0 %, and so 1 of 2 ops is; off most is expert_fc1 of layer moe, input gradient, "
+               "by 300.0 ms (500.0 ms, measured 800.0 ms)",
+               "moefold compare --run run --record my.db keeps what was measured, --store my.db "
+               "prices from it");
+    of.record = "here.db";
+    verdict_is(op, 2, 1.02, 1.0, &of,
+               "the step is predicted 2.0 % too long (1.020 s, measured 1.000 s), within 10.0 %, "
+               "but 1 of 2 ops is not; off most is what ops do not say: overlap, waiting and the "
+               "host make the step 0 s longer than its ops, predicted 320.0 ms longer",
+               "plan, simulate and compare with --store here.db");
+    op[0] = (mf_compare_op){.where = "layer moe",
+                            .name = "dispatch",
+                            .pass = "forward",
+                            .collective = true,
+                            .predicted_s = 0.7,
+                            .measured_s = 0.75};
+    verdict_is(op, 2, 1.0, 1.0, &of,
+               "the step is predicted 0.0 % too long (1.000 s, measured 1.000 s), within 10.0 %; "
+               "off most is dispatch of layer moe, forward, by 50.00 ms (700.0 ms, measured "
+               "750.0 ms with the wait for other ranks)",
+               "moefold tune --plan run/plan.json");
+    op[0].measured_s = 0.7;
+    of.record = NULL;
+    verdict_is(op, 2, 1.0, 1.3, &of,
+               "the step is predicted 23.1 % too short (1.000 s, measured 1.300 s), outside "
+               "10.0 %; off most is what ops do not say: overlap, waiting and the host make the "
+               "step 400.0 ms longer than its ops, predicted 100.0 ms longer",
+               "more steps with nothing else on the machine, then compare again");
+}
+
+static void the_verdict_of_a_log_says_when_it_is_of_another_job(void **state) {
+    (void)state;
+    mf_job *j = calloc(1, sizeof *j);
+    mf_verdict_text v = {0};
+    assert_non_null(j);
+    j->plan.prediction.step_time_s = 2.0;
+    j->plan.prediction.model_tflops_per_gpu = 400;
+    j->plan.prediction.peak_memory_B = 60e9;
+    mf_log l = {.step_time_s = 2.5, .tflops = 320, .memory_B = 61e9};
+    mf_compared_log of = {.log = &l, .plan = "plan.json", .tolerance = 0.1};
+    mf_verdict_text_log(&v, j, &of);
+    assert_string_equal(
+        v.decides,
+        "the step is predicted 20.0 % too short (2.000 s, measured 2.500 s), outside 10.0 %");
+    assert_string_equal(v.next,
+                        "the same with --out mine.json, which --software mine.json then prices by");
+    l.memory_B = 80e9; /* a quarter more */
+    of.out = "mine.json";
+    mf_verdict_text_log(&v, j, &of);
+    assert_non_null(
+        strstr(v.decides, "; memory is off more, by 25.0 % (60.00 GB, measured 80.00 GB)"));
+    assert_string_equal(v.next, "plan, simulate, capacity and tune with --software mine.json");
+    l.tflops = 400; /* in a longer step: a quarter more FLOPs */
+    of.out = NULL;
+    of.tolerance = 0.5;
+    mf_verdict_text_log(&v, j, &of);
+    assert_non_null(strstr(v.decides, "; the log's step has 25.0 % more FLOPs than the plan's"));
+    assert_string_equal(v.next, "moefold tune --plan plan.json");
+    free(j);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(an_op_is_priced_as_the_point_that_it_is_kept_under),
+        cmocka_unit_test(the_verdict_names_what_is_off_most_and_what_to_do),
+        cmocka_unit_test(the_verdict_of_a_log_says_when_it_is_of_another_job),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -431,6 +431,155 @@ static void test_a_recipes_name_says_how_many_gpus(void **state) {
     mf_read_clear(&r);
 }
 
+/* A recipe as they are written: arguments and their defaults, constants, conditions, objects that
+ * are made anew, a table of layouts. */
+static void test_a_recipe_is_followed_through_its_functions(void **state) {
+    (void)state;
+    static const char text[] =
+        "LONG: int = 2 * 4096  # tokens\n"
+        "_HUB = \"mistralai/\" \"Mixtral-8x7B-v0.1\"\n"
+        "def base(size=32, *, seq: int = 4096):\n"
+        "    \"\"\"A text = that says nothing.\"\"\"\n"
+        "    opt, plan = optimizers(rate=0.1)\n"
+        "    cfg = ConfigContainer(model=None, train=TrainingConfig(global_batch_size=size,\n"
+        "                                                           micro_batch_size=2),\n"
+        "                          optimizer=opt, dataset=Data(seq_length=seq),\n"
+        "                          ddp=Ddp(use_distributed_optimizer=True, "
+        "overlap_grad_reduce=True))\n"
+        "    cfg.comm_overlap = Overlap(overlap_moe_expert_parallel_comm=True)\n"
+        "    return cfg\n"
+        "def optimizers(rate):\n"
+        "    made = Adam(exp_avg_dtype=torch.float32)\n"
+        "    made.exp_avg_dtype = torch.bfloat16\n"
+        "    return made, None\n"
+        "def layouts(pp, vp):\n"
+        "    table = {(1, 1): None,\n"
+        "             (4, 1): [[\"embedding\"] + [\"decoder\"] * 9] + [[\"decoder\"] * 8] * 2 +\n"
+        "                     [[\"decoder\"] * 7 + [\"loss\"]]}\n"
+        "    if (pp, vp) not in table:\n"
+        "        raise ValueError()\n"
+        "    return table[(pp, vp)]\n"
+        "def with_batch(cfg, batch):\n"
+        "    cfg.train.global_batch_size = batch\n"
+        "    return cfg\n"
+        "def exchange(model, backend=None):\n"
+        "    if machine.has(backend):\n"
+        "        model.tensor_model_parallel_size = 8  # nobody knows\n"
+        "    elif backend == \"none\":\n"
+        "        return\n"
+        "    if backend in (\"deepep\", \"hybridep\") and not model.moe_enable_deepep:\n"
+        "        model.moe_token_dispatcher_type = \"flex\"\n"
+        "    elif backend is None:\n"
+        "        model.moe_token_dispatcher_type = \"allgather\"\n"
+        "    else:\n"
+        "        model.moe_token_dispatcher_type = \"alltoall\"\n"
+        "def recipe_16gpu_config():\n"
+        "    cfg = base(64, seq=LONG)\n"
+        "    cfg.model = Auto.from_hf_pretrained(_HUB).to_megatron_provider(load_weights=False)\n"
+        "    cfg.model.moe_enable_deepep = False\n"
+        "    cfg.model.seq_length = cfg.dataset.seq_length if cfg.dataset.seq_length > 1 else 1\n"
+        "    cfg.model.tensor_model_parallel_size = cfg.model.pipeline_model_parallel_size = 4\n"
+        "    cfg.model.tensor_model_parallel_size = 1\n"
+        "    cfg.model.expert_model_parallel_size = 4\n"
+        "    cfg.model.pipeline_model_parallel_layout = layouts(4, 1)\n"
+        "    cfg.model.moe_flex_dispatcher_backend = \"hybridep\"\n"
+        "    exchange(cfg.model, backend=%s)\n"
+        "    cfg.comm_overlap = Overlap(tp_comm_overlap=True)\n"
+        "    cfg.mixed_precision = fast()\n"
+        "    return with_batch(cfg, 128)\n"
+        "def fast():\n"
+        "    cfg = Precision(bf16=True, fp8=None)\n"
+        "    cfg.fp8 = \"e4m3\"\n"
+        "    cfg.fp8_recipe = \"mxfp8\"\n"
+        "    return cfg\n";
+    static const struct {
+        const char *backend;
+        mf_dispatcher dispatcher;
+    } rows[] = {{"\"deepep\"", MF_DISPATCH_FUSED},
+                {"\"other\"", MF_DISPATCH_ALLTOALL},
+                {"None", MF_DISPATCH_ALLGATHER},
+                {"\"none\"", MF_DISPATCH_ALLTOALL}}; /* what the model of the hub brings */
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        char own[sizeof text + 32];
+        mf_read r = {0};
+        mf_read_model found = {0};
+        mf_plan p;
+        mf_err e;
+        mf_err_clear(&e);
+        mf_plan_init(&p);
+        snprintf(own, sizeof own, text, rows[i].backend);
+        assert_int_equal(mf_read_text(&r, "recipe.py", own, "recipe_16gpu_config", &e), MF_OK);
+        if (mf_read_find_model(&r, NULL, &found, &e) != MF_OK ||
+            mf_read_plan(&r, &found.model, 16, &p, &e) != MF_OK) {
+            fail_msg("%s", e.text);
+        }
+        const mf_layout *l = &p.layout;
+        assert_string_equal(found.name, "mixtral-8x7b");
+        assert_int_equal(l->gbs, 128);
+        assert_int_equal(l->mbs, 2);
+        assert_int_equal(l->seq, 8192);
+        assert_int_equal(l->tp, 1);
+        assert_int_equal(l->pp, 4);
+        assert_int_equal(l->ep, 4);
+        assert_int_equal(l->zero, 1);
+        assert_int_equal(l->schedule, MF_SCHED_1F1B);
+        assert_int_equal(l->precision, MF_PREC_MXFP8);
+        assert_true(l->moments_bf16);
+        assert_true((l->overlap & MF_OVERLAP_DP) != 0);
+        assert_int_equal(l->dispatcher, rows[i].dispatcher);
+        assert_int_equal(p.assignment.first[1], 10); /* the embedding and nine layers */
+        assert_int_equal(p.assignment.first[3], 26);
+        mf_read_clear(&r);
+    }
+}
+
+/* A name is looked for where its module takes it from. */
+static void test_functions_of_one_name_stay_apart(void **state) {
+    (void)state;
+    static const char library[] = "def start_config():\n"
+                                  "    cfg.dataset.seq_length = 2048\n"
+                                  "    set_degrees(cfg)\n"
+                                  "def set_degrees(cfg):\n"
+                                  "    cfg.model.expert_model_parallel_size = 2\n";
+    static const char fast[] = "from lib.recipes.base import start_config as _start\n"
+                               "def start_config():\n"
+                               "    _start()\n"
+                               "    set_degrees(cfg)\n"
+                               "def set_degrees(cfg):\n"
+                               "    cfg.model.pipeline_model_parallel_size = 2\n";
+    mf_read r = {0};
+    mf_err e;
+    assert_int_equal(mf_read_text(&r, "src/lib/recipes/base.py", library, "none", &e), MF_OK);
+    assert_int_equal(mf_read_text(&r, "src/lib/fast.py", fast, "start_config", &e), MF_OK);
+    assert_string_equal(mf_settings_text(&r.settings, "dataset.seq_length", ""), "2048");
+    assert_string_equal(mf_settings_text(&r.settings, "expert-model-parallel-size", ""), "2");
+    assert_string_equal(mf_settings_text(&r.settings, "pipeline-model-parallel-size", ""), "2");
+    mf_read_clear(&r);
+}
+
+/* Part of a name is another size of the family. */
+static void test_another_size_is_another_model(void **state) {
+    (void)state;
+    static const struct {
+        const char *recipe, *model; /* NULL: none that ships */
+    } rows[] = {{"nemotron_3_nano_pretrain_8gpu_h100_bf16_config", "nemotron-3-nano"},
+                {"nemotron_3_nano_30b_a3b_pretrain_config", "nemotron-3-nano"},
+                {"nemotron_3_nano_4b_pretrain_8gpu_h100_bf16_config", NULL},
+                {"deepseek_v3_pretrain_256gpu_gb200_fp8mx_config", "deepseek-v3"}};
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        mf_read r = {0};
+        mf_read_model found = {0};
+        mf_err e;
+        mf_settings_put(&r.settings, "recipe", "%s", rows[i].recipe);
+        const mf_status s = mf_read_find_model(&r, NULL, &found, &e);
+        assert_int_equal(s, rows[i].model != NULL ? MF_OK : MF_INPUT);
+        if (rows[i].model != NULL) {
+            assert_string_equal(found.name, rows[i].model);
+        }
+        mf_read_clear(&r);
+    }
+}
+
 static void test_the_launchers_defaults_stand_for_what_nobody_sets(void **state) {
     (void)state;
     static const char flags[] = "--tensor-model-parallel-size: ${TP}\n"
@@ -552,6 +701,9 @@ int main(void) {
         cmocka_unit_test(test_public_recipes_import_without_edits),
         cmocka_unit_test(test_megatrons_defaults_hold_for_what_is_not_said),
         cmocka_unit_test(test_a_recipes_name_says_how_many_gpus),
+        cmocka_unit_test(test_a_recipe_is_followed_through_its_functions),
+        cmocka_unit_test(test_functions_of_one_name_stay_apart),
+        cmocka_unit_test(test_another_size_is_another_model),
         cmocka_unit_test(test_the_launchers_defaults_stand_for_what_nobody_sets),
         cmocka_unit_test(test_one_of_several_launches_is_read),
         cmocka_unit_test(test_an_argument_dump_reads_as_the_flags_do),

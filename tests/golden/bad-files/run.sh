@@ -46,6 +46,10 @@ mf simulate --plan "$work/plan.json" --tp 2
 mf simulate --plan "$work/none.json"
 mf simulate --plan $model
 mf simulate --plan "$work/plan.json" --out /nowhere/plan.json
+# a search does not begin whose plan could not be kept
+mf plan --model mixtral-8x7b --cluster h100 --gpus 8 --global-batch 8 --seq 4096 --out /nowhere/plan.json
+mf plan --model mixtral-8x7b --cluster h100 --gpus 8 --global-batch 8 --seq 4096 --out "$work"
+mf tune --plan "$work/plan.json" --out "$work"
 
 echo 'layer,expert' >"$work/routing.csv"
 mf simulate --plan "$work/plan.json" --routing "$work/routing.csv"

@@ -82,11 +82,15 @@ MODEL_ARGS:
   --pipeline-model-parallel-size: ${PP}
   --expert-model-parallel-size: ${EP}
   --expert-tensor-parallel-size: 1
+  --num-layers-per-virtual-pipeline-stage: ${LAYERS_PER_VP}
+  --moe-token-dispatcher-type: ${TYPE_OF_DISPATCHER}
   --use-distributed-optimizer: true
 FLAGS
 printf 'export MODEL=Qwen3-30B-A3B\nexport MBS=2\nTP=2 EP=16 NNODES=4 bash sbatch_benchmarking.sh --recompute-granularity full\n' \
     >"$work/zoo/best_practice/qwen3/run.sh"
 mf_plain_lines '^qwen|^layout|micro-batch|^!' import "$work/zoo/best_practice/qwen3/run.sh" --cluster h100
+# What its launcher makes of its own variables is read, too.
+mf_plain_lines '^qwen|^layout|not read|^!' import VPP=2 PP=2 DISPATCHER=alltoall "$work/zoo/best_practice/qwen3/run.sh" --cluster h100
 mf_plain_lines '^qwen|^mixtral|^layout|^!' import "$work/zoo/best_practice/qwen3/run.sh" --cluster h100 --gpus 8 -- \
     --hidden-size 4096 --num-layers 32 --num-experts 8 --seq-length 4096
 mf import

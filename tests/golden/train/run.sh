@@ -5,6 +5,9 @@ heads='^(mixtral|layout|ranks|stages|types|room|weights|data|out|optimizer|rate|
 mf_lines "$heads" $job --steps 2 --shuffle off --lr 1e-3 --save-every 1 --keep 1 --out "$work/run"
 mf_lines '^[]{}["]|^ "|^ }|^! resumed' $job --steps 3 --shuffle off --resume --out "$work/run" --json
 mf_lines '^op by op' compare --run "$work/run" --tolerance 0.01%
+echo '$ moefold compare --run TMP/run --tolerance 0.01% >/dev/full' >>"$golden_transcript"
+$golden_binary compare --run "$work/run" --tolerance 0.01% 2>>"$golden_transcript" >/dev/full
+printf 'exit %s\n\n' "$?" >>"$golden_transcript"
 mf_lines '"(within|tolerance|ops_outside)' compare --run "$work/run" --tolerance 100 --json
 # what cannot be
 mf_lines '^!' train --model mixtral-8x7b --steps 1

@@ -23,6 +23,9 @@ at() {
 # shellcheck disable=SC2086 # words, not one
 $golden_limit "$golden_binary" plan $job $pins --out "$work/plan.json" >"$work/.out" 2>&1
 "$golden_binary" export --plan "$work/plan.json" --format bridge --force >"$work/launch.sh" 2>/dev/null
+"$golden_binary" train --init tests/data/hf/mixtral --data README.md --global-batch 2 --seq 16 --steps 3 --out "$work/run" \
+    >"$work/.out" 2>&1
+printf ' iteration %d/ 9 | elapsed time per iteration (ms): 2800.0 | throughput per GPU (TFLOP/s/GPU): 390.0 |\n' 1 2 3 >"$work/train.log"
 widths="60 80 120"
 if golden_sampled; then
     widths=60
@@ -40,6 +43,8 @@ for columns in $widths; do
         at $columns 40 capacity --models olmoe-1b-7b,qwen3-8b --clusters h100,gb200 --sizes 8..32 --global-batch 64 \
             --seq 4096 --pp 1 --cp 1 --tp 1 --tokens 1T --deadline 9d --skew zipf:0.3
         at $columns 40 import --cluster h100 "$work/launch.sh"
+        at $columns 40 compare --run "$work/run" --tolerance 100
+        at $columns 40 compare --plan "$work/plan.json" --log "$work/train.log" --tolerance 100
         at $columns 40 models
         at $columns 40 models deepseek-v3
         at $columns 40 clusters

@@ -1,0 +1,28 @@
+/* compare_verdict.h - the sentence that ends `compare`: what is off most, by how much, what to do.
+ */
+#ifndef MF_CLI_COMPARE_VERDICT_H
+#define MF_CLI_COMPARE_VERDICT_H
+
+#include "compare/compare.h"
+#include "launch/log.h"
+#include "report/verdict_text.h"
+
+/* Of a run of ours. run: its folder; plan: the plan's file; store, record: the measurements that
+ * --store and --record name, or NULL. */
+typedef struct mf_compared_run {
+    const char *run, *plan, *store, *record;
+    double tolerance;
+} mf_compared_run;
+
+void mf_verdict_text_compare(mf_verdict_text *v, const mf_compare *c, const mf_compared_run *of);
+
+/* Of a Megatron job's log. plan: the plan's file; out: where the correction went, NULL: nowhere. */
+typedef struct mf_compared_log {
+    const mf_log *log;
+    const char *plan, *out;
+    double tolerance;
+} mf_compared_log;
+
+void mf_verdict_text_log(mf_verdict_text *v, const mf_job *j, const mf_compared_log *of);
+
+#endif
