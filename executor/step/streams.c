@@ -230,7 +230,9 @@ static mf_status await_op(const mf_exec *x, const block_at *at, int op, mf_queue
 }
 
 mf_status mf_exec_before_op(const mf_exec *x, const block_at *at, int op, mf_queue *q, mf_err *e) {
-    const op_order *order = at->streams != NULL ? &at->streams->order[op] : NULL;
+    const mf_op *one = &x->positions[at->position].block->ops[op];
+    const bool apart = at->staging != NULL && mf_exec_copied_beside(at, one);
+    const op_order *order = at->streams != NULL && !apart ? &at->streams->order[op] : NULL;
     mf_status status = MF_OK;
     if (order != NULL && order->begins) {
         status = mf_exec_device(x)->await(q, 0, e);
