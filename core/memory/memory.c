@@ -94,9 +94,8 @@ static void forward_needs(const mf_program *p, int first, chunk_need *c) {
         double leaving = k + 1 < c->n ? (double)b->offload_B : 0;
         c->saved += (double)b->saved_B;
         c->host += (double)b->offload_B;
-        c->f[k] = (need){.saved = c->saved,
-                         .work = (double)b->local_f_B,
-                         .copies = {before, before, leaving}};
+        c->f[k] = (need){
+            .saved = c->saved, .work = (double)b->local_f_B, .copies = {before, before, leaving}};
         before = leaving;
     }
 }

@@ -13,9 +13,10 @@
 /* --- lifetimes ---------------------------------------------------------------------------------
  */
 
-/* Times are moments of steps; a step is one block at work, or a pair of them. Where blocks offload, a
- * step has three moments: it begins with copies of what has come from the host, it works while other
- * blocks' tensors are on their way, and it ends with copies of what is to leave. Else one is enough.
+/* Times are moments of steps; a step is one block at work, or a pair of them. Where blocks offload,
+ * a step has three moments: it begins with copies of what has come from the host, it works while
+ * other blocks' tensors are on their way, and it ends with copies of what is to leave. Else one is
+ * enough.
  */
 enum { MOMENTS = 3 };
 
@@ -154,8 +155,8 @@ static int32_t group_of(const placer *g, int64_t chunk, int64_t k, thing what) {
 }
 
 /* Adds something that is in one piece, from one moment to another. */
-static void stay_between(placer *g, int64_t chunk, int64_t k, thing what, int64_t first, int64_t last,
-                 int64_t mb, int64_t size_B, int64_t *out) {
+static void stay_between(placer *g, int64_t chunk, int64_t k, thing what, int64_t first,
+                         int64_t last, int64_t mb, int64_t size_B, int64_t *out) {
     if (out != NULL) {
         *out = -1;
     }

@@ -81,8 +81,7 @@ mf_status mf_exec_fetch_own(mf_exec *x, block_at *at, unsigned passes, mf_exec_r
     mf_status status = run_copies(x, at, MF_OP_COPY_H2D, NULL, run, e);
     at->came = true;
     if (status == MF_OK && (at->streams->joins >> MF_STREAM_H2D & 1) != 0) {
-        status =
-            mf_exec_device(x)->signal(x->queues[MF_STREAM_H2D], came_slot(x, at->side), e);
+        status = mf_exec_device(x)->signal(x->queues[MF_STREAM_H2D], came_slot(x, at->side), e);
     }
     return status;
 }

@@ -136,8 +136,8 @@ static mf_status run_op_on(mf_exec *x, const block_at *at, int i, mf_queue *q, m
 
 static mf_status run_op(mf_exec *x, const block_at *at, int i, mf_err *e) {
     const mf_op *op = &x->positions[at->position].block->ops[i];
-    bool done = (at->gathered_ahead && mf_exec_is_gather(op, op->pass)) ||
-                mf_exec_copied_beside(at, op);
+    bool done =
+        (at->gathered_ahead && mf_exec_is_gather(op, op->pass)) || mf_exec_copied_beside(at, op);
     return done ? MF_OK : run_op_on(x, at, i, NULL, e);
 }
 

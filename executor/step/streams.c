@@ -5,9 +5,9 @@
  * others: the memory plan has put tensors where nobody needs more. Where it waits for an op of its
  * own queue, the queue's order does; for another queue's op that one signals behind its work, and
  * this one awaits the signal. Before its first work in a block a queue awaits what compute had done
- * when the block began; at the block's end compute waits for all queues, but for what goes on beside
- * the next block (zero_beside.c, offload_beside.c). So blocks, messages and the update follow one
- * another on the queue of compute, as if there were no other.
+ * when the block began; at the block's end compute waits for all queues, but for what goes on
+ * beside the next block (zero_beside.c, offload_beside.c). So blocks, messages and the update
+ * follow one another on the queue of compute, as if there were no other.
  *
  * A stream that has nothing beside it in a pass, because each of its ops waits for what is in front
  * of it and is waited for by what is behind, goes on the queue of compute: there a wait costs

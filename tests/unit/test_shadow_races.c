@@ -345,10 +345,8 @@ typedef struct copies_run {
 } copies_run;
 
 static void run_copies(void (*layout)(mf_layout *l), copies_run *r) {
-    const shadow_setup s = {.family = "qwen3_moe",
-                            .precision = MF_PREC_BF16,
-                            .offload = AWAY,
-                            .layout = layout};
+    const shadow_setup s = {
+        .family = "qwen3_moe", .precision = MF_PREC_BF16, .offload = AWAY, .layout = layout};
     const shadow_options o = {.records = true};
     shadow_case c;
     shadow_race race[RACES];
@@ -380,7 +378,7 @@ static void run_copies(void (*layout)(mf_layout *l), copies_run *r) {
 }
 
 static void copies_beside_the_next_block_have_none(void **state) {
-    void (*const layouts[])(mf_layout *l) = {one_by_one, in_pairs};
+    void (*const layouts[])(mf_layout * l) = {one_by_one, in_pairs};
     (void)state;
     for (size_t i = 0; i < sizeof layouts / sizeof layouts[0]; i++) {
         copies_run r = {0};
