@@ -97,6 +97,11 @@ typedef struct mf_software {
     /* 1: the first micro-batch of a step writes weight gradients, which others add to. May be
      * missing in a file: 0, all add to what was cleared. */
     double first_anew;
+    /* 1: activations that wait in host memory travel beside the neighbouring block of their pass,
+     * through a place of their own, which the device copies them to and from; the last block of a
+     * forward pass and the first of a backward one do their own. May be missing in a file: 0, their
+     * copies go on beside whatever is there, from and to where they are. */
+    double copies_in_pass;
     /* Energy of ops in a step over that of the same kernels alone, beside what the GPU draws
      * anyway: products and attention slow down as the mix of a block's ops takes more than the GPU
      * may draw (mf_cost_stretch), beside gpu_power_eff. 0: nothing slows them down. May be missing

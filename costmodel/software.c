@@ -119,6 +119,7 @@ static const struct {
     {"prefetch_exposed", 0, 1, offsetof(mf_software, prefetch_exposed)},
     {"signal_s", 0, 1e-3, offsetof(mf_software, signal_s)},
     {"first_anew", 0, 1, offsetof(mf_software, first_anew)},
+    {"copies_in_pass", 0, 1, offsetof(mf_software, copies_in_pass)},
 };
 enum { OPTIONAL = sizeof optional / sizeof optional[0] };
 

@@ -45,6 +45,20 @@ static void add_syncs(const mf_block_play *b, mf_block_time *out) {
     out->class_s[MF_BD_HOST] += sync;
 }
 
+/* Compute copies what has come and what is to leave where blocks meet. A block at the end of a pass
+ * that has its copies to itself is priced the same. */
+static void add_staging(const mf_block_play *b, mf_block_time *out) {
+    double staged = 0;
+    for (int i = 0; i < b->play.n; i++) {
+        staged += mf_block_staged_s(b->cost, b->play.ops[i].op, b->load);
+    }
+    out->gpu_time_s += staged;
+    out->time_s += staged;
+    out->low_s += staged;
+    out->high_s += staged;
+    out->class_s[MF_BD_OFFLOAD] += staged;
+}
+
 mf_status mf_sim_block(const mf_cost *cost, const mf_layout *l, const mf_block *b, unsigned passes,
                        const mf_block *beside, double load, bool keep_ops, mf_block_time *out,
                        mf_err *e) {
@@ -78,6 +92,7 @@ mf_status mf_sim_block(const mf_cost *cost, const mf_layout *l, const mf_block *
         out->time_s = fmax(out->gpu_time_s, p.play.time_s);
     }
     add_syncs(&p, out);
+    add_staging(&p, out);
 done:
     mf_block_play_clear(&p);
     if (status != MF_OK) {
@@ -96,6 +111,7 @@ mf_status mf_sim_block_gpu_s(const mf_cost *cost, const mf_layout *l, const mf_b
         mf_play_run(&p.play);
         t.gpu_time_s = p.play.time_s;
         add_syncs(&p, &t);
+        add_staging(&p, &t);
         *out = t.gpu_time_s;
     }
     mf_block_play_clear(&p);

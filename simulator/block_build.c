@@ -9,11 +9,14 @@
 
 /* --- the sequence ----------------------------------------------------------------------------- */
 
-static bool detached(const mf_layout *l, const mf_op *op) {
+static bool detached(const mf_block_play *b, const mf_op *op) {
     if (op->stream == MF_STREAM_DP) {
-        return (l->overlap & MF_OVERLAP_DP) != 0;
+        return (b->l->overlap & MF_OVERLAP_DP) != 0;
     }
-    return op->stream == MF_STREAM_D2H || (op->flags & MF_OPF_PREFETCH) != 0;
+    if (op->stream == MF_STREAM_D2H) {
+        return !b->own_out;
+    }
+    return (op->flags & MF_OPF_PREFETCH) != 0 && !(b->own_in && op->stream == MF_STREAM_H2D);
 }
 
 static bool cut_alike(const mf_op *a, const mf_op *b) {
@@ -82,10 +85,25 @@ void mf_block_price(const mf_cost *cost, const mf_op *op, double load, mf_play_o
     }
 }
 
+double mf_block_staged_s(const mf_cost *cost, const mf_op *op, double load) {
+    const bool copy = op->stream == MF_STREAM_D2H || op->stream == MF_STREAM_H2D;
+    if (!copy || !(mf_cost_software(cost)->copies_in_pass > 0) ||
+        mf_cluster_is_cpu(mf_cost_cluster(cost))) {
+        return 0;
+    }
+    const mf_op both = {.kind = MF_OP_SPLIT,
+                        .stream = MF_STREAM_COMPUTE,
+                        .flags = (op->flags & MF_OPF_ROUTED),
+                        .bytes = 2 * op->bytes};
+    mf_price p;
+    mf_cost_op(cost, &both, load, &p);
+    return p.time_s;
+}
+
 static void add_op(mf_block_play *b, const mf_block *block, uint8_t side, int16_t index) {
     const mf_op *op = &block->ops[index];
     int i = b->play.n++;
-    bool apart = detached(b->l, op);
+    bool apart = detached(b, op);
     mf_play_op *q = &b->play.ops[i];
     mf_block_price(b->cost, op, b->load, q);
     const double slowed = mf_cost_slowed(b->cost, op, b->stretch[side]);
@@ -195,6 +213,8 @@ mf_status mf_block_play_build(mf_block_play *b, const mf_block *block, unsigned 
     if (status != MF_OK) {
         return status;
     }
+    b->own_out = (passes & MF_SIM_LAST) != 0;
+    b->own_in = (passes & MF_SIM_FIRST) != 0;
     if (beside != NULL) {
         int n = mf_block_merge(block, beside, b->order);
         for (int i = 0; i < n; i++) {

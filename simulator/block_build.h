@@ -17,6 +17,7 @@ typedef struct mf_block_play {
     const mf_cost *cost;
     const mf_layout *l;
     double load;
+    bool own_out, own_in; /* copies to or from the host do not go on beside another block */
     double stretch[MF_BLOCK_SIDES]; /* of ops that the clock holds up (mf_cost_stretch) */
     int *deps, ndeps;
     int *before;         /* [n] of a piece: the piece written before it, of the same tensor; -1 */
@@ -37,6 +38,9 @@ mf_status mf_block_play_init(mf_block_play *b, const mf_block *block, const mf_b
                              mf_err *e);
 int mf_block_play_add(mf_block_play *b, const mf_block *block, unsigned passes);
 
+/* What the device copies to or from the place from where, or to where, an op copies beside another
+ * block, is waited for by all of its block; 0 for most ops and programs. */
+double mf_block_staged_s(const mf_cost *cost, const mf_op *op, double load);
 /* What a software profile leaves exposed of each stream. */
 void mf_block_exposed(const mf_cost *cost, double exposed[MF_STREAM_COUNT]);
 /* Price of an op, beside which compute is slowed by what it takes. */

@@ -21,6 +21,7 @@ struct mf_priced {
     int first[MF_GO_COUNT + 1];         /* go g has ops [first[g], first[g + 1]) */
     _Atomic double time_s[MF_GO_COUNT]; /* played alone; negative = not yet */
     double sync_s[MF_GO_COUNT];         /* device idle for the host */
+    double staged_s[MF_GO_COUNT];       /* copies where blocks meet */
     double dp_host_s[MF_GO_COUNT];
     double exposed[MF_STREAM_COUNT];
     mf_timed_work
@@ -76,6 +77,7 @@ static mf_status take(mf_priced *head, const mf_block_play *from, const mf_layou
             const mf_op *op = &b->ops[of];
             p->at[of] = i;
             p->sync_s[g] += mf_cost_host_sync_s(p->cost, op, l->graph);
+            p->staged_s[g] += mf_block_staged_s(p->cost, op, p->load);
             if (op->stream == MF_STREAM_DP) {
                 p->dp_host_s[g] += mf_cost_host_s(p->cost, op, l->graph);
             }
@@ -279,7 +281,7 @@ static mf_status alone_s(const mf_priced_zero *p, mf_go go, double *time_s, mf_e
     for (int i = p->block->first[go]; i < p->block->first[go + 1]; i++) {
         add_with(&x, p, go, 0, i);
     }
-    *time_s = run(p->block, &x) + p->block->sync_s[go];
+    *time_s = run(p->block, &x) + p->block->sync_s[go] + p->block->staged_s[go];
     issue_clear(&x);
     return MF_OK;
 }
@@ -321,7 +323,9 @@ mf_status mf_priced_pair_s(const mf_priced_zero *forward, const mf_priced_zero *
         }
     }
     double sync_s = forward->block->sync_s[MF_GO_FORWARD] + backward->block->sync_s[MF_GO_BACKWARD];
-    *time_s = run(forward->block, &x) + sync_s;
+    double staged_s =
+        forward->block->staged_s[MF_GO_FORWARD] + backward->block->staged_s[MF_GO_BACKWARD];
+    *time_s = run(forward->block, &x) + sync_s + staged_s;
     issue_clear(&x);
     return MF_OK;
 }

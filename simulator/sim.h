@@ -72,8 +72,15 @@ typedef struct mf_block_time {
  *
  * Times are those of a block among its like: what may run beside the neighbouring block (prefetched
  * gathers, copies to host, overlapped gradient reductions of ZeRO-2/3) runs from the block's start
- * and has to end with it, and nothing in the block waits for it. A block that starts at g on the
- * GPU while the host starts to issue it at h ends at max(g + gpu_time_s, h + time_s). */
+ * and has to end with it, and nothing in the block waits for it. Of a program whose copies stay in
+ * their pass, the time to copy to and from their places on the device is added, and `passes` may
+ * say of a block that nothing is beside its copies (MF_SIM_LAST, MF_SIM_FIRST). A block that starts
+ * at g on the GPU while the host starts to issue it at h ends at max(g + gpu_time_s, h + time_s).
+ */
+enum {
+    MF_SIM_LAST = 1 << 16, /* of a forward pass: copies leave as their tensors are made */
+    MF_SIM_FIRST = 1 << 17 /* of a backward pass: what reads copies waits for them */
+};
 mf_status mf_sim_block(const mf_cost *cost, const mf_layout *l, const mf_block *b, unsigned passes,
                        const mf_block *beside, double load, bool keep_ops, mf_block_time *out,
                        mf_err *e);

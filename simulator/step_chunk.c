@@ -51,8 +51,20 @@ static bool exchanges(const mf_block *b, unsigned passes) {
     return false;
 }
 
+/* Has a block copies that nothing is beside? end: the position behind its chunk. */
+static unsigned own_copies(const mf_step_engine *g, int forward, int backward, int end,
+                           int backward_end) {
+    unsigned own = 0;
+    if (g->software->copies_in_pass > 0) {
+        own |= forward >= 0 && forward + 1 == end ? MF_SIM_LAST : 0;
+        own |= backward >= 0 && backward + 1 == backward_end ? MF_SIM_FIRST : 0;
+    }
+    return own;
+}
+
+/* own: MF_SIM_... */
 static void make_step(mf_step_engine *g, mf_chunk_step *c, int forward, int backward,
-                      unsigned passes) {
+                      unsigned passes, unsigned own) {
     int position = forward >= 0 ? forward : backward;
     assert(position >= 0);
     int block = g->p->block_of[position];
@@ -76,10 +88,11 @@ static void make_step(mf_step_engine *g, mf_chunk_step *c, int forward, int back
         if (beside >= 0) {
             load = fmax(load, g->load[backward * g->loads + k]);
         }
-        g->status = mf_times_get(g->times, block, beside, passes, false, load, &c->time[k], g->e);
+        g->status =
+            mf_times_get(g->times, block, beside, passes | own, false, load, &c->time[k], g->e);
         if (g->status == MF_OK && weights) {
             g->status =
-                mf_times_get(g->times, block, beside, passes, true, load, &c->anew[k], g->e);
+                mf_times_get(g->times, block, beside, passes | own, true, load, &c->anew[k], g->e);
         }
     }
 }
@@ -113,7 +126,8 @@ static mf_chunk_play *make_play(mf_step_engine *g, int64_t stage, const mf_event
         int f = s->f >= 0 ? a->first[vf] + s->f : -1,
             b = s->b >= 0 ? a->first[vb + 1] - 1 - s->b : -1;
         make_step(g, &play->step[play->n++], f, b,
-                  (f >= 0 ? (unsigned)MF_PASS_F : 0) | (b >= 0 ? back : 0));
+                  (f >= 0 ? (unsigned)MF_PASS_F : 0) | (b >= 0 ? back : 0),
+                  own_copies(g, f, b, a->first[vf + 1], a->first[vb + 1]));
     }
     mf_pairing_clear(&order);
     return play;

@@ -32,10 +32,12 @@ double mf_memory_context_B(const mf_cluster *c, const mf_layout *l) {
 /* --- one chunk -------------------------------------------------------------------------------- */
 
 /* Bytes while one block of a pass runs: what it leaves behind (saved by forward, held for the
- * weight gradient), the workspaces of the blocks that run, and gradients not yet reduced into their
- * shard. */
+ * weight gradient), the workspaces of the blocks that run, gradients not yet reduced into their
+ * shard, and copies of what is on its way to or from the host: when the block begins, while it
+ * works, when it ends (core/memory/memory_place.c). */
+enum { MOMENTS = 3 };
 typedef struct need {
-    double saved, held, work, grads;
+    double saved, held, work, grads, copies[MOMENTS];
 } need;
 
 /* A virtual stage: what one micro-batch leaves on the device and the host, and the needs of each
@@ -47,12 +49,16 @@ typedef struct chunk_need {
     need worst_f, worst_b, worst_w; /* of largest sum */
 } chunk_need;
 
+static double most_copies(const need *x) {
+    return fmax(x->copies[0], fmax(x->copies[1], x->copies[2]));
+}
+
 static double sum_need(const need *x) {
-    return x->saved + x->held + x->work + x->grads;
+    return x->saved + x->held + x->work + x->grads + most_copies(x);
 }
 
 static need worst_of(const need *x, int n) {
-    need worst = {0, 0, 0, 0};
+    need worst = {0};
     for (int i = 0; i < n; i++) {
         worst = sum_need(&x[i]) > sum_need(&worst) ? x[i] : worst;
     }
@@ -82,18 +88,21 @@ static const mf_block *block_at(const mf_program *p, int position) {
 }
 
 static void forward_needs(const mf_program *p, int first, chunk_need *c) {
-    for (int k = 0; k < c->n; k++) { /* saved tensors add up */
+    double before = 0;
+    for (int k = 0; k < c->n; k++) { /* saved tensors add up; what leaves does so beside the next */
         const mf_block *b = block_at(p, first + k);
-        double leaving = k > 0 ? (double)block_at(p, first + k - 1)->offload_B : 0;
+        double leaving = k + 1 < c->n ? (double)b->offload_B : 0;
         c->saved += (double)b->saved_B;
         c->host += (double)b->offload_B;
-        c->f[k] = (need){.saved = c->saved, .work = (double)b->local_f_B + leaving};
+        c->f[k] = (need){
+            .saved = c->saved, .work = (double)b->local_f_B, .copies = {before, before, leaving}};
+        before = leaving;
     }
 }
 
 static void backward_needs(const mf_program *p, int first, chunk_need *c) {
     bool beside = (p->layout.overlap & MF_OVERLAP_DP) != 0;
-    double saved = c->saved;
+    double saved = c->saved, came = 0;
     for (int k = 0; k < c->n; k++) { /* each block frees its own; held ones add up; those of the
                                         next come from the host */
         int position = first + c->n - 1 - k;
@@ -103,14 +112,15 @@ static void backward_needs(const mf_program *p, int first, chunk_need *c) {
         if (beside && k > 0) { /* the one before is being reduced */
             grads += mf_memory_unreduced_B(&p->layout, block_at(p, position + 1));
         }
-        c->b[k] = (need){.saved = saved, .held = c->held, .work = coming};
+        c->b[k] = (need){.saved = saved, .held = c->held, .copies = {came, coming, coming}};
+        came = coming;
         if (p->split) {
             c->b[k].held += (double)b->made_B;
-            c->b[k].work += (double)b->local_bs_B;
+            c->b[k].work = (double)b->local_bs_B;
             c->w[k] = (need){.work = (double)b->local_w_B, .grads = grads};
             c->held += (double)b->held_B;
         } else {
-            c->b[k].work += (double)b->local_b_B;
+            c->b[k].work = (double)b->local_b_B;
             c->b[k].grads = grads;
         }
         saved -= (double)b->saved_B;
@@ -145,8 +155,8 @@ static need forward_waits(const mf_program *p, int64_t v, const chunk_need *f, i
     if (k == 0 || k == f->n) {
         return (need){.saved = k == 0 ? 0 : f->saved};
     }
-    const mf_block *b = block_at(p, p->assignment.first[v] + k - 1);
-    return (need){.saved = f->f[k - 1].saved, .work = (double)b->offload_B};
+    const double leaving = (double)block_at(p, p->assignment.first[v] + k - 1)->offload_B;
+    return (need){.saved = f->f[k - 1].saved, .copies = {leaving, leaving, leaving}};
 }
 
 /* A merged pair's backward side, waiting after k of its blocks: what the other blocks saved, that
@@ -157,23 +167,30 @@ static need backward_waits(const mf_program *p, int64_t v, const chunk_need *b, 
     }
     int next = p->assignment.first[v + 1] - 1 - k;
     bool beside = (p->layout.overlap & MF_OVERLAP_DP) != 0;
+    const double coming = (double)block_at(p, next)->offload_B;
     return (need){.saved = b->b[k].saved,
                   .held = b->b[k].held,
-                  .work = (double)block_at(p, next)->offload_B,
+                  .copies = {coming, coming, coming},
                   .grads = beside ? mf_memory_unreduced_B(&p->layout, block_at(p, next + 1)) : 0};
 }
 
 /* Forward of virtual stage vf beside backward of vb, step by step (core/program/pairing.h). */
 static need pair_need(const mf_program *p, int64_t vf, const chunk_need *f, int64_t vb,
                       const chunk_need *b, mf_pairing *order) {
-    need worst = {0, 0, 0, 0};
+    need worst = {0};
     int i = 0, j = 0;
     mf_pairing_make(order, &p->model, &p->layout, p->assignment.first, vf, vb);
     for (int k = 0; k < order->count; k++) {
         bool forward = order->step[k].f >= 0, backward = order->step[k].b >= 0;
         need x = forward ? f->f[i] : forward_waits(p, vf, f, i);
         need y = backward ? b->b[j] : backward_waits(p, vb, b, j);
-        need both = {x.saved + y.saved, x.held + y.held, x.work + y.work, x.grads + y.grads};
+        need both = {.saved = x.saved + y.saved,
+                     .held = x.held + y.held,
+                     .work = x.work + y.work,
+                     .grads = x.grads + y.grads};
+        for (int at = 0; at < MOMENTS; at++) {
+            both.copies[at] = x.copies[at] + y.copies[at];
+        }
         worst = sum_need(&both) > sum_need(&worst) ? both : worst;
         i += forward;
         j += backward;
@@ -194,7 +211,7 @@ typedef struct stage_walk {
 
 static void moment(const stage_walk *w, const mf_event *ev, double grads, mf_memory_stage *out) {
     const chunk_need *own = &w->chunk[ev->chunk];
-    need now = {0, 0, 0, 0};
+    need now = {0};
     double host = own->host;
     switch ((mf_event_pass)ev->pass) {
     case MF_EVENT_F:
@@ -220,7 +237,7 @@ static void moment(const stage_walk *w, const mf_event *ev, double grads, mf_mem
     }
     out->kind_B[MF_MEM_ACTIVATIONS] = now.saved;
     out->kind_B[MF_MEM_HELD] = now.held;
-    out->kind_B[MF_MEM_WORKSPACE] = now.work;
+    out->kind_B[MF_MEM_WORKSPACE] = now.work + most_copies(&now);
     out->kind_B[MF_MEM_GRADIENTS] = grads + now.grads;
     out->host_B = host;
 }

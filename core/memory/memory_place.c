@@ -13,7 +13,12 @@
 /* --- lifetimes ---------------------------------------------------------------------------------
  */
 
-/* Times are steps; a step is one block at work, or a pair of them. */
+/* Times are moments of steps; a step is one block at work, or a pair of them. Where blocks offload,
+ * a step has three moments: it begins with copies of what has come from the host, it works while
+ * other blocks' tensors are on their way, and it ends with copies of what is to leave. Else one is
+ * enough.
+ */
+enum { MOMENTS = 3 };
 
 /* What a block has of its own. */
 typedef enum thing {
@@ -48,7 +53,8 @@ typedef struct placer {
     int16_t *lag; /* merged: [chunks][chunks][2][longest] step of a block of either side in its
                    * event (core/program/pairing.h); NULL: step k is block k */
     int64_t longest;
-    when *when; /* [chunks][micro_batches] */
+    int64_t moments; /* of a step */
+    when *when;      /* [chunks][micro_batches] */
     mf_lifetimes device, host;
 } placer;
 
@@ -59,6 +65,18 @@ static int length(const placer *g, int64_t chunk) {
 static const mf_block *block_of(const placer *g, int64_t chunk, int64_t k) {
     int64_t v = mf_layout_vstage(&g->p->layout, g->stage, chunk);
     return g->p->blocks[g->p->block_of[g->p->assignment.first[v] + k]];
+}
+
+static int64_t beginning(const placer *g, int64_t step) {
+    return step * g->moments;
+}
+
+static int64_t middle(const placer *g, int64_t step) {
+    return step * g->moments + g->moments / 2;
+}
+
+static int64_t ending(const placer *g, int64_t step) {
+    return (step + 1) * g->moments - 1;
 }
 
 static when *when_of(const placer *g, int64_t chunk, int64_t mb) {
@@ -136,9 +154,9 @@ static int32_t group_of(const placer *g, int64_t chunk, int64_t k, thing what) {
     return (int32_t)((chunk * g->longest + k) * THINGS + (int64_t)what);
 }
 
-/* Adds something that is in one piece. */
-static void stay(placer *g, int64_t chunk, int64_t k, thing what, int64_t first, int64_t last,
-                 int64_t mb, int64_t size_B, int64_t *out) {
+/* Adds something that is in one piece, from one moment to another. */
+static void stay_between(placer *g, int64_t chunk, int64_t k, thing what, int64_t first,
+                         int64_t last, int64_t mb, int64_t size_B, int64_t *out) {
     if (out != NULL) {
         *out = -1;
     }
@@ -155,15 +173,21 @@ static void stay(placer *g, int64_t chunk, int64_t k, thing what, int64_t first,
                                    .out = out});
 }
 
-/* Adds something that is in runs; out: [MF_RUNS]. */
+/* The same through whole steps. */
+static void stay(placer *g, int64_t chunk, int64_t k, thing what, int64_t first, int64_t last,
+                 int64_t mb, int64_t size_B, int64_t *out) {
+    stay_between(g, chunk, k, what, beginning(g, first), ending(g, last), mb, size_B, out);
+}
+
+/* Adds something that is in runs, through whole steps; out: [MF_RUNS]. */
 static void stay_apart(placer *g, int64_t chunk, int64_t k, thing what, int64_t first, int64_t last,
                        int64_t mb, int64_t *out) {
     static const mf_run_kind kinds[] = {
         [SAVED] = MF_RUN_SAVED,   [KEPT] = MF_RUN_KEPT,     [MADE] = MF_RUN_MADE,
         [WORK_F] = MF_RUN_WORK_F, [WORK_B] = MF_RUN_WORK_B, [WORK_W] = MF_RUN_WORK_W};
     const mf_runs *r = &block_of(g, chunk, k)->runs.of[kinds[what]];
-    mf_lifetimes_add(&g->device, (mf_lifetime){.first = first,
-                                               .last = last,
+    mf_lifetimes_add(&g->device, (mf_lifetime){.first = beginning(g, first),
+                                               .last = ending(g, last),
                                                .size = r->start[r->count],
                                                .part = r->size,
                                                .parts = r->count,
@@ -193,7 +217,7 @@ static void instances(placer *g, int64_t chunk, int64_t mb) {
         int side = g->s->events[g->stage][w->b].pass == MF_EVENT_FB;
         int64_t f = step_of(g, w->f, 0, k), back = step_of(g, w->b, side, n - 1 - k);
         int64_t done = w->w >= 0 ? step_of(g, w->w, 0, n - 1 - k) : back;
-        stay(g, chunk, k, ON_HOST, w->f, w->b, mb, b->offload_B, &x->host);
+        stay_between(g, chunk, k, ON_HOST, w->f, w->b, mb, b->offload_B, &x->host); /* events */
         if (!g->host_only) {
             stay_apart(g, chunk, k, SAVED, f, back, mb, x->saved);
             stay_apart(g, chunk, k, KEPT, f, done, mb, x->kept);
@@ -204,18 +228,20 @@ static void instances(placer *g, int64_t chunk, int64_t mb) {
     }
 }
 
-/* A running block: workspace, staging for copies to or from the host, gradients that wait to be
- * reduced (while the next block runs, where that overlaps). */
+/* A running block: workspace, its tensors on their way to the host beside the next block or from it
+ * beside the one before, gradients that wait to be reduced (while the next block runs, where that
+ * overlaps). */
 static void forward_work(placer *g, int64_t chunk, int64_t event) {
-    for (int64_t k = 0; k < length(g, chunk); k++) {
+    int64_t n = length(g, chunk);
+    for (int64_t k = 0; k < n; k++) {
         mf_place_work *w = work_at(g, event, k, 0);
         int64_t now = step_of(g, event, 0, k);
         w->gradients = w->leaving = w->coming = -1;
         stay_apart(g, chunk, k, WORK_F, now, now, 0, w->local);
-        if (k > 0) {
-            int64_t left = step_of(g, event, 0, k - 1) + 1;
-            int64_t leaving_B = block_of(g, chunk, k - 1)->offload_B;
-            stay(g, chunk, k - 1, LEAVING, left, now, 0, leaving_B, &w->leaving);
+        if (k + 1 < n) {
+            int64_t left = middle(g, step_of(g, event, 0, k + 1));
+            stay_between(g, chunk, k, LEAVING, ending(g, now), left, 0,
+                         block_of(g, chunk, k)->offload_B, &w->leaving);
         }
     }
 }
@@ -233,9 +259,10 @@ static void backward_work(placer *g, int64_t chunk, int64_t event, int side, mf_
         int64_t k = n - 1 - i;
         w->leaving = w->coming = -1;
         stay_apart(g, chunk, k, pass == MF_EVENT_W ? WORK_W : WORK_B, now, now, 0, w->local);
-        if (pass == MF_EVENT_B && i + 1 < n) {
-            int64_t coming_B = block_of(g, chunk, k - 1)->offload_B;
-            stay(g, chunk, k - 1, COMING, now, next - 1, 0, coming_B, &w->coming);
+        if (pass == MF_EVENT_B && i > 0) {
+            int64_t starts = middle(g, step_of(g, event, side, i - 1));
+            stay_between(g, chunk, k, COMING, starts, beginning(g, now), 0, b->offload_B,
+                         &w->coming);
         }
         stay(g, chunk, k, GRADIENTS, now, beside ? next : now, 0,
              reduces ? (int64_t)mf_memory_unreduced_B(l, b) : 0, &w->gradients);
@@ -299,8 +326,17 @@ static bool allocate(placer *g) {
     return tables && x->event != NULL && g->step != NULL && g->when != NULL;
 }
 
+static bool offloads(const mf_program *p) {
+    bool any = false;
+    for (int i = 0; i < p->nblocks; i++) {
+        any |= p->blocks[i]->offload_B > 0;
+    }
+    return any;
+}
+
 /* Makes everything but the arrangement; g->x is the caller's. */
 static mf_status prepare(placer *g, mf_err *e) {
+    g->moments = offloads(g->p) ? MOMENTS : 1;
     g->x = calloc(1, sizeof *g->x);
     if (g->x == NULL || !allocate(g)) {
         return mf_err_set(e, MF_NOMEM, "places of the step: out of memory");

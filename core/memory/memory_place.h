@@ -24,8 +24,10 @@ typedef struct mf_place_instance { /* of a block and a micro-batch */
 typedef struct mf_place_work { /* of a running block in an event */
     int64_t local[MF_RUNS];    /* workspace */
     int64_t gradients;         /* that are not reduced yet (ZeRO-2, ZeRO-3); -1: none */
-    int64_t leaving, coming; /* the position before's tensors, being copied to the host (forward) or
-                                from it (backward) while this block runs; -1: none */
+    /* Copies of its offloaded tensors: on their way to the host, from its end until the pass's next
+     * block has worked; on their way back, from where the pass's block before works until this one
+     * begins. -1: none, as of the last block of a forward pass and the first of a backward one. */
+    int64_t leaving, coming;
 } mf_place_work;
 
 typedef struct mf_place_size {

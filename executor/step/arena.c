@@ -192,29 +192,24 @@ static void take_runs(mf_exec *x, const mf_runs *runs, const int64_t *at) {
 }
 
 /* What a block takes of the area when it begins. */
-static void take_places(mf_exec *x, int64_t vstage, unsigned passes, const block_at *at) {
+static void take_places(mf_exec *x, unsigned passes, const block_at *at) {
     const position_bind *q = &x->positions[at->position];
     const mf_block_runs *runs = &q->block->runs;
     const mf_place_instance *i = at->instance;
     const mf_place_work *w = at->work;
-    int first = x->p->assignment.first[vstage];
     mf_run_kind work = passes == MF_PASS_F   ? MF_RUN_WORK_F
                        : passes == MF_PASS_W ? MF_RUN_WORK_W
                                              : MF_RUN_WORK_B;
     take_runs(x, &runs->of[work], w->local);
     take_place(x, w->gradients, (int64_t)mf_memory_unreduced_B(&x->p->layout, q->block));
+    take_place(x, w->leaving, q->block->offload_B);
+    take_place(x, w->coming, q->block->offload_B);
     if (work == MF_RUN_WORK_F) {
         take_runs(x, &runs->of[MF_RUN_SAVED], i->saved);
         take_runs(x, &runs->of[MF_RUN_KEPT], i->kept);
-        if (at->position > first) {
-            take_place(x, w->leaving, q[-1].block->offload_B);
-        }
     } else if (work == MF_RUN_WORK_B) {
         take_runs(x, &runs->of[MF_RUN_MADE], i->made);
         take_place(x, i->arrived, q->block->held_B - q->block->kept_B - q->block->made_B);
-        if (at->position > first) {
-            take_place(x, w->coming, q[-1].block->offload_B);
-        }
     }
 }
 
@@ -225,13 +220,15 @@ void mf_exec_place(mf_exec *x, int64_t event, int step, int side, int64_t chunk,
     int block = p->first[chunk] + position - x->p->assignment.first[v];
     const mf_place_instance *i = &p->instance[block * p->micro_batches + micro_batch];
     const mf_place_work *w = &p->work[p->event[event] + 2 * step + side];
+    const int64_t staging = w->leaving >= 0 ? w->leaving : w->coming;
     *out = (block_at){.position = position, .micro_batch = micro_batch, .side = side};
     out->instance = i;
     out->work = w;
     out->arrived = i->arrived >= 0 ? x->area + i->arrived : NULL;
     out->host = i->host >= 0 ? x->host + i->host : NULL;
     out->gradients = w->gradients >= 0 ? x->area + w->gradients : NULL;
-    take_places(x, v, passes, out);
+    out->staging = x->streams && staging >= 0 ? x->area + staging : NULL;
+    take_places(x, passes, out);
 }
 
 static float *full_gradient(const mf_exec *x, const block_at *at, int16_t weight) {
@@ -365,6 +362,10 @@ void mf_exec_bind_op(const mf_exec *x, const block_at *at, int op_index, mf_exec
         }
         out->out_of[k] = bind->out_of[k];
         out->first[k] = bind->first[k];
+    }
+    if (at->staging != NULL && mf_exec_copied_beside(at, op)) {
+        mf_exec_tensor *copied = mf_exec_is_fetch(op) ? &out->out[0] : &out->in[0];
+        copied->data = at->staging + q->bind->host_at[op_index];
     }
     for (int k = 0; k < out->forward->nin; k++) {
         int16_t t = out->forward->in[k];

@@ -72,9 +72,11 @@ typedef struct block_at {
     const mf_place_work *work;
     char *arrived, *host;       /* core/memory/memory_place.h */
     char *gradients, *gathered; /* in full, dense and then expert */
+    char *staging; /* its offloaded tensors on their way beside another block; NULL: none are */
     void *input, *output, *output_gradient, *input_gradient;
     const stream_plan *streams; /* NULL: all on the queue of compute */
     bool gathered_ahead;        /* its weights were, beside the block before */
+    bool came;                  /* its own copies from the host are entered */
 } block_at;
 
 /* What the optimizer goes over, in the device's memory: the owned elements of every parameter. */
@@ -182,6 +184,7 @@ struct mf_exec {
     bool streams;                /* each stream has its queue, else all go on that of compute */
     int slots;                   /* signals of a side's ops */
     bool put_off[2], fetched[2]; /* by side: reductions, gathers beside a neighbouring block */
+    bool leaving;                /* copies to the host of the forward pass's block before */
     mf_exec_options o;
     mf_rank_coords at;
     int64_t stage;
@@ -306,6 +309,22 @@ mf_status mf_exec_take_gathered(mf_exec *x, block_at *at, mf_err *e);
  * waits for those that were left to this one's. */
 bool mf_exec_puts_off(const mf_exec *x, const block_at *at, bool ends);
 mf_status mf_exec_join_reductions(mf_exec *x, const block_at *at, bool put_off, mf_err *e);
+
+/* offload_beside.c: the same of copies to and from the host. Is an op one that does not run at its
+ * place in its block, or one that fetches from the host? */
+bool mf_exec_copied_beside(const block_at *at, const mf_op *op);
+bool mf_exec_is_fetch(const mf_op *op);
+/* Before a block's ops: its tensors have come, if they were fetched ahead. Behind the signal of its
+ * beginning: a backward block without a block before fetches its own; those of `next` begin to
+ * come. */
+mf_status mf_exec_take_copies(mf_exec *x, const block_at *at, mf_err *e);
+mf_status mf_exec_fetch_own(mf_exec *x, block_at *at, unsigned passes, mf_exec_run_fn run,
+                            mf_err *e);
+mf_status mf_exec_fetch_ahead(mf_exec *x, const block_at *next, mf_exec_run_fn run, mf_err *e);
+/* At a block's end: compute waits for copies that are not beside another block; behind all that a
+ * forward block joins it waits for those of the block before, and this one's begin to leave. */
+mf_status mf_exec_join_copies(mf_exec *x, const block_at *at, mf_err *e);
+mf_status mf_exec_leave(mf_exec *x, const block_at *at, mf_exec_run_fn run, mf_err *e);
 
 /* window.c: the window of a fused dispatcher, before the arena is laid out: where it cannot be had
  * its rows go through the arena. Collective. */

@@ -136,7 +136,8 @@ static mf_status run_op_on(mf_exec *x, const block_at *at, int i, mf_queue *q, m
 
 static mf_status run_op(mf_exec *x, const block_at *at, int i, mf_err *e) {
     const mf_op *op = &x->positions[at->position].block->ops[i];
-    bool done = at->gathered_ahead && mf_exec_is_gather(op, op->pass);
+    bool done =
+        (at->gathered_ahead && mf_exec_is_gather(op, op->pass)) || mf_exec_copied_beside(at, op);
     return done ? MF_OK : run_op_on(x, at, i, NULL, e);
 }
 
@@ -251,12 +252,25 @@ static mf_status end_pass(mf_exec *x, const pass_run *r, mf_err *e) {
                : MF_OK;
 }
 
-/* Block k's queues begin, and the next block's weights come beside it. */
-static mf_status fork_block(mf_exec *x, const pass_run *r, int k, const block_at *at, mf_err *e) {
+/* What the next block has in host memory comes beside this one, which has its own first. */
+static mf_status fetch_copies(mf_exec *x, const pass_run *r, int k, block_at *at, mf_err *e) {
+    mf_status status = mf_exec_fetch_own(x, at, r->passes, run_op_on, e);
+    block_at next;
+    if (status != MF_OK || is_forward(r) || k + 1 == r->n || at->streams == NULL) {
+        return status;
+    }
+    mf_exec_place(x, r->event, k + 1, r->side, r->chunk, position_of(r, k + 1), r->micro_batch,
+                  r->passes, &next);
+    return mf_exec_fetch_ahead(x, &next, run_op_on, e);
+}
+
+/* Block k's queues begin, and the next block's weights and activations come beside it. */
+static mf_status fork_block(mf_exec *x, const pass_run *r, int k, block_at *at, mf_err *e) {
     mf_status status = mf_exec_fork(x, at, e);
-    return status == MF_OK && k + 1 < r->n
-               ? mf_exec_gather_ahead(x, at, position_of(r, k + 1), r->passes, run_op_on, e)
-               : status;
+    if (status == MF_OK && k + 1 < r->n) {
+        status = mf_exec_gather_ahead(x, at, position_of(r, k + 1), r->passes, run_op_on, e);
+    }
+    return status == MF_OK ? fetch_copies(x, r, k, at, e) : status;
 }
 
 /* A block of either pass, or of both; block[i] < 0: not of pass i. */
@@ -268,6 +282,7 @@ static mf_status run_blocks(mf_exec *x, const pass_run *run, block_at *at, const
         if (block[i] >= 0) {
             mf_exec_enter_streams(x, run[i].passes, paired, &at[i]);
             status = mf_exec_take_gathered(x, &at[i], e);
+            status = status == MF_OK ? mf_exec_take_copies(x, &at[i], e) : status;
         }
     }
     for (int i = 0; i < 2 && status == MF_OK; i++) {
@@ -283,7 +298,9 @@ static mf_status run_blocks(mf_exec *x, const pass_run *run, block_at *at, const
         bool ends = block[i] == run[i].n - 1;
         status = block[i] >= 0 ? mf_exec_join(x, &at[i], ends, e) : MF_OK;
     }
-    return status;
+    return status == MF_OK && block[0] >= 0 && is_forward(&run[0])
+               ? mf_exec_leave(x, &at[0], run_op_on, e)
+               : status;
 }
 
 /* One or two passes, block by block. */
@@ -357,6 +374,7 @@ static mf_status clear_gradients(mf_exec *x, mf_err *e) {
         x->gathers[h] = 0;
         x->put_off[h] = x->fetched[h] = false;
     }
+    x->leaving = false;
     for (int i = 0; i < x->params.count && status == MF_OK;) {
         const mf_param *q = &x->params.list[i];
         int64_t begin = q->offset, end = begin;

@@ -5,8 +5,9 @@
  * others: the memory plan has put tensors where nobody needs more. Where it waits for an op of its
  * own queue, the queue's order does; for another queue's op that one signals behind its work, and
  * this one awaits the signal. Before its first work in a block a queue awaits what compute had done
- * when the block began; at the block's end compute waits for all queues. So blocks, messages and
- * the update follow one another on the queue of compute, as if there were no other.
+ * when the block began; at the block's end compute waits for all queues, but for what goes on
+ * beside the next block (zero_beside.c, offload_beside.c). So blocks, messages and the update
+ * follow one another on the queue of compute, as if there were no other.
  *
  * A stream that has nothing beside it in a pass, because each of its ops waits for what is in front
  * of it and is waited for by what is behind, goes on the queue of compute: there a wait costs
@@ -214,21 +215,24 @@ void mf_exec_enter_streams(const mf_exec *x, unsigned passes, bool paired, block
 }
 
 mf_status mf_exec_fork(const mf_exec *x, const block_at *at, mf_err *e) {
-    return at->streams != NULL && at->streams->forks ? mf_exec_device(x)->signal(x->queue, 0, e)
-                                                     : MF_OK;
+    const bool forks = at->streams != NULL && (at->streams->forks || at->staging != NULL);
+    return forks ? mf_exec_device(x)->signal(x->queue, 0, e) : MF_OK;
 }
 
-/* What was gathered ahead had come when compute began the block. */
+/* What was gathered or fetched ahead had come when compute began the block. */
 static mf_status await_op(const mf_exec *x, const block_at *at, int op, mf_queue *q, mf_err *e) {
     const mf_op *awaited = &x->positions[at->position].block->ops[op];
-    if (at->gathered_ahead && mf_exec_is_gather(awaited, awaited->pass)) {
+    const bool gathered = at->gathered_ahead && mf_exec_is_gather(awaited, awaited->pass);
+    if (gathered || (at->staging != NULL && mf_exec_is_fetch(awaited))) {
         return q == x->queue ? MF_OK : mf_exec_device(x)->await(q, 0, e);
     }
     return mf_exec_device(x)->await(q, slot_of(x, at, op), e);
 }
 
 mf_status mf_exec_before_op(const mf_exec *x, const block_at *at, int op, mf_queue *q, mf_err *e) {
-    const op_order *order = at->streams != NULL ? &at->streams->order[op] : NULL;
+    const mf_op *one = &x->positions[at->position].block->ops[op];
+    const bool apart = at->staging != NULL && mf_exec_copied_beside(at, one);
+    const op_order *order = at->streams != NULL && !apart ? &at->streams->order[op] : NULL;
     mf_status status = MF_OK;
     if (order != NULL && order->begins) {
         status = mf_exec_device(x)->await(q, 0, e);
@@ -248,9 +252,10 @@ mf_status mf_exec_join(mf_exec *x, const block_at *at, bool ends, mf_err *e) {
     const bool put_off = mf_exec_puts_off(x, at, ends);
     mf_status status = mf_exec_join_reductions(x, at, put_off, e);
     for (int s = 0; s < MF_STREAM_COUNT && at->streams != NULL && status == MF_OK; s++) {
-        if ((at->streams->joins >> s & 1) != 0 && !(put_off && s == MF_STREAM_DP)) {
+        const bool copies = s == MF_STREAM_D2H || s == MF_STREAM_H2D;
+        if ((at->streams->joins >> s & 1) != 0 && !copies && !(put_off && s == MF_STREAM_DP)) {
             status = mf_exec_device(x)->order(x->queues[s], x->queue, e);
         }
     }
-    return status;
+    return status == MF_OK && at->streams != NULL ? mf_exec_join_copies(x, at, e) : status;
 }

@@ -28,6 +28,7 @@ static void over_random_blocks(uint64_t seed, int count, block_check check) {
     rng r = rng_init(seed);
     mf_cluster c = test_cluster();
     mf_software ideal = sim_software_ideal(), real = sim_software_real();
+    real.copies_in_pass = 1;
     mf_cost *cost[2] = {sim_cost(&c, &ideal), sim_cost(&c, &real)};
     const mf_model models[] = {test_model_moe(false), test_model_moe(true), test_model_dense()};
     for (int i = 0; i < count; i++) {
@@ -140,6 +141,85 @@ static void check_load(const one_block *x, const mf_block_time *t) {
 static void more_routed_rows_are_never_faster(void **state) {
     (void)state;
     over_random_blocks(43, 250, check_load);
+}
+
+/* --- copies to and from the host ----------------------------------------------------------------
+ */
+
+/* What the device copies of a block's offloaded tensors: each read and written once. */
+static double device_copies_s(const mf_cost *cost, const mf_block *b, unsigned passes) {
+    double sum = 0;
+    for (int i = 0; i < b->nops; i++) {
+        const mf_op *op = &b->ops[i];
+        if ((op->pass & passes) && (op->kind == MF_OP_COPY_D2H || op->kind == MF_OP_COPY_H2D)) {
+            const mf_op twice = {.kind = MF_OP_SPLIT, .bytes = 2 * op->bytes};
+            mf_price price;
+            mf_cost_op(cost, &twice, 1, &price);
+            sum += price.time_s;
+        }
+    }
+    return sum;
+}
+
+/* The copy that comes first in time to break an order: a copy out before its tensor is made, or a
+ * reader before its copy in has ended. */
+static int early_copies(const mf_block *b, const mf_block_time *t) {
+    const double eps = 1e-9 * t->gpu_time_s;
+    int early = 0;
+    for (int i = 0; i < t->nops; i++) {
+        const mf_op *op = &b->ops[t->op[i].op];
+        for (int j = 0; j < t->nops; j++) {
+            const mf_op *other = &b->ops[t->op[j].op];
+            bool out = op->kind == MF_OP_COPY_D2H, makes = false, reads = false;
+            for (int k = 0; k < other->nout && out; k++) {
+                makes |= other->out[k] == op->in[0];
+            }
+            for (int k = 0; k < other->nin && op->kind == MF_OP_COPY_H2D; k++) {
+                reads |= other->in[k] == op->out[0];
+            }
+            early += makes && t->op[i].start_s < t->op[j].end_s - eps;
+            early += reads && t->op[j].start_s < t->op[i].end_s - eps;
+        }
+    }
+    return early;
+}
+
+static void copies_go_through_places_of_their_own_or_wait_for_their_block(void **state) {
+    (void)state;
+    mf_cluster c = test_cluster();
+    mf_software soft = sim_software_ideal();
+    mf_cost *free_s = sim_cost(&c, &soft);
+    soft.copies_in_pass = 1;
+    mf_cost *staged = sim_cost(&c, &soft);
+    mf_model m = test_model_dense();
+    mf_layout l = sim_layout(&m, 1, 1, 1, 2);
+    l.memory.offload = MF_OFFLOAD_QKV | MF_OFFLOAD_FFN;
+    mf_program *p = sim_program(&m, &l, &c);
+    const mf_block *b = p->blocks[p->block_of[3]];
+    assert_above(b->offload_B, 0);
+    for (int back = 0; back < 2; back++) {
+        const unsigned passes = back ? MF_PASS_BACKWARD : MF_PASS_F;
+        one_block x = {free_s, &l, b, passes, NULL, 1};
+        mf_block_time plain = simulate(&x, true);
+        x.cost = staged;
+        mf_block_time through = simulate(&x, true);
+        x.passes |= back ? MF_SIM_FIRST : MF_SIM_LAST;
+        mf_block_time own = simulate(&x, true);
+        double copies_s = device_copies_s(staged, b, passes);
+        assert_above(copies_s, 0);
+        assert_close(through.gpu_time_s - plain.gpu_time_s, copies_s, 1e-9 * plain.gpu_time_s);
+        assert_close(through.class_s[MF_BD_OFFLOAD] - plain.class_s[MF_BD_OFFLOAD], copies_s,
+                     1e-9 * plain.gpu_time_s);
+        assert_above(early_copies(b, &through), 0);
+        assert_int_equal(early_copies(b, &own), 0);
+        assert_above(own.gpu_time_s, through.gpu_time_s);
+        mf_block_time_clear(&plain);
+        mf_block_time_clear(&through);
+        mf_block_time_clear(&own);
+    }
+    mf_program_destroy(p);
+    mf_cost_destroy(free_s);
+    mf_cost_destroy(staged);
 }
 
 /* --- a pair, pieces ----------------------------------------------------------------------------
@@ -477,6 +557,7 @@ int main(void) {
         cmocka_unit_test(times_lie_above_bounds_and_classes_sum_to_them),
         cmocka_unit_test(ops_start_behind_what_they_read),
         cmocka_unit_test(more_routed_rows_are_never_faster),
+        cmocka_unit_test(copies_go_through_places_of_their_own_or_wait_for_their_block),
         cmocka_unit_test(a_merged_pair_hides_the_exchange_of_tokens),
         cmocka_unit_test(overlapped_pieces_run_beside_their_gemms),
         cmocka_unit_test(attention_runs_by_heads_beside_its_exchanges),

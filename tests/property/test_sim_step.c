@@ -113,7 +113,7 @@ static void classes_sum_to_the_step_and_bounds_lie_below_it(void **state) {
     mf_cluster c = test_cluster();
     const mf_model models[] = {test_model_moe(false), test_model_moe(true), test_model_dense()};
     mf_software soft[2] = {sim_software_ideal(), sim_software_real()};
-    soft[1].first_anew = 1;
+    soft[1].first_anew = soft[1].copies_in_pass = 1;
     mf_cost *cost[2] = {sim_cost(&c, &soft[0]), sim_cost(&c, &soft[1])};
     for (int i = 0; i < case_count(400, 60); i++) {
         const mf_model *m = &models[i % 3];
@@ -286,6 +286,45 @@ static void pipelines_take_what_relaxation_over_their_events_gives(void **state)
     }
     mf_cost_destroy(adds);
     mf_cost_destroy(writes);
+}
+
+/* One micro-batch goes through two stages: what copies that stay in their pass add to the step is
+ * what they add to its blocks, of which the last of a forward pass and the first of a backward one
+ * have theirs to themselves. */
+static void copies_are_on_their_own_where_a_pass_ends(void **state) {
+    (void)state;
+    mf_cluster c = test_cluster();
+    mf_software soft = sim_software_ideal();
+    mf_cost *cost[2];
+    cost[0] = sim_cost(&c, &soft);
+    soft.copies_in_pass = 1;
+    cost[1] = sim_cost(&c, &soft);
+    mf_model m = test_model_dense();
+    mf_layout l = sim_layout(&m, 2, 2, 1, 1);
+    l.memory.offload = MF_OFFLOAD_QKV | MF_OFFLOAD_FFN;
+    mf_program *p = sim_program(&m, &l, &c);
+    const mf_assignment *a = &p->assignment;
+    double want = 0, ends = 0, took[2];
+    for (int i = 0; i < a->positions; i++) {
+        const bool end = i + 1 == a->first[1] || i + 1 == a->first[2];
+        const unsigned own[2] = {end ? MF_SIM_LAST : 0, end ? MF_SIM_FIRST : 0};
+        const double f = block_s(cost[1], p, i, MF_PASS_F | own[0]);
+        const double b = block_s(cost[1], p, i, MF_PASS_BACKWARD | own[1]);
+        want += f - block_s(cost[0], p, i, MF_PASS_F);
+        want += b - block_s(cost[0], p, i, MF_PASS_BACKWARD);
+        ends += f - block_s(cost[1], p, i, MF_PASS_F);
+        ends += b - block_s(cost[1], p, i, MF_PASS_BACKWARD);
+    }
+    for (int k = 0; k < 2; k++) {
+        mf_sim *s = sim_step(cost[k], p, NULL);
+        took[k] = s->step_time_s;
+        mf_sim_destroy(s);
+    }
+    assert_above(ends, 0.01 * took[0]);
+    assert_close(took[1] - took[0], want, 1e-9 * took[0]);
+    mf_program_destroy(p);
+    mf_cost_destroy(cost[0]);
+    mf_cost_destroy(cost[1]);
 }
 
 static void a_merged_step_takes_the_sum_of_its_pairs(void **state) {
@@ -682,6 +721,7 @@ int main(void) {
         cmocka_unit_test(classes_sum_to_the_step_and_bounds_lie_below_it),
         cmocka_unit_test(one_rank_takes_the_serial_sum),
         cmocka_unit_test(pipelines_take_what_relaxation_over_their_events_gives),
+        cmocka_unit_test(copies_are_on_their_own_where_a_pass_ends),
         cmocka_unit_test(a_merged_step_takes_the_sum_of_its_pairs),
         cmocka_unit_test(data_parallel_communication_runs_in_line_or_beside),
         cmocka_unit_test(only_sums_over_micro_batches_are_written_at_first),

@@ -57,6 +57,25 @@ static double offloaded(const live *x, int position, int first, int end) {
                : 0;
 }
 
+/* Moments of a block: copies of what came from the host are still there, others are on their way,
+ * copies of what leaves for the host are already there. */
+enum { BEGINS, WORKS, ENDS, MOMENTS };
+
+/* Copies on their way of the pass that is at `position`. The last block of a forward pass and the
+ * first of a backward one have their own go where they stand. */
+static double on_the_way(const live *x, int position, int first, int end, mf_event_pass pass,
+                         int moment) {
+    if (pass == MF_EVENT_F) {
+        return moment == ENDS ? position + 1 < end ? offloaded(x, position, first, end) : 0
+                              : offloaded(x, position - 1, first, end);
+    }
+    if (pass == MF_EVENT_B) {
+        return moment == BEGINS ? position + 1 < end ? offloaded(x, position, first, end) : 0
+                                : offloaded(x, position - 1, first, end);
+    }
+    return 0;
+}
+
 static double full_gradient(const live *x, int position, int first, int end) {
     if (position < first || position >= end) {
         return 0;
@@ -84,11 +103,10 @@ static double running(const live *x, int position, int first, int end, mf_event_
     bool split = x->p->split;
     double sum = 0;
     if (pass == MF_EVENT_F) {
-        return (double)b->local_f_B + offloaded(x, position - 1, first, end);
+        return (double)b->local_f_B;
     }
     if (pass == MF_EVENT_B) {
-        sum = offloaded(x, position - 1, first, end);
-        sum += split ? (double)b->local_bs_B + held_now(b) : (double)b->local_b_B;
+        sum = split ? (double)b->local_bs_B + held_now(b) : (double)b->local_b_B;
     } else {
         sum = (double)b->local_w_B;
     }
@@ -154,7 +172,11 @@ static void one_event(live *x, int64_t stage, const mf_event *ev, mf_pairing *or
     for (int k = 0; k < order->count; k++) {
         bool forward = order->step[k].f >= 0, backward = order->step[k].b >= 0;
         mf_event_pass back = pair ? MF_EVENT_B : one;
-        double extra = 0;
+        double extra = 0, copies[MOMENTS] = {0};
+        for (int m = 0; m < MOMENTS; m++) {
+            copies[m] += forward ? on_the_way(x, a, first[v], first[v + 1], MF_EVENT_F, m) : 0;
+            copies[m] += backward ? on_the_way(x, b, first[v2], first[v2 + 1], back, m) : 0;
+        }
         if (forward) {
             begin(x, a, ev->micro_batch, MF_EVENT_F);
             extra += running(x, a, first[v], first[v + 1], MF_EVENT_F);
@@ -166,7 +188,7 @@ static void one_event(live *x, int64_t stage, const mf_event *ev, mf_pairing *or
         } else if (pair && b >= first[v2] && b < first[v2 + 1] - 1) {
             extra += waiting(x, b, first[v2], first[v2 + 1], true);
         }
-        measure(x, extra);
+        measure(x, extra + fmax(copies[BEGINS], fmax(copies[WORKS], copies[ENDS])));
         a += forward;
         if (backward) {
             finish(x, b--, pair ? ev->micro_batch2 : ev->micro_batch, back);

@@ -153,6 +153,12 @@ static void two_copies(mf_layout *l) {
     l->overlap = MF_OVERLAP_DP;
 }
 
+static void two_chunks_each(mf_layout *l) {
+    two_stages(l);
+    l->vpp = 2;
+    l->schedule = MF_SCHED_INTERLEAVED;
+}
+
 static void two_shards(mf_layout *l) {
     two_copies(l);
     l->zero = l->expert_zero = 3;
@@ -166,13 +172,19 @@ typedef struct beside {
     void (*layout)(mf_layout *l);
     bool orders;     /* faults leave out order(), not await() */
     int first, last; /* queues that it is on */
+    uint16_t offload;
 } beside;
 
+enum { AWAY = MF_OFFLOAD_INPUT | MF_OFFLOAD_QKV | MF_OFFLOAD_EXPERT_FC1 };
+
 static const beside kinds[] = {
-    {"layer", streams_of_a_layer, false, MF_STREAM_COMPUTE + 1, MF_STREAM_COUNT - 1},
-    {"copies", two_copies, true, REDUCTIONS, REDUCTIONS},
-    {"weights", two_copies, false, REDUCTIONS, REDUCTIONS},
-    {"shards", two_shards, false, MF_STREAM_DP, MF_STREAM_DP},
+    {"layer", streams_of_a_layer, false, MF_STREAM_COMPUTE + 1, MF_STREAM_COUNT - 1, 0},
+    {"copies", two_copies, true, REDUCTIONS, REDUCTIONS, 0},
+    {"weights", two_copies, false, REDUCTIONS, REDUCTIONS, 0},
+    {"shards", two_shards, false, MF_STREAM_DP, MF_STREAM_DP, 0},
+    {"ends", two_stages, true, MF_STREAM_D2H, MF_STREAM_H2D, AWAY},
+    {"own", two_chunks_each, false, MF_STREAM_D2H, MF_STREAM_H2D, AWAY},
+    {"away", streams_of_a_layer, false, MF_STREAM_D2H, MF_STREAM_H2D, AWAY},
 };
 
 /* Work on the kind's queues that products were entered behind. */
@@ -232,8 +244,10 @@ static void look(mf_device *device, layer_run *r) {
 }
 
 static mf_status run_layer(mf_device *device, layer_run *r, mf_err *e) {
-    const shadow_setup s = {
-        .family = "qwen2_moe", .precision = MF_PREC_BF16, .layout = r->of->layout};
+    const shadow_setup s = {.family = "qwen2_moe",
+                            .precision = MF_PREC_BF16,
+                            .offload = r->of->offload,
+                            .layout = r->of->layout};
     int64_t (*const calls)(const mf_device *d) = r->of->orders ? shadow_orders : shadow_awaits;
     shadow_case c;
     shadow_bytes left = {0};
@@ -289,6 +303,109 @@ static int layer(const char *kind, int64_t left_out) {
     }
     bool counted = left_out < 0 ? r.beside == 0 : r.calls > 0 && r.beside > 0;
     return status != MF_OK || !counted ? 2 : r.races > 0 ? 1 : left_out > r.calls ? 3 : 0;
+}
+
+/* --- copies to and from the host ----------------------------------------------------------------
+ */
+
+static void one_by_one(mf_layout *l) {
+    l->mbs = 2;
+}
+
+static void in_pairs(mf_layout *l) {
+    l->mbs = 1;
+    l->schedule = MF_SCHED_MERGED;
+}
+
+/* Copies of offloaded tensors in one direction, and those of them that go on beside products of the
+ * position behind theirs, entered behind them. */
+static void copies_on(const mf_device *device, int queue, int64_t *all, int64_t *go_on) {
+    const shadow_work *w;
+    const int64_t n = shadow_recorded(device, &w);
+    *all = *go_on = 0;
+    for (int64_t i = 0; i < n; i++) {
+        if (w[i].queue != queue || strstr(w[i].label, "offload") == NULL) {
+            continue;
+        }
+        int64_t k = i + 1;
+        while (k < n && !(w[k].kind == SHADOW_gemm && w[k].queue == MF_STREAM_COMPUTE &&
+                          position_of(&w[k]) == position_of(&w[i]) + 1)) {
+            k++;
+        }
+        (*all)++;
+        *go_on += k < n && !shadow_ordered(device, i, k);
+    }
+}
+
+typedef struct copies_run {
+    int64_t no_order; /* call of order() in a step that is left out; 0: none */
+    int64_t orders, races;
+    int64_t out, out_beside, in, in_beside;
+    char text[600];
+} copies_run;
+
+static void run_copies(void (*layout)(mf_layout *l), copies_run *r) {
+    const shadow_setup s = {
+        .family = "qwen3_moe", .precision = MF_PREC_BF16, .offload = AWAY, .layout = layout};
+    const shadow_options o = {.records = true};
+    shadow_case c;
+    shadow_race race[RACES];
+    shadow_bytes left = {0};
+    mf_device *device = NULL;
+    mf_exec_options more;
+    mf_err e = {.text = ""};
+    shadow_case_options(&s, &more);
+    assert_ok(shadow_open(&o, &device, &e));
+    more.before_op = label;
+    more.user = device;
+    assert_ok(shadow_case_lower(&c, &s, device, &e));
+    assert_ok(shadow_case_start(&c, device, &more, &e));
+    const int64_t orders = shadow_orders(device);
+    shadow_drop_recording(device);
+    shadow_leave_out(device, r->no_order > 0 ? orders + r->no_order : 0, 0);
+    assert_ok(shadow_steps(&c, 1, &left, &e));
+    assert_ok(device->ops->wait(device, &e));
+    r->orders = shadow_orders(device) - orders;
+    r->races = shadow_find_races(device, race, RACES);
+    if (r->races > 0) {
+        shadow_race_text(device, &race[0], r->text, sizeof r->text);
+    }
+    copies_on(device, MF_STREAM_D2H, &r->out, &r->out_beside);
+    copies_on(device, MF_STREAM_H2D, &r->in, &r->in_beside);
+    shadow_bytes_clear(&left);
+    shadow_case_close(&c);
+    device->ops->close(device);
+}
+
+static void copies_beside_the_next_block_have_none(void **state) {
+    void (*const layouts[])(mf_layout * l) = {one_by_one, in_pairs};
+    (void)state;
+    for (size_t i = 0; i < sizeof layouts / sizeof layouts[0]; i++) {
+        copies_run r = {0};
+        run_copies(layouts[i], &r);
+        if (r.races > 0) {
+            fail_msg("%s", r.text);
+        }
+        assert_above(r.out, 0);
+        assert_int_equal(r.in, r.out);
+        assert_int_equal(r.out_beside, r.out); /* a block behind theirs is in the pass */
+        assert_int_equal(r.in_beside, r.in);
+    }
+}
+
+/* Of each block that offloads four: its place is free again, holds all of it, host memory has it,
+ * has come back. All calls but the second, before the results, which the host's wait stands in for.
+ */
+static void an_edge_of_a_copy_that_is_missing_is_named(void **state) {
+    enum { AROUND = 2, BLOCKS = 4, MICRO_BATCHES = 2, RESULTS = 2 };
+    (void)state;
+    for (int64_t k = 1; k <= AROUND + 4 * BLOCKS * MICRO_BATCHES; k += case_stride(11)) {
+        copies_run r = {.no_order = k};
+        run_copies(one_by_one, &r);
+        assert_int_equal(r.orders, AROUND + 4 * BLOCKS * MICRO_BATCHES);
+        assert_true(k == RESULTS ? r.races == 0 : r.races > 0);
+        assert_true(k == RESULTS || strstr(r.text, "copy") != NULL);
+    }
 }
 
 /* --- ranks --------------------------------------------------------------------------------------
@@ -399,10 +516,36 @@ static void an_edge_of_a_reduction_that_is_missing_is_named(void **state) {
     assert_int_equal(launch("copies", BEFORE + POSITIONS + 2), 3);
 }
 
+/* A stage's last block has its own leave as they are made, and the first of its backward passes
+ * fetches for itself; offloading layers beside streams of their own. */
+static void copies_at_the_ends_of_passes_have_none(void **state) {
+    (void)state;
+    assert_int_equal(launch("ends", 0), 0);
+    assert_int_equal(launch("own", 0), 0);
+    assert_int_equal(launch("away", 0), 0);
+    assert_int_equal(launch("away", -1), 0);
+}
+
+/* Calls of order() up to that behind the first stage's last message, which its end waits for; all
+ * but that of the results are named by one stage or the other. */
+static void a_wait_at_the_end_of_a_pass_that_is_missing_is_named(void **state) {
+    enum { CALLS = 25, RESULTS = 2 };
+    (void)state;
+    for (int64_t k = 1; k <= CALLS; k += case_stride(CALLS)) {
+        if (k != RESULTS) {
+            assert_int_equal(launch("ends", k), 1);
+        }
+    }
+    leave_out_waits("own", 1, 0.8);
+    leave_out_waits("away", 31, 0.8);
+}
+
 int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(steps_of_one_rank_have_none),
         cmocka_unit_test(a_batch_that_comes_too_early_is_named),
+        cmocka_unit_test(copies_beside_the_next_block_have_none),
+        cmocka_unit_test(an_edge_of_a_copy_that_is_missing_is_named),
         cmocka_unit_test(stages_of_a_pipeline_have_none),
         cmocka_unit_test(an_edge_that_is_missing_is_named),
         cmocka_unit_test(streams_of_a_layer_have_none),
@@ -413,6 +556,8 @@ int main(int argc, char **argv) {
         cmocka_unit_test(a_wait_for_a_gather_that_is_missing_is_named),
         cmocka_unit_test(reductions_beside_compute_have_none),
         cmocka_unit_test(an_edge_of_a_reduction_that_is_missing_is_named),
+        cmocka_unit_test(copies_at_the_ends_of_passes_have_none),
+        cmocka_unit_test(a_wait_at_the_end_of_a_pass_that_is_missing_is_named),
     };
     if (argc > 3 && strcmp(argv[1], "--child") == 0) {
         const int64_t left_out = atoll(argv[3]);
