@@ -192,7 +192,7 @@ static void read_program(pub_row *r, const char *const f[C_COUNT], const pub_rec
     traits |= pub_has(r->notes, "fused grouped MLP") ? MF_TRAIT_FUSED_EXPERTS : 0;
     traits |= titan && pub_has(f[C_SOURCE], "202412") ? MF_TRAIT_UNFUSED_LOSS : 0; /* then */
     traits |= titan && pub_has(f[C_PRECISION], "rowwise") ? MF_TRAIT_ROW_SCALES : 0;
-    r->layout.traits |= (uint16_t)(traits | recipe->traits);
+    r->layout.traits |= traits | recipe->traits;
     r->fsdp = pub_has(r->notes, "FSDP") || pub_has(f[C_OVERLAP], "FSDP") ||
               strcmp(r->software, "pytorch-fsdp") == 0;
     /* Llama 3: parameters stay gathered for the step ("ZeRO-2-like, no reshard"); so do
