@@ -13,6 +13,7 @@
 namespace {
 
 constexpr int64_t CANARY = 4096; /* elements after the output */
+constexpr int MORE_ROWS = 70;    /* that belong to no expert */
 constexpr double BF16_NORM = 3e-3, F32_NORM = 1e-5;
 constexpr double BF16_LARGEST = 3e-2, F32_LARGEST = 1e-4;
 
@@ -114,6 +115,15 @@ void poison_rows(const Buffer &b, int64_t cols, int64_t from, int64_t to) {
     }
 }
 
+/* Rows behind the last expert's, and those of the expert that the case poisons. */
+void poison_unused(const Case &c, const std::vector<int32_t> &offsets, const Buffer &x,
+                   int64_t cols) {
+    poison_rows(x, cols, offsets.back(), offsets.back() + MORE_ROWS);
+    if (c.poisoned >= 0) {
+        poison_rows(x, cols, offsets[c.poisoned], offsets[c.poisoned + 1]);
+    }
+}
+
 /* Tiles taken as they come are the same to the bit, and the count of turns ends at 0. */
 void check_taken(const Case &c, const mf_kernel_grouped_gemm &g, const Buffer &out,
                  const std::vector<uint8_t> &start, const std::vector<uint8_t> &first) {
@@ -155,7 +165,7 @@ void run_case(const Case &c, uint64_t seed) {
     for (int n : c.counts) {
         offsets.push_back(offsets.back() + n);
     }
-    const int64_t used = offsets.back(), rows = used + 70;
+    const int64_t used = offsets.back(), rows = used + MORE_ROWS;
     const bool forward = c.kind == MF_GROUPED_FORWARD, wgrad = c.kind == MF_GROUPED_WGRAD;
     const int64_t weights = experts * c.n * c.k;
     const int64_t a_cols = forward ? c.k : c.n, out_cols = forward ? c.n : c.k;
@@ -167,15 +177,9 @@ void run_case(const Case &c, uint64_t seed) {
     Buffer before(wgrad ? (size_t)weights * 4 : 16);
     gpu_normal(a.p, rows * a_cols, seed);
     gpu_normal(b.p, wgrad ? rows * c.k : weights, seed + 1);
-    poison_rows(a, a_cols, used, rows);
+    poison_unused(c, offsets, a, a_cols);
     if (wgrad) {
-        poison_rows(b, c.k, used, rows);
-    }
-    if (c.poisoned >= 0) {
-        poison_rows(a, a_cols, offsets[c.poisoned], offsets[c.poisoned + 1]);
-        if (wgrad) {
-            poison_rows(b, c.k, offsets[c.poisoned], offsets[c.poisoned + 1]);
-        }
+        poison_unused(c, offsets, b, c.k);
     }
     GPU_MUST(cudaMemcpy(dev_offsets.p, offsets.data(), offsets.size() * 4, cudaMemcpyDefault));
 

@@ -231,34 +231,31 @@ static void test_drop(int64_t rows, int64_t k, int64_t experts, int64_t capacity
     free_all();
 }
 
-static void test_permute(mf_kernel_dtype d, int64_t tokens, int64_t k, int64_t experts,
-                         int64_t cols, int64_t align, bool tight) {
-    int64_t slots = tokens * k, least = tight ? 0 : 3 * align;
-    int64_t most = tight ? slots / 2 : slots + experts * (align + least);
-    CASE("permute", "%s tokens %lld top %lld experts %lld cols %lld align %lld tight %d",
-         name_of(d), (long long)tokens, (long long)k, (long long)experts, (long long)cols,
-         (long long)align, tight);
-    both index = random_ints(slots, -1, experts - 1);
-    both counts = poison(experts, F32), off = poison(experts + 1, F32), over = poison(1, F32);
-    both sticky = make(4, 0);
-    both row = poison(slots, F32), slot = poison(most, F32);
-    both work = make(mf_kernel_permute_workspace_B(slots, experts), 0xff);
-    int64_t fits = most;
+struct PermuteCase {
+    mf_kernel_dtype d;
+    int64_t tokens, k, experts, cols, align, slots, least, most;
+    bool tight;
+    both index, counts, off, over, sticky, row, slot, work;
+};
+
+/* The map; with `tight`, more rows than fit. */
+static void check_map(PermuteCase &c) {
+    int64_t fits = c.most;
     const auto map = [&](bool dev) {
-        mf_kernel_permute_map a = {tokens,
-                                   k,
-                                   experts,
-                                   align,
+        mf_kernel_permute_map a = {c.tokens,
+                                   c.k,
+                                   c.experts,
+                                   c.align,
                                    fits,
-                                   (int32_t *)P(index),
-                                   (int32_t *)P(counts),
-                                   (int32_t *)P(off),
-                                   (int32_t *)P(row),
-                                   (int32_t *)P(slot),
-                                   (int32_t *)P(over),
-                                   P(work),
-                                   least,
-                                   (int32_t *)P(sticky),
+                                   (int32_t *)P(c.index),
+                                   (int32_t *)P(c.counts),
+                                   (int32_t *)P(c.off),
+                                   (int32_t *)P(c.row),
+                                   (int32_t *)P(c.slot),
+                                   (int32_t *)P(c.over),
+                                   P(c.work),
+                                   c.least,
+                                   (int32_t *)P(c.sticky),
                                    0,
                                    0};
         return a;
@@ -266,36 +263,40 @@ static void test_permute(mf_kernel_dtype d, int64_t tokens, int64_t k, int64_t e
     fits = 0; /* what overflowed once is remembered */
     run_both<mf_kernel_permute_map>(map, mf_kernel_permute_map_build,
                                     mf_kernel_permute_map_build_cuda);
-    compare_bits("sticky", &sticky, 0);
-    report(*(int32_t *)sticky.host == INT32_MAX, "sticky", *(int32_t *)sticky.host, INT32_MAX);
-    fits = most;
-    if (!tight) { /* or not, where there was none before */
-        *(int32_t *)sticky.host = 0;
-        upload(&sticky);
+    compare_bits("sticky", &c.sticky, 0);
+    report(*(int32_t *)c.sticky.host == INT32_MAX, "sticky", *(int32_t *)c.sticky.host, INT32_MAX);
+    fits = c.most;
+    if (!c.tight) { /* or not, where there was none before */
+        *(int32_t *)c.sticky.host = 0;
+        upload(&c.sticky);
     }
     run_both<mf_kernel_permute_map>(map, mf_kernel_permute_map_build,
                                     mf_kernel_permute_map_build_cuda);
-    compare_bits("sticky", &sticky, 0);
-    compare_bits("counts", &counts, 0);
-    compare_bits("offsets", &off, 0);
-    compare_bits("row_of_slot", &row, 0);
-    compare_bits("slot_of_row", &slot, 0);
-    compare_bits("overflow", &over, 0);
-    both x = random_values(tokens * cols, d, -1, 1), w = random_values(slots, F32, -1, 1);
-    both y = poison(tokens * cols, d), dw = poison(slots, F32);
-    both in = random_values(most * cols, d, -1, 1);
+    compare_bits("sticky", &c.sticky, 0);
+    compare_bits("counts", &c.counts, 0);
+    compare_bits("offsets", &c.off, 0);
+    compare_bits("row_of_slot", &c.row, 0);
+    compare_bits("slot_of_row", &c.slot, 0);
+    compare_bits("overflow", &c.over, 0);
+}
+
+/* Rows and scalars along the map and back, with their gradients. */
+static void check_moves(PermuteCase &c) {
+    both x = random_values(c.tokens * c.cols, c.d, -1, 1), w = random_values(c.slots, F32, -1, 1);
+    both y = poison(c.tokens * c.cols, c.d), dw = poison(c.slots, F32);
+    both in = random_values(c.most * c.cols, c.d, -1, 1);
     for (int mode = 0; mode < 8; mode++) {
-        both out = poison(most * cols, d);
+        both out = poison(c.most * c.cols, c.d);
         run_both<mf_kernel_permute>(
             [&](bool dev) {
-                mf_kernel_permute a = {d,
-                                       most,
-                                       cols,
-                                       k,
-                                       (int32_t *)P(off) + experts,
-                                       (int32_t *)P(slot),
-                                       mode & 1 ? (int32_t *)P(row) : nullptr,
-                                       tokens,
+                mf_kernel_permute a = {c.d,
+                                       c.most,
+                                       c.cols,
+                                       c.k,
+                                       (int32_t *)P(c.off) + c.experts,
+                                       (int32_t *)P(c.slot),
+                                       mode & 1 ? (int32_t *)P(c.row) : nullptr,
+                                       c.tokens,
                                        mode & 2 ? (float *)P(w) : nullptr,
                                        P(x),
                                        P(out),
@@ -303,33 +304,51 @@ static void test_permute(mf_kernel_dtype d, int64_t tokens, int64_t k, int64_t e
                 return a;
             },
             mf_kernel_permute_forward, mf_kernel_permute_forward_cuda);
-        compare("out", &out, d, mode & 2 ? bound_of(d) : 0.0);
+        compare("out", &out, c.d, mode & 2 ? bound_of(c.d) : 0.0);
     }
     run_both<mf_kernel_unpermute>(
         [&](bool dev) {
-            mf_kernel_unpermute a = {d,     tokens, cols, k, (int32_t *)P(row), (float *)P(w),
-                                     P(in), P(x),   P(y)};
+            mf_kernel_unpermute a = {c.d,           c.tokens, c.cols, c.k, (int32_t *)P(c.row),
+                                     (float *)P(w), P(in),    P(x),   P(y)};
             return a;
         },
         mf_kernel_unpermute_forward, mf_kernel_unpermute_forward_cuda);
-    compare("y", &y, d, bound_of(d));
+    compare("y", &y, c.d, bound_of(c.d));
     run_both<mf_kernel_unpermute_dweight>(
         [&](bool dev) {
-            mf_kernel_unpermute_dweight a = {d,    tokens, cols,          k, (int32_t *)P(row),
-                                             P(x), P(in),  (float *)P(dw)};
+            mf_kernel_unpermute_dweight a = {
+                c.d, c.tokens, c.cols, c.k, (int32_t *)P(c.row), P(x), P(in), (float *)P(dw)};
             return a;
         },
         mf_kernel_unpermute_weight_grad, mf_kernel_unpermute_weight_grad_cuda);
     compare("dweight", &dw, F32, 1e-5);
-    both sc = poison(most, F32);
+    both sc = poison(c.most, F32);
     run_both<mf_kernel_permute_scalar>(
         [&](bool dev) {
-            mf_kernel_permute_scalar a = {most, (int32_t *)P(off) + experts, (int32_t *)P(slot),
-                                          (float *)P(w), (float *)P(sc)};
+            mf_kernel_permute_scalar a = {c.most, (int32_t *)P(c.off) + c.experts,
+                                          (int32_t *)P(c.slot), (float *)P(w), (float *)P(sc)};
             return a;
         },
         mf_kernel_permute_scalars, mf_kernel_permute_scalars_cuda);
     compare("scalars", &sc, F32, 0.0);
+}
+
+static void test_permute(mf_kernel_dtype d, int64_t tokens, int64_t k, int64_t experts,
+                         int64_t cols, int64_t align, bool tight) {
+    CASE("permute", "%s tokens %lld top %lld experts %lld cols %lld align %lld tight %d",
+         name_of(d), (long long)tokens, (long long)k, (long long)experts, (long long)cols,
+         (long long)align, tight);
+    PermuteCase c;
+    c.d = d, c.tokens = tokens, c.k = k, c.experts = experts, c.cols = cols, c.align = align;
+    c.tight = tight, c.slots = tokens * k, c.least = tight ? 0 : 3 * align;
+    c.most = tight ? c.slots / 2 : c.slots + experts * (align + c.least);
+    c.index = random_ints(c.slots, -1, experts - 1);
+    c.counts = poison(experts, F32), c.off = poison(experts + 1, F32), c.over = poison(1, F32);
+    c.sticky = make(4, 0);
+    c.row = poison(c.slots, F32), c.slot = poison(c.most, F32);
+    c.work = make(mf_kernel_permute_workspace_B(c.slots, experts), 0xff);
+    check_map(c);
+    check_moves(c);
     free_all();
 }
 

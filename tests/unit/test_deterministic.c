@@ -46,7 +46,8 @@ static void the_planned_bytes_hold_the_pieces_of_any_shorter_part(void **state) 
         const int64_t planned_B = mf_attention_ordered_B(batch, heads, kv_heads, seq, seq);
         const int64_t need_B =
             2 * batch * (heads / pieces) * ((part_q + 63) / 64 * 64) * ((part_k + 63) / 64 * 64);
-        assert_true(pieces >= 1 && pieces <= kv_heads);
+        assert_at_least(pieces, 1);
+        assert_at_most(pieces, kv_heads);
         assert_int_equal(kv_heads % pieces, 0);
         assert_at_most((double)need_B, (double)planned_B);
     }
@@ -96,7 +97,8 @@ static void a_plan_file_carries_it_and_the_option_may_stand_beside_a_plan(void *
         snprintf(line, sizeof line, "--plan %s%s", path, beside[k]);
         figures_of(line, &bytes[k], &step_s[k], &marked[k]);
     }
-    assert_true(marked[WITH] && marked[BESIDE]);
+    assert_true(marked[WITH]);
+    assert_true(marked[BESIDE]);
     assert_false(marked[WITHOUT]);
     assert_int_equal(bytes[WITH], bytes[BESIDE]);
     assert_above(bytes[WITH], bytes[WITHOUT]);

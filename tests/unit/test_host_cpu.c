@@ -30,7 +30,7 @@ static pid_t start(double seconds) {
 
 /* Children that have ended are this program's work; those that go on are others', as strangers are.
  */
-static void work_is_told_from_that_of_others(void **state) {
+static void own_work_is_counted_apart_from_that_of_others(void **state) {
     (void)state;
     const mf_host_load first = mf_host_load_now();
     pid_t child = start(0.5);
@@ -87,7 +87,7 @@ static void a_mark_stays_until_cores_were_free(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(work_is_told_from_that_of_others),
+        cmocka_unit_test(own_work_is_counted_apart_from_that_of_others),
         cmocka_unit_test(what_is_not_known_is_nobodys),
         cmocka_unit_test(a_mark_stays_until_cores_were_free),
     };

@@ -418,7 +418,7 @@ static void grad_norm_clips_to_the_given_norm(void **state) {
     free(a), free(b);
 }
 
-static void the_clock_of_work_adds_what_stands_between_its_turns(void **state) {
+static void work_time_adds_up_over_its_turns(void **state) {
     (void)state;
     const struct timespec moment = {.tv_nsec = 3000000};
     mf_kernel_update_state s = {.worked_ns = 0};
@@ -453,7 +453,7 @@ int main(void) {
         cmocka_unit_test(adamw_with_bf16_moments_stays_near_float_moments),
         cmocka_unit_test(adamw_by_state_is_adamw_by_values),
         cmocka_unit_test(updates_of_what_is_no_number_are_left_out),
-        cmocka_unit_test(the_clock_of_work_adds_what_stands_between_its_turns),
+        cmocka_unit_test(work_time_adds_up_over_its_turns),
         cmocka_unit_test(chunks_cover_every_element_once),
         cmocka_unit_test(grad_norm_clips_to_the_given_norm),
     };

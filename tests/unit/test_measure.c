@@ -224,7 +224,7 @@ static mf_measure_machine quiet_machine(void) {
                                 .nccl = "2.28.9"};
 }
 
-static void a_time_stands_while_what_runs_it_stays(void **state) {
+static void a_measured_time_is_kept_while_its_algorithm_stays(void **state) {
     (void)state;
     static const char was[] = "cuda=13.0 driver=580.159.04 cublas=13.1.0 cudnn=9.19.0 nccl=2.28.9";
     static const struct {
@@ -398,7 +398,7 @@ static void energies_are_measured_of_a_share_of_the_kernels(void **state) {
 }
 
 /* No price may rest on such a row: a model that needs the shape measures it again. */
-static void a_held_out_row_stands_for_held_out_points_alone(void **state) {
+static void a_held_out_row_predicts_held_out_points_only(void **state) {
     (void)state;
     static const char held[] = "gemm dtype=bf16 m=128 n=256 k=512";
     static const char fitted[] = "gemm dtype=bf16 m=128 n=256 k=1024";
@@ -476,13 +476,13 @@ int main(void) {
         cmocka_unit_test(a_key_is_added_once_and_bad_ones_are_refused),
         cmocka_unit_test(ops_of_a_program_become_keys),
         cmocka_unit_test(gpus_are_called_by_the_names_of_clusters),
-        cmocka_unit_test(a_time_stands_while_what_runs_it_stays),
+        cmocka_unit_test(a_measured_time_is_kept_while_its_algorithm_stays),
         cmocka_unit_test(remembered_algorithms_go_with_their_points),
         cmocka_unit_test(a_machine_survives_its_line),
         cmocka_unit_test(company_heat_and_no_gpu_are_refused),
         cmocka_unit_test(what_the_store_has_of_these_versions_is_left_out),
         cmocka_unit_test(energies_are_measured_of_a_share_of_the_kernels),
-        cmocka_unit_test(a_held_out_row_stands_for_held_out_points_alone),
+        cmocka_unit_test(a_held_out_row_predicts_held_out_points_only),
         cmocka_unit_test(a_model_needs_its_own_ops),
         cmocka_unit_test(a_model_needs_launches_the_optimizer_and_the_host_too),
     };

@@ -173,7 +173,7 @@ static int stop_at_third(const mf_model_tensor *t, void *user) {
     return ++*calls == 3;
 }
 
-static void a_walk_over_tensors_stops_when_told(void **state) {
+static void a_walk_over_tensors_stops_at_a_non_zero_return(void **state) {
     (void)state;
     mf_model m = loaded("deepseek-v3");
     int calls = 0;
@@ -318,7 +318,7 @@ int main(void) {
         cmocka_unit_test(totals_with_mtp_and_buffers_equal_the_weight_files),
         cmocka_unit_test(totals_and_active_counts_meet_the_model_cards),
         cmocka_unit_test(counts_are_the_sums_over_the_tensors),
-        cmocka_unit_test(a_walk_over_tensors_stops_when_told),
+        cmocka_unit_test(a_walk_over_tensors_stops_at_a_non_zero_return),
         cmocka_unit_test(flops_per_token_are_those_of_megatron),
         cmocka_unit_test(causal_half_attention_is_counted),
         cmocka_unit_test(a_window_counts_what_it_reaches),

@@ -360,7 +360,7 @@ static void text_parts_of_multimodal_models_are_their_family(void **state) {
     }
 }
 
-static void architecture_stands_in_for_a_missing_model_type(void **state) {
+static void architecture_replaces_a_missing_model_type(void **state) {
     (void)state;
     mf_model m = model_of("{\"architectures\": [\"LlamaForCausalLM\"], \"hidden_size\": 64, "
                           "\"num_hidden_layers\": 2, \"num_attention_heads\": 4, "
@@ -622,7 +622,7 @@ int main(void) {
         cmocka_unit_test(rope_scaling_is_read_with_its_temperatures),
         cmocka_unit_test(text_config_is_looked_into),
         cmocka_unit_test(text_parts_of_multimodal_models_are_their_family),
-        cmocka_unit_test(architecture_stands_in_for_a_missing_model_type),
+        cmocka_unit_test(architecture_replaces_a_missing_model_type),
         cmocka_unit_test(dtypes_and_other_keys_say_nothing),
         cmocka_unit_test(what_a_model_leaves_out_is_named),
         cmocka_unit_test(keys_that_say_nothing_are_not_left_out_and_others_are_refused),

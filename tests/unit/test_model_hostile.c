@@ -215,7 +215,7 @@ static void contradictions_are_said(void **state) {
 }
 
 /* Keys inside objects, kinds of positions and parts beside the text are named like any other. */
-static void what_stands_inside_objects_is_named_too(void **state) {
+static void unread_keys_inside_objects_are_named(void **state) {
     (void)state;
     static const struct {
         const char *model, *set, *text;
@@ -239,7 +239,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_key_of_every_model_may_be_wrong),
         cmocka_unit_test(contradictions_are_said),
-        cmocka_unit_test(what_stands_inside_objects_is_named_too),
+        cmocka_unit_test(unread_keys_inside_objects_are_named),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

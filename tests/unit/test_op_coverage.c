@@ -118,7 +118,7 @@ static void every_op_has_measured_rows_that_ship(void **state) {
     expect_all(&s, "no row that ships was measured");
 }
 
-static void every_op_stands_in_the_table_of_kernels(void **state) {
+static void every_op_is_in_the_table_of_kernels(void **state) {
     (void)state;
     const size_t size = 1 << 18;
     char *text = calloc(size, 1);
@@ -142,7 +142,7 @@ int main(void) {
         cmocka_unit_test(every_op_has_a_reference),
         cmocka_unit_test(every_op_is_measured),
         cmocka_unit_test(every_op_has_measured_rows_that_ship),
-        cmocka_unit_test(every_op_stands_in_the_table_of_kernels),
+        cmocka_unit_test(every_op_is_in_the_table_of_kernels),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -391,7 +391,7 @@ static void flags_are_those_of_the_sources_recipes(void **state) {
     assert_below(row(state, "tt-018")->layout.zero, 3); /* pipelines keep weights gathered */
 }
 
-static void what_a_row_leaves_out_stands_in_the_recipe_it_names(void **state) {
+static void a_recipe_fills_in_what_a_row_leaves_out(void **state) {
     const pub_row *r = row(state, "skl-046"); /* qwen3_30b_a3b_pretrain_config */
     assert_int_equal(r->layout.memory.recompute, MF_RECOMPUTE_LAYER);
     assert_int_equal(r->layout.dispatcher, MF_DISPATCH_FUSED);
@@ -558,7 +558,7 @@ int main(void) {
         cmocka_unit_test(pieces_on_several_streams_cost_their_share),
         cmocka_unit_test(scores_of_unfused_attention_pass_through_memory),
         cmocka_unit_test(flags_are_those_of_the_sources_recipes),
-        cmocka_unit_test(what_a_row_leaves_out_stands_in_the_recipe_it_names),
+        cmocka_unit_test(a_recipe_fills_in_what_a_row_leaves_out),
         cmocka_unit_test(predicted_memory_is_what_the_program_would_report),
         cmocka_unit_test(predictions_are_as_near_as_they_were),
         cmocka_unit_test(the_command_line_of_a_row_gives_its_number),

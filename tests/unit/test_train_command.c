@@ -112,7 +112,7 @@ static int pass_on(const char *from, const char *to, int which) {
 /* A run cut under one layout goes on under others. Its state passes through each of them and back,
  * after which the run takes the steps of one that was not cut, bit by bit; under the other layouts
  * it takes them as far as sums in another order go. */
-static void a_run_goes_on_under_another_layout(void **state) {
+static void a_run_continues_under_another_layout(void **state) {
     (void)state;
     static double x[MAX_STEPS][3], y[MAX_STEPS][3];
     char more[256], command[1024], out[32];
@@ -286,7 +286,7 @@ static void assert_products_near(const mf_json_value *ops) {
     assert_at_least(products, 5);
 }
 
-static void what_a_run_measured_stands_beside_what_was_predicted(void **state) {
+static void measured_times_are_compared_with_predicted_ones(void **state) {
     (void)state;
     char path[160];
     mf_json *doc = NULL;
@@ -473,11 +473,11 @@ static void ranks_start_without_mpirun(void **state) {
 int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_resumed_run_takes_the_steps_of_one_that_was_not_cut),
-        cmocka_unit_test(a_run_goes_on_under_another_layout),
+        cmocka_unit_test(a_run_continues_under_another_layout),
         cmocka_unit_test(experts_of_one_tensor_pass_through_checkpoints_and_folders),
         cmocka_unit_test(a_folder_that_came_out_goes_in_by_itself),
         cmocka_unit_test(bf16_and_sharded_runs_resume_as_if_they_were_not_cut),
-        cmocka_unit_test(what_a_run_measured_stands_beside_what_was_predicted),
+        cmocka_unit_test(measured_times_are_compared_with_predicted_ones),
         cmocka_unit_test(dropping_in_text_with_runs_is_that_of_one_rank),
         cmocka_unit_test(a_fault_of_all_ranks_is_one_line),
         cmocka_unit_test(what_one_rank_alone_lacks_it_says_itself),

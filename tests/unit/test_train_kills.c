@@ -54,7 +54,7 @@ static bool log_names_the_rank(const char *out, int rank) {
     return lines == 1 && named == 1;
 }
 
-static void a_signal_saves_and_the_run_goes_on_from_there(void **state) {
+static void a_signal_saves_and_a_restart_continues_from_there(void **state) {
     (void)state;
     const char *layout = several_ranks ? folded() : single;
     char more[256], path[200];
@@ -415,7 +415,7 @@ static void killed_saves_under_mpirun_leave_a_whole_checkpoint(void **state) {
 int main(int argc, char **argv) {
     (void)argc;
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_signal_saves_and_the_run_goes_on_from_there),
+        cmocka_unit_test(a_signal_saves_and_a_restart_continues_from_there),
         cmocka_unit_test(a_signal_while_ranks_start_ends_the_run),
         cmocka_unit_test(a_killed_rank_is_named_and_takes_the_others_along),
         cmocka_unit_test(a_killed_launcher_takes_its_ranks_along),

@@ -99,7 +99,7 @@ static void loses_ranks(bool mpi, const char *out, int signal) {
     is_as_calm(child, out, "calm", losses);
 }
 
-static void a_run_that_loses_ranks_goes_on_as_if_nothing_had_happened(void **state) {
+static void a_run_that_loses_ranks_continues_with_the_same_results(void **state) {
     (void)state;
     run("calm", steps(), two, 0);
     loses_ranks(false, "filekill", SIGKILL);
@@ -136,9 +136,9 @@ static int strike_until(pid_t child, const char *out, int least, const char *sai
     return strikes;
 }
 
-/* Where 4 ranks come to nothing, fewer do: from the checkpoint of 4, by another plan. A sample has
- * it in the run that ends. */
-static void a_run_that_comes_no_further_goes_on_on_fewer_ranks(void **state) {
+/* Where 4 ranks keep failing, fewer continue from the checkpoint of 4, by another plan. Sampled
+ * runs leave it out. */
+static void a_run_that_keeps_failing_continues_on_fewer_ranks(void **state) {
     static double x[MAX_STEPS][3], y[MAX_STEPS][3];
     (void)state;
     if (cases_sampled()) {
@@ -206,9 +206,9 @@ int main(int argc, char **argv) {
     }
     make_paths();
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_run_that_loses_ranks_goes_on_as_if_nothing_had_happened),
+        cmocka_unit_test(a_run_that_loses_ranks_continues_with_the_same_results),
         cmocka_unit_test(one_rank_is_started_again),
-        cmocka_unit_test(a_run_that_comes_no_further_goes_on_on_fewer_ranks),
+        cmocka_unit_test(a_run_that_keeps_failing_continues_on_fewer_ranks),
         cmocka_unit_test(a_run_that_comes_no_further_ends),
         cmocka_unit_test(what_is_not_lost_is_not_started_again),
     };

@@ -188,7 +188,7 @@ static void ranks_that_are_stopped_together_go_on(void **state) {
     end_calmly(s, n);
 }
 
-static void a_rank_that_is_stopped_for_a_while_goes_on(void **state) {
+static void a_rank_that_is_stopped_for_a_while_continues(void **state) {
     static double x[MAX_STEPS][3];
     (void)state;
     stopped s[] = {{.out = "filewhile", .layout = two, .count = 2, .which = -1},
@@ -220,7 +220,7 @@ static bool is_reported(const stopped *s) {
 }
 
 /* A rank that runs for a fifth of the time is named, and the run goes on. */
-static void a_slow_rank_is_named_and_the_run_goes_on(void **state) {
+static void a_slow_rank_is_named_and_the_run_continues(void **state) {
     static double x[MAX_STEPS][3];
     (void)state;
     stopped s[] = {{.out = "fileslow", .layout = two, .count = 2, .which = -1},
@@ -286,8 +286,8 @@ int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_stopped_rank_is_named_and_takes_the_others_along),
         cmocka_unit_test(ranks_that_are_stopped_together_go_on),
-        cmocka_unit_test(a_rank_that_is_stopped_for_a_while_goes_on),
-        cmocka_unit_test(a_slow_rank_is_named_and_the_run_goes_on),
+        cmocka_unit_test(a_rank_that_is_stopped_for_a_while_continues),
+        cmocka_unit_test(a_slow_rank_is_named_and_the_run_continues),
         cmocka_unit_test(with_no_patience_set_nobody_is_blamed),
     };
     return train_run_close(cmocka_run_group_tests(tests, NULL, NULL));

@@ -62,7 +62,7 @@ static double said_after_s(device *d) {
     return s;
 }
 
-static void a_device_that_stands_is_named_once_with_step_and_place(void **state) {
+static void a_device_that_hangs_is_reported_once_with_step_and_place(void **state) {
     device d = {.word = 42};
     (void)state;
     assert_true(said_after_s(&d) > PATIENCE_S);
@@ -95,7 +95,7 @@ static void a_device_that_comes_on_or_that_nobody_waits_for_is_left_alone(void *
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_device_that_stands_is_named_once_with_step_and_place),
+        cmocka_unit_test(a_device_that_hangs_is_reported_once_with_step_and_place),
         cmocka_unit_test(a_device_that_waits_for_others_leaves_them_the_time_to_be_named),
         cmocka_unit_test(a_device_that_comes_on_or_that_nobody_waits_for_is_left_alone),
     };
