@@ -71,6 +71,7 @@ void mf_python_set_object(mf_python_reader *p, const char *path, const char *val
     const char *item[MF_PYTHON_MOST_ITEMS];
     const char *open = strchr(value, '(');
     const int n = open != NULL ? mf_python_items(p, open + 1, item) : 0;
+    p->objects += path[0] != '\0';
     for (int i = 0; i < n; i++) {
         const size_t equals = mf_python_span(item[i], "=");
         const char *name = mf_python_trimmed(p, item[i], equals);
@@ -81,6 +82,7 @@ void mf_python_set_object(mf_python_reader *p, const char *path, const char *val
                           mf_python_trimmed(p, item[i] + equals + 1, strlen(item[i] + equals + 1)));
         }
     }
+    p->objects -= path[0] != '\0';
 }
 
 /* "AutoBridge.from_hf_pretrained("Qwen/Qwen3-8B").to_megatron_provider(seq_length=4096)", or a
@@ -114,6 +116,8 @@ static void say_precision(mf_python_reader *p) {
     mf_read_key(p->r, "mixed_precision", sizeof "mixed_precision" - 1, out);
     if (eight && !mf_python_is(gather, "None")) {
         mf_read_flag(p->r, "fp8-param-gather", sizeof "fp8-param-gather" - 1, gather);
+    } else if (!eight) {
+        mf_settings_drop(&p->r->settings, "fp8-param-gather");
     }
 }
 
@@ -133,6 +137,22 @@ static void set_precision(mf_python_reader *p, const char *path, const char *val
             return;
         }
     }
+}
+
+/* Whether import shall hear of a field: neither of what nobody knows and changes no step (the
+ * rate's schedule, checkpoints, data), nor of the usual arguments of an optimizer. */
+static bool tells(const mf_python_reader *p, const char *path, const char *value) {
+    static const char *const moot[] = {"scheduler.", "checkpoint.", "dataset."};
+    if (mf_word_of_key(path, strlen(path)) != NULL) {
+        return true;
+    }
+    for (size_t i = 0; i < sizeof moot / sizeof moot[0]; i++) {
+        if (strncmp(path, moot[i], strlen(moot[i])) == 0) {
+            return false;
+        }
+    }
+    const bool usual = strncmp(path, "optimizer.", 10) == 0 || strncmp(path, "train.", 6) == 0;
+    return !mf_python_is(value, "None") && !(usual && p->objects > 0);
 }
 
 void mf_python_set(mf_python_reader *p, const char *path, const char *value) {
@@ -158,7 +178,7 @@ void mf_python_set(mf_python_reader *p, const char *path, const char *value) {
         } else { /* made by what is not there: even stages stand for it */
             mf_settings_put(&p->r->unknown, "pipeline_model_parallel_layout", "%s", value);
         }
-    } else {
+    } else if (tells(p, path, value)) {
         mf_read_key(p->r, path, length, value);
     }
 }

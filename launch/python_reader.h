@@ -24,6 +24,7 @@ typedef struct mf_python_reader {
     mf_python_kept *texts; /* all values, until the end */
     size_t used_B;
     int calls, nested, lines;
+    int objects; /* whose arguments are being set */
 } mf_python_reader;
 
 /* A function that is read. */

@@ -325,19 +325,51 @@ static void read_precision(reading *x) {
 
 /* --- memory choices and graphs ---------------------------------------------------------------- */
 
+/* Words of a list that no choice of moefold stands for, among what was not read. */
+static void list_others(reading *x, const char *name, bool (*known)(const char *word, size_t n)) {
+    char others[512] = "";
+    const char *at = mf_settings_text(x->s, name, "None");
+    for (size_t n; *at != '\0'; at += n) {
+        at += strspn(at, " ");
+        n = strcspn(at, " ");
+        const size_t used = strlen(others);
+        const bool none = n == 4 && strncmp(at, "None", n) == 0;
+        if (n > 0 && !none && !known(at, n)) {
+            snprintf(others + used, sizeof others - used, "%s%.*s", used > 0 ? " " : "", (int)n,
+                     at);
+        }
+    }
+    if (others[0] != '\0') {
+        char flag[64];
+        snprintf(flag, sizeof flag, "--%.60s", name);
+        mf_settings_put_text(&x->r->unknown, flag, others);
+    }
+}
+
+static const struct {
+    const char *word;
+    uint16_t bit;
+} recompute_words[] = {
+    {"layernorm", MF_RECOMPUTE_NORM},
+    {"moe_act", MF_RECOMPUTE_ACT},
+    {"mla_up_proj", MF_RECOMPUTE_MLA_UP_PROJ},
+    {"core_attn", MF_RECOMPUTE_CORE_ATTN},
+    {"shared_experts", MF_RECOMPUTE_SHARED_EXPERT},
+    {"moe", MF_RECOMPUTE_MOE},
+    {"mlp", MF_RECOMPUTE_MLP},
+};
+
+static bool is_recompute_word(const char *word, size_t n) {
+    for (size_t i = 0; i < sizeof recompute_words / sizeof recompute_words[0]; i++) {
+        const char *own = recompute_words[i].word;
+        if (strlen(own) == n && strncmp(own, word, n) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
 static void read_recompute(reading *x, mf_common_choice *c) {
-    static const struct {
-        const char *word;
-        uint16_t bit;
-    } row[] = {
-        {"layernorm", MF_RECOMPUTE_NORM},
-        {"moe_act", MF_RECOMPUTE_ACT},
-        {"mla_up_proj", MF_RECOMPUTE_MLA_UP_PROJ},
-        {"core_attn", MF_RECOMPUTE_CORE_ATTN},
-        {"shared_experts", MF_RECOMPUTE_SHARED_EXPERT},
-        {"moe", MF_RECOMPUTE_MOE},
-        {"mlp", MF_RECOMPUTE_MLP},
-    };
     const char *granularity = mf_settings_text(x->s, "recompute-granularity", "None");
     const char *method = mf_settings_text(x->s, "recompute-method", "None");
     bool modules = mf_settings_has(x->s, "recompute-modules");
@@ -350,8 +382,13 @@ static void read_recompute(reading *x, mf_common_choice *c) {
         c->first = strcmp(method, "block") == 0 ? (int)layers : 0;
         return;
     }
-    for (size_t i = 0; i < sizeof row / sizeof row[0] && selective; i++) {
-        c->recompute |= mf_settings_lists(x->s, "recompute-modules", row[i].word) ? row[i].bit : 0;
+    for (size_t i = 0; i < sizeof recompute_words / sizeof recompute_words[0] && selective; i++) {
+        c->recompute |= mf_settings_lists(x->s, "recompute-modules", recompute_words[i].word)
+                            ? recompute_words[i].bit
+                            : 0;
+    }
+    if (selective) {
+        list_others(x, "recompute-modules", is_recompute_word);
     }
     if (selective && !modules) {
         c->recompute = MF_RECOMPUTE_CORE_ATTN;

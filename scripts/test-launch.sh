@@ -34,4 +34,11 @@ elif "$python" -c 'import megatron.core' 2>/dev/null; then
 else
     echo "SKIPPED: Megatron's own checks: neither MEGATRON_LM=DIR nor megatron-core in $python"
 fi
+
+# What import reads of Bridge's recipes is what they set: BRIDGE=DIR, a checkout at the commit that exports name.
+if [ -n "${BRIDGE:-}" ]; then
+    "$python" "$here/tests/megatron/check_recipes.py" "$BRIDGE" "$build/moefold" || failed=1
+else
+    echo "SKIPPED: recipes of Megatron-Bridge: no BRIDGE=DIR"
+fi
 [ "$failed" -eq 0 ]

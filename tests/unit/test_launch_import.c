@@ -557,6 +557,26 @@ static void test_functions_of_one_name_stay_apart(void **state) {
     mf_read_clear(&r);
 }
 
+/* A module that moefold cannot recompute is not passed over. */
+static void test_modules_that_are_not_known_are_listed(void **state) {
+    (void)state;
+    mf_read r = {0};
+    mf_read_model found = {0};
+    mf_plan p;
+    mf_err e;
+    mf_err_clear(&e);
+    mf_plan_init(&p);
+    assert_int_equal(mf_read_text(&r, "flags",
+                                  "--seq-length 4096 --micro-batch-size 1 --recompute-granularity "
+                                  "selective --recompute-modules layernorm streams moe_act other",
+                                  NULL, &e),
+                     MF_OK);
+    assert_int_equal(mf_read_find_model(&r, "mixtral-8x7b", &found, &e), MF_OK);
+    assert_int_equal(mf_read_plan(&r, &found.model, 8, &p, &e), MF_OK);
+    assert_string_equal(mf_settings_text(&r.unknown, "--recompute-modules", ""), "streams other");
+    mf_read_clear(&r);
+}
+
 /* Part of a name is another size of the family. */
 static void test_another_size_is_another_model(void **state) {
     (void)state;
@@ -703,6 +723,7 @@ int main(void) {
         cmocka_unit_test(test_a_recipes_name_says_how_many_gpus),
         cmocka_unit_test(test_a_recipe_is_followed_through_its_functions),
         cmocka_unit_test(test_functions_of_one_name_stay_apart),
+        cmocka_unit_test(test_modules_that_are_not_known_are_listed),
         cmocka_unit_test(test_another_size_is_another_model),
         cmocka_unit_test(test_the_launchers_defaults_stand_for_what_nobody_sets),
         cmocka_unit_test(test_one_of_several_launches_is_read),
