@@ -48,10 +48,11 @@ static void add_syncs(const mf_block_play *b, mf_block_time *out) {
 /* Compute copies what has come and what is to leave where blocks meet. A block at the end of a pass
  * that has its copies to itself is priced the same. */
 static void add_staging(const mf_block_play *b, mf_block_time *out) {
-    double staged = 0;
+    double side[MF_BLOCK_SIDES] = {0}; /* summed as the search does (priced.c), to the bit */
     for (int i = 0; i < b->play.n; i++) {
-        staged += mf_block_staged_s(b->cost, b->play.ops[i].op, b->load);
+        side[b->order[i].side] += mf_block_staged_s(b->cost, b->play.ops[i].op, b->load);
     }
+    const double staged = side[0] + side[1];
     out->gpu_time_s += staged;
     out->time_s += staged;
     out->low_s += staged;

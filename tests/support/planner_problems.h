@@ -93,6 +93,7 @@ static inline mf_software planner_software(rng *r) {
                      .comm_eff = {1, 1, 1},
                      .collective_eff = 1,
                      .first_anew = 1,
+                     .copies_in_pass = 1,
                      .gpu_power_eff = 1};
     if (rng_chance(r, 30)) { /* ideal: no host, nothing exposed */
         return s;
