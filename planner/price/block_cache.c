@@ -12,6 +12,8 @@
 /* A search asks for the blocks of one layout together, some classes with up to 16 choices each, and
  * comes back to them with other groups. A block takes some 4 KiB. */
 enum { SLOTS = 16384, ZERO_SLOTS = 8192 };
+/* Of what is known of layers that were lowered and not kept, which take half a KiB each. */
+enum { FACTS = 16384, FACTS_LOCKS = 64 };
 
 /* What is known of a lowered block without its ops: forward, backward, weight gradients split off.
  */
@@ -36,8 +38,17 @@ typedef struct slot {
     template *kept;
 } slot;
 
+/* What is known of a layer without ZeRO: all levels rest on it. */
+typedef struct known_facts {
+    mf_cost_key key;
+    double load; /* 0: none is known */
+    mf_facts facts;
+} known_facts;
+
 struct mf_templates {
     slot slot[SLOTS + ZERO_SLOTS]; /* the last ones: of weights alone, few and asked for often */
+    pthread_mutex_t facts_lock[FACTS_LOCKS];
+    known_facts *facts; /* [FACTS] */
 };
 
 static void drop(template *x) {
@@ -55,17 +66,29 @@ void mf_templates_destroy(mf_templates *t) {
         drop(t->slot[i].kept);
         pthread_rwlock_destroy(&t->slot[i].lock);
     }
+    for (int i = 0; i < FACTS_LOCKS; i++) {
+        pthread_mutex_destroy(&t->facts_lock[i]);
+    }
+    free(t->facts);
     free(t);
 }
 
 mf_status mf_templates_create(mf_templates **out, mf_err *e) {
     mf_templates *t = calloc(1, sizeof *t);
     *out = t;
-    if (!t) {
+    if (t) {
+        t->facts = calloc(FACTS, sizeof *t->facts);
+    }
+    if (!t || !t->facts) {
+        free(t);
+        *out = NULL;
         return mf_err_set(e, MF_NOMEM, "out of memory");
     }
     for (int i = 0; i < SLOTS + ZERO_SLOTS; i++) {
         pthread_rwlock_init(&t->slot[i].lock, NULL);
+    }
+    for (int i = 0; i < FACTS_LOCKS; i++) {
+        pthread_mutex_init(&t->facts_lock[i], NULL);
     }
     return MF_OK;
 }
@@ -243,6 +266,42 @@ static pieces want_block(holding *h, const make_up *x, const mf_block_key *key) 
     return out;
 }
 
+/* The place of what is known of a block, and its lock. */
+static known_facts *facts_at(mf_templates *t, const mf_cost_key *key, pthread_mutex_t **lock) {
+    const uint64_t i = (mf_cost_key_hash(key) >> 20) % FACTS;
+    *lock = &t->facts_lock[i % FACTS_LOCKS];
+    return &t->facts[i];
+}
+
+static bool is_whole_layer(const mf_block_key *key) {
+    return (key->kind == MF_POS_LAYER || key->kind == MF_POS_MTP) && key->parts == MF_HALF_BOTH;
+}
+
+/* As find_facts, of layers from what was found before: ZeRO levels from 2 on, sixteen of which rest
+ * on one block, would lower it each time. */
+static mf_status recall_facts(mf_templates *t, const mf_block_prices *p, const make_up *x,
+                              const mf_block_key *key, double load, mf_facts *out, mf_err *e) {
+    pthread_mutex_t *lock;
+    if (!t || !is_whole_layer(key)) {
+        return find_facts(p, &x->block, key, load, out, e);
+    }
+    known_facts *known = facts_at(t, &x->words, &lock);
+    pthread_mutex_lock(lock);
+    const bool found =
+        !(known->load < load) && !(known->load > load) && mf_cost_key_same(&known->key, &x->words);
+    if (found) {
+        *out = known->facts;
+    }
+    pthread_mutex_unlock(lock);
+    const mf_status status = found ? MF_OK : find_facts(p, &x->block, key, load, out, e);
+    if (!found && status == MF_OK) {
+        pthread_mutex_lock(lock);
+        *known = (known_facts){x->words, load, *out};
+        pthread_mutex_unlock(lock);
+    }
+    return status;
+}
+
 static bool is_first_at(const holding *h, int i) {
     for (int k = 0; k < i; k++) {
         if (h->held[k].at == h->held[i].at) {
@@ -392,7 +451,7 @@ static mf_status unplayed_cost(mf_templates *t, const mf_block_prices *p, const 
                                const mf_block_key *key, double load, mf_block_cost *out,
                                mf_err *e) {
     mf_facts facts;
-    mf_status status = find_facts(p, &x->block, key, load, &facts, e);
+    mf_status status = recall_facts(t, p, x, key, load, &facts, e);
     if (status != MF_OK) {
         return status;
     }
