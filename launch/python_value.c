@@ -37,9 +37,7 @@ const char *mf_python_joined(mf_python_reader *p, const char *a, const char *b, 
     if (all == NULL) {
         return "?";
     }
-    memcpy(all, a, la);
-    memcpy(all + la, b, lb);
-    memcpy(all + la + lb, c, lc + 1);
+    snprintf(all, la + lb + lc + 1, "%s%s%s", a, b, c);
     const char *out = mf_python_keep(p, all, la + lb + lc);
     free(all);
     return out;
