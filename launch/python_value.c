@@ -2,6 +2,7 @@
 #include "launch/python_reader.h"
 
 #include <ctype.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

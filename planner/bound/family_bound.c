@@ -10,7 +10,7 @@
 
 static double least_time_s(const mf_family_bound_pass *p, unsigned modes) {
     double least_s = INFINITY;
-    for (int m = 0; m < MF_FLOOR_MODES; m++) {
+    for (int m = 0; m < MF_PASS_MODES; m++) {
         if ((modes >> m) & 1u) {
             least_s = mf_smaller(least_s, p->time_s[m]);
         }
@@ -31,9 +31,9 @@ double mf_family_bound_stages_s(const mf_layer_times *r, unsigned modes, int64_t
     return mf_larger(layers_s, all_s) + fixed_s;
 }
 
-static void add_end(mf_family_bound_ends *x, const mf_family_bound_pass *p, mf_floor_mode mode) {
+static void add_end(mf_family_bound_ends *x, const mf_family_bound_pass *p, mf_pass_mode mode) {
     x->time_s += p->time_s[mode];
-    x->plain_s += p->time_s[MF_FLOOR_PLAIN];
+    x->plain_s += p->time_s[MF_PASS_MODE_PLAIN];
     x->f_s += p->f_s;
     x->b_s += p->b_s;
     x->w_s += p->w_s;
@@ -42,7 +42,7 @@ static void add_end(mf_family_bound_ends *x, const mf_family_bound_pass *p, mf_f
 mf_family_bound_ends mf_family_bound_ends_of(const mf_layer_times *r, const mf_layout *l,
                                              int64_t p) {
     mf_family_bound_ends x = {.work_B = r->work_B};
-    mf_floor_mode mode = mf_floor_mode_of(l->schedule);
+    mf_pass_mode mode = mf_pass_mode_of(l->schedule);
     bool first = p == 0, last = p == mf_layout_stage_of(l, l->pp * l->vpp - 1);
     if (!first && !last) {
         return x;
@@ -77,25 +77,25 @@ double mf_family_bound_update_s(const mf_tail *t, const mf_param_count *params) 
            t->update_matrix_s * (double)params->dense_matrices;
 }
 
-mf_family_bound_bounding mf_family_bound_bounding_of(const mf_layer_times *r, const mf_layout *l,
-                                                     const mf_order_summary *o,
-                                                     const mf_family_bound_fixed *f) {
+mf_family_bound_layout mf_family_bound_layout_of(const mf_layer_times *r, const mf_layout *l,
+                                                 const mf_order_summary *o,
+                                                 const mf_family_bound_fixed *f) {
     double buffers_B = r->layer_comm_B + mf_memory_gathers(l) * r->layer_gather_B +
                        mf_memory_boundaries(l) * r->layer_boundary_B;
-    return (mf_family_bound_bounding){.r = r,
-                                      .l = l,
-                                      .o = o,
-                                      .f = f,
-                                      .mode = mf_floor_mode_of(l->schedule),
-                                      .layer_B = mf_persistent_B(l, r->layer_params),
-                                      .room_B = f->usable_B - f->fixed_B - buffers_B,
-                                      .norm_s = mf_family_bound_norm_s(&f->tail, &r->layer_params),
-                                      .update_s =
-                                          mf_family_bound_update_s(&f->tail, &r->layer_params)};
+    return (mf_family_bound_layout){.r = r,
+                                    .l = l,
+                                    .o = o,
+                                    .f = f,
+                                    .mode = mf_pass_mode_of(l->schedule),
+                                    .layer_B = mf_persistent_B(l, r->layer_params),
+                                    .room_B = f->usable_B - f->fixed_B - buffers_B,
+                                    .norm_s = mf_family_bound_norm_s(&f->tail, &r->layer_params),
+                                    .update_s =
+                                        mf_family_bound_update_s(&f->tail, &r->layer_params)};
 }
 
 /* What activations of k main layers of a stage may take. */
-double mf_family_bound_room_B(const mf_family_bound_bounding *b, const mf_family_bound_ends *ends,
+double mf_family_bound_room_B(const mf_family_bound_layout *b, const mf_family_bound_ends *ends,
                               int k) {
     return b->room_B - ends->used_B - ends->work_B - k * b->layer_B;
 }
@@ -103,7 +103,7 @@ double mf_family_bound_room_B(const mf_family_bound_bounding *b, const mf_family
 /* Split, a micro-batch's way back through the stages behind p at the least. What stands before them
  * sends it on while p is at its weight gradients, which is why only the first stage, with nothing
  * before it, knows that all other positions (the whole model's but its own b_s) stand behind. */
-static double way_back_s(const mf_family_bound_bounding *b, int64_t p, double b_s) {
+static double way_back_s(const mf_family_bound_layout *b, int64_t p, double b_s) {
     const mf_layer_times *r = b->r;
     double behind = (double)(b->l->pp - 1 - p);
     if (p == 0) {
@@ -114,7 +114,7 @@ static double way_back_s(const mf_family_bound_bounding *b, int64_t p, double b_
 
 /* Least step when stage p holds k layers of the main class, of which each may keep saved_B, and the
  * ends that it must. */
-static double stage_step_s(const mf_family_bound_bounding *b, const mf_family_bound_ends *ends,
+static double stage_step_s(const mf_family_bound_layout *b, const mf_family_bound_ends *ends,
                            int64_t p, int k, double saved_B) {
     const mf_layer_times *r = b->r;
     const mf_layout *l = b->l;
@@ -137,8 +137,8 @@ static double stage_step_s(const mf_family_bound_bounding *b, const mf_family_bo
         .all_anew_s = r->anew_s,
         .layers = k,
     };
-    if (b->mode == MF_FLOOR_MERGED) { /* no other mode asks */
-        x.plain_s = k * mf_larger(r->layer.time_s[MF_FLOOR_PLAIN],
+    if (b->mode == MF_PASS_MODE_MERGED) { /* no other mode asks */
+        x.plain_s = k * mf_larger(r->layer.time_s[MF_PASS_MODE_PLAIN],
                                   mf_family_bound_hull_at(&r->hull[1], saved_B)) +
                     ends->plain_s;
     }
@@ -151,12 +151,12 @@ static double stage_step_s(const mf_family_bound_bounding *b, const mf_family_bo
         mf_stage_exposed_s(f->tail.exposed, left_s, o->chunks * r->layer_gather_s, x.f_s) +
         mf_stage_exposed_s(f->tail.exposed, x.reduce_s, o->chunks * r->layer_reduce_s,
                            x.b_s - (l->micro_batches == 1 ? x.anew_s : 0.0));
-    if (b->mode == MF_FLOOR_SPLIT && !(r->layer.w_s > 0.0)) {
+    if (b->mode == MF_PASS_MODE_SPLIT && !(r->layer.w_s > 0.0)) {
         /* priced in one go: what of a backward pass is its weight gradient is not known */
         x.b_s = x.w_s = 0.0;
         x.behind_s = r->all.f_s - (o->chunks == 1 ? x.in_s + x.f_s : 0.0);
         x.behind_s += (double)(l->pp - 1) * f->send_s;
-    } else if (b->mode == MF_FLOOR_SPLIT && o->chunks == 1) {
+    } else if (b->mode == MF_PASS_MODE_SPLIT && o->chunks == 1) {
         x.behind_s =
             r->all.f_s - x.in_s - x.f_s + (double)(l->pp - 1) * f->send_s + way_back_s(b, p, x.b_s);
     } else if (o->chunks == 1) { /* all positions but those of this stage; those before at the
@@ -172,7 +172,7 @@ static double stage_step_s(const mf_family_bound_bounding *b, const mf_family_bo
 
 /* Least step of stage p if it took a k-th layer; INFINITY when that does not fit, or there are no
  * more. */
-static double next_step(const mf_family_bound_bounding *b, const mf_family_bound_ends *ends,
+static double next_step(const mf_family_bound_layout *b, const mf_family_bound_ends *ends,
                         int64_t p, int k) {
     if (k > b->o->layers) {
         return HUGE_VAL;
@@ -192,7 +192,7 @@ typedef struct taker {
 
 /* Takes, or leaves, layers until one more would be above limit_s; a stage's steps grow with them.
  */
-static void take_up_to(const mf_family_bound_bounding *b, taker *x, int64_t p, double limit_s) {
+static void take_up_to(const mf_family_bound_layout *b, taker *x, int64_t p, double limit_s) {
     bool more = x->step_s <= limit_s;
     while (x->step_s <= limit_s) {
         x->held++;
@@ -218,13 +218,13 @@ double mf_family_bound_layout_s(const mf_layer_times *r, const mf_layout *l,
     if (l->pp < 1 || l->pp > MF_FAMILY_STAGES) {
         return 0.0;
     }
-    double all_s = r->all.time_s[mf_floor_mode_of(l->schedule)];
+    double all_s = r->all.time_s[mf_pass_mode_of(l->schedule)];
     double worst_s = ((double)l->micro_batches * all_s - r->anew_s) / (double)l->pp +
                      f->tail.fixed_s; /* if work were spread evenly */
     if (worst_s >= enough_s || r->layers < 1) {
         return worst_s;
     }
-    const mf_family_bound_bounding b = mf_family_bound_bounding_of(r, l, o, f);
+    const mf_family_bound_layout b = mf_family_bound_layout_of(r, l, o, f);
     int even = (int)((r->layers + l->pp - 1) / l->pp), held = 0;
     double least_s = HUGE_VAL;
     for (int64_t p = 0; p < l->pp; p++) {

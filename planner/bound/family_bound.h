@@ -16,11 +16,11 @@
 
 /* Least times of one micro-batch, each with the choice that keeps everything. */
 typedef struct mf_family_bound_pass {
-    double f_s, b_s, w_s;          /* each pass alone; w_s where priced apart, else in b_s */
-    double time_s[MF_FLOOR_MODES]; /* forward and backward together, as the mode plays them */
-    double pair_f_s, pair_b_s;     /* what each adds to a merged pair at least */
-    double keep_f_s, give_b_s;     /* the same, where forward passes keep their time */
-    double ep_f_s, ep_b_s;         /* exchanges of each */
+    double f_s, b_s, w_s;         /* each pass alone; w_s where priced apart, else in b_s */
+    double time_s[MF_PASS_MODES]; /* forward and backward together, as the mode plays them */
+    double pair_f_s, pair_b_s;    /* what each adds to a merged pair at least */
+    double full_f_s, rest_b_s;    /* the same, where forward passes keep their time */
+    double ep_f_s, ep_b_s;        /* exchanges of each */
 } mf_family_bound_pass;
 
 void mf_family_bound_add_pass(mf_family_bound_pass *sum, const mf_family_bound_pass *p,
@@ -52,11 +52,11 @@ typedef struct mf_family_bound_other {
 #define MF_FAMILY_OTHERS 16
 
 /* Every choice of a main layer: what it saves, and its passes. */
-typedef struct mf_family_bound_ways {
+typedef struct mf_family_bound_choices {
     int count;
     double saved_B[MF_FAMILY_POINTS];
     mf_family_bound_pass pass[MF_FAMILY_POINTS];
-} mf_family_bound_ways;
+} mf_family_bound_choices;
 
 typedef struct mf_layer_times {
     mf_family_bound_pass all;   /* every position of the model */
@@ -70,14 +70,14 @@ typedef struct mf_layer_times {
     mf_param_count all_params;                                  /* of the model */
     const mf_family_bound_hull
         *hull; /* [2] of a main layer: as the mode plays it, and passes alone; */
-    const mf_family_bound_ways *ways;                      /* NULL: not known; both borrowed */
+    const mf_family_bound_choices *choices;                /* NULL: not known; both borrowed */
     double layer_comm_B, layer_gather_B, layer_boundary_B; /* buffers, where a stage holds any */
     double work_B,
         end_work_B[2];  /* least workspaces, of any layer, embedding and head; 0: not known */
     double pair_more_s; /* merged, what a pair of main layers takes beyond its parts */
     /* and what its backward pass counts beyond its compute, by either portion: others' forward
      * passes count that much less */
-    double pair_gives_s, keep_gives_s;
+    double pair_excess_s, full_excess_s;
     /* What a first micro-batch's weight gradients take less: of all positions together, of a main
      * layer at least and at most, of the head. */
     double anew_s, layer_anew_s[2], head_anew_s;
@@ -101,17 +101,17 @@ mf_status mf_layer_times_halves(mf_block_costs *q, const mf_layout *l, mf_layer_
 /* Both sides, whole layers, ZeRO as in `l`; without hulls and what comes once a step. */
 mf_status mf_layer_times_whole(mf_block_costs *q, const mf_layout *l, mf_layer_times *out,
                                mf_err *e);
-/* The same from chains, as far as that is known whatever passes keep: what gathers inside blocks
+/* The same from paths, as far as that is known whatever passes keep: what gathers inside blocks
  * take beside passes may hide behind what these recompute. */
-mf_status mf_layer_times_chains(mf_block_costs *q, const mf_layout *l, mf_layer_times *out,
-                                mf_err *e);
+mf_status mf_layer_times_paths(mf_block_costs *q, const mf_layout *l, mf_layer_times *out,
+                               mf_err *e);
 /* Raises passes to those of other rates of the same blocks, whose buffers are taken over. */
 void mf_layer_times_larger(mf_layer_times *r, const mf_layer_times *with);
-/* Adds the hulls of a main layer over the catalogue, as simulated, which are lent to r with *ways;
- * and the least workspaces. */
+/* Adds the hulls of a main layer over the catalogue, as simulated, which are lent to r with
+ * *choices; and the least workspaces. */
 mf_status mf_layer_times_exact_hull(mf_block_costs *q, const mf_layout *l, uint32_t pinned,
                                     mf_layer_times *r, mf_family_bound_hull hull[2],
-                                    mf_family_bound_ways *ways, mf_err *e);
+                                    mf_family_bound_choices *choices, mf_err *e);
 
 /* Any pipeline degree, any order in `modes` (bits by mode): work spread evenly over all stages.
  * rounds: micro-batches by pipeline degree, gbs * tp * cp / (mbs * gpus). */
@@ -131,12 +131,12 @@ double mf_family_bound_layout_s(const mf_layer_times *r, const mf_layout *l,
                                 const mf_order_summary *o, const mf_family_bound_fixed *f,
                                 double enough_s);
 
-/* The same by means of chains that were found for the layout's order (mean_bound.h): the best of
+/* The same by means of paths that were found for the layout's order (mean_bound.h): the best of
  * them, or the first at or above enough_s. Holds for plans that take less than cutoff_s (INFINITY =
  * any). 0: none of them holds for it. *effort_ns grows by what is counted. */
 double mf_family_bound_mean_s(const mf_layer_times *r, const mf_layout *l,
                               const mf_order_summary *o, const mf_family_bound_fixed *f,
-                              const mf_chains *const *set, int sets, double enough_s,
+                              const mf_path_set *const *set, int sets, double enough_s,
                               double cutoff_s, int64_t *effort_ns);
 
 #endif

@@ -14,13 +14,13 @@ static void hull_point(mf_family_bound_hull *h, double saved_B, double time_s) {
     }
 }
 
-static void add_point(mf_family_bound_hull hull[2], const mf_block_cost *x, mf_floor_mode mode,
+static void add_point(mf_family_bound_hull hull[2], const mf_block_cost *x, mf_pass_mode mode,
                       double merged_s) {
     mf_family_bound_pass p = mf_family_bound_pass_of(x);
     double time_s = p.time_s[mode];
     hull_point(&hull[0], x->saved_B,
-               mode == MF_FLOOR_MERGED ? mf_larger(time_s, merged_s) : time_s);
-    hull_point(&hull[1], x->saved_B, p.time_s[MF_FLOOR_PLAIN]);
+               mode == MF_PASS_MODE_MERGED ? mf_larger(time_s, merged_s) : time_s);
+    hull_point(&hull[1], x->saved_B, p.time_s[MF_PASS_MODE_PLAIN]);
 }
 
 /* What others give to main layers' portions of pairs, a choice may count beyond its compute, too.
@@ -31,17 +31,17 @@ static mf_family_bound_pass portion_choice(const mf_layer_times *r, mf_family_bo
     if (!(r->pair_more_s > 0.0)) {
         return own;
     }
-    double pair_s = mf_smaller(merged_s - x->pair_f_s, own.pair_b_s + r->pair_gives_s);
-    double give_s = mf_smaller(merged_s - x->keep_f_s, own.give_b_s + r->keep_gives_s);
+    double pair_s = mf_smaller(merged_s - x->pair_f_s, own.pair_b_s + r->pair_excess_s);
+    double rest_s = mf_smaller(merged_s - x->full_f_s, own.rest_b_s + r->full_excess_s);
     own.pair_b_s = mf_smaller(mf_larger(own.pair_b_s, pair_s), own.b_s);
-    own.give_b_s = mf_larger(0.0, mf_smaller(give_s, own.b_s));
+    own.rest_b_s = mf_larger(0.0, mf_smaller(rest_s, own.b_s));
     own.pair_f_s = x->pair_f_s;
-    own.keep_f_s = x->keep_f_s;
+    own.full_f_s = x->full_f_s;
     return own;
 }
 
-static void add_way(mf_family_bound_ways *w, const mf_layer_times *r, const mf_block_cost *x,
-                    double merged_s) {
+static void add_family_choice(mf_family_bound_choices *w, const mf_layer_times *r,
+                              const mf_block_cost *x, double merged_s) {
     if (w->count >= 0 && w->count < MF_FAMILY_POINTS) {
         w->saved_B[w->count] = x->saved_B;
         w->pass[w->count++] = portion_choice(r, mf_family_bound_pass_of(x), merged_s);
@@ -69,7 +69,7 @@ static mf_status merged_time_s(mf_block_costs *q, const mf_layout *l, const mf_l
                                double *out, mf_err *e) {
     const mf_model *m = mf_block_costs_evaluator(q)->model;
     mf_block_key b = mf_block_key_layer((uint8_t) class, choice, false);
-    double most_s = mf_family_bound_pass_of(x).time_s[MF_FLOOR_MERGED] + r->pair_more_s;
+    double most_s = mf_family_bound_pass_of(x).time_s[MF_PASS_MODE_MERGED] + r->pair_more_s;
     *out = most_s;
     for (int f = 0; f < m->classes; f++) {
         double time_s;
@@ -89,17 +89,17 @@ static mf_status merged_time_s(mf_block_costs *q, const mf_layout *l, const mf_l
 /* All choices of a class of main layers. */
 static mf_status exact_choices(mf_block_costs *q, const mf_layout *l, uint32_t pinned, int class,
                                mf_layer_times *r, mf_family_bound_hull hull[2],
-                               mf_family_bound_ways *ways, mf_err *e) {
+                               mf_family_bound_choices *choices, mf_err *e) {
     const mf_model *m = mf_block_costs_evaluator(q)->model;
-    mf_floor_mode mode = mf_floor_mode_of(l->schedule);
+    mf_pass_mode mode = mf_pass_mode_of(l->schedule);
     mf_memory_choice choice[MF_CATALOGUE_MAX];
     mf_block_cost cost[MF_CATALOGUE_MAX];
     double merged_s[MF_CATALOGUE_MAX];
     int n = mf_catalogue(m, (uint8_t) class, pinned, l->memory, choice);
     for (int i = 0; i < n; i++) {
         mf_status status =
-            mf_family_bound_cost(q, l, MF_POS_LAYER, class, MF_HALF_BOTH, mode == MF_FLOOR_SPLIT,
-                                 true, choice[i], &cost[i], e);
+            mf_family_bound_cost(q, l, MF_POS_LAYER, class, MF_HALF_BOTH,
+                                 mode == MF_PASS_MODE_SPLIT, true, choice[i], &cost[i], e);
         merged_s[i] = 0.0;
         if (status == MF_OK && r->pair_more_s > 0.0) {
             status = merged_time_s(q, l, r, class, choice[i], &cost[i], &merged_s[i], e);
@@ -111,7 +111,7 @@ static mf_status exact_choices(mf_block_costs *q, const mf_layout *l, uint32_t p
     for (int i = 0; i < n; i++) {
         r->work_B = mf_smaller(r->work_B, mf_larger(cost[i].local_f_B, cost[i].local_b_B));
         add_point(hull, &cost[i], mode, merged_s[i]);
-        add_way(ways, r, &cost[i], merged_s[i]);
+        add_family_choice(choices, r, &cost[i], merged_s[i]);
     }
     return MF_OK;
 }
@@ -129,7 +129,7 @@ static mf_status least_work(mf_block_costs *q, const mf_layout *l, uint32_t pinn
         const mf_block_key key = {.kind = kind,
                                   .layer_class = (uint8_t) class,
                                   .parts = MF_HALF_BOTH,
-                                  .split = mf_floor_mode_of(l->schedule) == MF_FLOOR_SPLIT,
+                                  .split = mf_pass_mode_of(l->schedule) == MF_PASS_MODE_SPLIT,
                                   .memory = choice[k]};
         mf_block_cost x;
         mf_status status = mf_block_costs_least(q, &plain, &key, false, &x, e);
@@ -143,16 +143,16 @@ static mf_status least_work(mf_block_costs *q, const mf_layout *l, uint32_t pinn
 
 mf_status mf_layer_times_exact_hull(mf_block_costs *q, const mf_layout *l, uint32_t pinned,
                                     mf_layer_times *r, mf_family_bound_hull hull[2],
-                                    mf_family_bound_ways *ways, mf_err *e) {
+                                    mf_family_bound_choices *choices, mf_err *e) {
     const mf_model *m = mf_block_costs_evaluator(q)->model;
     mf_status status = MF_OK;
     hulls_start(hull);
-    ways->count = 0;
+    choices->count = 0;
     r->work_B = HUGE_VAL;
     for (int c = 0; c < m->classes && status == MF_OK; c++) {
         if (mf_family_bound_layers_of(m, c) > 0) {
             status = mf_family_bound_is_main(m, c)
-                         ? exact_choices(q, l, pinned, c, r, hull, ways, e)
+                         ? exact_choices(q, l, pinned, c, r, hull, choices, e)
                          : least_work(q, l, pinned, MF_POS_LAYER, c, r, e);
         }
     }
@@ -160,10 +160,10 @@ mf_status mf_layer_times_exact_hull(mf_block_costs *q, const mf_layout *l, uint3
         status = least_work(q, l, pinned, MF_POS_MTP, m->mtp_class, r, e);
     }
     hulls_end(hull, r);
-    r->ways = ways->count > 0 ? ways : NULL;
-    for (int i = 0; i < ways->count; i++) { /* beside gathers inside blocks one that recomputes may
-                                             * play shorter than one that keeps all */
-        mf_family_bound_least_alone(&r->layer, &ways->pass[i]);
+    r->choices = choices->count > 0 ? choices : NULL;
+    for (int i = 0; i < choices->count; i++) { /* beside gathers inside blocks one that recomputes
+                                                * may play shorter than one that keeps all */
+        mf_family_bound_least_alone(&r->layer, &choices->pass[i]);
     }
     return status;
 }

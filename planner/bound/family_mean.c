@@ -1,4 +1,4 @@
-/* family_mean.c - the bound by means of chains (mean_bound.h) from figures of families: what a
+/* family_mean.c - the bound by means of paths (mean_bound.h) from figures of families: what a
  * layer takes with its fastest choice and a hull of what others take more, or with every choice.
  */
 #include "planner/bound/family_stage.h"
@@ -10,8 +10,8 @@
 
 /* A mean that is evaluated. */
 typedef struct means {
-    mf_family_bound_bounding b;
-    const mf_chains *c;
+    mf_family_bound_layout b;
+    const mf_path_set *c;
     bool loses; /* what passes lose is known */
     mf_mean_parts parts;
     double layer_s[MF_ORDER_PARTS]; /* a main layer's, in these parts */
@@ -22,16 +22,16 @@ typedef struct means {
  * known alone. */
 static void parts_of(const means *m, const mf_family_bound_pass *p, const mf_param_count *params,
                      double gather_s, double reduce_s, double anew_s, double *out) {
-    const bool merged = m->b.mode == MF_FLOOR_MERGED;
-    const bool known = m->b.mode != MF_FLOOR_SPLIT || p->w_s > 0.0;
+    const bool merged = m->b.mode == MF_PASS_MODE_MERGED;
+    const bool known = m->b.mode != MF_PASS_MODE_SPLIT || p->w_s > 0.0;
     const double all_s[MF_ORDER_PARTS] = {
         [MF_ORDER_F] = p->f_s,
         [MF_ORDER_B] = known ? p->b_s : 0.0,
         [MF_ORDER_W] = p->w_s,
         [MF_ORDER_F_PAIR] = p->pair_f_s,
         [MF_ORDER_B_PAIR] = p->pair_b_s,
-        [MF_ORDER_PAIR_PORTION_F] = p->keep_f_s,
-        [MF_ORDER_PAIR_PORTION_B] = p->give_b_s,
+        [MF_ORDER_PAIR_PORTION_F] = p->full_f_s,
+        [MF_ORDER_PAIR_PORTION_B] = p->rest_b_s,
         [MF_ORDER_F_EP] = merged ? p->ep_f_s : 0.0,
         [MF_ORDER_B_EP] = merged ? p->ep_b_s : 0.0,
         [MF_ORDER_GATHER] = gather_s,
@@ -48,10 +48,10 @@ static void parts_of(const means *m, const mf_family_bound_pass *p, const mf_par
 
 /* What a main layer's block loses in the last backward pass to the reduction of the one before it,
  * with the fastest choice. */
-static double own_lost_s(const mf_family_bound_bounding *b) {
+static double own_lost_s(const mf_family_bound_layout *b) {
     const double e = b->r->lost;
-    double least_s = b->mode == MF_FLOOR_SPLIT ? b->r->layer.w_s : b->r->layer.b_s;
-    least_s *= b->mode == MF_FLOOR_MERGED ? MF_PAIRED_LEAST : 1.0;
+    double least_s = b->mode == MF_PASS_MODE_SPLIT ? b->r->layer.w_s : b->r->layer.b_s;
+    least_s *= b->mode == MF_PASS_MODE_MERGED ? MF_PAIRED_LEAST : 1.0;
     least_s -= b->l->micro_batches == 1 ? b->r->layer_anew_s[1] : 0.0;
     return e <= MF_LOST_MOST ? e * mf_smaller(b->r->beside_s, least_s / (1.0 - e)) : 0.0;
 }
@@ -89,25 +89,25 @@ static double other_s(const means *m, const mf_family_bound_other *x) {
     return isinf(least_s) ? 0.0 : x->count * mf_larger(least_s, 0.0);
 }
 
-/* mf_mean_layers.ways: by every choice, or by what others than the fastest take more. */
-static int ways_on(const void *self, int v, mf_time_memory_point *way, double *held_B) {
+/* mf_mean_layers.points: by every choice, or by what others than the fastest take more. */
+static int points_on(const void *self, int v, mf_time_memory_point *point, double *held_B) {
     const means *m = self;
     const mf_layer_times *r = m->b.r;
     const mf_family_bound_hull *h = &r->hull[0];
     *held_B = 0.0;
-    for (int i = 0; r->ways && i < r->ways->count; i++) {
-        way[i] =
-            (mf_time_memory_point){r->ways->saved_B[i], mf_mean_visit_s(&m->parts, m->way_s[i], v)};
+    for (int i = 0; r->choices && i < r->choices->count; i++) {
+        point[i] = (mf_time_memory_point){r->choices->saved_B[i],
+                                          mf_mean_visit_s(&m->parts, m->way_s[i], v)};
     }
-    if (r->ways) {
-        return r->ways->count;
+    if (r->choices) {
+        return r->choices->count;
     }
     const double fastest_s = mf_mean_visit_s(&m->parts, m->layer_s, v);
     const double extra = mf_larger(m->c->extra[mf_layout_stage_of(m->b.l, v)], 0.0);
-    way[0] = (mf_time_memory_point){0.0, fastest_s};
+    point[0] = (mf_time_memory_point){0.0, fastest_s};
     for (int i = 0; i < h->points; i++) {
         const double more_s = h->point[i].time_s - h->point[0].time_s;
-        way[i] = (mf_time_memory_point){h->point[i].saved_B, fastest_s + extra * more_s};
+        point[i] = (mf_time_memory_point){h->point[i].saved_B, fastest_s + extra * more_s};
     }
     return h->points > 0 ? h->points : 1;
 }
@@ -138,15 +138,15 @@ static void least_loss(mf_loss_stage *least, const mf_loss_stage *x) {
     least->reduce_s = mf_smaller(least->reduce_s, x->reduce_s);
 }
 
-static double alone_or_pair_s(const mf_family_bound_pass *p, mf_floor_mode mode) {
+static double alone_or_pair_s(const mf_family_bound_pass *p, mf_pass_mode mode) {
     double alone_s = p->f_s + p->b_s + p->w_s;
-    return mode == MF_FLOOR_MERGED ? mf_smaller(alone_s, p->pair_f_s + p->pair_b_s) : alone_s;
+    return mode == MF_PASS_MODE_MERGED ? mf_smaller(alone_s, p->pair_f_s + p->pair_b_s) : alone_s;
 }
 
 /* One position stands on every virtual stage at least: the ends, and any layer or depth. */
-static void find_losses(const mf_family_bound_bounding *b, double cutoff_s, mf_order_losses *out) {
+static void find_losses(const mf_family_bound_layout *b, double cutoff_s, mf_order_losses *out) {
     const mf_layer_times *r = b->r;
-    const bool split = b->mode == MF_FLOOR_SPLIT;
+    const bool split = b->mode == MF_PASS_MODE_SPLIT;
     const int vstages = (int)(b->l->pp * b->l->vpp);
     bool main_last = true; /* a main layer stands before the head */
     double head_s = 0.0;   /* reduction */
@@ -200,11 +200,11 @@ static double mean_s(means *m, const mf_mean_layers *x, const mf_order_losses *l
     const mf_family_bound_fixed *f = m->b.f;
     m->parts = mf_mean_parts_of(m->c);
     layer_parts(m, &r->layer, m->layer_s);
-    for (int i = 0; r->ways && i < r->ways->count; i++) {
-        layer_parts(m, &r->ways->pass[i], m->way_s[i]);
+    for (int i = 0; r->choices && i < r->choices->count; i++) {
+        layer_parts(m, &r->choices->pass[i], m->way_s[i]);
     }
-    double sum_s = mf_order_chain_fixed_s(&m->c->mean, f->tail.fixed_s - r->anew_s, f->send_s,
-                                          f->hold_s, r->lost, losses);
+    double sum_s = mf_order_path_fixed_s(&m->c->mean, f->tail.fixed_s - r->anew_s, f->send_s,
+                                         f->hold_s, r->lost, losses);
     for (int i = 0; i < r->others; i++) {
         sum_s += other_s(m, &r->other[i]);
     }
@@ -213,7 +213,7 @@ static double mean_s(means *m, const mf_mean_layers *x, const mf_order_losses *l
 
 double mf_family_bound_mean_s(const mf_layer_times *r, const mf_layout *l,
                               const mf_order_summary *o, const mf_family_bound_fixed *f,
-                              const mf_chains *const *set, int sets, double enough_s,
+                              const mf_path_set *const *set, int sets, double enough_s,
                               double cutoff_s, int64_t *effort_ns) {
     means m;
     mf_order_losses losses = {0};
@@ -221,13 +221,13 @@ double mf_family_bound_mean_s(const mf_layer_times *r, const mf_layout *l,
     if (sets == 0 || l->pp > MF_MEAN_STAGES) {
         return 0.0;
     }
-    m.b = mf_family_bound_bounding_of(r, l, o, f);
+    m.b = mf_family_bound_layout_of(r, l, o, f);
     for (int p = 0; p < l->pp; p++) {
         const mf_family_bound_ends ends = mf_family_bound_ends_of(r, l, p);
         room_B[p] = mf_family_bound_room_B(&m.b, &ends, 0);
     }
     m.loses = r->lost > 0.0 && l->pp * l->vpp > 1 && r->others < MF_FAMILY_OTHERS &&
-              (m.b.mode != MF_FLOOR_SPLIT || r->layer.w_s > 0.0);
+              (m.b.mode != MF_PASS_MODE_SPLIT || r->layer.w_s > 0.0);
     if (m.loses) {
         mf_order_losses_init(&losses, lost_s, (int)(l->pp * l->vpp));
         find_losses(&m.b, cutoff_s, &losses);
@@ -240,8 +240,8 @@ double mf_family_bound_mean_s(const mf_layer_times *r, const mf_layout *l,
                               .last = r->last,
                               .layer_B = m.b.layer_B,
                               .room_B = room_B,
-                              .priced = r->ways != NULL,
-                              .ways = ways_on,
+                              .priced = r->choices != NULL,
+                              .points = points_on,
                               .self = &m};
     for (int i = 0; i < sets && most_s < enough_s; i++) {
         m.c = set[i];

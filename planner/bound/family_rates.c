@@ -11,38 +11,38 @@
 /* --- rates ------------------------------------------------------------------------------------ */
 
 mf_family_bound_pass mf_family_bound_pass_of(const mf_block_cost *q) {
-    mf_family_bound_pass p = {.f_s = mf_larger(q->f.path_s, q->f.time_s),
-                              .b_s = mf_larger(q->b.path_s, q->b.time_s),
-                              .w_s = mf_larger(q->w.path_s, q->w.time_s)};
+    mf_family_bound_pass p = {.f_s = mf_larger(q->f.bound_s, q->f.time_s),
+                              .b_s = mf_larger(q->b.bound_s, q->b.time_s),
+                              .w_s = mf_larger(q->w.bound_s, q->w.time_s)};
     double compute_s = q->f.compute_s + q->b.compute_s, ep_s = q->f.ep_s + q->b.ep_s;
-    p.time_s[MF_FLOOR_PLAIN] = p.f_s + p.b_s;
+    p.time_s[MF_PASS_MODE_PLAIN] = p.f_s + p.b_s;
     /* in one go, weight gradients run while exchanges travel: split off, they come behind these */
-    p.time_s[MF_FLOOR_SPLIT] = p.f_s + p.b_s + p.w_s;
-    p.time_s[MF_FLOOR_MERGED] =
+    p.time_s[MF_PASS_MODE_SPLIT] = p.f_s + p.b_s + p.w_s;
+    p.time_s[MF_PASS_MODE_MERGED] =
         mf_larger(mf_larger(compute_s, ep_s) + q->f.sync_s + q->b.sync_s, mf_larger(p.f_s, p.b_s));
-    p.pair_f_s = p.keep_f_s = mf_smaller(q->f.compute_s, p.f_s);
-    p.pair_b_s = p.give_b_s = mf_smaller(q->b.compute_s, p.b_s);
+    p.pair_f_s = p.full_f_s = mf_smaller(q->f.compute_s, p.f_s);
+    p.pair_b_s = p.rest_b_s = mf_smaller(q->b.compute_s, p.b_s);
     p.ep_f_s = q->f.ep_s;
     p.ep_b_s = q->b.ep_s;
     return p;
 }
 
-/* Two halves of a layer: chains add up, and so do the sums of each stream. An MTP depth is a layer
- * and a head (NULL = none), whose chains may run side by side. */
+/* Two halves of a layer: paths add up, and so do the sums of each stream. An MTP depth is a layer
+ * and a head (NULL = none), whose paths may run side by side. */
 static mf_family_bound_pass pass_of_halves(const mf_block_cost *a, const mf_block_cost *b,
                                            const mf_block_cost *head) {
     mf_block_cost sum = *a;
     mf_pass_cost *to[2] = {&sum.f, &sum.b};
     const mf_pass_cost *with[2] = {&b->f, &b->b};
     for (int i = 0; i < 2; i++) {
-        to[i]->chain_s += with[i]->chain_s;
+        to[i]->path_s += with[i]->path_s;
         to[i]->sync_s += with[i]->sync_s;
         to[i]->compute_s += with[i]->compute_s;
         to[i]->ep_s += with[i]->ep_s;
         if (head) {
             to[i]->compute_s += i == 0 ? head->f.compute_s : head->b.compute_s;
         }
-        to[i]->path_s = mf_larger(to[i]->chain_s, mf_larger(to[i]->compute_s, to[i]->ep_s));
+        to[i]->bound_s = mf_larger(to[i]->path_s, mf_larger(to[i]->compute_s, to[i]->ep_s));
     }
     return mf_family_bound_pass_of(&sum);
 }
@@ -52,7 +52,7 @@ void mf_family_bound_add_pass(mf_family_bound_pass *sum, const mf_family_bound_p
     sum->f_s += times * p->f_s;
     sum->b_s += times * p->b_s;
     sum->w_s += times * p->w_s;
-    for (int m = 0; m < MF_FLOOR_MODES; m++) {
+    for (int m = 0; m < MF_PASS_MODES; m++) {
         sum->time_s[m] += times * p->time_s[m];
     }
 }
@@ -115,7 +115,7 @@ void mf_family_bound_run(const mf_model *m, int *first, int *last) {
 }
 
 /* A pass is nothing but times: those alone come first. */
-enum { ALL_TIMES = sizeof(mf_family_bound_pass) / sizeof(double), ALONE = 3 + MF_FLOOR_MODES };
+enum { ALL_TIMES = sizeof(mf_family_bound_pass) / sizeof(double), ALONE = 3 + MF_PASS_MODES };
 
 static void least_times(mf_family_bound_pass *least, const mf_family_bound_pass *p, int times) {
     double *to = (double *)least;
@@ -290,7 +290,7 @@ static mf_layout attention_layout(const mf_layout *l) {
 static mf_block_cost at_limit(const mf_evaluator *o, const mf_layout *l, const mf_block_cost *ffn) {
     const double least_s = o->ops->flops_s(o->self, l, ffn->flops);
     mf_block_cost limit = {.flops = ffn->flops, .params = {0, 0, 0}};
-    limit.f.chain_s = limit.f.compute_s = limit.b.chain_s = least_s / 3.0;
+    limit.f.path_s = limit.f.compute_s = limit.b.path_s = least_s / 3.0;
     limit.b.compute_s = least_s * 2.0 / 3.0; /* weight gradients hold nobody up */
     return limit;
 }
@@ -361,10 +361,10 @@ static void divide_pair(mf_layer_times *r, double pair_s) {
     mf_family_bound_pass *x = &r->layer;
     double compute_s = x->pair_b_s;
     x->pair_b_s = mf_smaller(mf_larger(compute_s, pair_s - x->pair_f_s), x->b_s);
-    r->pair_gives_s = x->pair_b_s - compute_s;
+    r->pair_excess_s = x->pair_b_s - compute_s;
     for (int i = 0; i < r->others; i++) {
         mf_family_bound_pass *y = &r->other[i].pass;
-        y->pair_f_s = mf_larger(0.0, y->pair_f_s - r->pair_gives_s);
+        y->pair_f_s = mf_larger(0.0, y->pair_f_s - r->pair_excess_s);
     }
 }
 
@@ -372,21 +372,21 @@ static void divide_pair(mf_layer_times *r, double pair_s) {
  * backward passes give away, and their forward passes may count what the backward pass does not. */
 static void divide_pair_forward(mf_layer_times *r, double pair_s) {
     mf_family_bound_pass *x = &r->layer;
-    double above_s = mf_larger(0.0, x->f_s - x->keep_f_s);
-    double give_s = mf_larger(0.0, mf_smaller(pair_s - x->f_s, x->b_s));
-    double below_s = x->give_b_s - give_s, most_s = above_s; /* below 0: they give that, too */
-    x->keep_f_s = x->f_s;
-    r->keep_gives_s = -below_s;
+    double above_s = mf_larger(0.0, x->f_s - x->full_f_s);
+    double rest_s = mf_larger(0.0, mf_smaller(pair_s - x->f_s, x->b_s));
+    double below_s = x->rest_b_s - rest_s, most_s = above_s; /* below 0: they give that, too */
+    x->full_f_s = x->f_s;
+    r->full_excess_s = -below_s;
     for (int i = 0; i < r->others; i++) {
         mf_family_bound_pass *y = &r->other[i].pass;
-        double f_s = mf_larger(0.0, mf_smaller(y->f_s, y->keep_f_s + below_s));
-        most_s = mf_larger(most_s, f_s - y->keep_f_s);
-        y->keep_f_s = f_s;
+        double f_s = mf_larger(0.0, mf_smaller(y->f_s, y->full_f_s + below_s));
+        most_s = mf_larger(most_s, f_s - y->full_f_s);
+        y->full_f_s = f_s;
     }
-    x->give_b_s = give_s;
+    x->rest_b_s = rest_s;
     for (int i = 0; i < r->others; i++) {
         mf_family_bound_pass *y = &r->other[i].pass;
-        y->give_b_s = mf_larger(0.0, y->give_b_s - most_s);
+        y->rest_b_s = mf_larger(0.0, y->rest_b_s - most_s);
     }
 }
 
@@ -396,16 +396,16 @@ static void divide_pair_forward(mf_layer_times *r, double pair_s) {
  */
 static mf_status merge_rates(mf_block_costs *q, const mf_layout *l, mf_layer_times *r, mf_err *e) {
     const mf_model *m = mf_block_costs_evaluator(q)->model;
-    double pair_s, *main_s = &r->layer.time_s[MF_FLOOR_MERGED];
+    double pair_s, *main_s = &r->layer.time_s[MF_PASS_MODE_MERGED];
     mf_status status = least_pair(q, l, &pair_s, e);
     if (status != MF_OK || pair_s <= *main_s) {
         return status;
     }
     r->pair_more_s = pair_s - *main_s;
     double hides_s = 1.5 * r->pair_more_s, others = mf_model_positions(m) - r->layers;
-    r->all.time_s[MF_FLOOR_MERGED] += r->layers * r->pair_more_s - others * hides_s;
-    r->embedding.time_s[MF_FLOOR_MERGED] -= hides_s;
-    r->head.time_s[MF_FLOOR_MERGED] -= hides_s;
+    r->all.time_s[MF_PASS_MODE_MERGED] += r->layers * r->pair_more_s - others * hides_s;
+    r->embedding.time_s[MF_PASS_MODE_MERGED] -= hides_s;
+    r->head.time_s[MF_PASS_MODE_MERGED] -= hides_s;
     *main_s = pair_s;
     divide_pair(r, pair_s);
     divide_pair_forward(r, pair_s);
@@ -415,8 +415,8 @@ static mf_status merge_rates(mf_block_costs *q, const mf_layout *l, mf_layer_tim
 static mf_status whole(mf_block_costs *q, const mf_layout *l, bool exact, mf_layer_times *out,
                        mf_err *e) {
     const mf_model *m = mf_block_costs_evaluator(q)->model;
-    mf_floor_mode mode = mf_floor_mode_of(l->schedule);
-    bool split = mode == MF_FLOOR_SPLIT;
+    mf_pass_mode mode = mf_pass_mode_of(l->schedule);
+    bool split = mode == MF_PASS_MODE_SPLIT;
     start(out);
     mf_block_cost head, mtp;
     mf_status status = add_ends(q, l, split, exact, out, &head, e);
@@ -443,7 +443,7 @@ static mf_status whole(mf_block_costs *q, const mf_layout *l, bool exact, mf_lay
             out->layer_boundary_B = x.boundary_B;
         }
     }
-    if (status == MF_OK && exact && mode == MF_FLOOR_MERGED && l->ep > 1) {
+    if (status == MF_OK && exact && mode == MF_PASS_MODE_MERGED && l->ep > 1) {
         status = merge_rates(q, l, out, e);
     }
     return status;
@@ -454,8 +454,8 @@ mf_status mf_layer_times_whole(mf_block_costs *q, const mf_layout *l, mf_layer_t
     return whole(q, l, true, out, e);
 }
 
-mf_status mf_layer_times_chains(mf_block_costs *q, const mf_layout *l, mf_layer_times *out,
-                                mf_err *e) {
+mf_status mf_layer_times_paths(mf_block_costs *q, const mf_layout *l, mf_layer_times *out,
+                               mf_err *e) {
     return whole(q, l, false, out, e);
 }
 

@@ -17,27 +17,27 @@ typedef struct mf_family_bound_ends {
 } mf_family_bound_ends;
 
 /* A layout that is bounded. */
-typedef struct mf_family_bound_bounding {
+typedef struct mf_family_bound_layout {
     const mf_layer_times *r;
     const mf_layout *l;
     const mf_order_summary *o;
     const mf_family_bound_fixed *f;
-    mf_floor_mode mode;
+    mf_pass_mode mode;
     double layer_B;          /* persistent, of a main layer */
     double room_B;           /* of a stage that holds one, buffers aside */
     double norm_s, update_s; /* after the last pass, of a main layer */
-} mf_family_bound_bounding;
+} mf_family_bound_layout;
 
 mf_family_bound_ends mf_family_bound_ends_of(const mf_layer_times *r, const mf_layout *l,
                                              int64_t p);
-mf_family_bound_bounding mf_family_bound_bounding_of(const mf_layer_times *r, const mf_layout *l,
-                                                     const mf_order_summary *o,
-                                                     const mf_family_bound_fixed *f);
+mf_family_bound_layout mf_family_bound_layout_of(const mf_layer_times *r, const mf_layout *l,
+                                                 const mf_order_summary *o,
+                                                 const mf_family_bound_fixed *f);
 /* After the last pass, for a block with these parameters (tail; nothing where that is of none). */
 double mf_family_bound_norm_s(const mf_tail *t, const mf_param_count *params);
 double mf_family_bound_update_s(const mf_tail *t, const mf_param_count *params);
 /* What activations of k main layers of a stage may take. */
-double mf_family_bound_room_B(const mf_family_bound_bounding *b, const mf_family_bound_ends *ends,
+double mf_family_bound_room_B(const mf_family_bound_layout *b, const mf_family_bound_ends *ends,
                               int k);
 /* Time of a layer that may keep so much of each micro-batch; INFINITY when none keeps so little. */
 double mf_family_bound_hull_at(const mf_family_bound_hull *h, double saved_B);

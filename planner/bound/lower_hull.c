@@ -1,4 +1,4 @@
-/* lower_hull.c - main layers on stages under a mean of chains. */
+/* lower_hull.c - main layers on stages under a mean of paths. */
 #include "planner/bound/lower_hull.h"
 
 #include <math.h>
@@ -84,7 +84,7 @@ static void make_convex(double *y, int n) {
 
 void mf_layers_curve(const mf_order_summary *o, int p, int layers, double room_B, double layer_B,
                      const mf_time_memory_point *w, int n, double *curve_s) {
-    int most = 0, fast = 0; /* up to so many fit; all of them the fastest way */
+    int most = 0, fast = 0; /* up to so many fit; all of them with the fastest choice */
     curve_s[0] = 0.0;
     for (int k = 1; k <= layers; k++) {
         const double left_B = room_B - k * layer_B;

@@ -1,27 +1,27 @@
-/* lower_hull.h - what main layers on stages add to a mean of chains, by ways to keep them.
+/* lower_hull.h - what main layers on stages add to a mean of paths, by memory choice.
  *
  * A layer on a stage adds what it does on that one of its virtual stages where it adds least, and
- * less if it may save more. Stages mix ways in any proportion (mean_bound.h).
+ * less if it may save more. Stages mix choices in any proportion (mean_bound.h).
  */
 #ifndef MF_PLANNER_LOWER_HULL_H
 #define MF_PLANNER_LOWER_HULL_H
 
 #include "planner/order/order.h"
 
-/* A way to keep a main layer on a stage: what it saves, and what it adds to the mean on that one of
- * the stage's virtual stages where it adds least. */
+/* A memory choice of a main layer on a stage: what it saves, and what it adds to the mean on that
+ * one of the stage's virtual stages where it adds least. */
 typedef struct mf_time_memory_point {
     double saved_B, time_s;
 } mf_time_memory_point;
 
-/* Leaves the lower hull of the ways, fastest first; returns their number. */
+/* Leaves the lower hull of the points, fastest first; returns their number. */
 int mf_lower_hull_make(mf_time_memory_point *w, int n);
-/* Least time of a layer that may keep so much; INFINITY when no way keeps so little. */
+/* Least time of a layer that may keep so much; INFINITY when no choice keeps so little. */
 double mf_lower_hull_time_s(const mf_time_memory_point *w, int n, double saved_B);
 
 /* What k of so many main layers add together on stage p, k = 0 .. layers, where a stage has room_B
  * for them and what they keep of the micro-batches that are in flight at least: convex; INFINITY
- * from where they do not fit. w[n]: the lower hull of ways to keep one. */
+ * from where they do not fit. w[n]: the lower hull of the choices of one. */
 void mf_layers_curve(const mf_order_summary *o, int p, int layers, double room_B, double layer_B,
                      const mf_time_memory_point *w, int n, double *curve_s);
 

@@ -1,4 +1,4 @@
-/* mean_bound.c - main layers under a mean of chains. */
+/* mean_bound.c - main layers under a mean of paths. */
 #include "planner/bound/mean_bound.h"
 
 #include "planner/bound/stage_bound.h"
@@ -9,7 +9,7 @@
 
 enum { MAX_CELLS = 32768, MAX_CHUNKS = 256, MAX_POINTS = 4096 };
 
-mf_mean_parts mf_mean_parts_of(const mf_chains *c) {
+mf_mean_parts mf_mean_parts_of(const mf_path_set *c) {
     mf_mean_parts x = {0};
     for (int p = 0; p < MF_ORDER_PARTS; p++) {
         if ((c->counted >> p) & 1u) {
@@ -22,8 +22,8 @@ mf_mean_parts mf_mean_parts_of(const mf_chains *c) {
 
 /* Ways of a virtual stage. */
 typedef struct place {
-    const mf_time_memory_point *way; /* their lower hull */
-    int ways;
+    const mf_time_memory_point *point; /* their lower hull */
+    int points;
     bool sure; /* a main layer stands here, whatever the split */
     double held_B;
 } place;
@@ -33,8 +33,8 @@ typedef struct stage {
     const mf_mean_layers *x;
     int p, chunks, sure;
     place place[MAX_CHUNKS];
-    mf_time_memory_point way[MAX_POINTS], any[MAX_POINTS]; /* of its places; the hull of all */
-    int any_ways;
+    mf_time_memory_point point[MAX_POINTS], any[MAX_POINTS]; /* of its places; the hull of all */
+    int any_points;
     double *curve_s; /* [layers + 1] what so many of its layers add together */
 } stage;
 
@@ -44,7 +44,7 @@ static bool is_sure(const mf_mean_layers *x, int v) {
     return v >= x->first && last <= x->last;
 }
 
-/* False: it has too many ways. */
+/* False: it has too many points. */
 static bool find_places(stage *s) {
     const mf_mean_layers *x = s->x;
     int points = 0;
@@ -52,18 +52,18 @@ static bool find_places(stage *s) {
     for (int k = 0; k < s->chunks; k++) {
         const int v = (int)mf_layout_vstage(x->l, s->p, k);
         place *at = &s->place[k];
-        at->way = s->way + points;
-        if (points + MF_MEAN_WAYS > MAX_POINTS) {
+        at->point = s->point + points;
+        if (points + MF_MEAN_POINTS > MAX_POINTS) {
             return false;
         }
-        at->ways = x->ways(x->self, v, s->way + points, &at->held_B);
-        at->ways = mf_lower_hull_make(s->way + points, at->ways);
-        points += at->ways;
-        at->sure = at->ways > 0 && is_sure(x, v);
+        at->points = x->points(x->self, v, s->point + points, &at->held_B);
+        at->points = mf_lower_hull_make(s->point + points, at->points);
+        points += at->points;
+        at->sure = at->points > 0 && is_sure(x, v);
         s->sure += at->sure;
     }
-    memcpy(s->any, s->way, (size_t)points * sizeof *s->any);
-    s->any_ways = s->chunks > 1 ? mf_lower_hull_make(s->any, points) : points;
+    memcpy(s->any, s->point, (size_t)points * sizeof *s->any);
+    s->any_points = s->chunks > 1 ? mf_lower_hull_make(s->any, points) : points;
     return true;
 }
 
@@ -75,10 +75,10 @@ static void raise_curve(stage *s, int row, double price) {
         const place *at = &s->place[k];
         const double flight = price * mf_order_in_flight(x->order, s->p, row, k);
         at_s[k] = HUGE_VAL;
-        for (int i = 0; i < at->ways; i++) {
-            at_s[k] = mf_smaller(at_s[k], at->way[i].time_s + flight * at->way[i].saved_B);
+        for (int i = 0; i < at->points; i++) {
+            at_s[k] = mf_smaller(at_s[k], at->point[i].time_s + flight * at->point[i].saved_B);
         }
-        if (at->ways > 0) {
+        if (at->points > 0) {
             at_s[k] += price * mf_order_held(x->order, s->p, row, k) * at->held_B;
         }
         least_s = mf_smaller(least_s, at_s[k]);
@@ -105,14 +105,14 @@ static void sort_prices(double *price, int n) {
     }
 }
 
-/* Prices at which a layer changes its way, evenly thinned out. */
+/* Prices at which a layer changes its point, evenly thinned out. */
 static int find_prices(const stage *s, int row, double price[MF_MEAN_PRICES]) {
     double all[MAX_POINTS];
     int n = 0, take;
     for (int k = 0; k < s->chunks; k++) {
         const double flight = mf_order_in_flight(s->x->order, s->p, row, k);
-        const mf_time_memory_point *w = s->place[k].way;
-        for (int i = 0; flight > 0.0 && i + 1 < s->place[k].ways; i++) {
+        const mf_time_memory_point *w = s->place[k].point;
+        for (int i = 0; flight > 0.0 && i + 1 < s->place[k].points; i++) {
             all[n++] =
                 (w[i + 1].time_s - w[i].time_s) / (flight * (w[i].saved_B - w[i + 1].saved_B));
         }
@@ -128,7 +128,7 @@ static int find_prices(const stage *s, int row, double price[MF_MEAN_PRICES]) {
 static void find_curve(stage *s, int64_t *effort_ns) {
     const mf_mean_layers *x = s->x;
     double price[MF_MEAN_PRICES];
-    mf_layers_curve(x->order, s->p, x->layers, x->room_B[s->p], x->layer_B, s->any, s->any_ways,
+    mf_layers_curve(x->order, s->p, x->layers, x->room_B[s->p], x->layer_B, s->any, s->any_points,
                     s->curve_s);
     raise_curve(s, 0, 0.0);
     for (int row = 0; x->priced && row < x->order->rows[s->p]; row++) {

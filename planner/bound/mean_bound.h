@@ -1,6 +1,6 @@
-/* mean_bound.h - what the main layers of a layout add at least to a mean of chains.
+/* mean_bound.h - what the main layers of a layout add at least to a mean of paths.
  *
- * A mean of chains visits every virtual stage about equally often, so that it hardly matters where
+ * A mean of paths visits every virtual stage about equally often, so that it hardly matters where
  * layers stand: what is left to decide is how many main layers each stage takes, and there a
  * stage's want of memory grows ever faster. Layer by layer to where it adds least is therefore
  * optimal.
@@ -20,8 +20,8 @@
 #include "planner/bound/lower_hull.h"
 #include "planner/order/path_mean.h"
 
-/* Ways to keep a main layer on a virtual stage, and stages, that there may be. */
-#define MF_MEAN_WAYS 256
+/* Most points of a main layer on a virtual stage, and most stages. */
+#define MF_MEAN_POINTS 256
 #define MF_MEAN_STAGES 512
 
 /* The parts that a mean counts anywhere. */
@@ -31,7 +31,7 @@ typedef struct mf_mean_parts {
     const double *visits[MF_ORDER_PARTS]; /* [vstages] of each */
 } mf_mean_parts;
 
-mf_mean_parts mf_mean_parts_of(const mf_chains *c);
+mf_mean_parts mf_mean_parts_of(const mf_path_set *c);
 /* What a position that takes part_s[count] in these parts adds to the mean on virtual stage v. */
 static inline double mf_mean_visit_s(const mf_mean_parts *x, const double *part_s, int v) {
     double sum_s = 0.0;
@@ -50,14 +50,15 @@ typedef struct mf_mean_layers {
     double layer_B;       /* persistent, of each at least */
     const double *room_B; /* [stages] for them and what they keep */
     bool priced;          /* with prices of bytes, which takes longer; else every byte is free */
-    /* Writes the ways to keep one on virtual stage v, what each adds there, and the least that any
-     * holds between backward pass and weight gradient; returns their number. */
-    int (*ways)(const void *self, int v, mf_time_memory_point way[MF_MEAN_WAYS], double *held_B);
+    /* Writes the points of one on virtual stage v, one for each memory choice, and the least that
+     * any holds between backward pass and weight gradient; returns their number. */
+    int (*points)(const void *self, int v, mf_time_memory_point point[MF_MEAN_POINTS],
+                  double *held_B);
     const void *self;
 } mf_mean_layers;
 
-/* Seconds; INFINITY: they do not fit; -INFINITY: there are more layers, stages or ways than it can
- * hold. *effort_ns grows by what prices take. */
+/* Seconds; INFINITY: they do not fit; -INFINITY: there are more layers, stages or points than it
+ * can hold. *effort_ns grows by what prices take. */
 double mf_mean_layers_s(const mf_mean_layers *x, int64_t *effort_ns);
 
 #endif

@@ -108,7 +108,7 @@ static void behind(const mf_loss_figures *x, int v, mf_order_losses *out) {
     }
 }
 
-/* Shares at which most virtual stages lose what they do: one for all, so that chains hold for all
+/* Shares at which most virtual stages lose what they do: one for all, so that paths hold for all
  * layouts of an order. */
 static void set_shares(int vstages, mf_order_losses *out) {
     for (int k = 0; k < MF_ORDER_BEHIND; k++) {

@@ -1,12 +1,12 @@
 /* overlap_loss.h - what passes lose at least to parameter gathers and gradient reductions.
  *
  * simulator/step_chunk.c: while the once-a-step stream is busy for `left` more seconds, a block
- * that takes t loses e x min(left, t / (1 - e)), e being `lost` at least. Chains need figures that
+ * that takes t loses e x min(left, t / (1 - e)), e being `lost` at least. Paths need figures that
  * hold for every assignment, so these rest on what virtual stages hold at least: rough figures of
  * one position each (family_mean.c), or those of a partition (loss_figures.c).
  *
  * Gathers: from the start of the step on, all stages gather for as long as `window` at least. A
- * chain is passes and sends without a wait between. Passes in the window take 1 / (1 - e) of their
+ * path is passes and sends without a wait between. Passes in the window take 1 / (1 - e) of their
  * time, and what they do not fill of it are sends: no more than two between passes through layers.
  */
 #ifndef MF_PLANNER_OVERLAP_LOSS_H
@@ -21,7 +21,7 @@ typedef struct mf_loss_stage {
     double reduce_s;                /* the block that is reduced last */
     double own_most_s;              /* most that OWN_LOST counts too much */
     /* how fast reductions run on at most beside its forward, backward, weight gradient passes: as
-     * far as their exchanges leave the network (mf_beside_rate) */
+     * far as their exchanges leave the network (mf_step_overlap_rate) */
     double f_rate, b_rate, w_rate;
     bool layer; /* not only the embedding or the head */
 } mf_loss_stage;

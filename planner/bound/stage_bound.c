@@ -3,18 +3,18 @@
 
 #include <math.h>
 
-mf_floor_mode mf_floor_mode_of(mf_schedule_kind k) {
+mf_pass_mode mf_pass_mode_of(mf_schedule_kind k) {
     if (k == MF_SCHED_MERGED) {
-        return MF_FLOOR_MERGED;
+        return MF_PASS_MODE_MERGED;
     }
-    return k == MF_SCHED_ZB_H1 || k == MF_SCHED_ZB_V ? MF_FLOOR_SPLIT : MF_FLOOR_PLAIN;
+    return k == MF_SCHED_ZB_H1 || k == MF_SCHED_ZB_V ? MF_PASS_MODE_SPLIT : MF_PASS_MODE_PLAIN;
 }
 
 /* From the first backward pass of the stage on, one forward and one backward pass aside that the
  * micro-batch on its way counts already. n: forward passes done by then. */
-static double rest_s(mf_floor_mode mode, double m, double n, const mf_stage_sums *x) {
+static double rest_s(mf_pass_mode mode, double m, double n, const mf_stage_sums *x) {
     double rest = (m - n) * x->time_s + (n - 1.0) * x->b_s;
-    return mode == MF_FLOOR_SPLIT ? rest + n * x->w_s : rest;
+    return mode == MF_PASS_MODE_SPLIT ? rest + n * x->w_s : rest;
 }
 
 double mf_stage_exposed_s(double exposed, double once_s, double uncounted_s, double beside_s) {
@@ -37,19 +37,21 @@ double mf_stage_floor_s(const mf_layout *l, const mf_order_summary *o, int64_t p
     if (isinf(x->time_s) || isinf(x->plain_s)) {
         return HUGE_VAL; /* sums below take some of these no times: no numbers */
     }
-    mf_floor_mode mode = mf_floor_mode_of(l->schedule);
+    mf_pass_mode mode = mf_pass_mode_of(l->schedule);
     bool one = o->chunks == 1;
     size_t at = (size_t)p * (size_t)(o->layers + 1) + (size_t)x->layers;
     double m = (double)l->micro_batches, least = (double)o->warm_least[at];
     double most = (double)o->warm_most[at];
-    double way_s = mode == MF_FLOOR_SPLIT ? 0.0 : x->out_s, last_s = 0.0;
-    if (p > 0 && mode != MF_FLOOR_SPLIT) { /* the last tensor leaves while the way out counts it */
+    double way_s = mode == MF_PASS_MODE_SPLIT ? 0.0 : x->out_s, last_s = 0.0;
+    if (p > 0 &&
+        mode != MF_PASS_MODE_SPLIT) { /* the last tensor leaves while the way out counts it */
         last_s = x->hold_s / (double)((p > 0) + (p + 1 < o->stages));
     }
     double out_s = mf_larger(way_s, x->norm_s);
     double held_s = m * x->hold_s + x->exposed_s;
     double work_s = m * x->time_s;
-    if (mode == MF_FLOOR_MERGED) { /* pairs are made of what is neither warm-up nor its mirror */
+    if (mode ==
+        MF_PASS_MODE_MERGED) { /* pairs are made of what is neither warm-up nor its mirror */
         work_s = (m - least) * x->time_s + least * x->plain_s;
     }
     double own_s = l->micro_batches == 1 ? x->all_anew_s : x->anew_s;
@@ -64,13 +66,13 @@ double mf_stage_floor_s(const mf_layout *l, const mf_order_summary *o, int64_t p
     }
     if (x->reduce_s > 0.0) {
         double before_s = one ? (m - 1.0) * x->time_s + x->f_s : m * x->f_s;
-        if (mode == MF_FLOOR_MERGED) {
+        if (mode == MF_PASS_MODE_MERGED) {
             before_s = m * x->f_s;
         }
         step_s = mf_larger(step_s, x->in_s + before_s + x->reduce_s + x->norm_s - own_s);
     }
     if (x->gather_s > 0.0) {
-        double after_s = one && mode != MF_FLOOR_MERGED ? m * x->time_s - x->f_s : m * x->b_s;
+        double after_s = one && mode != MF_PASS_MODE_MERGED ? m * x->time_s - x->f_s : m * x->b_s;
         step_s = mf_larger(step_s, x->gather_s + after_s + out_s - own_s);
     }
     step_s = mf_larger(step_s, m * x->host_s + x->norm_s);

@@ -40,14 +40,14 @@ static inline double mf_smaller(double a, double b) {
 /* Proven bounds are given away a little: GLPK's tolerances are 1e-7 of values near 100. */
 #define MF_BOUND_SAFETY (1.0 - 1e-6)
 
-/* Ways to play a backward pass. */
-typedef enum mf_floor_mode {
-    MF_FLOOR_PLAIN,
-    MF_FLOOR_SPLIT,  /* weight gradients apart */
-    MF_FLOOR_MERGED, /* one micro-batch's forward beside another's backward */
-    MF_FLOOR_MODES
-} mf_floor_mode;
-mf_floor_mode mf_floor_mode_of(mf_schedule_kind k);
+/* How passes are played. */
+typedef enum mf_pass_mode {
+    MF_PASS_MODE_PLAIN,
+    MF_PASS_MODE_SPLIT,  /* weight gradients apart */
+    MF_PASS_MODE_MERGED, /* one micro-batch's forward beside another's backward */
+    MF_PASS_MODES
+} mf_pass_mode;
+mf_pass_mode mf_pass_mode_of(mf_schedule_kind k);
 
 typedef struct mf_stage_sums {
     double time_s;             /* all passes of one micro-batch, as the mode plays them together */

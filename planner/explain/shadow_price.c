@@ -17,12 +17,12 @@ typedef struct shadow {
     double *count; /* [cells] the plan's layers; later those of a point */
     int *col;      /* [cells] or -1 */
     int *stage_of; /* [memory rows from first_row on] */
-    mf_milp milp;  /* as it is solved: chains are added by the solver */
-    mf_milp with;  /* the same with the chains that were added, for the multipliers */
-    mf_order_chain chain;
+    mf_milp milp;  /* as it is solved: paths are added by the solver */
+    mf_milp with;  /* the same with the paths that were added, for the multipliers */
+    mf_order_path path;
     int first_row, rows, step;
     double unit_s;
-    bool given_up; /* more chains than are worth a price */
+    bool given_up; /* more paths than are worth a price */
     mf_status status;
     mf_err *e;
 } shadow;
@@ -30,7 +30,7 @@ typedef struct shadow {
 static void shadow_clear(shadow *x) {
     mf_milp_clear(&x->milp);
     mf_milp_clear(&x->with);
-    mf_order_chain_clear(&x->chain);
+    mf_order_path_clear(&x->path);
     mf_partition_destroy(x->in);
     free(x->count);
     free(x->col);
@@ -114,19 +114,19 @@ static void add_memory_row(shadow *x, int stage, int k) {
     x->stage_of[row - x->first_row] = stage;
 }
 
-static double chain_s(const shadow *x, int v, int slot, int m) {
+static double path_s(const shadow *x, int v, int slot, int m) {
     const mf_partition_class *c = mf_partition_class_at(x->in, v, slot);
     double sum_s = 0.0;
     for (int p = 0; p < MF_ORDER_PARTS; p++) {
-        double n = x->chain.count[p][v];
+        double n = x->path.count[p][v];
         bool counts = n > 0.0 || n < 0.0;
         sum_s += counts ? n * mf_partition_part_s(x->in, c, m, (mf_order_part)p, false) : 0.0;
     }
     return sum_s;
 }
 
-/* The longest chain at a point becomes a row when it is longer than the point's step. */
-static bool longer_chain(void *user, const double *point, mf_milp_lazy_row *row) {
+/* The longest path at a point becomes a row when it is longer than the point's step. */
+static bool longer_path(void *user, const double *point, mf_milp_lazy_row *row) {
     shadow *x = user;
     const mf_partition *in = x->in;
     size_t cells = mf_partition_cells(in);
@@ -137,18 +137,18 @@ static bool longer_chain(void *user, const double *point, mf_milp_lazy_row *row)
     for (size_t i = 0; i < cells; i++) {
         x->count[i] = x->col[i] >= 0 ? point[x->col[i]] : 0.0;
     }
-    x->status = mf_partition_play(x->in, x->count, false, NULL, &x->chain, x->e);
-    if (x->status != MF_OK || x->chain.time_s <= point[x->step] * x->unit_s * (1.0 + 1e-7)) {
+    x->status = mf_partition_play(x->in, x->count, false, NULL, &x->path, x->e);
+    if (x->status != MF_OK || x->path.time_s <= point[x->step] * x->unit_s * (1.0 + 1e-7)) {
         return false;
     }
     row->count = 0;
     row->lo = -INFINITY;
-    row->hi = -mf_partition_chain_fixed_s(in, &x->chain) / x->unit_s;
+    row->hi = -mf_partition_path_fixed_s(in, &x->path) / x->unit_s;
     for (int v = 0; v < in->vstages; v++) {
         for (int s = 0; s < in->slots; s++) {
             for (int m = 0; m < mf_partition_class_at(in, v, s)->choices; m++) {
                 int col = x->col[mf_partition_cell(in, v, s, m)];
-                double each_s = col >= 0 ? chain_s(x, v, s, m) : 0.0;
+                double each_s = col >= 0 ? path_s(x, v, s, m) : 0.0;
                 if (each_s > 0.0 || each_s < 0.0) {
                     row->col[row->count] = col;
                     row->value[row->count++] = each_s / x->unit_s;
@@ -205,7 +205,7 @@ static mf_status build(shadow *x, mf_err *e) {
  */
 
 static mf_status price(shadow *x, mf_shadow *out, mf_err *e) {
-    const mf_milp_options o = {.cutoff = INFINITY, .lazy = longer_chain, .lazy_user = x};
+    const mf_milp_options o = {.cutoff = INFINITY, .lazy = longer_path, .lazy_user = x};
     mf_milp_result r = {.outcome = MF_MILP_FAILED};
     double *dual = NULL, *point = calloc((size_t)x->milp.cols, sizeof *point);
     mf_status status = mf_err_set(e, MF_NOMEM, "out of memory");
@@ -253,7 +253,7 @@ static mf_status price_plan(shadow *x, const mf_assignment *a, mf_shadow *out, m
     if (!x->count || !x->col) {
         return mf_err_set(e, MF_NOMEM, "out of memory");
     }
-    mf_status status = mf_order_chain_init(&x->chain, x->in->vstages, e);
+    mf_status status = mf_order_path_init(&x->path, x->in->vstages, e);
     if (status != MF_OK || !count_layers(x, a)) {
         return status;
     }

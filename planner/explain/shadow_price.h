@@ -10,7 +10,7 @@ typedef struct mf_shadow {
 } mf_shadow;
 
 /* The plan's layers stay where they stand; their memory choices may mix in any proportion, within
- * what each stage takes now and has left. The step is then a linear program over chains
+ * what each stage takes now and has left. The step is then a linear program over paths
  * (integer_program.c), and the multipliers of its memory rows are seconds by byte. predicted: of
  * this very layout and assignment. Errors: MF_NOMEM; as the evaluator reports. */
 mf_status mf_shadow_memory(const mf_problem *p, const mf_layout *l, const mf_assignment *a,

@@ -222,7 +222,7 @@ static bool judge(mf_fit_judge *j, const mf_layout *l, bool exact, mf_fit_entry 
 static const struct {
     uint8_t zero;
     uint16_t recompute, offload;
-} lean[] = {
+} low_memory[] = {
     {3, MF_RECOMPUTE_LAYER, MF_OFFLOAD_INPUT},
     {1, MF_RECOMPUTE_LAYER, MF_OFFLOAD_INPUT},
     {3, MF_RECOMPUTE_NORM | MF_RECOMPUTE_ACT | MF_RECOMPUTE_MLA_UP_PROJ | MF_RECOMPUTE_MLP, 0},
@@ -233,24 +233,24 @@ double mf_fit_missing_B(const mf_fit_entry *f) {
     return fmax(-f->headroom_B, 0) + f->host_missing_B;
 }
 
-mf_status mf_fit_judge_leanest(mf_fit_judge *j, mf_layout l, mf_fit_entry *out, bool *laid_out,
-                               mf_err *e) {
+mf_status mf_fit_judge_least_memory(mf_fit_judge *j, mf_layout l, mf_fit_entry *out, bool *laid_out,
+                                    mf_err *e) {
     const mf_problem *p = j->p;
     *laid_out = false;
-    for (size_t i = 0; i < sizeof lean / sizeof lean[0]; i++) {
+    for (size_t i = 0; i < sizeof low_memory / sizeof low_memory[0]; i++) {
         mf_fit_entry now;
         mf_status status = MF_OK;
         if (!pinned(p, MF_DIM_ZERO)) {
-            l.zero = lean[i].zero;
+            l.zero = low_memory[i].zero;
         }
         if (!pinned(p, MF_DIM_EXPERT_ZERO)) {
-            l.expert_zero = lean[i].zero;
+            l.expert_zero = low_memory[i].zero;
         }
         if (!pinned(p, MF_DIM_RECOMPUTE)) {
-            l.memory.recompute = lean[i].recompute;
+            l.memory.recompute = low_memory[i].recompute;
         }
         if (!pinned(p, MF_DIM_OFFLOAD)) {
-            l.memory.offload = lean[i].offload;
+            l.memory.offload = low_memory[i].offload;
         }
         if (judge(j, &l, false, &now, e, &status) &&
             (!*laid_out || (now.fits && !out->fits) ||

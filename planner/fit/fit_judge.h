@@ -13,8 +13,8 @@ void mf_fit_judge_destroy(mf_fit_judge *j);
 
 /* The best of a few lean choices of ZeRO, recomputation and offload for these degrees; dimensions
  * that the problem pins stay. *laid_out is false where the layers cannot be placed. */
-mf_status mf_fit_judge_leanest(mf_fit_judge *j, mf_layout l, mf_fit_entry *out, bool *laid_out,
-                               mf_err *e);
+mf_status mf_fit_judge_least_memory(mf_fit_judge *j, mf_layout l, mf_fit_entry *out, bool *laid_out,
+                                    mf_err *e);
 
 /* Makes an entry exact: what it needs is not less then. */
 mf_status mf_fit_judge_exact(mf_fit_judge *j, mf_fit_entry *x, mf_err *e);

@@ -149,8 +149,8 @@ static mf_status find_points(sweep *w) {
 /* --- one point -------------------------------------------------------------------------------- */
 
 /* The layout of a pair of points at the order that needs least; false when there is none. */
-static bool lean_layout(const mf_space *space, const mf_dense_point *d, const mf_expert_point *x,
-                        mf_layout *out) {
+static bool least_memory_layout(const mf_space *space, const mf_dense_point *d,
+                                const mf_expert_point *x, mf_layout *out) {
     enum { MAX_ORDERS = 512 };
     mf_order_point orders[MAX_ORDERS];
     int64_t n = mf_space_orders(space, d->pp, d->micro_batches, orders, MAX_ORDERS);
@@ -224,10 +224,11 @@ static mf_status visit(sweep *w, mf_fit_judge *judge, const mf_dense_point *d, c
         mf_layout l;
         mf_fit_entry entry = {0};
         bool laid_out = false;
-        if (!is_chosen(w->q->p, x->point, i) || !lean_layout(&w->q->space, d, &x->point[i], &l)) {
+        if (!is_chosen(w->q->p, x->point, i) ||
+            !least_memory_layout(&w->q->space, d, &x->point[i], &l)) {
             continue;
         }
-        s = mf_fit_judge_leanest(judge, l, &entry, &laid_out, e);
+        s = mf_fit_judge_least_memory(judge, l, &entry, &laid_out, e);
         if (s == MF_OK && laid_out && w->q->exact) {
             s = mf_fit_judge_exact(judge, &entry, e);
         }
@@ -343,7 +344,7 @@ mf_status mf_fit_list(const mf_problem *p, const mf_space *space, mf_layout **ou
             const expert_list *x = experts_of(&w, w.dense[k].pp);
             for (int64_t n = 0; n < x->count; n++) {
                 *count += is_chosen(p, x->point, n) &&
-                          lean_layout(space, &w.dense[k], &x->point[n], &(*out)[*count]);
+                          least_memory_layout(space, &w.dense[k], &x->point[n], &(*out)[*count]);
             }
         }
     }

@@ -9,7 +9,7 @@ static double *tableau_row(const mf_dual *d, int r) {
     return d->t + (size_t)(r + 1) * (size_t)d->stride;
 }
 
-static double *told_row(const mf_dual *d, int row) {
+static double *original_row(const mf_dual *d, int row) {
     return d->a + (size_t)row * (size_t)d->stride;
 }
 
@@ -81,7 +81,7 @@ bool mf_dual_enter_row(mf_dual *d, int row) {
         return false;
     }
     int r = d->basics++, v = d->cols + row;
-    const double *a = told_row(d, row);
+    const double *a = original_row(d, row);
     double *t = tableau_row(d, r), sum = 0.0;
     memset(t, 0, (size_t)d->stride * sizeof *t);
     for (int j = d->from[row]; j < d->to[row]; j++) {
@@ -272,7 +272,7 @@ static double take_rows(mf_dual *d, const double *t, double *left) {
         }
         sum += t[p] * bound;
         d->entries += d->stride;
-        mf_dual_add_times(left, told_row(d, v - d->cols), -t[p], d->stride);
+        mf_dual_add_times(left, original_row(d, v - d->cols), -t[p], d->stride);
     }
     return sum;
 }
@@ -321,7 +321,7 @@ bool mf_dual_proves_empty(mf_dual *d, int r) {
     if (v < d->cols) {
         left[v] = 1.0;
     } else {
-        memcpy(left, told_row(d, v - d->cols), (size_t)d->stride * sizeof *left);
+        memcpy(left, original_row(d, v - d->cols), (size_t)d->stride * sizeof *left);
     }
     double *t = tableau_row(d, r);
     for (int p = 0; p < d->cols; p++) {

@@ -1,8 +1,8 @@
-/* critical_path.c - what the longest chain of a play passes through: counts, and means of counts.
+/* critical_path.c - what the longest path of a play passes through: counts, and means of counts.
  */
 #include "planner/order/order_graph.h"
 
-static void count_node(const node *n, int8_t as, double by, mf_order_chain *out) {
+static void count_node(const node *n, int8_t as, double by, mf_order_path *out) {
     if (n->anew) {
         out->count[MF_ORDER_ANEW][n->v[1]] -= by;
     }
@@ -25,7 +25,7 @@ static void count_node(const node *n, int8_t as, double by, mf_order_chain *out)
 }
 
 /* All that the host issues on the stage up to event `at`. */
-static void count_host(const mf_order *o, int32_t at, double by, mf_order_chain *out) {
+static void count_host(const mf_order *o, int32_t at, double by, mf_order_path *out) {
     for (; at != NONE; at = o->node[at].before) {
         const node *n = &o->node[at];
         if (n->v[0] != NONE) {
@@ -37,9 +37,9 @@ static void count_host(const mf_order *o, int32_t at, double by, mf_order_chain 
     }
 }
 
-static void count_gather(const mf_order *o, int32_t at, double by, way w, mf_order_chain *out) {
+static void count_gather(const mf_order *o, int32_t at, double by, way w, mf_order_path *out) {
     int v = o->node[at].v[0];
-    bool lost = o->played[at].end_by == BY_GATHER_LOST && w == WITH_EARLY;
+    bool lost = o->played[at].end_by == BY_GATHER_LOST && w == WITH_START_LOSS;
     out->starts += lost ? by : 0.0;
     for (int u = 0; u <= v; u++) {
         if (o->stage_of[u] == o->stage_of[v]) {
@@ -49,21 +49,21 @@ static void count_gather(const mf_order *o, int32_t at, double by, way w, mf_ord
     }
 }
 
-void mf_order_count_stage(const mf_order *o, int stage, mf_order_part part, mf_order_chain *out) {
+void mf_order_count_stage(const mf_order *o, int stage, mf_order_part part, mf_order_path *out) {
     for (int v = 0; v < o->vstages; v++) {
         out->count[part][v] += o->stage_of[v] == stage ? 1.0 : 0.0;
     }
 }
 
 /* Holds that gathers or reductions may run beside. */
-static void count_held(double holds, mf_order_chain *out) {
+static void count_held(double holds, mf_order_path *out) {
     out->holds += holds;
     out->beside += holds;
 }
 
 /* The stage's events after `until` (NONE = all) up to `at`, without their waits. */
 static void count_work(const mf_order *o, int32_t at, int32_t until, double by,
-                       mf_order_chain *out) {
+                       mf_order_path *out) {
     for (; at != until; at = o->node[at].before) {
         const node *n = &o->node[at];
         count_node(n, o->kind[o->node[at].kind].as, by, out);
@@ -73,24 +73,24 @@ static void count_work(const mf_order *o, int32_t at, int32_t until, double by,
     }
 }
 
-static void count_gathers_beside(mf_order *o, int32_t at, double by, mf_order_chain *out) {
+static void count_gathers_beside(mf_order *o, int32_t at, double by, mf_order_path *out) {
     int v = o->node[at].v[0];
     int32_t since = o->since[v];
     count_work(o, at, o->node[since].before, by, out);
     for (int u = 0; u <= v; u++) {
         out->count[MF_ORDER_GATHER_LOST][u] += o->stage_of[u] == o->stage_of[v] ? by : 0.0;
     }
-    o->weight[since].begun[WITHOUT_EARLY] += by * (1.0 - out->lost);
+    o->weight[since].begun[WITHOUT_START_LOSS] += by * (1.0 - out->lost);
 }
 
-/* The chain goes on at when an event of the same stage left it free. */
-static void pass_back(mf_order *o, int32_t to, double by, way w, mf_order_chain *out) {
+/* The path goes on at when an event of the same stage left it free. */
+static void pass_back(mf_order *o, int32_t to, double by, way w, mf_order_path *out) {
     o->weight[to].ended[w] += by;
     out->holds += by * o->node[to].sends;
 }
 
 /* What the start of an event rests on gets its weight. */
-static void pass_on(mf_order *o, int32_t at, double by, bool lost, way w, mf_order_chain *out) {
+static void pass_on(mf_order *o, int32_t at, double by, bool lost, way w, mf_order_path *out) {
     const node *n = &o->node[at];
     int8_t why = o->played[at].by;
     if (lost) {
@@ -100,7 +100,7 @@ static void pass_on(mf_order *o, int32_t at, double by, bool lost, way w, mf_ord
         by -= back;
     }
     if (why == BY_NOTHING) {
-        out->starts += w == WITH_EARLY ? by : 0.0;
+        out->starts += w == WITH_START_LOSS ? by : 0.0;
     } else if (why == BY_BEFORE) {
         pass_back(o, n->before, by, w, out);
     } else {
@@ -111,7 +111,7 @@ static void pass_on(mf_order *o, int32_t at, double by, bool lost, way w, mf_ord
 }
 
 /* An event's end. */
-static void count_end(mf_order *o, int32_t at, double by, way w, mf_order_chain *out) {
+static void count_end(mf_order *o, int32_t at, double by, way w, mf_order_path *out) {
     const node *n = &o->node[at];
     switch (o->played[at].end_by) {
     case BY_HOST:
@@ -136,10 +136,10 @@ static void count_end(mf_order *o, int32_t at, double by, way w, mf_order_chain 
 }
 
 /* Follows what decided back to the start: events with a weight, from the last to the first. */
-static void follow(mf_order *o, int32_t at, mf_order_chain *out) {
+static void follow(mf_order *o, int32_t at, mf_order_path *out) {
     for (; at >= 0; at--) {
         weights *x = &o->weight[at];
-        for (int w = WITH_EARLY; w < WAYS; w++) {
+        for (int w = WITH_START_LOSS; w < START_LOSSES; w++) {
             if (x->ended[w] > 0.0) {
                 count_end(o, at, x->ended[w], (way)w, out);
             }
@@ -151,14 +151,14 @@ static void follow(mf_order *o, int32_t at, mf_order_chain *out) {
     }
 }
 
-void mf_order_trace(mf_order *o, int stage, const mf_order_finish *f, mf_order_chain *out) {
+void mf_order_trace(mf_order *o, int stage, const mf_order_finish *f, mf_order_path *out) {
     int32_t at = o->last[stage];
     if (at == NONE) {
         return;
     }
     if (f->from == NONE) {
         out->holds += o->node[at].sends;
-        o->weight[at].ended[WITH_EARLY] = 1.0;
+        o->weight[at].ended[WITH_START_LOSS] = 1.0;
         follow(o, at, out);
         return;
     }
@@ -177,6 +177,6 @@ void mf_order_trace(mf_order *o, int stage, const mf_order_finish *f, mf_order_c
         count_held(o->node[end].sends, out);
         count_work(o, end, until, 1.0, out);
     }
-    o->weight[f->from].begun[WITH_EARLY] = 1.0; /* up to the start of the event */
+    o->weight[f->from].begun[WITH_START_LOSS] = 1.0; /* up to the start of the event */
     follow(o, f->from, out);
 }

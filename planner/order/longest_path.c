@@ -1,4 +1,4 @@
-/* longest_path.c - the longest chain through a schedule's order, for any times of its stages. */
+/* longest_path.c - the longest path through a schedule's order, for any times of its stages. */
 #include "core/program/lower.h"
 #include "planner/order/order_graph.h"
 
@@ -79,13 +79,14 @@ static bool has_losses(const mf_order_times *t) {
     return t->losses && t->losses->left_s;
 }
 
-static double begin_s(const mf_order_times *t) {
+static double start_loss_s(const mf_order_times *t) {
     return t->losses ? t->losses->start_s : 0.0;
 }
 
 /* What an event does not lose less for starting later, up to its start: that and what it loses to
  * reductions of an event before it. */
-static double behind_s(const mf_order *o, const mf_order_times *t, const node *n, double start_s) {
+static double start_behind_s(const mf_order *o, const mf_order_times *t, const node *n,
+                             double start_s) {
     if (!n->behind || !has_losses(t)) {
         return start_s;
     }
@@ -97,27 +98,27 @@ static double behind_s(const mf_order *o, const mf_order_times *t, const node *n
 }
 
 /* What the stage of an event has behind it when the event comes. */
-typedef struct past {
+typedef struct stage_state {
     double free_s;         /* when the event before has ended and its results have left */
     double work_s, held_s; /* own work up to then, and what of it sends held the stage */
-} past;
+} stage_state;
 
-static past past_of(const mf_order *o, const mf_order_times *t, int32_t before) {
+static stage_state stage_state_before(const mf_order *o, const mf_order_times *t, int32_t before) {
     if (before == NONE) {
-        return (past){0.0, 0.0, 0.0};
+        return (stage_state){0.0, 0.0, 0.0};
     }
     const played *x = &o->played[before];
     double hold_s = o->node[before].sends * t->hold_s;
-    return (past){x->end_s + hold_s, x->work_s + hold_s, x->held_s + hold_s};
+    return (stage_state){x->end_s + hold_s, x->work_s + hold_s, x->held_s + hold_s};
 }
 
 /* When an event starts, into *x. Returns the same with what it loses to reductions: to those of an
  * event before it, which run from when its stage was free, so that a later start loses less, or to
  * its own. */
-static double start_at(const mf_order *o, const mf_order_times *t, const node *n, const past *p,
-                       played *x) {
+static double start_at(const mf_order *o, const mf_order_times *t, const node *n,
+                       const stage_state *p, played *x) {
     bool waits = n->from[0] != NONE || n->from[1] != NONE;
-    double free_s = waits ? 0.0 : begin_s(t), early_s = free_s;
+    double free_s = waits ? 0.0 : start_loss_s(t), early_s = free_s;
     double own_s = n->last && has_losses(t) ? part_s(t, MF_ORDER_OWN_LOST, n->v[1]) -
                                                   t->losses->kind_s[MF_LOSS_OWN][n->v[1]]
                                             : 0.0;
@@ -143,7 +144,7 @@ static double start_at(const mf_order *o, const mf_order_times *t, const node *n
     }
     x->start_s = start_s;
     x->early_s[0] = x->early_s[1] = early_s;
-    double mean_s = behind_s(o, t, n, start_s);
+    double mean_s = start_behind_s(o, t, n, start_s);
     x->lost = mean_s > start_s;
     if (x->lost) {
         double share = t->losses->share[n->behind - 1];
@@ -171,11 +172,11 @@ static void end_later(played *x, double end_s, double early_s, int by) {
     }
 }
 
-/* A first pass waits for its parameters. What comes behind them on the stream still costs the chain
+/* A first pass waits for its parameters. What comes behind them on the stream still costs the path
  * its share. */
 static void gathered(const mf_order *o, const mf_order_times *t, int v, played *x) {
     double there_s = gather_s(o, t, v, MF_ORDER_GATHER);
-    double left_s = begin_s(t) - gather_s(o, t, v, MF_ORDER_GATHER_LOST);
+    double left_s = start_loss_s(t) - gather_s(o, t, v, MF_ORDER_GATHER_LOST);
     if (left_s > 0.0) {
         end_later(x, there_s + left_s, left_s, BY_GATHER_LOST);
     } else {
@@ -187,7 +188,7 @@ static void gathered(const mf_order *o, const mf_order_times *t, int v, played *
  * beside the events since the one that starts at S, or between them, until the chunk's first pass
  * is done: these lose their share to it, but for as long as sends held the stage. (S itself then
  * counts no losses to all that gathers at the start.) */
-static void note_ahead(const mf_order_times *t, int64_t i, const played *x, const past *p,
+static void note_ahead(const mf_order_times *t, int64_t i, const played *x, const stage_state *p,
                        ahead *most) {
     double done_s = p->work_s - t->lost * p->held_s;
     double ahead_s = (1.0 - t->lost) * (x->start_s - x->early_s[0]) - done_s;
@@ -219,7 +220,7 @@ void mf_order_play(mf_order *o, const mf_order_times *t) {
     for (int64_t i = 0; i < o->nodes; i++) {
         const node *n = &o->node[i];
         const node_kind *kind = &o->kind[n->kind];
-        const past p = past_of(o, t, n->before);
+        const stage_state p = stage_state_before(o, t, n->before);
         const double time_s = own_s(t, n, kind);
         played x = {.end_by = BY_NOTHING, .work_s = p.work_s + time_s, .held_s = p.held_s};
         x.end_s = start_at(o, t, n, &p, &x) + time_s;
@@ -260,7 +261,7 @@ mf_order_finish mf_order_finish_of(const mf_order *o, const mf_order_times *t, i
     for (int k = n - 1; k >= 0; k--) { /* in order of play */
         int32_t i = last[k];
         int v = o->node[i].v[1];
-        const past p = past_of(o, t, o->node[i].before);
+        const stage_state p = stage_state_before(o, t, o->node[i].before);
         double done_s = p.work_s - t->lost * p.held_s + lost_s;
         double first_s = has_losses(t) ? t->losses->kind_s[MF_LOSS_FIRST][v] : 0.0;
         if (o->played[i].start_s - done_s > ahead_s) {
@@ -281,12 +282,12 @@ mf_order_finish mf_order_finish_of(const mf_order *o, const mf_order_times *t, i
     return f;
 }
 
-void mf_order_longest(mf_order *o, const mf_order_times *t, mf_order_chain *out) {
+void mf_order_longest(mf_order *o, const mf_order_times *t, mf_order_path *out) {
     mf_order_finish latest = {-1.0, NONE, NONE};
     double update_s = -1.0;
     int update_stage = 0;
     mf_order_play(o, t);
-    memset(out->count[0], 0, MF_ORDER_CHAIN_DOUBLES(out->vstages) * sizeof *out->count[0]);
+    memset(out->count[0], 0, MF_ORDER_PATH_DOUBLES(out->vstages) * sizeof *out->count[0]);
     out->sends = out->holds = out->beside = out->starts = 0.0;
     memset(out->share, 0, sizeof out->share);
     if (has_losses(t)) {

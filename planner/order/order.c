@@ -1,4 +1,4 @@
-/* order.c - chains, and the graph of a schedule: sorted once, so that plays of it are linear. */
+/* order.c - paths, and the graph of a schedule: sorted once, so that plays of it are linear. */
 #include "core/program/lower.h"
 #include "planner/order/order_graph.h"
 
@@ -6,11 +6,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* --- chains ----------------------------------------------------------------------------------- */
+/* --- paths ----------------------------------------------------------------------------------- */
 
-mf_status mf_order_chain_init(mf_order_chain *c, int vstages, mf_err *e) {
+mf_status mf_order_path_init(mf_order_path *c, int vstages, mf_err *e) {
     memset(c, 0, sizeof *c);
-    double *figures = calloc(MF_ORDER_CHAIN_DOUBLES(vstages), sizeof *figures);
+    double *figures = calloc(MF_ORDER_PATH_DOUBLES(vstages), sizeof *figures);
     if (!figures) {
         return mf_err_set(e, MF_NOMEM, "out of memory");
     }
@@ -31,8 +31,8 @@ double mf_order_lost_behind(const mf_order_losses *x, int behind, double share, 
     return late_s < at_once_s ? late_s : at_once_s;
 }
 
-/* Seconds of a chain's losses, with the losses of any layout of its order. */
-static double lost_s(const mf_order_losses *x, const mf_order_chain *c) {
+/* Seconds of a path's losses, with the losses of any layout of its order. */
+static double lost_s(const mf_order_losses *x, const mf_order_path *c) {
     double sum_s = c->starts * x->start_s;
     for (int v = 0; v < c->vstages && x->left_s; v++) {
         sum_s += c->loss[MF_LOSS_FIRST][v] * x->kind_s[MF_LOSS_FIRST][v] -
@@ -45,30 +45,30 @@ static double lost_s(const mf_order_losses *x, const mf_order_chain *c) {
     return sum_s;
 }
 
-double mf_order_chain_fixed_s(const mf_order_chain *c, double tail_s, double send_s, double hold_s,
-                              double lost, const mf_order_losses *losses) {
+double mf_order_path_fixed_s(const mf_order_path *c, double tail_s, double send_s, double hold_s,
+                             double lost, const mf_order_losses *losses) {
     return tail_s + c->sends * send_s + (c->holds - c->beside * lost) * hold_s + lost_s(losses, c);
 }
 
-mf_status mf_order_chain_copy(mf_order_chain *copy, const mf_order_chain *chain, mf_err *e) {
-    mf_status status = mf_order_chain_init(copy, chain->vstages, e);
+mf_status mf_order_path_copy(mf_order_path *copy, const mf_order_path *path, mf_err *e) {
+    mf_status status = mf_order_path_init(copy, path->vstages, e);
     if (status != MF_OK) {
         return status;
     }
-    memcpy(copy->count[0], chain->count[0],
-           MF_ORDER_CHAIN_DOUBLES(chain->vstages) * sizeof *copy->count[0]);
-    copy->time_s = chain->time_s;
-    copy->sends = chain->sends;
-    copy->holds = chain->holds;
-    copy->beside = chain->beside;
-    copy->starts = chain->starts;
-    memcpy(copy->share, chain->share, sizeof copy->share);
-    copy->norm_stage = chain->norm_stage;
-    copy->lost = chain->lost;
+    memcpy(copy->count[0], path->count[0],
+           MF_ORDER_PATH_DOUBLES(path->vstages) * sizeof *copy->count[0]);
+    copy->time_s = path->time_s;
+    copy->sends = path->sends;
+    copy->holds = path->holds;
+    copy->beside = path->beside;
+    copy->starts = path->starts;
+    memcpy(copy->share, path->share, sizeof copy->share);
+    copy->norm_stage = path->norm_stage;
+    copy->lost = path->lost;
     return MF_OK;
 }
 
-void mf_order_chain_clear(mf_order_chain *c) {
+void mf_order_path_clear(mf_order_path *c) {
     free(c->count[0]);
     memset(c, 0, sizeof *c);
 }

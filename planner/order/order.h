@@ -1,33 +1,33 @@
 /* order.h - what a schedule's order implies: how much is in flight, how long the ends take, and the
- * longest chain of passes through all stages.
+ * longest path of passes through all stages.
  *
  * Passes of one stage follow one another in the schedule's order; a forward pass waits for the
  * previous virtual stage's, a backward pass for the next one's; a boundary tensor takes send_s
  * between stages and holds its sender for hold_s. Parameters are gathered from the start of the
  * step, gradients reduced from the last micro-batch on, beside compute, which loses a share of
  * their time (simulator/step_chunk.c); the host issues everything of a stage one after the other. A
- * step takes at least the longest chain through this graph. Each chain is a linear form in the
- * times of the virtual stages, which is what makes it a row of an integer program: the chain that
+ * step takes at least the longest path through this graph. Each path is a linear form in the
+ * times of the virtual stages, which is what makes it a row of an integer program: the path that
  * is longest for one assignment bounds every other one too.
  *
  * Weight gradients of the first micro-batch take ANEW less (simulator/anew.h). What comes once a
  * step (mf_tail.fixed_s) is short by that of all virtual stages, so that every bound may leave it
- * at that; a chain adds it again for each virtual stage whose first weight gradients it does not
+ * at that; a path adds it again for each virtual stage whose first weight gradients it does not
  * pass through.
  *
- * What passes lose to collectives beside them (mf_order_losses) makes chains of means: a pass that
+ * What passes lose to collectives beside them (mf_order_losses) makes paths of means: a pass that
  * starts at S, some events behind a virtual stage's last backward pass, whose stage was free at E,
  * loses the less the later S is. Reductions run until E + left at least, S is E + after at least,
  * and then the pass loses `most`; later, it loses least in proportion, as a function that is
  * concave. So it ends no earlier than (1 - share) S + share E + its own time + min(most + share
- * after, share left) for any share: a mean of two chains, and counts are fractions.
+ * after, share left) for any share: a mean of two paths, and counts are fractions.
  */
 #ifndef MF_PLANNER_ORDER_H
 #define MF_PLANNER_ORDER_H
 
 #include "core/schedule/schedule.h"
 
-/* What chains are made of: times of one micro-batch through a virtual stage, and once a step. A
+/* What paths are made of: times of one micro-batch through a virtual stage, and once a step. A
  * merged pair takes at least sums of what cannot run side by side: F_PAIR + B_PAIR (compute and
  * what stays exposed, which backward passes count), PAIR_PORTION_F + PAIR_PORTION_B (the same,
  * counted by forward passes), F_EP + B_EP (exchanges). It does not take at least what either pass
@@ -65,7 +65,7 @@ typedef enum mf_order_part {
  * backward pass, up to and with the next such pass. */
 #define MF_ORDER_BEHIND 8
 
-/* What is lost at least, whatever the assignment, where a chain passes through: */
+/* What is lost at least, whatever the assignment, where a path passes through: */
 typedef enum mf_order_loss {
     MF_LOSS_OWN,    /* what OWN_LOST counts too much: no reduction is before the first block */
     MF_LOSS_FIRST,  /* before the first of these reductions starts: its first block */
@@ -75,7 +75,7 @@ typedef enum mf_order_loss {
 } mf_order_loss;
 
 typedef struct mf_order_losses {
-    double start_s; /* every chain from the start of the step, to parameter gathers */
+    double start_s;                /* every path from the start of the step, to parameter gathers */
     double share[MF_ORDER_BEHIND]; /* at which events behind are taken (see above); 0 = no losses */
     double *kind_s[MF_LOSS_KINDS]; /* [vstages] of the reductions, when nothing is waited for */
     double *left_s; /* [vstages] how long reductions run on at least when the last pass is done */
@@ -94,14 +94,14 @@ typedef struct mf_order_times {
     double send_s, hold_s;
     double lost; /* share of GATHER and REDUCE that is in their _LOST */
     /* What a merged pair takes indeed, [stages][chunk of its forward][chunk of its backward]; NULL
-     * = what it takes at least (then chains are exact rows, else only the time is). */
+     * = what it takes at least (then paths are exact rows, else only the time is). */
     const double *pair_s;
     const mf_order_losses *losses; /* NULL = none */
 } mf_order_times;
 
-/* A chain, or mean of chains: how often it passes through what; its time is the sum of
+/* A path, or mean of paths: how often it passes through what; its time is the sum of
  * count x time. */
-typedef struct mf_order_chain {
+typedef struct mf_order_path {
     double time_s;
     int vstages;
     double *count[MF_ORDER_PARTS]; /* [vstages]; one allocation with loss, */
@@ -113,20 +113,20 @@ typedef struct mf_order_chain {
     double share[MF_ORDER_BEHIND]; /* losses->share that it was found with */
     double lost;                   /* that it was found with: holds for layouts that lose no more */
     int32_t norm_stage;            /* whose end the others wait for */
-} mf_order_chain;
+} mf_order_path;
 
 /* Doubles behind count[0], losses included. */
-#define MF_ORDER_CHAIN_DOUBLES(vstages)                                                            \
+#define MF_ORDER_PATH_DOUBLES(vstages)                                                             \
     ((size_t)(MF_ORDER_PARTS + MF_LOSS_KINDS) * (size_t)(vstages))
-/* What of a chain's time no position adds, under any layout of its order: sends, holds, of which
+/* What of a path's time no position adds, under any layout of its order: sends, holds, of which
  * `lost` is counted with gathers and reductions, losses, and tail_s, which comes once. */
-double mf_order_chain_fixed_s(const mf_order_chain *c, double tail_s, double send_s, double hold_s,
-                              double lost, const mf_order_losses *losses);
+double mf_order_path_fixed_s(const mf_order_path *c, double tail_s, double send_s, double hold_s,
+                             double lost, const mf_order_losses *losses);
 
-mf_status mf_order_chain_init(mf_order_chain *c, int vstages, mf_err *e);
-void mf_order_chain_clear(mf_order_chain *c);
+mf_status mf_order_path_init(mf_order_path *c, int vstages, mf_err *e);
+void mf_order_path_clear(mf_order_path *c);
 /* *copy is initialised. Errors: MF_NOMEM. */
-mf_status mf_order_chain_copy(mf_order_chain *copy, const mf_order_chain *chain, mf_err *e);
+mf_status mf_order_path_copy(mf_order_path *copy, const mf_order_path *path, mf_err *e);
 
 /* The graph of a schedule, sorted once; plays are linear in its events. */
 typedef struct mf_order mf_order;
@@ -135,8 +135,8 @@ mf_status mf_order_create(const mf_layout *l, const mf_schedule *s, mf_order **o
 void mf_order_destroy(mf_order *o);
 /* Events of all stages: what a play goes through. */
 int64_t mf_order_nodes(const mf_order *o);
-/* Longest chain. Uses buffers of the order: one thread at a time. */
-void mf_order_longest(mf_order *o, const mf_order_times *t, mf_order_chain *out);
+/* Longest path. Uses buffers of the order: one thread at a time. */
+void mf_order_longest(mf_order *o, const mf_order_times *t, mf_order_path *out);
 
 /* An event behind a virtual stage's last backward pass (or weight gradients, when split). */
 typedef struct mf_order_follow {

@@ -57,13 +57,13 @@ typedef struct played {
     bool own_lost;         /* to its own */
 } played;
 
-/* What a part of a chain rests on: a time that counts losses at the start of the step, or one that
+/* What a part of a path rests on: a time that counts losses at the start of the step, or one that
  * does not. */
-typedef enum way { WITH_EARLY, WITHOUT_EARLY, WAYS } way;
+typedef enum way { WITH_START_LOSS, WITHOUT_START_LOSS, START_LOSSES } way;
 
-/* How much of a chain that is traced goes through an event's end, and through its start alone. */
+/* How much of a path that is traced goes through an event's end, and through its start alone. */
 typedef struct weights {
-    double ended[WAYS], begun[WAYS];
+    double ended[START_LOSSES], begun[START_LOSSES];
 } weights;
 
 struct mf_order {
@@ -74,7 +74,7 @@ struct mf_order {
     int32_t kinds;
     node_kind *kind;     /* [kinds] */
     played *played;      /* [nodes] */
-    weights *weight;     /* [nodes] 0 but while a chain is traced */
+    weights *weight;     /* [nodes] 0 but while a path is traced */
     double *host_s;      /* [stages] host clock while playing */
     int32_t *last;       /* [stages] last event of each stage, or NONE */
     int32_t *since;      /* [vstages] BY_LOST: since which event of the stage */
@@ -95,7 +95,7 @@ typedef struct ahead {
 extern const mf_order_part mf_order_merged_as[MF_ORDER_MERGED][2];
 
 /* Where a stage is done: after its last pass, or later for reductions. These start with the last
- * micro-batch's backward passes. From event `from` on (the first of these) the chain stays on its
+ * micro-batch's backward passes. From event `from` on (the first of these) the path stays on its
  * stage; reductions of events before `to` cost the passes beside them their share, those from `to`
  * on are waited for. What does not end beside passes costs all of its time, so that either way
  * holds. */
@@ -107,10 +107,10 @@ typedef struct mf_order_finish {
 /* Plays all events (longest_path.c). */
 void mf_order_play(mf_order *o, const mf_order_times *t);
 mf_order_finish mf_order_finish_of(const mf_order *o, const mf_order_times *t, int stage);
-/* Adds the chain that ends with a stage's finish to *out (critical_path.c). */
-void mf_order_trace(mf_order *o, int stage, const mf_order_finish *f, mf_order_chain *out);
+/* Adds the path that ends with a stage's finish to *out (critical_path.c). */
+void mf_order_trace(mf_order *o, int stage, const mf_order_finish *f, mf_order_path *out);
 /* Counts a part once for every virtual stage of a stage. */
-void mf_order_count_stage(const mf_order *o, int stage, mf_order_part part, mf_order_chain *out);
+void mf_order_count_stage(const mf_order *o, int stage, mf_order_part part, mf_order_path *out);
 /* A part's sum over the virtual stages of a stage. */
 double mf_order_stage_s(const mf_order *o, const mf_order_times *t, int stage, mf_order_part part);
 /* What an event so far behind the last pass of virtual stage v ends later for it, at a share. */

@@ -1,64 +1,64 @@
-/* path_mean.c - a list of chains and their weighted mean. */
+/* path_mean.c - a list of paths and their weighted mean. */
 #include "planner/order/path_mean.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-void mf_chains_init(mf_chains *c, int stages, int chunks) {
+void mf_path_set_init(mf_path_set *c, int stages, int chunks) {
     memset(c, 0, sizeof *c);
     c->stages = stages;
     c->chunks = chunks;
     c->vstages = stages * chunks;
 }
 
-void mf_chains_clear(mf_chains *c) {
+void mf_path_set_clear(mf_path_set *c) {
     for (int i = 0; i < c->count; i++) {
-        mf_order_chain_clear(&c->chain[i]);
+        mf_order_path_clear(&c->path[i]);
     }
-    mf_order_chain_clear(&c->mean);
+    mf_order_path_clear(&c->mean);
     free(c->extra);
     memset(c, 0, sizeof *c);
 }
 
-mf_status mf_chains_add(mf_chains *c, const mf_order_chain *chain, mf_err *e) {
-    if (c->count == MF_CHAINS_MAX) {
+mf_status mf_path_set_add(mf_path_set *c, const mf_order_path *path, mf_err *e) {
+    if (c->count == MF_PATH_SET_MAX) {
         return MF_OK;
     }
-    mf_order_chain *copy = &c->chain[c->count];
-    mf_status status = mf_order_chain_copy(copy, chain, e);
+    mf_order_path *copy = &c->path[c->count];
+    mf_status status = mf_order_path_copy(copy, path, e);
     if (status == MF_OK) {
         c->weight[c->count++] = 0.0;
     }
     return status;
 }
 
-double mf_chain_visits(const mf_order_chain *chain, int v) {
-    double f = (double)chain->count[MF_ORDER_F][v] + chain->count[MF_ORDER_F_PAIR][v] +
-               chain->count[MF_ORDER_PAIR_PORTION_F][v];
-    double b = (double)chain->count[MF_ORDER_B][v] + chain->count[MF_ORDER_B_PAIR][v] +
-               chain->count[MF_ORDER_PAIR_PORTION_B][v];
+double mf_path_visits(const mf_order_path *path, int v) {
+    double f = (double)path->count[MF_ORDER_F][v] + path->count[MF_ORDER_F_PAIR][v] +
+               path->count[MF_ORDER_PAIR_PORTION_F][v];
+    double b = (double)path->count[MF_ORDER_B][v] + path->count[MF_ORDER_B_PAIR][v] +
+               path->count[MF_ORDER_PAIR_PORTION_B][v];
     return f < b ? f : b;
 }
 
-static void drop_weightless(mf_chains *c) {
+static void drop_weightless(mf_path_set *c) {
     int kept = 0;
     for (int i = 0; i < c->count; i++) {
         if (c->weight[i] > 1e-9) {
-            c->chain[kept] = c->chain[i];
+            c->path[kept] = c->path[i];
             c->weight[kept++] = c->weight[i];
         } else {
-            mf_order_chain_clear(&c->chain[i]);
+            mf_order_path_clear(&c->path[i]);
         }
     }
     c->count = kept;
 }
 
-static void mean_of(mf_chains *c, const int *stage_of, double *least) {
-    const size_t cells = MF_ORDER_CHAIN_DOUBLES(c->vstages);
-    mf_order_chain *mean = &c->mean;
+static void mean_of(mf_path_set *c, const int *stage_of, double *least) {
+    const size_t cells = MF_ORDER_PATH_DOUBLES(c->vstages);
+    mf_order_path *mean = &c->mean;
     for (int i = 0; i < c->count; i++) {
-        const mf_order_chain *x = &c->chain[i];
+        const mf_order_path *x = &c->path[i];
         const double w = c->weight[i];
         for (size_t k = 0; k < cells; k++) {
             mean->count[0][k] += w * x->count[0][k];
@@ -76,7 +76,7 @@ static void mean_of(mf_chains *c, const int *stage_of, double *least) {
             least[p] = HUGE_VAL;
         }
         for (int v = 0; v < c->vstages; v++) {
-            double n = mf_chain_visits(x, v);
+            double n = mf_path_visits(x, v);
             least[stage_of[v]] = n < least[stage_of[v]] ? n : least[stage_of[v]];
         }
         for (int p = 0; p < c->stages; p++) {
@@ -85,7 +85,7 @@ static void mean_of(mf_chains *c, const int *stage_of, double *least) {
     }
 }
 
-bool mf_chains_weigh(mf_chains *c, const int *stage_of) {
+bool mf_path_set_weigh(mf_path_set *c, const int *stage_of) {
     double sum = 0.0;
     for (int i = 0; i < c->count; i++) {
         sum += c->weight[i];
@@ -100,7 +100,7 @@ bool mf_chains_weigh(mf_chains *c, const int *stage_of) {
     const size_t n = (size_t)c->vstages;
     double *least = calloc((size_t)c->stages, sizeof *least);
     c->extra = calloc((size_t)c->stages, sizeof *c->extra);
-    if (!least || !c->extra || mf_order_chain_init(&c->mean, c->vstages, NULL) != MF_OK) {
+    if (!least || !c->extra || mf_order_path_init(&c->mean, c->vstages, NULL) != MF_OK) {
         free(least);
         return false;
     }

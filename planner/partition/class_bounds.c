@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What choice m takes more than the least, in whichever of the parts chains count it. */
+/* What choice m takes more than the least, in whichever of the parts paths count it. */
 static double more_s(const mf_partition *in, const mf_partition_class *c, int m,
                      const mf_order_part part[3]) {
     double least_s = HUGE_VAL;
@@ -25,9 +25,9 @@ static double passes_more_s(const mf_partition *in, const mf_partition_class *c,
     return more_s(in, c, m, f) + more_s(in, c, m, b);
 }
 
-static mf_class_floor floor_of(const mf_partition_class *c) {
+static mf_class_bound floor_of(const mf_partition_class *c) {
     const mf_block_cost *q = &c->choice[0].cost;
-    mf_class_floor f = {
+    mf_class_bound f = {
         .workspace_B = HUGE_VAL,
         .persistent_B = c->persistent_B,
         .comm_B = q->comm_B,
@@ -41,7 +41,7 @@ static mf_class_floor floor_of(const mf_partition_class *c) {
     return f;
 }
 
-static void least_floor(mf_class_floor *least, const mf_class_floor *f) {
+static void least_floor(mf_class_bound *least, const mf_class_bound *f) {
     double *to = (double *)least;
     const double *from = (const double *)f;
     for (size_t i = 0; i < sizeof *f / sizeof *from; i++) {
@@ -49,7 +49,7 @@ static void least_floor(mf_class_floor *least, const mf_class_floor *f) {
     }
 }
 
-void mf_floors_make(const mf_partition *in, mf_floors *out) {
+void mf_class_bounds_make(const mf_partition *in, mf_class_bounds *out) {
     int found = 0;
     out->in = in;
     out->points = 0;
@@ -59,7 +59,7 @@ void mf_floors_make(const mf_partition *in, mf_floors *out) {
             !mf_family_bound_is_main(in->model, c->key.layer_class)) {
             continue;
         }
-        const mf_class_floor f = floor_of(c);
+        const mf_class_bound f = floor_of(c);
         if (found++ == 0) {
             out->main = f;
         } else {
@@ -81,22 +81,22 @@ void mf_floors_make(const mf_partition *in, mf_floors *out) {
 
 /* --- main layers of a stage ------------------------------------------------------------------- */
 
-double mf_main_room_B(const mf_floors *fl) {
+double mf_main_room_B(const mf_class_bounds *fl) {
     const mf_partition *in = fl->in;
-    const mf_class_floor *f = &fl->main;
+    const mf_class_bound *f = &fl->main;
     return in->usable_B - in->fixed_B - f->comm_B - mf_memory_gathers(&in->layout) * f->gather_B -
            mf_memory_boundaries(&in->layout) * f->boundary_B - f->workspace_B;
 }
 
 void mf_partition_extras(const mf_partition *in, double *extra_s) {
-    mf_floors fl;
+    mf_class_bounds fl;
     int layers = mf_family_bound_layers(in->model);
     size_t points = (size_t)layers + 1;
     memset(extra_s, 0, (size_t)in->stages * points * sizeof *extra_s);
     if (in->classes > MF_FLOORS_MAX_CLASSES) {
         return;
     }
-    mf_floors_make(in, &fl);
+    mf_class_bounds_make(in, &fl);
     for (int p = 0; p < in->stages; p++) {
         /* a byte more: sums are added up in another order */
         mf_layers_curve(&in->order, p, layers, mf_main_room_B(&fl) + 1.0, fl.main.persistent_B,

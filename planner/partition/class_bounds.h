@@ -11,25 +11,25 @@
 #define MF_FLOORS_MAX_CLASSES 64
 
 /* Least bytes of a class. */
-typedef struct mf_class_floor {
+typedef struct mf_class_bound {
     double persistent_B, comm_B, gather_B, boundary_B;
     double workspace_B; /* least that any choice needs while it runs */
-} mf_class_floor;
+} mf_class_bound;
 
-typedef struct mf_floors {
+typedef struct mf_class_bounds {
     const mf_partition *in;
-    mf_class_floor main; /* under all classes of main layers (family_bound.h) */
+    mf_class_bound main; /* under all classes of main layers (family_bound.h) */
     /* Lower hull of main layers' choices: what passes of a micro-batch take more than the least
      * that any choice's take, by what is saved. Of several classes no more than the least that any
      * of them saves is known. */
     mf_time_memory_point point[MF_MODEL_MAX_CLASSES * MF_CATALOGUE_MAX];
     int points;
-} mf_floors;
+} mf_class_bounds;
 
 /* in: of MF_FLOORS_MAX_CLASSES classes at most. */
-void mf_floors_make(const mf_partition *in, mf_floors *out);
+void mf_class_bounds_make(const mf_partition *in, mf_class_bounds *out);
 
 /* Bytes of a stage that are left for main layers and what its micro-batches save. */
-double mf_main_room_B(const mf_floors *f);
+double mf_main_room_B(const mf_class_bounds *f);
 
 #endif

@@ -1,7 +1,7 @@
 /* exhaustive.c - every plan of a layout: where there are few, all of them are simulated.
  *
  * The integer program proves what no assignment is faster than; it does not tell apart assignments
- * that its chains cannot see to differ (the order of choices among like layers, host time between
+ * that its paths cannot see to differ (the order of choices among like layers, host time between
  * blocks). So a layout of few plans is closed by playing them all.
  */
 #include "planner/partition/partition.h"

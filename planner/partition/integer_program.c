@@ -7,11 +7,11 @@
  *               order: segment s+1 stands on v only when z[v, s]; patterns come out in turn
  *               memory: for every undominated in-flight vector of every stage,
  *                       persistent + fixed + sum in_flight * saved + held * held_B <= usable
- *               chains: T >= sum x * (passes of the chain through v * time of the layer)
- *                            + sends * send_s + ...      for the chains found so far
+ *               paths: T >= sum x * (passes of the path through v * time of the layer)
+ *                            + sends * send_s + ...      for the paths found so far
  *
- * Chains are added when a relaxation's point has a longer one (order.h): the optimum is the least
- * over all assignments of the longest of all chains. Memory rows leave out most of the workspaces,
+ * Paths are added when a relaxation's point has a longer one (order.h): the optimum is the least
+ * over all assignments of the longest of all paths. Memory rows leave out most of the workspaces,
  * so the program is a relaxation in that respect; what the memory plan refuses is cut off
  * afterwards.
  *
@@ -66,7 +66,7 @@ mf_status mf_partition_solve(mf_partition *in, const mf_partition_tried *tried,
         .effort_ns = o->effort_ns,
         .cancel = o->cancel,
         .target = isinf(o->target_s) ? 0.0 : o->target_s / b.unit_s / MF_BOUND_SAFETY,
-        .lazy = mf_rows_lazy_chain,
+        .lazy = mf_rows_lazy_path,
         .lazy_user = &b,
         .fault = o->fault,
     };

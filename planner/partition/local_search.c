@@ -1,6 +1,6 @@
 /* local_search.c - a better split of the positions, from a good one.
  *
- * The longest chain says how often a step passes through each virtual stage: a layer counts for
+ * The longest path says how often a step passes through each virtual stage: a layer counts for
  * more where it passes often. The moves that promise most are played, memory choices refilled on
  * the stages that change, and the best is made, be the step a little longer for it: what stands
  * badly at one end often has to pass through several stages. The shortest step of all is kept.
@@ -16,7 +16,7 @@ typedef struct state {
     int *first;     /* [vstages + 1] */
     int32_t *count; /* [cells] */
     double time_s;
-    double *weight_s; /* [vstages] what one more main layer adds to the longest chain */
+    double *weight_s; /* [vstages] what one more main layer adds to the longest path */
 } state;
 
 typedef struct improving {
@@ -24,7 +24,7 @@ typedef struct improving {
     double *room_B; /* [stages] */
     double *pair_s;
     int64_t until_ns; /* in->effort_ns at which it ends */
-    mf_order_chain chain;
+    mf_order_path path;
     state now, next, best; /* best: of the moves of a round */
     state least;           /* of all */
     int from[MF_MOVE_PATIENCE], to[MF_MOVE_PATIENCE],
@@ -68,7 +68,7 @@ static void weigh_vstages(const improving *w, double *weight_s) {
         const mf_partition_class *c = mf_partition_class_at(in, v, slot);
         weight_s[v] = 0.0;
         for (int p = 0; p < MF_ORDER_PARTS; p++) {
-            double n = w->chain.count[p][v];
+            double n = w->path.count[p][v];
             weight_s[v] += n > 0.0 ? n * c->least_s[p] : 0.0;
         }
     }
@@ -108,8 +108,8 @@ static mf_status evaluate(improving *w, const state *from, state *s, bool *fits,
     if (!*fits) {
         return MF_OK;
     }
-    mf_status status = mf_partition_play_counts(in, s->first, s->count, w->pair_s, &w->chain, e);
-    s->time_s = w->chain.time_s;
+    mf_status status = mf_partition_play_counts(in, s->first, s->count, w->pair_s, &w->path, e);
+    s->time_s = w->path.time_s;
     weigh_vstages(w, s->weight_s);
     return status;
 }
@@ -212,8 +212,7 @@ static bool improving_init(improving *w, mf_partition *in, mf_err *e) {
     good = state_init(in, &w->next) && good;
     good = state_init(in, &w->best) && good;
     good = state_init(in, &w->least) && good;
-    return good && w->room_B && w->pair_s &&
-           mf_order_chain_init(&w->chain, in->vstages, e) == MF_OK;
+    return good && w->room_B && w->pair_s && mf_order_path_init(&w->path, in->vstages, e) == MF_OK;
 }
 
 static void improving_clear(improving *w) {
@@ -223,7 +222,7 @@ static void improving_clear(improving *w) {
     state_clear(&w->least);
     free(w->room_B);
     free(w->pair_s);
-    mf_order_chain_clear(&w->chain);
+    mf_order_path_clear(&w->path);
 }
 
 mf_status mf_partition_improve(mf_partition *in, double hopeless_s, int64_t effort_ns, int *first,
@@ -241,8 +240,8 @@ mf_status mf_partition_improve(mf_partition *in, double hopeless_s, int64_t effo
     }
     status = mf_partition_fill_checked(in, first, false, w.room_B, w.now.count, out, e);
     if (status == MF_OK) {
-        status = mf_partition_play_counts(in, first, w.now.count, w.pair_s, &w.chain, e);
-        w.now.time_s = w.chain.time_s;
+        status = mf_partition_play_counts(in, first, w.now.count, w.pair_s, &w.path, e);
+        w.now.time_s = w.path.time_s;
         weigh_vstages(&w, w.now.weight_s);
     }
     bool better = false;

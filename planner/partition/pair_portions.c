@@ -2,10 +2,10 @@
  * least.
  *
  * A pair takes at least the sum of a portion of its forward and a portion of its backward pass,
- * whatever the partner, and a block alone at least its portion: that makes chains through merged
+ * whatever the partner, and a block alone at least its portion: that makes paths through merged
  * events linear. What two passes hide of each other has to be missing in one of the portions, and
  * so it is missing too where that pass has a partner with which it hides nothing. Hence two sets,
- * of which chains take the better for every event: in one backward passes keep their time, which is
+ * of which paths take the better for every event: in one backward passes keep their time, which is
  * exact where forward passes that exchange are the fewer, in the other forward passes do.
  *
  * Portions are given to the classes that stages hold most of first, so that their pairs are met
@@ -157,7 +157,7 @@ static mf_status ask_pairs(dividing *x, mf_err *e) {
  */
 
 /* Backward passes up to `until` leave row i its portion. */
-static void give_way(dividing *x, int i, int until) {
+static void reduce_backward_portions(dividing *x, int i, int until) {
     const double *pair_s = x->pair_s + (size_t)i * (size_t)x->cols;
     for (int j = 0; j < until; j++) {
         x->col[j].portion_s = fmin(x->col[j].portion_s, pair_s[j] - x->row[i].portion_s);
@@ -173,7 +173,7 @@ static void portion_forward(dividing *x, int i, int until) {
         u_s = x->col[j].usual ? fmin(u_s, pair_s[j] - x->col[j].portion_s) : u_s;
     }
     x->row[i].portion_s = u_s;
-    give_way(x, i, until);
+    reduce_backward_portions(x, i, until);
 }
 
 /* The largest portion of backward column j beside those of the forward passes up to `until`. */
@@ -194,18 +194,18 @@ static void divide(dividing *x, mf_portions set) {
         while (j < x->cols && x->col[j].class == class) {
             j++;
         }
-        if (set == MF_PORTIONS_F_KEEPS) {
+        if (set == MF_PORTIONS_F_FULL) {
             portion_forward(x, first, from);
         }
         for (int k = from; k < j; k++) {
-            portion_backward(x, k, set == MF_PORTIONS_F_KEEPS ? i : first);
+            portion_backward(x, k, set == MF_PORTIONS_F_FULL ? i : first);
         }
-        if (set == MF_PORTIONS_B_KEEPS) {
+        if (set == MF_PORTIONS_B_FULL) {
             portion_forward(x, first, j);
         }
         for (; i < x->rows && x->row[i].class == class; i++) {
             x->row[i].portion_s = fmin(x->row[first].portion_s, x->row[i].alone_s);
-            give_way(x, i, j);
+            reduce_backward_portions(x, i, j);
         }
     }
 }

@@ -146,10 +146,10 @@ static void set_floors(mf_partition_class *c) {
     }
 }
 
-enum { LEAN_FIGURES = 11 };
+enum { CHOICE_FIGURES = 11 };
 
 /* What counts depends on how passes are played; the rest is 0 for all. */
-static void lean_figures(const mf_partition_choice *c, bool merged, double out[LEAN_FIGURES]) {
+static void choice_figures(const mf_partition_choice *c, bool merged, double out[CHOICE_FIGURES]) {
     out[0] = c->f_floor_s;
     out[1] = c->cost.b.time_s;
     out[2] = c->cost.w.time_s;
@@ -167,7 +167,7 @@ static void lean_figures(const mf_partition_choice *c, bool merged, double out[L
  * workspaces aside? */
 static bool mixture_beats(const double *x, const double *y, const double *z) {
     double lo = 0.0, hi = 1.0;
-    for (int i = 0; i < LEAN_FIGURES && lo <= hi; i++) { /* share * x + (1 - share) * y <= z */
+    for (int i = 0; i < CHOICE_FIGURES && lo <= hi; i++) { /* share * x + (1 - share) * y <= z */
         double slope = x[i] - y[i], more = z[i] - y[i];
         if (slope > 0.0) {
             hi = fmin(hi, more / slope);
@@ -182,10 +182,10 @@ static bool mixture_beats(const double *x, const double *y, const double *z) {
 
 /* The choices of which every other is beaten by a mixture. */
 static void find_hull(mf_partition_class *c, bool merged) {
-    double figures[MF_CATALOGUE_MAX][LEAN_FIGURES];
+    double figures[MF_CATALOGUE_MAX][CHOICE_FIGURES];
     for (int i = 0; i < c->choices; i++) {
         c->choice[i].hull = true;
-        lean_figures(&c->choice[i], merged, figures[i]);
+        choice_figures(&c->choice[i], merged, figures[i]);
     }
     for (int i = 0; i < c->choices; i++) {
         for (int a = 0; a < c->choices && c->choice[i].hull; a++) {
@@ -329,7 +329,7 @@ static double own_lost_s(const mf_partition *in, const mf_partition_class *c) {
     double e = in->lost, least_s = HUGE_VAL;
     for (int m = 0; m < c->choices; m++) {
         const mf_pass_cost *back = in->split ? &c->choice[m].cost.w : &c->choice[m].cost.b;
-        double rate = paired ? 1.0 : mf_beside_rate(c->beside.network[1], back);
+        double rate = paired ? 1.0 : mf_step_overlap_rate(c->beside.network[1], back);
         double time_s = (in->merged ? MF_PAIRED_LEAST : 1.0) * back->time_s;
         time_s -= in->layout.micro_batches == 1 ? c->anew_s : 0.0;
         least_s = fmin(least_s, fmin(c->beside_s / rate, time_s / (1.0 - e)));
@@ -349,13 +349,13 @@ static double choice_part_s(const mf_partition *in, const mf_partition_class *c,
     case MF_ORDER_W:
         return q->w.time_s;
     case MF_ORDER_F_PAIR:
-        return c->choice[m].f_pair_s[MF_PORTIONS_B_KEEPS];
+        return c->choice[m].f_pair_s[MF_PORTIONS_B_FULL];
     case MF_ORDER_B_PAIR:
-        return c->choice[m].b_pair_s[MF_PORTIONS_B_KEEPS];
+        return c->choice[m].b_pair_s[MF_PORTIONS_B_FULL];
     case MF_ORDER_PAIR_PORTION_F:
-        return c->choice[m].f_pair_s[MF_PORTIONS_F_KEEPS];
+        return c->choice[m].f_pair_s[MF_PORTIONS_F_FULL];
     case MF_ORDER_PAIR_PORTION_B:
-        return c->choice[m].b_pair_s[MF_PORTIONS_F_KEEPS];
+        return c->choice[m].b_pair_s[MF_PORTIONS_F_FULL];
     case MF_ORDER_F_EP:
         return in->merged ? q->f.ep_s : 0.0;
     case MF_ORDER_B_EP:
@@ -414,7 +414,7 @@ static void find_rates(mf_partition_class *c) {
         for (int p = MF_ORDER_F; p <= MF_ORDER_W; p++) {
             /* a forward block counts as beside gathers (simulator/step_chunk.c) */
             c->rate[p] =
-                fmax(c->rate[p], mf_beside_rate(c->beside.network[p != MF_ORDER_F], pass[p]));
+                fmax(c->rate[p], mf_step_overlap_rate(c->beside.network[p != MF_ORDER_F], pass[p]));
         }
     }
 }

@@ -7,7 +7,7 @@
  * the order of positions is kept by rows (integer_program.c) and by writing the counts out in
  * order.
  *
- * From quick to thorough: partition_mean.c (least step over all assignments by a mean of chains),
+ * From quick to thorough: partition_mean.c (least step over all assignments by a mean of paths),
  * fill.c (memory choices of a given split of layers, by what the memory plan will say),
  * split_tree.c (the least step over whole splits), integer_program.c (the integer program).
  */
@@ -36,7 +36,7 @@ int mf_segments(const mf_model *m, mf_segment *out, int max);
 
 /* Sets of portions of merged pairs (pair_portions.c): what two passes hide of each other is missing
  * in the forward pass's portion where backward passes keep their time, and the other way round. */
-typedef enum mf_portions { MF_PORTIONS_B_KEEPS, MF_PORTIONS_F_KEEPS, MF_PORTIONS } mf_portions;
+typedef enum mf_portions { MF_PORTIONS_B_FULL, MF_PORTIONS_F_FULL, MF_PORTIONS } mf_portions;
 
 typedef struct mf_partition_choice {
     mf_memory_choice memory;
@@ -59,7 +59,7 @@ typedef struct mf_partition_class {
     double beside_s;             /* least reduction of the block before it in a backward pass */
     double own_lost_s;           /* what it loses to that */
     double anew_s;               /* what a first micro-batch's weight gradients take less */
-    mf_beside beside;            /* its own gathers and reductions */
+    mf_step_overlap beside;      /* its own gathers and reductions */
     double rate[MF_ORDER_W + 1]; /* of reductions beside F, B, W of any choice, at most */
     double f_host_s, b_host_s, w_host_s; /* least over the choices */
     double least_s[MF_ORDER_PARTS];      /* least over the choices */
@@ -110,8 +110,8 @@ void mf_partition_destroy(mf_partition *in);
  * stage v holds at least positions[v] (NULL = one each) and the step takes less than cutoff_s
  * (INFINITY = any). Made once without by mf_partition_create. */
 void mf_partition_losses(mf_partition *in, const int *positions, double cutoff_s);
-/* What of a chain's time no layer adds: sends, losses, and what comes once. */
-double mf_partition_chain_fixed_s(const mf_partition *in, const mf_order_chain *c);
+/* What of a path's time no layer adds: sends, losses, and what comes once. */
+double mf_partition_path_fixed_s(const mf_partition *in, const mf_order_path *c);
 
 /* What a virtual stage's rank holds: bit 0 the embedding, bit 1 the head. */
 int mf_partition_variant(const mf_layout *l, int vstage);
@@ -152,17 +152,17 @@ mf_status mf_partition_write(const mf_partition *in, const int32_t *count, mf_as
 /* The choice that is written next of those that are left (left[choices], one at least). */
 int mf_partition_next_choice(const mf_partition_class *c, const int32_t *left);
 
-/* The longest chain for (possibly fractional) counts, all of the step included. coarse: cells of
+/* The longest path for (possibly fractional) counts, all of the step included. coarse: cells of
  * choice 0 hold layers of any choice, which take the least of all; stage_extra_s[stages] is what
  * they take more on each stage, for want of memory. */
 mf_status mf_partition_play(mf_partition *in, const double *count, bool coarse,
-                            const double *stage_extra_s, mf_order_chain *out, mf_err *e);
+                            const double *stage_extra_s, mf_order_path *out, mf_err *e);
 
-/* The longest chain of whole layers with chosen choices, merged pairs at what they take indeed:
+/* The longest path of whole layers with chosen choices, merged pairs at what they take indeed:
  * close to what the simulator finds, and no bound. pair_s: [stages][chunks][chunks], to work with.
  */
 mf_status mf_partition_play_counts(mf_partition *in, const int *first, const int32_t *count,
-                                   double *pair_s, mf_order_chain *out, mf_err *e);
+                                   double *pair_s, mf_order_path *out, mf_err *e);
 
 /* --- bounds and first answers ----------------------------------------------------------------- */
 
@@ -185,7 +185,7 @@ bool mf_partition_fill_stage(const mf_partition *in, const int *first, int stage
 
 /* --- a better split (local_search.c) ---------------------------------------------------------- */
 
-/* Moves positions from virtual stages that the longest chain passes through often to others, memory
+/* Moves positions from virtual stages that the longest path passes through often to others, memory
  * choices refilled each time, and keeps the split that plays shortest. first[vstages + 1] is the
  * split to start from and the one that was found; *time_s is what it plays in (no bound, and not
  * simulated). A first split that does not play below hopeless_s is left as it is. Moves end after
@@ -238,7 +238,7 @@ typedef struct mf_partition_options {
     double gap;         /* relative gap at which the program may stop */
     int64_t node_limit; /* of the integer program; 0 = none */
     int64_t effort_ns;  /* counted nanoseconds of one core, about; 0 = any */
-    const struct mf_chains *known; /* chains to begin with; may be NULL */
+    const struct mf_path_set *known; /* paths to begin with; may be NULL */
     const volatile int *cancel;
     mf_milp_fault fault;
 } mf_partition_options;
@@ -247,7 +247,7 @@ typedef struct mf_partition_solution {
     mf_milp_outcome outcome;
     double bound_s;     /* no assignment (that is still wanted) is faster */
     bool have;          /* an answer was found ... */
-    double objective_s; /* ... whose longest chain takes this long */
+    double objective_s; /* ... whose longest path takes this long */
     int32_t *count;     /* [cells], not coarse: its counts; owned */
     int *first;         /* [vstages + 1] its split of the positions; owned */
     int64_t nodes;
@@ -261,16 +261,16 @@ void mf_partition_solution_clear(mf_partition_solution *s);
 /* --- whole splits (split_tree.c) -------------------------------------------------------------- */
 
 typedef struct mf_partition_split_options {
-    double floor_s;                /* a bound that is known already; 0 = none */
-    double cutoff_s;               /* a bound at or above is as good as any */
-    int64_t lp_limit;              /* linear programs */
-    int64_t effort_ns;             /* counted nanoseconds of one core, about; 0 = any */
-    bool own_losses;               /* whole splits count what their own positions lose, and more of
-                                    * them are looked into: tighter, and takes longer */
-    bool again;                    /* the tree for this cutoff did not end before */
-    const struct mf_chains *known; /* chains to begin with; may be NULL */
-    struct mf_chains *kept; /* may be NULL: receives the chains that bind the relaxation, with
-                             * their weights, as mf_partition_relax gives them */
+    double floor_s;    /* a bound that is known already; 0 = none */
+    double cutoff_s;   /* a bound at or above is as good as any */
+    int64_t lp_limit;  /* linear programs */
+    int64_t effort_ns; /* counted nanoseconds of one core, about; 0 = any */
+    bool own_losses;   /* whole splits count what their own positions lose, and more of
+                        * them are looked into: tighter, and takes longer */
+    bool again;        /* the tree for this cutoff did not end before */
+    const struct mf_path_set *known; /* paths to begin with; may be NULL */
+    struct mf_path_set *kept; /* may be NULL: receives the paths that bind the relaxation, with
+                               * their weights, as mf_partition_relax gives them */
     const volatile int *cancel;
     mf_milp_fault fault;
 } mf_partition_split_options;
@@ -283,7 +283,7 @@ typedef struct mf_partition_split_result {
     bool met;   /* none was, but `first` is one that its own losses take above the cutoff */
     bool near;  /* nor that, but the relaxation has a point, whose nearest split is ... */
     int *first; /* ... [vstages + 1] its positions; owned */
-    int64_t lps, chains;
+    int64_t lps, paths;
 } mf_partition_split_result;
 
 /* The least step over all splits of the positions, choices mixed in any proportion. Errors:
@@ -292,18 +292,18 @@ mf_status mf_partition_splits(mf_partition *in, const mf_partition_split_options
                               mf_partition_split_result *out, mf_err *e);
 void mf_partition_split_result_clear(mf_partition_split_result *r);
 
-/* The coarse linear relaxation, and the chains that bind it with their weights: *chains is
+/* The coarse linear relaxation, and the paths that bind it with their weights: *paths is
  * initialised and owned by the caller; it has a mean when mean.count[0] is set. enough_s: a bound
  * at or above is as good as any. first (may be NULL): the split of the positions nearest to its
  * point, [vstages + 1]; only when OPTIMAL. OPTIMAL, LIMIT (effort_ns were not enough: the bound is
  * one still, and there are weights), INFEASIBLE (nothing fits), FAILED. */
-mf_status mf_partition_relax(mf_partition *in, const struct mf_chains *known, double enough_s,
-                             int64_t effort_ns, mf_milp_fault fault, struct mf_chains *chains,
+mf_status mf_partition_relax(mf_partition *in, const struct mf_path_set *known, double enough_s,
+                             int64_t effort_ns, mf_milp_fault fault, struct mf_path_set *paths,
                              int *first, mf_milp_outcome *outcome, double *bound_s, mf_err *e);
-/* A bound by a mean of chains of the layout's order: the least over all assignments, by placing
+/* A bound by a mean of paths of the layout's order: the least over all assignments, by placing
  * layers where they count least, with the mix of choices that is cheapest there and fits.
  * Errors: MF_NOMEM. */
-mf_status mf_partition_mean_s(const mf_partition *in, const struct mf_chains *chains,
+mf_status mf_partition_mean_s(const mf_partition *in, const struct mf_path_set *paths,
                               double *bound_s, mf_err *e);
 
 #endif

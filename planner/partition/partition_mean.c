@@ -1,4 +1,4 @@
-/* partition_mean.c - the bound by means of chains (mean_bound.h) from a partition's own figures. */
+/* partition_mean.c - the bound by means of paths (mean_bound.h) from a partition's own figures. */
 #include "planner/bound/family_bound.h"
 #include "planner/bound/mean_bound.h"
 #include "planner/bound/stage_bound.h"
@@ -53,12 +53,12 @@ static double others_s(const means *m) {
     return sum_s;
 }
 
-/* mf_mean_layers.ways */
-static int ways_on(const void *self, int v, mf_time_memory_point *way, double *held_B) {
+/* mf_mean_layers.points */
+static int points_on(const void *self, int v, mf_time_memory_point *point, double *held_B) {
     const means *m = self;
     const mf_partition *in = m->in;
     bool seen[MF_FLOORS_MAX_CLASSES] = {false};
-    int ways = 0;
+    int points = 0;
     *held_B = HUGE_VAL;
     for (int s = 0; s < in->slots; s++) {
         int class = in->slot[s].class_of[in->variant[v]];
@@ -68,11 +68,11 @@ static int ways_on(const void *self, int v, mf_time_memory_point *way, double *h
         seen[class] = true;
         for (int k = 0; k < in->class[class].choices; k++) {
             const mf_block_cost *q = &in->class[class].choice[k].cost;
-            way[ways++] = (mf_time_memory_point){q->saved_B, visit_s(m, v, class, k)};
+            point[points++] = (mf_time_memory_point){q->saved_B, visit_s(m, v, class, k)};
             *held_B = mf_smaller(*held_B, q->held_B);
         }
     }
-    return ways;
+    return points;
 }
 
 /* Bytes of each stage for main layers: embedding and head stand on the first and the last. */
@@ -90,10 +90,10 @@ static void find_rooms(const mf_partition *in, double main_B, double *room_B) {
     }
 }
 
-mf_status mf_partition_mean_s(const mf_partition *in, const mf_chains *c, double *bound_s,
+mf_status mf_partition_mean_s(const mf_partition *in, const mf_path_set *c, double *bound_s,
                               mf_err *e) {
     means m = {.in = in, .parts = mf_mean_parts_of(c)};
-    mf_floors fl;
+    mf_class_bounds fl;
     double room_B[MF_MEAN_STAGES];
     *bound_s = 0.0;
     if (in->classes > MF_FLOORS_MAX_CLASSES || in->stages > MF_MEAN_STAGES ||
@@ -102,7 +102,7 @@ mf_status mf_partition_mean_s(const mf_partition *in, const mf_chains *c, double
     }
     mf_status status = find_parts(&m, e);
     if (status == MF_OK) {
-        mf_floors_make(in, &fl);
+        mf_class_bounds_make(in, &fl);
         mf_mean_layers x = {.l = &in->layout,
                             .order = &in->order,
                             .layers = mf_family_bound_layers(in->model),
@@ -110,11 +110,11 @@ mf_status mf_partition_mean_s(const mf_partition *in, const mf_chains *c, double
                             .layer_B = fl.main.persistent_B,
                             .room_B = room_B,
                             .priced = true,
-                            .ways = ways_on,
+                            .points = points_on,
                             .self = &m};
         mf_family_bound_run(in->model, &x.first, &x.last);
         find_rooms(in, mf_main_room_B(&fl), room_B);
-        double sum_s = others_s(&m) + mf_partition_chain_fixed_s(in, &c->mean);
+        double sum_s = others_s(&m) + mf_partition_path_fixed_s(in, &c->mean);
         sum_s += mf_mean_layers_s(&x, in->effort_ns);
         *in->effort_ns += MF_MEAN_NS;
         *bound_s = sum_s > 0.0 ? sum_s * MF_BOUND_SAFETY : 0.0;

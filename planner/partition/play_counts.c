@@ -1,4 +1,4 @@
-/* play_counts.c - the longest chain of an answer of the inner problem. */
+/* play_counts.c - the longest path of an answer of the inner problem. */
 #include "core/program/pairing.h"
 #include "planner/partition/partition.h"
 #include "planner/tuning/limits.h"
@@ -37,7 +37,7 @@ static void sum_parts(const mf_partition *in, const double *count, bool coarse, 
 }
 
 static mf_status play(mf_partition *in, const double *count, bool coarse,
-                      const double *stage_extra_s, const double *pair_s, mf_order_chain *out,
+                      const double *stage_extra_s, const double *pair_s, mf_order_path *out,
                       mf_err *e) {
     size_t n = (size_t)in->vstages;
     if (!in->graph) {
@@ -75,7 +75,7 @@ static mf_status play(mf_partition *in, const double *count, bool coarse,
 }
 
 mf_status mf_partition_play(mf_partition *in, const double *count, bool coarse,
-                            const double *stage_extra_s, mf_order_chain *out, mf_err *e) {
+                            const double *stage_extra_s, mf_order_path *out, mf_err *e) {
     return play(in, count, coarse, stage_extra_s, NULL, out, e);
 }
 
@@ -173,7 +173,7 @@ static mf_status chunk_pairs(mf_partition *in, const int *first, const placed *a
 }
 
 mf_status mf_partition_play_counts(mf_partition *in, const int *first, const int32_t *count,
-                                   double *pair_s, mf_order_chain *out, mf_err *e) {
+                                   double *pair_s, mf_order_path *out, mf_err *e) {
     size_t cells = mf_partition_cells(in);
     double *amount = malloc(cells * sizeof *amount);
     placed *at = calloc((size_t)in->positions, sizeof *at);

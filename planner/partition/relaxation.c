@@ -1,6 +1,6 @@
 /* relaxation.c - the coarse program's relaxation.
  *
- * It is solved once for an order; its multipliers say at which weights the chains bound together
+ * It is solved once for an order; its multipliers say at which weights the paths bound together
  * (mean_bound.h).
  */
 #include "planner/bound/family_bound.h"
@@ -13,17 +13,17 @@
 #include <stdlib.h>
 #include <string.h>
 
-void mf_rows_weigh(const mf_rows *b, const double *dual, mf_chains *chains) {
+void mf_rows_weigh(const mf_rows *b, const double *dual, mf_path_set *paths) {
     int stage_of[MF_MAX_VSTAGES];
     const mf_partition *in = b->in;
-    for (int i = 0; i < chains->count; i++) {
+    for (int i = 0; i < paths->count; i++) {
         double w = -dual[i];
-        chains->weight[i] = w > 0.0 ? w : 0.0;
+        paths->weight[i] = w > 0.0 ? w : 0.0;
     }
     for (int v = 0; v < in->vstages; v++) {
         stage_of[v] = (int)mf_layout_stage_of(&in->layout, v);
     }
-    mf_chains_weigh(chains, stage_of);
+    mf_path_set_weigh(paths, stage_of);
 }
 
 void mf_rows_sizes(const mf_rows *b, const double *x, double *n) {
@@ -49,35 +49,35 @@ void mf_rows_nearest(const mf_partition *in, const double *n, int *first) {
     first[in->vstages] = in->positions;
 }
 
-/* The multipliers of the chains' rows become weights. */
-static mf_status weigh(const mf_rows *b, const mf_lp *lp, mf_chains *chains, mf_err *e) {
-    double *dual = calloc((size_t)chains->count + 1, sizeof *dual);
+/* The multipliers of the paths' rows become weights. */
+static mf_status weigh(const mf_rows *b, const mf_lp *lp, mf_path_set *paths, mf_err *e) {
+    double *dual = calloc((size_t)paths->count + 1, sizeof *dual);
     if (!dual) {
         return mf_err_set(e, MF_NOMEM, "out of memory");
     }
-    for (int i = 0; i < chains->count; i++) {
-        dual[i] = mf_lp_row_dual(lp, b->first_chain_row + i);
+    for (int i = 0; i < paths->count; i++) {
+        dual[i] = mf_lp_row_dual(lp, b->first_path_row + i);
     }
-    mf_rows_weigh(b, dual, chains);
+    mf_rows_weigh(b, dual, paths);
     free(dual);
     return MF_OK;
 }
 
-mf_status mf_partition_relax(mf_partition *in, const mf_chains *known, double enough_s,
-                             int64_t effort_ns, mf_milp_fault fault, mf_chains *chains, int *first,
+mf_status mf_partition_relax(mf_partition *in, const mf_path_set *known, double enough_s,
+                             int64_t effort_ns, mf_milp_fault fault, mf_path_set *paths, int *first,
                              mf_milp_outcome *outcome, double *bound_s, mf_err *e) {
     mf_rows b;
     mf_lp *lp = NULL;
     const mf_partition_options o = {.coarse = true, .cutoff_s = HUGE_VAL};
-    mf_chains_init(chains, in->stages, in->chunks);
+    mf_path_set_init(paths, in->stages, in->chunks);
     *bound_s = 0.0;
     *outcome = MF_MILP_FAILED;
-    mf_status status = mf_rows_make(&b, in, NULL, &o, known, chains, e);
+    mf_status status = mf_rows_make(&b, in, NULL, &o, known, paths, e);
     if (status != MF_OK) {
         return status;
     }
     const mf_milp_options mo = {
-        .cutoff = HUGE_VAL, .lazy = mf_rows_lazy_chain, .lazy_user = &b, .fault = fault};
+        .cutoff = HUGE_VAL, .lazy = mf_rows_lazy_path, .lazy_user = &b, .fault = fault};
     status = mf_lp_open(&b.milp, &mo, &lp, e);
     if (status == MF_OK) {
         double bound, enough = enough_s / b.unit_s / MF_BOUND_SAFETY;
@@ -90,7 +90,7 @@ mf_status mf_partition_relax(mf_partition *in, const mf_chains *known, double en
                    : *outcome == MF_MILP_INFEASIBLE ? HUGE_VAL
                                                     : 0.0;
         if (status == MF_OK && (solved || some)) {
-            status = weigh(&b, lp, chains, e);
+            status = weigh(&b, lp, paths, e);
             if (first && solved && bound < enough) {
                 double n[MF_MAX_VSTAGES] = {0};
                 mf_rows_sizes(&b, mf_lp_point(lp), n);

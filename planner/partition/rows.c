@@ -267,7 +267,7 @@ static void add_extras(mf_rows *b) {
     }
 }
 
-/* The sum of a part's seconds over the layers of v as a column: a chain's row, which would have an
+/* The sum of a part's seconds over the layers of v as a column: a path's row, which would have an
  * entry for every choice on every virtual stage, has one for each part that it passes through. */
 static void add_part(mf_rows *b, int v, mf_order_part part) {
     const mf_partition *in = b->in;
@@ -356,14 +356,14 @@ mf_status mf_rows_add_fixed(mf_rows *b, const mf_partition_tried *tried) {
 
 void mf_rows_clear(mf_rows *b) {
     mf_milp_clear(&b->milp);
-    mf_order_chain_clear(&b->chain);
+    mf_order_path_clear(&b->path);
     for (int i = 0; i < MF_ROWS_FOUND; i++) {
-        mf_order_chain_clear(&b->found[i]);
+        mf_order_path_clear(&b->found[i]);
     }
-    for (int i = 0; i < b->chain_rows; i++) {
-        free(b->chain_row[i].chain.loss[0]);
+    for (int i = 0; i < b->path_rows; i++) {
+        free(b->path_row[i].path.loss[0]);
     }
-    free(b->chain_row);
+    free(b->path_row);
     free(b->col);
     free(b->top);
     free(b->extra);
@@ -378,7 +378,7 @@ void mf_rows_clear(mf_rows *b) {
 }
 
 mf_status mf_rows_make(mf_rows *b, mf_partition *in, const mf_partition_tried *tried,
-                       const mf_partition_options *o, const mf_chains *known, mf_chains *kept,
+                       const mf_partition_options *o, const mf_path_set *known, mf_path_set *kept,
                        mf_err *e) {
     size_t cells = mf_partition_cells(in), point = cells + (size_t)in->stages;
     memset(b, 0, sizeof *b);
@@ -391,12 +391,12 @@ mf_status mf_rows_make(mf_rows *b, mf_partition *in, const mf_partition_tried *t
     b->kept = kept;
     mf_milp_init(&b->milp);
     b->inner_s = INFINITY;
-    mf_status status = mf_order_chain_init(&b->chain, in->vstages, e);
+    mf_status status = mf_order_path_init(&b->path, in->vstages, e);
     if (status != MF_OK) {
         return status;
     }
     for (int i = 0; i < MF_ROWS_FOUND && (o->splits || o->coarse); i++) {
-        status = mf_order_chain_init(&b->found[i], in->vstages, e);
+        status = mf_order_path_init(&b->found[i], in->vstages, e);
         if (status != MF_OK) {
             goto out;
         }
@@ -429,7 +429,7 @@ mf_status mf_rows_make(mf_rows *b, mf_partition *in, const mf_partition_tried *t
     }
     b->step =
         mf_milp_add_col(&b->milp, o->floor_s / b->unit_s, o->cutoff_s / b->unit_s, 1.0, false);
-    status = mf_rows_add_chains(b, known);
+    status = mf_rows_add_paths(b, known);
     *in->effort_ns += MF_ROWS_ENTRY_NS * (int64_t)b->milp.entries;
 out:
     if (status != MF_OK) {

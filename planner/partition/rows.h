@@ -1,5 +1,5 @@
 /* rows.h - private to the inner problem: its integer program while it is built and solved
- * (rows.c has columns and fixed rows, path_rows.c the rows of chains, integer_program.c
+ * (rows.c has columns and fixed rows, path_rows.c the rows of paths, integer_program.c
  * solves, split_rows.c has what is different for splits, split_bound.c
  * for one of them).
  */
@@ -9,7 +9,7 @@
 #include "planner/order/path_mean.h"
 #include "planner/partition/partition.h"
 
-/* Chains looked for at a time. */
+/* Paths looked for at a time. */
 #define MF_ROWS_FOUND 6
 
 #define MF_ROWS_BYTES 1e9 /* a unit of bytes in rows */
@@ -17,16 +17,16 @@
 /* Splits: what a layer adds to its virtual stage: seconds of every part, bytes in flight and held.
  */
 enum { MF_FIGURE_SAVED = MF_ORDER_PARTS, MF_FIGURE_HELD, MF_FIGURES };
-typedef struct mf_figures {
+typedef struct mf_layer_figures {
     double value[MF_FIGURES]; /* in units; of the first choice */
     bool mixed[MF_FIGURES];   /* other choices add something else */
-} mf_figures;
+} mf_layer_figures;
 
-/* A chain that is a row: what passes lose stands in its bound alone. */
-typedef struct mf_chain_row {
-    mf_order_chain chain; /* without its counts; loss[0] is owned, the others lie behind it */
-    double bound;         /* of the row, in units, but for what of the chain no layer adds */
-} mf_chain_row;
+/* A path that is a row: what passes lose stands in its bound alone. */
+typedef struct mf_path_row {
+    mf_order_path path; /* without its counts; loss[0] is owned, the others lie behind it */
+    double bound;       /* of the row, in units, but for what of the path no layer adds */
+} mf_path_row;
 
 typedef struct mf_rows {
     mf_partition *in;
@@ -38,36 +38,36 @@ typedef struct mf_rows {
     int *until;         /* splits: [vstages][slots] column of y, -1 = the slot is not there */
     int first_size_row; /* splits: rows of the positions of each virtual stage, then of each stage
                          */
-    mf_figures *figure; /* splits: [classes] */
-    int *figure_col;    /* [vstages][MF_FIGURES] column of the sum over layers, -1 = there is none.
-                         * Splits: over layers of classes where the figure is mixed; with every
-                         * choice: of parts alone; coarse: NULL */
-    double *sum;        /* splits: [columns] of a row that is being made */
-    int sums;           /* columns that it may have */
-    double *curves_s;   /* coarse: [stages][main layers + 1] a stage's extra by its main layers */
-    int step;           /* column of T */
+    mf_layer_figures *figure; /* splits: [classes] */
+    int *figure_col;  /* [vstages][MF_FIGURES] column of the sum over layers, -1 = there is none.
+                       * Splits: over layers of classes where the figure is mixed; with every
+                       * choice: of parts alone; coarse: NULL */
+    double *sum;      /* splits: [columns] of a row that is being made */
+    int sums;         /* columns that it may have */
+    double *curves_s; /* coarse: [stages][main layers + 1] a stage's extra by its main layers */
+    int step;         /* column of T */
     double unit_s;
-    int first_chain_row; /* rows from here on are those of kept->chain, in order */
-    mf_order_chain chain;
+    int first_path_row; /* rows from here on are those of kept->path, in order */
+    mf_order_path path;
     double *count; /* [cells] of a relaxation's point; coarse: and [stages] what stages take more */
     /* splits and coarse: counts that played in inner_s, the least so far; the program's point;
-     * chains found at and beside it that are to become rows */
+     * paths found at and beside it that are to become rows */
     double *inner, inner_s, *here;
-    mf_order_chain found[MF_ROWS_FOUND];
+    mf_order_path found[MF_ROWS_FOUND];
     int founds;
-    int64_t chains;
-    mf_chains *kept; /* may be NULL: then found chains are not kept */
-    bool lossy;      /* rows of chains can take other losses */
-    mf_chain_row *chain_row;
-    int chain_rows, chain_rows_allocated;
+    int64_t paths;
+    mf_path_set *kept; /* may be NULL: then found paths are not kept */
+    bool lossy;        /* rows of paths can take other losses */
+    mf_path_row *path_row;
+    int path_rows, path_rows_allocated;
     mf_err *e;
     mf_status status;
 } mf_rows;
 
-/* Builds the program. known: chains to begin with (may be NULL). kept: receives the chains of all
+/* Builds the program. known: paths to begin with (may be NULL). kept: receives the paths of all
  * rows, of known and found ones (may be NULL). Cleared again when it fails. */
 mf_status mf_rows_make(mf_rows *b, mf_partition *in, const mf_partition_tried *tried,
-                       const mf_partition_options *o, const mf_chains *known, mf_chains *kept,
+                       const mf_partition_options *o, const mf_path_set *known, mf_path_set *kept,
                        mf_err *e);
 void mf_rows_clear(mf_rows *b);
 
@@ -86,14 +86,14 @@ double mf_rows_least_beside_B(const mf_partition *in, int stage);
 /* --- splits (split_rows.c) --- */
 /* Sizes, layers of each slot up to each virtual stage, figures, memory. */
 mf_status mf_rows_add_splits(mf_rows *b);
-/* What the layers add to a chain, as entries of its row. */
-void mf_rows_split_chain(mf_rows *b, const mf_order_chain *chain, mf_milp_lazy_row *row);
+/* What the layers add to a path, as entries of its row. */
+void mf_rows_split_path(mf_rows *b, const mf_order_path *path, mf_milp_lazy_row *row);
 
 /* --- one split (split_bound.c) --- */
 typedef struct mf_fixed_split {
-    double cutoff_s;        /* a bound at or above is as good as any */
-    const mf_chains *known; /* chains to begin with; may be NULL */
-    int64_t effort_ns;      /* counted nanoseconds that its linear program may take; 0 = any */
+    double cutoff_s;          /* a bound at or above is as good as any */
+    const mf_path_set *known; /* paths to begin with; may be NULL */
+    int64_t effort_ns;        /* counted nanoseconds that its linear program may take; 0 = any */
     mf_milp_fault fault;
     double bound_s; /* out: no assignment with this split is faster; the cutoff at most; 0 = the
                      * program failed */
@@ -103,20 +103,20 @@ typedef struct mf_fixed_split {
  * Errors: MF_NOMEM, and as the evaluator reports. */
 mf_status mf_rows_fixed_split(mf_partition *in, const int *first, mf_fixed_split *x, mf_err *e);
 
-/* --- chains (path_rows.c) --- */
+/* --- paths (path_rows.c) --- */
 /* Rows that are there from the start. */
-mf_status mf_rows_add_chains(mf_rows *b, const mf_chains *known);
-/* The rows of chains get the losses that the inner problem knows now; rows are `lossy`. */
+mf_status mf_rows_add_paths(mf_rows *b, const mf_path_set *known);
+/* The rows of paths get the losses that the inner problem knows now; rows are `lossy`. */
 void mf_rows_take_losses(mf_rows *b, mf_lp *lp);
-/* mf_milp_lazy_fn: the longest chain at a point, when it is longer than T says. */
-bool mf_rows_lazy_chain(void *rows, const double *x, mf_milp_lazy_row *row);
+/* mf_milp_lazy_fn: the longest path at a point, when it is longer than T says. */
+bool mf_rows_lazy_path(void *rows, const double *x, mf_milp_lazy_row *row);
 
 /* --- points (relaxation.c) --- */
 /* Positions on every virtual stage at a program's point x: n[vstages]. */
 void mf_rows_sizes(const mf_rows *b, const double *x, double *n);
 /* The split of the positions nearest to such numbers; no virtual stage is empty. */
 void mf_rows_nearest(const mf_partition *in, const double *n, int *first);
-/* Weighs kept chains by the multipliers of their rows (relaxation.c). */
-void mf_rows_weigh(const mf_rows *b, const double *dual, mf_chains *chains);
+/* Weighs kept paths by the multipliers of their rows (relaxation.c). */
+void mf_rows_weigh(const mf_rows *b, const double *dual, mf_path_set *paths);
 
 #endif

@@ -51,7 +51,7 @@ static mf_status solve(mf_partition *in, const int *first, mf_fixed_split *x, mf
         return status;
     }
     const mf_milp_options mo = {
-        .cutoff = HUGE_VAL, .lazy = mf_rows_lazy_chain, .lazy_user = &b, .fault = x->fault};
+        .cutoff = HUGE_VAL, .lazy = mf_rows_lazy_path, .lazy_user = &b, .fault = x->fault};
     status = mf_lp_open(&b.milp, &mo, &lp, e);
     if (status == MF_OK) {
         double bound;

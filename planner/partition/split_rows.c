@@ -1,9 +1,9 @@
 /* split_rows.c - rows of the linear programs of the tree over splits (split_tree.c).
  *
- * Choices may mix there, so that chains and memory see nothing of a virtual stage but sums: its
+ * Choices may mix there, so that paths and memory see nothing of a virtual stage but sums: its
  * layers of each slot, and for each figure that differs between choices (seconds of a part, bytes)
  * its sum over them. Both have columns: y[v, slot], layers of the slot up to v, and one for each
- * such sum, which one short row defines. Rows of chains, which would have an entry for every choice
+ * such sum, which one short row defines. Rows of paths, which would have an entry for every choice
  * on every virtual stage, have a few for each virtual stage this way; before a program is solved
  * its defined columns are put in wherever they stand (lp_session.c).
  */
@@ -27,8 +27,8 @@ static bool has_columns(const mf_rows *b, const mf_partition_class *c, int m) {
     return !b->hull || c->choice[m].hull;
 }
 
-static mf_figures figures_of(const mf_rows *b, const mf_partition_class *c) {
-    mf_figures f;
+static mf_layer_figures figures_of(const mf_rows *b, const mf_partition_class *c) {
+    mf_layer_figures f;
     memset(&f, 0, sizeof f);
     for (int k = 0; k < MF_FIGURES; k++) {
         bool first = true;
@@ -48,11 +48,11 @@ static mf_figures figures_of(const mf_rows *b, const mf_partition_class *c) {
     return f;
 }
 
-static const mf_figures *figures_at(const mf_rows *b, int v, int s) {
+static const mf_layer_figures *figures_at(const mf_rows *b, int v, int s) {
     return &b->figure[mf_partition_class_at(b->in, v, s) - b->in->class];
 }
 
-static bool stands(const mf_partition *in, int v, int s) {
+static bool may_hold(const mf_partition *in, int v, int s) {
     return v >= in->slot[s].v_lo && v <= in->slot[s].v_hi;
 }
 
@@ -74,7 +74,7 @@ static void sum_figure(mf_rows *b, int v, int figure, double by) {
         b->sum[col] += by;
     }
     for (int s = 0; s < b->in->slots; s++) {
-        if (stands(b->in, v, s) && !figures_at(b, v, s)->mixed[figure]) {
+        if (may_hold(b->in, v, s) && !figures_at(b, v, s)->mixed[figure]) {
             sum_layers(b, v, s, by * figures_at(b, v, s)->value[figure]);
         }
     }
@@ -108,10 +108,10 @@ static void take_entries(mf_rows *b, mf_milp_lazy_row *row) {
     }
 }
 
-void mf_rows_split_chain(mf_rows *b, const mf_order_chain *chain, mf_milp_lazy_row *row) {
+void mf_rows_split_path(mf_rows *b, const mf_order_path *path, mf_milp_lazy_row *row) {
     for (int v = 0; v < b->in->vstages; v++) {
         for (int p = 0; p < MF_ORDER_PARTS; p++) {
-            double n = chain->count[p][v];
+            double n = path->count[p][v];
             if (n > 0.0 || n < 0.0) {
                 sum_figure(b, v, p, n);
             }
@@ -131,7 +131,7 @@ static void add_until(mf_rows *b) {
         for (int v = 0; v < in->vstages; v++) {
             int *col = &b->until[v * in->slots + s];
             *col = -1;
-            if (!stands(in, v, s)) {
+            if (!may_hold(in, v, s)) {
                 continue;
             }
             *col = mf_milp_add_col(&b->milp, v == in->slot[s].v_hi ? all : 0, all, 0, false);
@@ -154,7 +154,7 @@ static void add_figure(mf_rows *b, int v, int figure) {
     *at = -1;
     for (int s = 0; s < in->slots; s++) {
         const mf_partition_class *c = mf_partition_class_at(in, v, s);
-        if (!stands(in, v, s) || !figures_at(b, v, s)->mixed[figure]) {
+        if (!may_hold(in, v, s) || !figures_at(b, v, s)->mixed[figure]) {
             continue;
         }
         if (*at < 0) {
@@ -176,7 +176,7 @@ static void add_figure(mf_rows *b, int v, int figure) {
 
 static void sum_positions(mf_rows *b, int v) {
     for (int s = 0; s < b->in->slots; s++) {
-        if (stands(b->in, v, s)) {
+        if (may_hold(b->in, v, s)) {
             sum_layers(b, v, s, 1.0);
         }
     }
@@ -208,7 +208,7 @@ static void add_memory(mf_rows *b) {
                 sum_figure(b, v, MF_FIGURE_SAVED, mf_order_in_flight(&in->order, p, k, c));
                 sum_figure(b, v, MF_FIGURE_HELD, mf_order_held(&in->order, p, k, c));
                 for (int s = 0; s < in->slots; s++) {
-                    if (stands(in, v, s)) {
+                    if (may_hold(in, v, s)) {
                         double own_B = mf_partition_class_at(in, v, s)->persistent_B;
                         sum_layers(b, v, s, own_B / MF_ROWS_BYTES);
                     }

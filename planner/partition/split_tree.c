@@ -177,7 +177,7 @@ static int64_t left_ns(const tree *t) {
     return t->o->effort_ns - (*t->in->effort_ns - t->started_ns) - mf_lp_effort_ns(t->lp);
 }
 
-static bool is_tired(const tree *t) {
+static bool is_out_of_effort(const tree *t) {
     return t->o->effort_ns > 0 && left_ns(t) <= t->spare_ns;
 }
 
@@ -344,12 +344,12 @@ static double fixed_split_bound(tree *t, double before) {
     return fmax(before, x.bound_s / t->rows.unit_s / MF_BOUND_SAFETY);
 }
 
-/* The point is whole: chains are looked for until there are no more. Returns the bound; the split
+/* The point is whole: paths are looked for until there are no more. Returns the bound; the split
  * is kept if the point is whole still. */
-static double settle_whole(tree *t, range *r, double before) {
+static double solve_whole_split(tree *t, range *r, double before) {
     t->lps++;
     double bound = fmax(solve(t, r, MF_ROOT_ROUNDS), before);
-    if (t->out->outcome == MF_MILP_FAILED || bound >= t->cutoff || is_tired(t) ||
+    if (t->out->outcome == MF_MILP_FAILED || bound >= t->cutoff || is_out_of_effort(t) ||
         furthest(t->n, 0, t->sizes) >= 0) {
         return bound;
     }
@@ -406,12 +406,12 @@ static void branch_others(tree *t, range *r, int depth, double bound) {
 }
 
 static bool is_over(const tree *t, int depth) {
-    return t->lps >= t->o->lp_limit || is_tired(t) || depth >= MF_TREE_DEPTH ||
+    return t->lps >= t->o->lp_limit || is_out_of_effort(t) || depth >= MF_TREE_DEPTH ||
            mf_flag_is_set(t->o->cancel);
 }
 
 /* A node stays open at this bound. */
-static void stay_open(tree *t, double bound) {
+static void leave_open(tree *t, double bound) {
     t->open = fmin(t->open, bound);
     t->out->outcome = MF_MILP_LIMIT;
 }
@@ -420,7 +420,7 @@ static void stay_open(tree *t, double bound) {
 static void branch(tree *t, range *r, int depth, double before) {
     for (double bound = before; t->out->outcome != MF_MILP_FAILED;) {
         if (is_over(t, depth)) {
-            stay_open(t, bound);
+            leave_open(t, bound);
             return;
         }
         t->lps++;
@@ -428,12 +428,12 @@ static void branch(tree *t, range *r, int depth, double before) {
         if (t->out->outcome == MF_MILP_FAILED || bound >= t->cutoff) {
             return;
         }
-        if (is_tired(t)) { /* there may be no point */
-            stay_open(t, bound);
+        if (is_out_of_effort(t)) { /* there may be no point */
+            leave_open(t, bound);
             return;
         }
         if (furthest(t->n, 0, t->sizes) < 0) {
-            bound = settle_whole(t, r, bound);
+            bound = solve_whole_split(t, r, bound);
         }
         if (t->out->outcome == MF_MILP_FAILED || bound >= t->cutoff) {
             return;
@@ -444,8 +444,8 @@ static void branch(tree *t, range *r, int depth, double before) {
             return;
         }
         int i = branch_on(t, r, depth, bound);
-        if (is_tired(t)) {
-            stay_open(t, bound);
+        if (is_out_of_effort(t)) {
+            leave_open(t, bound);
             return;
         }
         if (i >= 0) {
@@ -456,12 +456,12 @@ static void branch(tree *t, range *r, int depth, double before) {
     }
 }
 
-/* The chains of the root's program get their weights; none are kept from then on. */
-static void weigh_root(tree *t) {
-    mf_chains *kept = t->rows.kept;
-    double dual[MF_CHAINS_MAX];
+/* The paths of the root's program get their weights; none are kept from then on. */
+static void weigh_root_paths(tree *t) {
+    mf_path_set *kept = t->rows.kept;
+    double dual[MF_PATH_SET_MAX];
     for (int i = 0; kept && i < kept->count; i++) {
-        dual[i] = mf_lp_row_dual(t->lp, t->rows.first_chain_row + i);
+        dual[i] = mf_lp_row_dual(t->lp, t->rows.first_path_row + i);
     }
     if (kept) {
         mf_rows_weigh(&t->rows, dual, kept);
@@ -522,18 +522,18 @@ static void climb(tree *t, double bound) {
 }
 
 /* The root, then the tree. */
-static void grow(tree *t) {
+static void solve_tree(tree *t) {
     start_ranges(t);
     t->lps++;
     mf_lp_stall(t->lp, MF_ROOT_STALL_ROUNDS, MF_ROOT_STALL_SHARE);
     double bound = solve(t, t->now, MF_ROOT_ROUNDS);
     mf_lp_stall(t->lp, 0, 0.0);
-    weigh_root(t);
+    weigh_root_paths(t);
     if (t->out->outcome == MF_MILP_FAILED || bound >= t->cutoff) {
         return;
     }
-    if (is_tired(t)) {
-        stay_open(t, bound);
+    if (is_out_of_effort(t)) {
+        leave_open(t, bound);
         return;
     }
     t->out->near = true;
@@ -580,14 +580,14 @@ mf_status mf_partition_splits(mf_partition *in, const mf_partition_split_options
                                      .cutoff_s = o->cutoff_s};
     memset(out, 0, sizeof *out);
     if (o->kept) {
-        mf_chains_init(o->kept, in->stages, in->chunks);
+        mf_path_set_init(o->kept, in->stages, in->chunks);
     }
     mf_status status = mf_rows_make(&t.rows, in, NULL, &ro, o->known, o->kept, e);
     if (status != MF_OK) {
         return status;
     }
     const mf_milp_options mo = {
-        .cutoff = HUGE_VAL, .lazy = mf_rows_lazy_chain, .lazy_user = &t.rows, .fault = o->fault};
+        .cutoff = HUGE_VAL, .lazy = mf_rows_lazy_path, .lazy_user = &t.rows, .fault = o->fault};
     status = make_tree(&t, e);
     if (status == MF_OK) {
         status = mf_lp_open(&t.rows.milp, &mo, &t.lp, e);
@@ -596,7 +596,7 @@ mf_status mf_partition_splits(mf_partition *in, const mf_partition_split_options
         out->outcome = MF_MILP_OPTIMAL;
         t.cutoff = o->cutoff_s / t.rows.unit_s / MF_BOUND_SAFETY;
         mf_lp_allow(t.lp, o->effort_ns);
-        grow(&t);
+        solve_tree(&t);
         status = t.rows.status;
     }
     if (status == MF_OK) {
@@ -606,7 +606,7 @@ mf_status mf_partition_splits(mf_partition *in, const mf_partition_split_options
         out->split_bound_s =
             fmax(out->split_bound_s * t.rows.unit_s * MF_BOUND_SAFETY, out->bound_s);
         out->lps = t.lps;
-        out->chains = mf_lp_lazy_rows(t.lp);
+        out->paths = mf_lp_lazy_rows(t.lp);
     }
     *in->effort_ns += t.lp ? mf_lp_effort_ns(t.lp) : 0;
     mf_lp_close(t.lp);

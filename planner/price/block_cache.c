@@ -17,48 +17,47 @@ enum { FACTS = 16384, FACTS_LOCKS = 64 };
 
 /* What is known of a lowered block without its ops: forward, backward, weight gradients split off.
  */
-typedef struct mf_facts {
+typedef struct mf_block_summary {
     mf_block_cost cost; /* without times of plays */
     double rest_s[3];   /* see block_cost.h */
     double early_B;     /* of held_B: gradients that wait for their reduction behind a split pass */
-} mf_facts;
+} mf_block_summary;
 
 /* A block and what is known of it. */
-typedef struct template {
+typedef struct block_entry {
     mf_cost_key key;
     double load;
     mf_priced *priced;
-    mf_facts facts;
-}
-template;
+    mf_block_summary summary;
+} block_entry;
 
 typedef struct slot {
-    pthread_rwlock_t lock; /* held by whoever works with the template; to read it, who needs no
+    pthread_rwlock_t lock; /* held by whoever works with the block_entry; to read it, who needs no
                             * other one, nor this one with other groups */
-    template *kept;
+    block_entry *kept;
 } slot;
 
 /* What is known of a layer without ZeRO: all levels rest on it. */
 typedef struct known_facts {
     mf_cost_key key;
     double load; /* 0: none is known */
-    mf_facts facts;
+    mf_block_summary summary;
 } known_facts;
 
-struct mf_templates {
+struct mf_block_cache {
     slot slot[SLOTS + ZERO_SLOTS]; /* the last ones: of weights alone, few and asked for often */
     pthread_mutex_t facts_lock[FACTS_LOCKS];
-    known_facts *facts; /* [FACTS] */
+    known_facts *summary; /* [FACTS] */
 };
 
-static void drop(template *x) {
+static void drop(block_entry *x) {
     if (x) {
         mf_priced_destroy(x->priced);
     }
     free(x);
 }
 
-void mf_templates_destroy(mf_templates *t) {
+void mf_block_cache_destroy(mf_block_cache *t) {
     if (!t) {
         return;
     }
@@ -69,17 +68,17 @@ void mf_templates_destroy(mf_templates *t) {
     for (int i = 0; i < FACTS_LOCKS; i++) {
         pthread_mutex_destroy(&t->facts_lock[i]);
     }
-    free(t->facts);
+    free(t->summary);
     free(t);
 }
 
-mf_status mf_templates_create(mf_templates **out, mf_err *e) {
-    mf_templates *t = calloc(1, sizeof *t);
+mf_status mf_block_cache_create(mf_block_cache **out, mf_err *e) {
+    mf_block_cache *t = calloc(1, sizeof *t);
     *out = t;
     if (t) {
-        t->facts = calloc(FACTS, sizeof *t->facts);
+        t->summary = calloc(FACTS, sizeof *t->summary);
     }
-    if (!t || !t->facts) {
+    if (!t || !t->summary) {
         free(t);
         *out = NULL;
         return mf_err_set(e, MF_NOMEM, "out of memory");
@@ -115,9 +114,9 @@ static double early_B(const mf_block *b) {
 }
 
 /* op_s: from room_for. */
-static mf_facts facts_of(const mf_block_prices *p, const mf_layout *l, const mf_block *b,
-                         const mf_block_key *key, double *op_s) {
-    mf_facts f;
+static mf_block_summary block_summary_of(const mf_block_prices *p, const mf_layout *l,
+                                         const mf_block *b, const mf_block_key *key, double *op_s) {
+    mf_block_summary f;
     mf_block_cost_make(p->cost, l, b, key, op_s, op_s + b->nops, &f.cost, f.rest_s);
     mf_anew_sides_s(p->cost, p->model, b, f.cost.anew_s);
     f.early_B = early_B(b);
@@ -144,8 +143,9 @@ static void hold_clock(const mf_cost *cost, const mf_block *b, double load, doub
 }
 
 /* Without times of plays, which many blocks need not that are asked for. */
-static mf_status find_facts(const mf_block_prices *p, const mf_layout *l, const mf_block_key *key,
-                            double load, mf_facts *out, mf_err *e) {
+static mf_status find_block_summary(const mf_block_prices *p, const mf_layout *l,
+                                    const mf_block_key *key, double load, mf_block_summary *out,
+                                    mf_err *e) {
     mf_block *b = NULL;
     mf_status status = lower(p, l, key, &b, e);
     if (status != MF_OK) {
@@ -157,7 +157,7 @@ static mf_status find_facts(const mf_block_prices *p, const mf_layout *l, const 
     }
     if (op_s) {
         hold_clock(p->cost, b, load, op_s);
-        *out = facts_of(p, l, b, key, op_s);
+        *out = block_summary_of(p, l, b, key, op_s);
     }
     status = op_s ? MF_OK : MF_NOMEM;
     free(op_s);
@@ -172,14 +172,14 @@ static int slot_of(const mf_cost_key *key, bool zero) {
     return zero ? SLOTS + (int)(hash % ZERO_SLOTS) : (int)(hash % SLOTS);
 }
 
-/* A template that is worked with. */
+/* An entry that is worked with. */
 typedef struct held {
     mf_layout layout;
     mf_block_key key;
     mf_cost_key words;
-    int at;      /* its slot */
-    slot own;    /* where that is none's, or another's */
-    template *x; /* with the layout's groups */
+    int at;         /* its slot */
+    slot own;       /* where that is none's, or another's */
+    block_entry *x; /* with the layout's groups */
 } held;
 
 /* Without ZeRO inside blocks gathers and reductions are missing, and nothing else differs where no
@@ -193,15 +193,15 @@ enum { MOST_HELD = 4 };
 
 /* What a task works with, locked. */
 typedef struct holding {
-    mf_templates *t;
+    mf_block_cache *t;
     const mf_block_prices *p;
     double load;
     held held[MOST_HELD];
     int n;
 } holding;
 
-static held *want(holding *h, const mf_layout *l, const mf_block_key *key, const mf_cost_key *words,
-                  bool zero) {
+static held *acquire(holding *h, const mf_layout *l, const mf_block_key *key,
+                     const mf_cost_key *words, bool zero) {
     held *x = &h->held[h->n];
     *x = (held){.layout = *l, .key = *key, .words = *words};
     for (int i = 0; i < h->n; i++) {
@@ -227,22 +227,22 @@ static mf_layout weights_layout(const mf_layout *l) {
 }
 
 /* How the block of a key is put together. */
-typedef struct make_up {
+typedef struct recipe {
     mf_layout block;   /* of the block itself */
     mf_layout weights; /* and of what ZeRO adds to it, */
     mf_block_key keeps;
     mf_cost_key words; /* the block's */
     bool zero;         /* where it adds anything */
-} make_up;
+} recipe;
 
-static make_up make_up_of(const mf_model *m, const mf_layout *l, const mf_block_key *key) {
-    make_up x = {.block = *l, .words = mf_template_key_of(m, l, key)};
+static recipe recipe_of(const mf_model *m, const mf_layout *l, const mf_block_key *key) {
+    recipe x = {.block = *l, .words = mf_block_cache_key_of(m, l, key)};
     if (l->zero < 2 && l->expert_zero < 2) {
         return x;
     }
     mf_layout none = *l;
     none.zero = none.expert_zero = 0;
-    const mf_cost_key words = mf_template_key_of(m, &none, key);
+    const mf_cost_key words = mf_block_cache_key_of(m, &none, key);
     bool layer = key->kind == MF_POS_LAYER || key->kind == MF_POS_MTP;
     x.zero = !mf_cost_key_same(&x.words, &words) && layer && key->parts == MF_HALF_BOTH &&
              (l->overlap & MF_OVERLAP_DP) != 0;
@@ -257,43 +257,44 @@ static make_up make_up_of(const mf_model *m, const mf_layout *l, const mf_block_
     return x;
 }
 
-static pieces want_block(holding *h, const make_up *x, const mf_block_key *key) {
-    pieces out = {want(h, &x->block, key, &x->words, false), NULL};
+static pieces want_block(holding *h, const recipe *x, const mf_block_key *key) {
+    pieces out = {acquire(h, &x->block, key, &x->words, false), NULL};
     if (x->zero) {
-        const mf_cost_key words = mf_template_key_of(h->p->model, &x->weights, &x->keeps);
-        out.zero = want(h, &x->weights, &x->keeps, &words, true);
+        const mf_cost_key words = mf_block_cache_key_of(h->p->model, &x->weights, &x->keeps);
+        out.zero = acquire(h, &x->weights, &x->keeps, &words, true);
     }
     return out;
 }
 
 /* The place of what is known of a block, and its lock. */
-static known_facts *facts_at(mf_templates *t, const mf_cost_key *key, pthread_mutex_t **lock) {
+static known_facts *facts_at(mf_block_cache *t, const mf_cost_key *key, pthread_mutex_t **lock) {
     const uint64_t i = (mf_cost_key_hash(key) >> 20) % FACTS;
     *lock = &t->facts_lock[i % FACTS_LOCKS];
-    return &t->facts[i];
+    return &t->summary[i];
 }
 
 static bool is_whole_layer(const mf_block_key *key) {
     return (key->kind == MF_POS_LAYER || key->kind == MF_POS_MTP) && key->parts == MF_HALF_BOTH;
 }
 
-/* As find_facts, of layers from what was found before: ZeRO levels from 2 on, sixteen of which rest
- * on one block, would lower it each time. */
-static mf_status recall_facts(mf_templates *t, const mf_block_prices *p, const make_up *x,
-                              const mf_block_key *key, double load, mf_facts *out, mf_err *e) {
+/* As find_block_summary, of layers from what was found before: ZeRO levels from 2 on, sixteen of
+ * which rest on one block, would lower it each time. */
+static mf_status recall_facts(mf_block_cache *t, const mf_block_prices *p, const recipe *x,
+                              const mf_block_key *key, double load, mf_block_summary *out,
+                              mf_err *e) {
     pthread_mutex_t *lock;
     if (!t || !is_whole_layer(key)) {
-        return find_facts(p, &x->block, key, load, out, e);
+        return find_block_summary(p, &x->block, key, load, out, e);
     }
     known_facts *known = facts_at(t, &x->words, &lock);
     pthread_mutex_lock(lock);
     const bool found =
         !(known->load < load) && !(known->load > load) && mf_cost_key_same(&known->key, &x->words);
     if (found) {
-        *out = known->facts;
+        *out = known->summary;
     }
     pthread_mutex_unlock(lock);
-    const mf_status status = found ? MF_OK : find_facts(p, &x->block, key, load, out, e);
+    const mf_status status = found ? MF_OK : find_block_summary(p, &x->block, key, load, out, e);
     if (!found && status == MF_OK) {
         pthread_mutex_lock(lock);
         *known = (known_facts){x->words, load, *out};
@@ -351,21 +352,21 @@ static void release(holding *h) {
     }
 }
 
-static mf_status find_out(const holding *h, const held *x, const mf_block *b, template *out,
+static mf_status find_out(const holding *h, const held *x, const mf_block *b, block_entry *out,
                           mf_err *e) {
     double *op_s = room_for(b, e);
     for (int i = 0; op_s && i < b->nops; i++) {
         op_s[i] = mf_priced_op_s(out->priced, i);
     }
     if (op_s) {
-        out->facts = facts_of(h->p, &x->layout, b, &x->key, op_s);
+        out->summary = block_summary_of(h->p, &x->layout, b, &x->key, op_s);
     }
     free(op_s);
     return op_s ? MF_OK : MF_NOMEM;
 }
 
-static mf_status make(const holding *h, const held *from, template **out, mf_err *e) {
-    template *x = calloc(1, sizeof *x);
+static mf_status make(const holding *h, const held *from, block_entry **out, mf_err *e) {
+    block_entry *x = calloc(1, sizeof *x);
     mf_block *b = NULL;
     *out = NULL;
     if (!x) {
@@ -391,10 +392,10 @@ static mf_status make(const holding *h, const held *from, template **out, mf_err
     return MF_OK;
 }
 
-/* The template in the slot, made anew when it is another one; with the layout's groups. */
+/* The entry in the slot, made anew when it is another one; with the layout's groups. */
 static mf_status in_slot(const holding *h, slot *s, held *x, mf_err *e) {
     if (!is_here(h, s, x)) {
-        template *made;
+        block_entry *made;
         mf_status status = make(h, x, &made, e);
         if (status != MF_OK) {
             return status;
@@ -426,20 +427,20 @@ static mf_pass_cost *pass_of(mf_block_cost *q, mf_go go) {
     return go == MF_GO_FORWARD ? &q->f : go == MF_GO_BACKWARD ? &q->b : &q->w;
 }
 
-static int goes_of(const mf_block_key *key) {
+static int pass_count_of(const mf_block_key *key) {
     return key->split ? MF_GO_COUNT : MF_GO_WEIGHTS;
 }
 
 /* What a block takes with the gathers and reductions of `dp`: of its own, under the layout's
  * groups, or (zero) those that are missing in it. */
-static mf_block_cost with_dp(const mf_facts *f, const mf_block_key *key, const template *dp,
-                             bool zero) {
+static mf_block_cost with_dp(const mf_block_summary *f, const mf_block_key *key,
+                             const block_entry *dp, bool zero) {
     mf_block_cost q = f->cost;
     if (zero) {
-        q.gather_B = dp->facts.cost.gather_B;
-        q.held_B += dp->facts.early_B;
+        q.gather_B = dp->summary.cost.gather_B;
+        q.held_B += dp->summary.early_B;
     }
-    for (int go = 0; go < goes_of(key); go++) {
+    for (int go = 0; go < pass_count_of(key); go++) {
         mf_pass_cost *pass = pass_of(&q, (mf_go)go);
         mf_block_cost_dp(pass, f->rest_s[go], mf_priced_dp_s(dp->priced, (mf_go)go));
         pass->host_s += zero ? mf_priced_dp_host_s(dp->priced, (mf_go)go) : 0;
@@ -447,30 +448,30 @@ static mf_block_cost with_dp(const mf_facts *f, const mf_block_key *key, const t
     return q;
 }
 
-static mf_status unplayed_cost(mf_templates *t, const mf_block_prices *p, const make_up *x,
+static mf_status unplayed_cost(mf_block_cache *t, const mf_block_prices *p, const recipe *x,
                                const mf_block_key *key, double load, mf_block_cost *out,
                                mf_err *e) {
-    mf_facts facts;
-    mf_status status = recall_facts(t, p, x, key, load, &facts, e);
+    mf_block_summary summary;
+    mf_status status = recall_facts(t, p, x, key, load, &summary, e);
     if (status != MF_OK) {
         return status;
     }
     if (!x->zero) {
-        *out = facts.cost;
+        *out = summary.cost;
         return MF_OK;
     }
     holding h = {.t = t, .p = p, .load = load};
-    const mf_cost_key words = mf_template_key_of(p->model, &x->weights, &x->keeps);
-    const held *zero = want(&h, &x->weights, &x->keeps, &words, true);
+    const mf_cost_key words = mf_block_cache_key_of(p->model, &x->weights, &x->keeps);
+    const held *zero = acquire(&h, &x->weights, &x->keeps, &words, true);
     status = hold(&h, e);
     if (status == MF_OK) {
-        *out = with_dp(&facts, key, zero->x, true);
+        *out = with_dp(&summary, key, zero->x, true);
     }
     release(&h);
     return status;
 }
 
-static mf_status played_cost(holding *h, const make_up *x, const mf_block_key *key,
+static mf_status played_cost(holding *h, const recipe *x, const mf_block_key *key,
                              mf_block_cost *out, mf_err *e) {
     const pieces made = want_block(h, x, key);
     mf_status status = hold(h, e);
@@ -478,9 +479,9 @@ static mf_status played_cost(holding *h, const make_up *x, const mf_block_key *k
         return status;
     }
     const mf_priced_zero priced = priced_of(&made);
-    const mf_facts *facts = &made.block->x->facts;
-    *out = with_dp(facts, key, (x->zero ? made.zero : made.block)->x, x->zero);
-    for (int go = 0; go < goes_of(key) && status == MF_OK; go++) {
+    const mf_block_summary *summary = &made.block->x->summary;
+    *out = with_dp(summary, key, (x->zero ? made.zero : made.block)->x, x->zero);
+    for (int go = 0; go < pass_count_of(key) && status == MF_OK; go++) {
         mf_pass_cost *pass = pass_of(out, (mf_go)go);
         status = mf_priced_zero_s(&priced, (mf_go)go, &pass->time_s, e);
         pass->network =
@@ -491,10 +492,10 @@ static mf_status played_cost(holding *h, const make_up *x, const mf_block_key *k
     return status;
 }
 
-mf_status mf_templates_cost(mf_templates *t, const mf_block_prices *p, const mf_layout *l,
-                            const mf_block_key *key, double load, bool exact, mf_block_cost *out,
-                            mf_err *e) {
-    const make_up x = make_up_of(p->model, l, key);
+mf_status mf_block_cache_cost(mf_block_cache *t, const mf_block_prices *p, const mf_layout *l,
+                              const mf_block_key *key, double load, bool exact, mf_block_cost *out,
+                              mf_err *e) {
+    const recipe x = recipe_of(p->model, l, key);
     mf_status status;
     if (exact) {
         holding h = {.t = t, .p = p, .load = load};
@@ -509,11 +510,11 @@ mf_status mf_templates_cost(mf_templates *t, const mf_block_prices *p, const mf_
     return status;
 }
 
-mf_status mf_templates_pair(mf_templates *t, const mf_block_prices *p, const mf_layout *l,
-                            const mf_block_key *forward, const mf_block_key *backward, double load,
-                            double *time_s, mf_err *e) {
+mf_status mf_block_cache_pair(mf_block_cache *t, const mf_block_prices *p, const mf_layout *l,
+                              const mf_block_key *forward, const mf_block_key *backward,
+                              double load, double *time_s, mf_err *e) {
     holding h = {.t = t, .p = p, .load = load};
-    const make_up fx = make_up_of(p->model, l, forward), bx = make_up_of(p->model, l, backward);
+    const recipe fx = recipe_of(p->model, l, forward), bx = recipe_of(p->model, l, backward);
     const pieces f = want_block(&h, &fx, forward), b = want_block(&h, &bx, backward);
     mf_status status = hold(&h, e);
     if (status == MF_OK) {

@@ -1,7 +1,7 @@
 /* block_cache.h - blocks lowered and priced once, from which many costs come: of the block alone,
  * of merged pairs with others, and of the same block under other data-parallel groups.
  *
- * A table holds the templates that were used lately; it may be shared by threads. What is priced
+ * A table holds the blocks that were used lately; it may be shared by threads. What is priced
  * does not depend on what it holds.
  */
 #ifndef MF_PLANNER_BLOCK_CACHE_H
@@ -16,16 +16,16 @@ typedef struct mf_block_prices {
 } mf_block_prices;
 
 /* Errors: MF_NOMEM. */
-mf_status mf_templates_create(mf_templates **out, mf_err *e);
-void mf_templates_destroy(mf_templates *t);
+mf_status mf_block_cache_create(mf_block_cache **out, mf_err *e);
+void mf_block_cache_destroy(mf_block_cache *t);
 
 /* The cost of a block under that load (mf_evaluator_ops). t NULL: made from scratch. */
-mf_status mf_templates_cost(mf_templates *t, const mf_block_prices *p, const mf_layout *l,
-                            const mf_block_key *key, double load, bool exact, mf_block_cost *out,
-                            mf_err *e);
+mf_status mf_block_cache_cost(mf_block_cache *t, const mf_block_prices *p, const mf_layout *l,
+                              const mf_block_key *key, double load, bool exact, mf_block_cost *out,
+                              mf_err *e);
 /* Time of a merged pair. */
-mf_status mf_templates_pair(mf_templates *t, const mf_block_prices *p, const mf_layout *l,
-                            const mf_block_key *forward, const mf_block_key *backward, double load,
-                            double *time_s, mf_err *e);
+mf_status mf_block_cache_pair(mf_block_cache *t, const mf_block_prices *p, const mf_layout *l,
+                              const mf_block_key *forward, const mf_block_key *backward,
+                              double load, double *time_s, mf_err *e);
 
 #endif

@@ -1,4 +1,4 @@
-/* block_cost.c - what a block takes, from the times of its ops: sums, and longest chains. */
+/* block_cost.c - what a block takes, from the times of its ops: sums, and longest paths. */
 #include "planner/price/block_cost.h"
 
 #include <math.h>
@@ -81,10 +81,10 @@ typedef enum block_part {
 } block_part;
 
 void mf_block_cost_dp(mf_pass_cost *q, double rest_s, double dp_s) {
-    q->path_s = (dp_s > rest_s ? dp_s : rest_s) + q->sync_s;
+    q->bound_s = (dp_s > rest_s ? dp_s : rest_s) + q->sync_s;
 }
 
-/* *rest_s: path_s without the data-parallel stream. room_s: for four figures of every tensor. */
+/* *rest_s: bound_s without the data-parallel stream. room_s: for four figures of every tensor. */
 static mf_pass_cost passes_cost(const mf_cost *cost, const mf_layout *l, const mf_block *b,
                                 const double *op_s, unsigned passes, block_part part,
                                 double *rest_s, double *room_s) {
@@ -116,18 +116,18 @@ static mf_pass_cost passes_cost(const mf_cost *cost, const mf_layout *l, const m
     }
     q.compute_s = busy_s[MF_STREAM_COMPUTE];
     q.ep_s = busy_s[MF_STREAM_EP];
-    q.chain_s = q.path_s = p.stream_s[MF_STREAM_COMPUTE];
+    q.path_s = q.bound_s = p.stream_s[MF_STREAM_COMPUTE];
     if (part == FIRST_HALF) {
-        q.chain_s = p.handed_s;
+        q.path_s = p.handed_s;
     } else if (part == SECOND_HALF) {
         double end_s = from_input.stream_s[MF_STREAM_COMPUTE];
-        q.chain_s = end_s > 0.0 ? end_s : 0.0;
+        q.path_s = end_s > 0.0 ? end_s : 0.0;
     }
     for (int s = 0; s < MF_STREAM_COUNT; s++) {
-        q.path_s = busy_s[s] > q.path_s && s != MF_STREAM_DP ? busy_s[s] : q.path_s;
+        q.bound_s = busy_s[s] > q.bound_s && s != MF_STREAM_DP ? busy_s[s] : q.bound_s;
     }
-    *rest_s = q.path_s;
-    q.chain_s += q.sync_s;
+    *rest_s = q.bound_s;
+    q.path_s += q.sync_s;
     mf_block_cost_dp(&q, *rest_s, busy_s[MF_STREAM_DP]);
     return q;
 }

@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Entries are never changed nor taken out, so readers need no lock: a chain is as good as it was
+/* Entries are never changed nor taken out, so readers need no lock: a path is as good as it was
  * when its head was read. */
 typedef struct entry {
     struct entry *next;

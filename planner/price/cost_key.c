@@ -89,7 +89,7 @@ mf_cost_key mf_cost_key_of(const mf_model *m, const mf_layout *l, const mf_block
     return key_of(m, l, a, b, exact, false);
 }
 
-mf_cost_key mf_template_key_of(const mf_model *m, const mf_layout *l, const mf_block_key *k) {
+mf_cost_key mf_block_cache_key_of(const mf_model *m, const mf_layout *l, const mf_block_key *k) {
     return key_of(m, l, k, NULL, false, (l->overlap & MF_OVERLAP_DP) != 0);
 }
 

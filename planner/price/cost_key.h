@@ -16,9 +16,9 @@ typedef struct mf_cost_key {
 /* Of a block (b NULL), or of a merged pair of the forward pass of a with the backward pass of b. */
 mf_cost_key mf_cost_key_of(const mf_model *m, const mf_layout *l, const mf_block_key *a,
                            const mf_block_key *b, bool exact);
-/* Blocks of one template differ at most in the sizes of data-parallel groups, which change the
+/* Blocks of one cache entry differ at most in the sizes of data-parallel groups, which change the
  * prices of gathers and reductions (mf_priced_regroup) and nothing else. */
-mf_cost_key mf_template_key_of(const mf_model *m, const mf_layout *l, const mf_block_key *k);
+mf_cost_key mf_block_cache_key_of(const mf_model *m, const mf_layout *l, const mf_block_key *k);
 
 uint64_t mf_cost_key_hash(const mf_cost_key *key);
 bool mf_cost_key_same(const mf_cost_key *a, const mf_cost_key *b);

@@ -62,18 +62,18 @@ static double network(const mf_price *p) {
 
 /* As simulator/step_chunk.c has it: the SMs of the block's own kind of collective, or the software
  * profile's exposed share. */
-static mf_beside real_beside(void *self, const mf_layout *l, mf_param_count params) {
+static mf_step_overlap real_step_overlap(void *self, const mf_layout *l, mf_param_count params) {
     const mf_evaluator_real *o = self;
     if (!(l->overlap & MF_OVERLAP_DP)) {
-        return (mf_beside){.lost = 1};
+        return (mf_step_overlap){.lost = 1};
     }
     mf_dp_ops dp = mf_param_dp_ops(l, params);
     int last = op_s(o, &dp.reduce[1]) > 0 ? 1 : 0;
     const mf_price gather = collective(o, &dp.gather[last]),
                    reduce = collective(o, &dp.reduce[last]);
     double least = fmin(fmin(gather.sm_share, reduce.sm_share), 0.9);
-    return (mf_beside){.lost = fmax(least, mf_cost_exposed(o->cost, MF_OVERLAP_DP)),
-                       .network = {network(&gather), network(&reduce)}};
+    return (mf_step_overlap){.lost = fmax(least, mf_cost_exposed(o->cost, MF_OVERLAP_DP)),
+                             .network = {network(&gather), network(&reduce)}};
 }
 
 /* Exchanges of loads that differ fill links differently. */
@@ -86,7 +86,7 @@ static mf_status real_cost(void *self, const mf_layout *l, const mf_block_key *k
     const mf_evaluator_real *o = self;
     const mf_block_prices prices = {o->model, o->cost};
     mf_status status =
-        mf_templates_cost(o->templates, &prices, l, key, least_load(o, l, key), exact, out, e);
+        mf_block_cache_cost(o->block_cache, &prices, l, key, least_load(o, l, key), exact, out, e);
     if (status == MF_OK && !balanced(o)) {
         out->f.network = out->b.network = out->w.network = 0;
     }
@@ -98,8 +98,8 @@ static mf_status real_pair(void *self, const mf_layout *l, const mf_block_key *f
     const mf_evaluator_real *o = self;
     double lf = least_load(o, l, forward), lb = least_load(o, l, backward);
     const mf_block_prices prices = {o->model, o->cost};
-    return mf_templates_pair(o->templates, &prices, l, forward, backward, lf < lb ? lf : lb, time_s,
-                             e);
+    return mf_block_cache_pair(o->block_cache, &prices, l, forward, backward, lf < lb ? lf : lb,
+                               time_s, e);
 }
 
 static void real_send(void *self, const mf_layout *l, double *send_s, double *hold_s) {
@@ -344,7 +344,7 @@ mf_evaluator mf_evaluator_init(mf_evaluator_real *real) {
         .pair = real_pair,
         .send = real_send,
         .once = real_once,
-        .beside = real_beside,
+        .beside = real_step_overlap,
         .tail = real_tail,
         .flops_s = real_flops_s,
         .fixed_B = real_fixed_B,

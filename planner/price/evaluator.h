@@ -16,14 +16,14 @@
 
 /* One pass of a block. */
 typedef struct mf_pass_cost {
-    double time_s;  /* simulated alone, the host infinitely ahead; only in exact costs */
-    double chain_s; /* longest chain of ops through streams and tensors until the compute stream is
-                     * done, without contention. Of half a layer only what lies between the other
-                     * half and the end of the pass that it stands at, so that chains of the halves
-                     * add up to at most the layer's */
-    double path_s;  /* the same, or the busiest stream's sum: never above time_s */
-    double host_s;  /* host time to issue it */
-    double sync_s;  /* device idle where the host has to see a result; part of the times above */
+    double time_s;    /* simulated alone, the host infinitely ahead; only in exact costs */
+    double path_s;    /* longest path of ops through streams and tensors until the compute stream is
+                       * done, without contention. Of half a layer only what lies between the other
+                       * half and the end of the pass that it stands at, so that paths of the halves
+                       * add up to at most the layer's */
+    double bound_s;   /* the same, or the busiest stream's sum: never above time_s */
+    double host_s;    /* host time to issue it */
+    double sync_s;    /* device idle where the host has to see a result; part of the times above */
     double compute_s; /* compute stream busy */
     double ep_s;      /* expert-parallel stream busy */
     double network;   /* share of the network that it fills at least; only in exact costs */
@@ -54,14 +54,14 @@ typedef struct mf_tail {
 } mf_tail;
 
 /* Gathers and reductions of a block that run beside it. */
-typedef struct mf_beside {
+typedef struct mf_step_overlap {
     double
         lost; /* share of their time that the block loses at least; 1: they do not run beside it */
     double network[2]; /* share of the network that gathers, reductions fill; 0: of another */
-} mf_beside;
+} mf_step_overlap;
 
 /* How fast a gather or reduction that fills so much of the network goes on beside a pass. */
-static inline double mf_beside_rate(double network, const mf_pass_cost *pass) {
+static inline double mf_step_overlap_rate(double network, const mf_pass_cost *pass) {
     return mf_sim_link_rate(network, pass->network);
 }
 
@@ -89,7 +89,7 @@ typedef struct mf_evaluator_ops {
     void (*once)(void *self, const mf_layout *l, mf_param_count params, double *reduce_s,
                  double *gather_s);
     /* What a block with these parameters has beside it while gathers or reductions run. */
-    mf_beside (*beside)(void *self, const mf_layout *l, mf_param_count params);
+    mf_step_overlap (*beside)(void *self, const mf_layout *l, mf_param_count params);
     /* `all`: parameters of all stages together, on one rank. */
     mf_tail (*tail)(void *self, const mf_layout *l, mf_param_count all);
     /* No layer can do so many floating-point operations faster. */
@@ -120,7 +120,7 @@ typedef struct mf_evaluator {
     mf_mechanisms without; /* mechanisms that do not work */
 } mf_evaluator;
 
-typedef struct mf_templates mf_templates; /* planner/price/block_cache.h */
+typedef struct mf_block_cache mf_block_cache; /* planner/price/block_cache.h */
 
 /* The real one. Everything is borrowed. */
 typedef struct mf_evaluator_real {
@@ -128,7 +128,8 @@ typedef struct mf_evaluator_real {
     const mf_cost *cost;
     const mf_routing *routing; /* NULL = balanced */
     const volatile int *cancel;
-    mf_templates *templates; /* of this model and cost; NULL = every block is made from scratch */
+    mf_block_cache
+        *block_cache; /* of this model and cost; NULL = every block is made from scratch */
     mf_mechanisms without;
 } mf_evaluator_real;
 mf_evaluator mf_evaluator_init(mf_evaluator_real *real);

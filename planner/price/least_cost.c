@@ -5,8 +5,8 @@
 
 static void least_pass(mf_pass_cost *least, const mf_pass_cost *p) {
     least->time_s = fmin(least->time_s, p->time_s);
-    least->chain_s = fmin(least->chain_s, p->chain_s);
     least->path_s = fmin(least->path_s, p->path_s);
+    least->bound_s = fmin(least->bound_s, p->bound_s);
     least->host_s = fmin(least->host_s, p->host_s);
     least->sync_s = fmin(least->sync_s, p->sync_s);
     least->compute_s = fmin(least->compute_s, p->compute_s);

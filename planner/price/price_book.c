@@ -18,7 +18,7 @@ mf_status mf_price_book_create(const mf_problem *p, const mf_search_options *o, 
                                   .cancel = o->cancel,
                                   .without = o->without};
     mf_status s = mf_uses(o->without, MF_MECHANISM_BLOCK_CACHE)
-                      ? mf_templates_create(&b->real.templates, e)
+                      ? mf_block_cache_create(&b->real.block_cache, e)
                       : MF_OK;
     if (s == MF_OK) {
         b->evaluator = mf_evaluator_init(&b->real);
@@ -34,7 +34,7 @@ mf_status mf_price_book_create(const mf_problem *p, const mf_search_options *o, 
 void mf_price_book_destroy(mf_price_book *b) {
     if (b != NULL) {
         mf_block_costs_destroy(b->costs);
-        mf_templates_destroy(b->real.templates);
+        mf_block_cache_destroy(b->real.block_cache);
     }
     free(b);
 }

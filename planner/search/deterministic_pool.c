@@ -1,4 +1,4 @@
-/* deterministic_pool.c - which task is started, worked on and landed when, and by whom. */
+/* deterministic_pool.c - which task is started, worked on and committed when, and by whom. */
 #include "planner/search/deterministic_pool.h"
 
 #include "planner/lp/milp.h"
@@ -7,66 +7,66 @@
 #include <string.h>
 
 typedef struct slot {
-    int64_t order, due;       /* started as the order-th; when it lands, on the flight's clock */
-    bool flies, taken, ended; /* started, somebody works on it, nobody does any more */
-    bool dropped;             /* it is not to land */
+    int64_t order, due; /* started as the order-th; when it commits, on the flight's clock */
+    bool in_flight, taken, ended; /* started, somebody works on it, nobody does any more */
+    bool dropped;                 /* it is not to commit */
 } slot;
 
-typedef struct flight {
-    const mf_flight_ops *ops;
+typedef struct task_pool {
+    const mf_task_pool_ops *ops;
     void *self;
     pthread_mutex_t lock; /* of all below */
     pthread_cond_t wake;  /* there may be work, or the flight is over */
-    slot slot[MF_FLIGHT];
+    slot slot[MF_TASKS_IN_FLIGHT];
     int asleep;    /* threads */
-    bool steering; /* one lands and starts tasks: `started` and `now` are its own meanwhile */
+    bool steering; /* one commits and starts tasks: `started` and `now` are its own meanwhile */
     bool over;
     int64_t started, now;
-} flight;
+} task_pool;
 
 /* --- slots: called with the lock held --------------------------------------------------------- */
 
-static int free_slot(const flight *f) {
+static int free_slot(const task_pool *f) {
     int i = 0;
-    while (i < MF_FLIGHT && f->slot[i].flies) {
+    while (i < MF_TASKS_IN_FLIGHT && f->slot[i].in_flight) {
         i++;
     }
     return i;
 }
 
-static bool lands_before(const slot *a, const slot *b) {
+static bool commits_before(const slot *a, const slot *b) {
     return a->due < b->due || (a->due == b->due && a->order < b->order);
 }
 
-/* The next one to land, or NULL. */
-static slot *due_slot(flight *f) {
+/* The next one to commit, or NULL. */
+static slot *due_slot(task_pool *f) {
     slot *next = NULL;
-    for (int i = 0; i < MF_FLIGHT; i++) {
+    for (int i = 0; i < MF_TASKS_IN_FLIGHT; i++) {
         slot *t = &f->slot[i];
-        if (t->flies && !t->dropped && (!next || lands_before(t, next))) {
+        if (t->in_flight && !t->dropped && (!next || commits_before(t, next))) {
             next = t;
         }
     }
     return next;
 }
 
-/* The next one to land of those that nobody has taken, or NULL: what lands sooner lets others start
- * sooner. */
-static slot *idle_slot(flight *f) {
+/* The next one to commit of those that nobody has taken, or NULL: what commits sooner lets others
+ * start sooner. */
+static slot *idle_slot(task_pool *f) {
     slot *next = NULL;
-    for (int i = 0; i < MF_FLIGHT; i++) {
+    for (int i = 0; i < MF_TASKS_IN_FLIGHT; i++) {
         slot *t = &f->slot[i];
-        if (t->flies && !t->taken && !t->dropped && (!next || lands_before(t, next))) {
+        if (t->in_flight && !t->taken && !t->dropped && (!next || commits_before(t, next))) {
             next = t;
         }
     }
     return next;
 }
 
-static int idle_slots(const flight *f) {
+static int idle_slots(const task_pool *f) {
     int n = 0;
-    for (int i = 0; i < MF_FLIGHT; i++) {
-        n += f->slot[i].flies && !f->slot[i].taken && !f->slot[i].dropped;
+    for (int i = 0; i < MF_TASKS_IN_FLIGHT; i++) {
+        n += f->slot[i].in_flight && !f->slot[i].taken && !f->slot[i].dropped;
     }
     return n;
 }
@@ -74,7 +74,7 @@ static int idle_slots(const flight *f) {
 /* --- steering --------------------------------------------------------------------------------- */
 
 /* Wakes a thread where there are tasks beside those that the caller sees to. */
-static void wake_for(flight *f, int more) {
+static void wake_for(task_pool *f, int more) {
     if (f->asleep > 0 && more > 0) {
         f->asleep--; /* it is on its way */
         pthread_cond_signal(&f->wake);
@@ -82,17 +82,17 @@ static void wake_for(flight *f, int more) {
 }
 
 /* Once there is none to start: marks what is of no use. */
-static void mark_useless(flight *f) {
-    for (int i = 0; i < MF_FLIGHT && f->ops->is_useless; i++) {
+static void mark_useless(task_pool *f) {
+    for (int i = 0; i < MF_TASKS_IN_FLIGHT && f->ops->is_useless; i++) {
         slot *t = &f->slot[i];
-        t->dropped = t->dropped || (t->flies && f->ops->is_useless(f->self, i));
+        t->dropped = t->dropped || (t->in_flight && f->ops->is_useless(f->self, i));
     }
 }
 
 /* Takes back what was dropped, but for what is still worked on; true: some. */
-static bool take_back(flight *f) {
+static bool drop_tasks(task_pool *f) {
     bool some = false;
-    for (int i = 0; i < MF_FLIGHT; i++) {
+    for (int i = 0; i < MF_TASKS_IN_FLIGHT; i++) {
         slot *t = &f->slot[i];
         if (t->dropped && (!t->taken || t->ended)) {
             f->ops->drop(f->self, i);
@@ -103,25 +103,25 @@ static bool take_back(flight *f) {
     return some;
 }
 
-static bool is_flying(const flight *f) {
+static bool any_in_flight(const task_pool *f) {
     bool some = false;
-    for (int i = 0; i < MF_FLIGHT; i++) {
-        some = some || f->slot[i].flies;
+    for (int i = 0; i < MF_TASKS_IN_FLIGHT; i++) {
+        some = some || f->slot[i].in_flight;
     }
     return some;
 }
 
 /* Starts as many tasks as there are slots for. Called with the lock held, as are those below; all
  * of them leave it meanwhile. */
-static void fill(flight *f) {
+static void fill(task_pool *f) {
     bool more = true;
-    for (int i = free_slot(f); more && i < MF_FLIGHT; i = free_slot(f)) {
+    for (int i = free_slot(f); more && i < MF_TASKS_IN_FLIGHT; i = free_slot(f)) {
         int64_t usual_us = 0;
         pthread_mutex_unlock(&f->lock);
         more = f->ops->start(f->self, i, &usual_us);
         pthread_mutex_lock(&f->lock);
         if (more) {
-            f->slot[i] = (slot){.order = f->started++, .due = f->now + usual_us, .flies = true};
+            f->slot[i] = (slot){.order = f->started++, .due = f->now + usual_us, .in_flight = true};
             wake_for(f, idle_slots(f) - 1);
         }
     }
@@ -130,8 +130,8 @@ static void fill(flight *f) {
     }
 }
 
-/* Lands tasks and starts others until the next one to land is still worked on. */
-static void steer(flight *f) {
+/* Commits tasks and starts others until the next one to commit is still worked on. */
+static void commit_and_start(task_pool *f) {
     if (f->steering) { /* whoever steers will see what has ended */
         return;
     }
@@ -141,20 +141,20 @@ static void steer(flight *f) {
         for (slot *due = due_slot(f); due && due->ended; due = due_slot(f)) {
             f->now = due->due;
             pthread_mutex_unlock(&f->lock);
-            f->ops->land(f->self, (int)(due - f->slot));
+            f->ops->commit(f->self, (int)(due - f->slot));
             pthread_mutex_lock(&f->lock);
-            due->flies = false;
+            due->in_flight = false;
             fill(f);
         }
-    } while (take_back(f));
+    } while (drop_tasks(f));
     f->steering = false;
-    if (!is_flying(f)) {
+    if (!any_in_flight(f)) {
         f->over = true;
         pthread_cond_broadcast(&f->wake);
     }
 }
 
-static void work(flight *f, slot *t) {
+static void work(task_pool *f, slot *t) {
     t->taken = true;
     wake_for(f, idle_slots(f));
     pthread_mutex_unlock(&f->lock);
@@ -165,14 +165,14 @@ static void work(flight *f, slot *t) {
 
 /* --- threads ---------------------------------------------------------------------------------- */
 
-static void *fly(void *arg) {
-    flight *f = arg;
+static void *worker(void *arg) {
+    task_pool *f = arg;
     pthread_mutex_lock(&f->lock);
     while (!f->over) {
         slot *t = idle_slot(f);
         if (t) {
             work(f, t);
-            steer(f);
+            commit_and_start(f);
         } else {
             f->asleep++;
             pthread_cond_wait(&f->wake, &f->lock);
@@ -183,9 +183,9 @@ static void *fly(void *arg) {
     return NULL;
 }
 
-void mf_flight_run(const mf_flight_ops *ops, void *self, int threads) {
-    flight f;
-    pthread_t thread[MF_FLIGHT];
+void mf_task_pool_run(const mf_task_pool_ops *ops, void *self, int threads) {
+    task_pool f;
+    pthread_t thread[MF_TASKS_IN_FLIGHT];
     int more = 0;
     memset(&f, 0, sizeof f);
     f.ops = ops;
@@ -193,13 +193,13 @@ void mf_flight_run(const mf_flight_ops *ops, void *self, int threads) {
     pthread_mutex_init(&f.lock, NULL);
     pthread_cond_init(&f.wake, NULL);
     pthread_mutex_lock(&f.lock);
-    steer(&f);
+    commit_and_start(&f);
     pthread_mutex_unlock(&f.lock);
-    while (more + 1 < threads && more + 1 < MF_FLIGHT &&
-           pthread_create(&thread[more], NULL, fly, &f) == 0) {
+    while (more + 1 < threads && more + 1 < MF_TASKS_IN_FLIGHT &&
+           pthread_create(&thread[more], NULL, worker, &f) == 0) {
         more++;
     }
-    fly(&f);
+    worker(&f);
     for (int i = 0; i < more; i++) {
         pthread_join(thread[i], NULL);
     }

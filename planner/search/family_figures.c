@@ -6,10 +6,10 @@ mf_status mf_search_rates_of(mf_search_context *w, const mf_layout *l, bool exac
                              mf_search_rates *out, mf_err *e) {
     mf_layer_times *times = &out->times;
     bool gathers = l->zero >= 2 || l->expert_zero >= 2;
-    mf_status status = gathers && !exact ? mf_layer_times_chains(w->costs, l, times, e)
+    mf_status status = gathers && !exact ? mf_layer_times_paths(w->costs, l, times, e)
                                          : mf_layer_times_whole(w->costs, l, times, e);
     return status == MF_OK && exact ? mf_layer_times_exact_hull(w->costs, l, w->space.pinned, times,
-                                                                out->hull, &out->ways, e)
+                                                                out->hull, &out->choices, e)
                                     : status;
 }
 

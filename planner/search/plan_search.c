@@ -28,17 +28,17 @@ typedef struct asked {
     const mf_problem *problem;
     const mf_search_options *options;
     int threads;
-    double started_s, told_s;
+    double started_s, reported_s;
     mf_fit_judge *judge;
 } asked;
 
 static void tell(void *user, double best_s, double bound_s, int64_t priced, int64_t milps) {
     asked *r = user;
     double now_s = clock_s();
-    if (r->options->progress == NULL || now_s - r->told_s < 0.25) {
+    if (r->options->progress == NULL || now_s - r->reported_s < 0.25) {
         return;
     }
-    r->told_s = now_s;
+    r->reported_s = now_s;
     mf_search_stats now = {.priced = priced,
                            .milp_solved = milps,
                            .lower_bound_s = bound_s,
@@ -48,7 +48,7 @@ static void tell(void *user, double best_s, double bound_s, int64_t priced, int6
 }
 
 /* For mf_search_request. */
-static mf_status list_lean(void *user, mf_layout **out, int64_t *count, mf_err *e) {
+static mf_status list_fit_candidates(void *user, mf_layout **out, int64_t *count, mf_err *e) {
     const asked *x = user;
     mf_space space = mf_fit_space(x->problem, x->problem->base.gpus);
     if ((space.pinned >> MF_DIM_CP_TYPE & 1u) == 0) { /* a ring's many steps take long to lower */
@@ -58,13 +58,13 @@ static mf_status list_lean(void *user, mf_layout **out, int64_t *count, mf_err *
     return mf_fit_list(x->problem, &space, out, count, e);
 }
 
-static mf_status judge_lean(void *user, mf_layout *l, bool *fits, mf_err *e) {
+static mf_status judge_fit_candidate(void *user, mf_layout *l, bool *fits, mf_err *e) {
     asked *x = user;
     mf_fit_entry entry = {0};
     mf_status status = x->judge != NULL ? MF_OK : mf_fit_judge_create(x->problem, &x->judge, e);
     *fits = false;
     if (status == MF_OK) {
-        status = mf_fit_judge_leanest(x->judge, *l, &entry, fits, e);
+        status = mf_fit_judge_least_memory(x->judge, *l, &entry, fits, e);
     }
     *fits = *fits && entry.fits;
     *l = *fits ? entry.layout : *l;
@@ -185,8 +185,9 @@ mf_status mf_planner_search(const mf_problem *p, const mf_search_options *o,
         .starts = o->starts,
         .cancel = o->cancel,
         .fault = o->milp_fault,
-        .list_lean = mf_uses(o->without, MF_MECHANISM_FIT_FIRST) ? list_lean : NULL,
-        .judge_lean = judge_lean,
+        .list_fit_candidates =
+            mf_uses(o->without, MF_MECHANISM_FIT_FIRST) ? list_fit_candidates : NULL,
+        .judge_fit_candidate = judge_fit_candidate,
         .progress = tell,
         .user = &w,
     };

@@ -28,7 +28,7 @@ static mf_status simulate(const mf_evaluator *evaluator, const mf_layout *l, mf_
 }
 
 /* Before all that stands at the least bound, which many may. */
-static double before_s(double key_s) {
+static double just_below_s(double key_s) {
     return nextafter(key_s, 0.0);
 }
 
@@ -46,7 +46,7 @@ static void enter(fit_step *list, int *count, fit_step x) {
 /* Splits families until they are layouts; *list becomes what they are split into. */
 static mf_status split_down(mf_search_context *w, const mf_search_aim *aim, mf_search_outcome *list,
                             mf_err *e) {
-    for (int level = MF_LEVEL_STAGES; level < MF_LEVEL_LAYOUT; level++) {
+    for (int level = MF_LEVEL_PIPELINE; level < MF_LEVEL_LAYOUT; level++) {
         mf_search_outcome next = {.status = MF_OK, .work = list->work};
         for (int64_t i = 0; i < list->children && next.status == MF_OK; i++) {
             if (list->child[i].level <= level) {
@@ -76,7 +76,7 @@ static bool add_stages(const mf_search_context *w, const mf_layout *l, mf_search
             for (int32_t k = 0; k < w->experts; k++) {
                 const mf_expert_point *y = &w->expert[k];
                 const mf_search_node n = {
-                    .level = MF_LEVEL_STAGES, .side = (int32_t)s, .dense = d, .expert = k};
+                    .level = MF_LEVEL_PIPELINE, .side = (int32_t)s, .dense = d, .expert = k};
                 if (x->tp == l->tp && x->cp == l->cp && x->pp == l->pp && y->ep == l->ep &&
                     y->etp == l->etp) {
                     good = mf_search_add(list, &n) && good;
@@ -113,7 +113,7 @@ static mf_status try_degrees(mf_search_context *w, const fit_step *near, int cou
     }
     for (int64_t i = 0; i < list.children && i < MF_FIT_TRIES && status == MF_OK; i++) {
         list.child[i].level = MF_LEVEL_TRY;
-        list.child[i].key_s = before_s(key_s);
+        list.child[i].key_s = just_below_s(key_s);
         status = mf_search_add(out, &list.child[i]) ? MF_OK : MF_NOMEM;
     }
     out->work += list.work;
@@ -127,7 +127,7 @@ static mf_status try_degrees(mf_search_context *w, const fit_step *near, int cou
 enum { MODE = 5, DEGREES };
 typedef struct open_layout {
     int64_t degree[DEGREES];
-    int lean; /* the more, the less memory it takes: ZeRO levels first */
+    int memory_rank; /* the more, the less memory it takes: ZeRO levels first */
     int64_t mbs;
     int64_t turn; /* which of those that are played alike, by bound */
     mf_search_node node;
@@ -148,7 +148,7 @@ static bool same_group(const open_layout *x, const open_layout *y) {
 }
 
 /* Sharding saves most, then that no two micro-batches are at work at once, then small ones. */
-static int leanness(const mf_search_node *n, int64_t mbs) {
+static int memory_rank(const mf_search_node *n, int64_t mbs) {
     return (n->zero + n->expert_zero) * 64 + (n->schedule == MF_SCHED_MERGED ? 0 : 32) - (int)mbs;
 }
 
@@ -157,14 +157,14 @@ static int leanness(const mf_search_node *n, int64_t mbs) {
 static int64_t choose(open_layout *x, int64_t count) {
     int64_t kept = 0;
     for (int64_t i = 0, end; i < count; i = end) {
-        int64_t small = i, lean = i;
+        int64_t small = i, least = i;
         for (end = i; end < count && same_group(&x[i], &x[end]); end++) {
             small = x[end].mbs < x[small].mbs ? end : small;
-            lean = x[end].lean > x[lean].lean ? end : lean;
+            least = x[end].memory_rank > x[least].memory_rank ? end : least;
         }
-        const open_layout one[] = {x[i], x[small], x[lean]};
+        const open_layout one[] = {x[i], x[small], x[least]};
         for (int k = 0; k < 3; k++) {
-            bool again = (k == 1 && small == i) || (k == 2 && (lean == i || lean == small));
+            bool again = (k == 1 && small == i) || (k == 2 && (least == i || least == small));
             if (!again) {
                 x[kept++] = one[k];
             }
@@ -185,7 +185,7 @@ static int by_turn(const void *a, const void *b) {
 /* The least and the leanest of all degrees, by their bounds, ways to play in turn: pairs have the
  * least bounds, and take most memory. */
 static int64_t choose_open(open_layout *x, int64_t n) {
-    int64_t turns[MF_FLOOR_MODES + 1] = {0};
+    int64_t turns[MF_PASS_MODES + 1] = {0};
     if (n == 0) {
         return 0;
     }
@@ -202,11 +202,11 @@ static int64_t choose_open(open_layout *x, int64_t n) {
 static open_layout open_of(const mf_search_context *w, const mf_search_node *n) {
     const mf_dense_point *d = &w->dense[n->dense];
     const mf_expert_point *p = &w->expert[n->expert];
-    int mode = n->level >= MF_LEVEL_ORDER  ? (int)mf_floor_mode_of((mf_schedule_kind)n->schedule)
-               : n->level == MF_LEVEL_MODE ? (int)n->mode
-                                           : -1;
+    int mode = n->level >= MF_LEVEL_ORDER ? (int)mf_pass_mode_of((mf_schedule_kind)n->schedule)
+               : n->level == MF_LEVEL_PASS_MODE ? (int)n->mode
+                                                : -1;
     open_layout x = {.degree = {d->tp, d->cp, d->pp, p->ep, p->etp, mode},
-                     .lean = n->level >= MF_LEVEL_LAYOUT ? leanness(n, d->mbs) : 0,
+                     .memory_rank = n->level >= MF_LEVEL_LAYOUT ? memory_rank(n, d->mbs) : 0,
                      .mbs = d->mbs,
                      .node = *n};
     x.node.tried = (mf_partition_tried){0};
@@ -240,7 +240,7 @@ static mf_status list_families(mf_search_context *w, const mf_search_open *open,
     if (!x) {
         return mf_err_set(e, MF_NOMEM, "out of memory");
     }
-    list_open(w, open, MF_LEVEL_STAGES, MF_LEVEL_ORDER, x, &n);
+    list_open(w, open, MF_LEVEL_PIPELINE, MF_LEVEL_ORDER, x, &n);
     n = choose_open(x, n);
     bool good = true;
     for (int64_t i = 0; i < n && i < MF_OPEN_FAMILIES && good; i++) {
@@ -270,7 +270,7 @@ static bool add_tries(const open_layout *x, int64_t n, double target_s, double k
         one.level = MF_LEVEL_TRY;
         one.tries = 0;
         one.open = false;
-        one.key_s = before_s(key_s);
+        one.key_s = just_below_s(key_s);
         good = mf_search_add(out, &one);
     }
     return good;
@@ -306,7 +306,7 @@ static mf_status estimate(mf_search_context *w, const mf_layout *l, fit_step *ou
     *out = (fit_step){HUGE_VAL, l};
     if (status == MF_OK) {
         const double all_s =
-            mf_family_bound_stages_s(&r, 1u << MF_FLOOR_PLAIN, l->pp, l->micro_batches, 0.0);
+            mf_family_bound_stages_s(&r, 1u << MF_PASS_MODE_PLAIN, l->pp, l->micro_batches, 0.0);
         out->time_s = all_s * (1.0 + (double)(l->pp - 1) / (double)l->micro_batches);
     }
     return status;
@@ -321,15 +321,15 @@ static int by_time(const void *a, const void *b) {
 }
 
 /* The layouts, by about how long they take. To be freed. */
-static mf_status sort_lean(mf_search_context *w, const mf_layout *lean, int64_t count,
-                           fit_step **out, int64_t *work, mf_err *e) {
+static mf_status sort_by_estimate(mf_search_context *w, const mf_layout *candidate, int64_t count,
+                                  fit_step **out, int64_t *work, mf_err *e) {
     mf_status status = MF_OK;
     *out = malloc(((size_t)count + 1) * sizeof **out);
     if (!*out) {
         return mf_err_set(e, MF_NOMEM, "out of memory");
     }
     for (int64_t i = 0; i < count && status == MF_OK; i++) {
-        status = estimate(w, &lean[i], &(*out)[i], e);
+        status = estimate(w, &candidate[i], &(*out)[i], e);
         *work += MF_POINT_US;
     }
     if (status == MF_OK && count > 0) {
@@ -339,9 +339,9 @@ static mf_status sort_lean(mf_search_context *w, const mf_layout *lean, int64_t 
 }
 
 /* Simulates the fastest of those that fit, in the order of the estimates; found[*n] by time. */
-static mf_status simulate_fits(const mf_search_request *r, mf_layout *lean, fit_step *by_estimate,
-                               int64_t count, fit_step found[MF_FIT_LAYOUTS], int *n,
-                               mf_search_keep *keep, void *user, mf_search_outcome *out,
+static mf_status simulate_fits(const mf_search_request *r, mf_layout *candidate,
+                               fit_step *by_estimate, int64_t count, fit_step found[MF_FIT_LAYOUTS],
+                               int *n, mf_search_keep *keep, void *user, mf_search_outcome *out,
                                mf_err *e) {
     mf_status status = MF_OK;
     mf_search_found *f = malloc(sizeof *f);
@@ -349,10 +349,10 @@ static mf_status simulate_fits(const mf_search_request *r, mf_layout *lean, fit_
         return mf_err_set(e, MF_NOMEM, "out of memory for a plan");
     }
     for (int64_t i = 0; i < count && *n < MF_FIT_LAYOUTS && status == MF_OK; i++) {
-        mf_layout *l = &lean[by_estimate[i].layout - lean];
+        mf_layout *l = &candidate[by_estimate[i].layout - candidate];
         mf_step step = {0};
         bool fits = false;
-        status = r->judge_lean(r->user, l, &fits, e);
+        status = r->judge_fit_candidate(r->user, l, &fits, e);
         out->work += MF_JUDGE_US;
         if (status != MF_OK || !fits) {
             continue;
@@ -376,13 +376,13 @@ mf_status mf_search_try_fits(mf_search_context *w, const mf_search_request *r, d
     fit_step found[MF_FIT_LAYOUTS] = {{0}}, *by_estimate = NULL;
     int n = 0, near = 0;
     int64_t count = 0;
-    mf_layout *lean = NULL;
-    mf_status status = r->list_lean(r->user, &lean, &count, e);
+    mf_layout *candidate = NULL;
+    mf_status status = r->list_fit_candidates(r->user, &candidate, &count, e);
     if (status == MF_OK) {
-        status = sort_lean(w, lean, count, &by_estimate, &out->work, e);
+        status = sort_by_estimate(w, candidate, count, &by_estimate, &out->work, e);
     }
     if (status == MF_OK) {
-        status = simulate_fits(r, lean, by_estimate, count, found, &n, keep, user, out, e);
+        status = simulate_fits(r, candidate, by_estimate, count, found, &n, keep, user, out, e);
     }
     while (near < n && near < MF_FIT_DEGREES &&
            found[near].time_s <= MF_FIT_NEAR * found[0].time_s) {
@@ -392,6 +392,6 @@ mf_status mf_search_try_fits(mf_search_context *w, const mf_search_request *r, d
         status = try_degrees(w, found, near, fmin(best_s, found[0].time_s), key_s, out, e);
     }
     free(by_estimate);
-    free(lean);
+    free(candidate);
     return status;
 }

@@ -10,31 +10,31 @@ static bool uses(const mf_search_context *w, mf_mechanism m) {
     return mf_uses(w->evaluator->without, m);
 }
 
-typedef struct closing {
+typedef struct refining {
     mf_search_context *w;
     mf_search_node *n;
     mf_partition *in;
     double best_s, target_s, keep_s;
-    int64_t most_us;        /* that one thing may take; 0 = any */
-    bool none;              /* no plan is known that it competes with */
-    const mf_chains *known; /* chains of the order to begin with; or NULL */
+    int64_t most_us;          /* that one thing may take; 0 = any */
+    bool none;                /* no plan is known that it competes with */
+    const mf_path_set *known; /* paths of the order to begin with; or NULL */
     mf_search_outcome *out;
-} closing;
+} refining;
 
 /* Counted microseconds of a played step, and of one whose memory is laid out. */
-static int64_t play_us(const closing *c) {
+static int64_t play_us(const refining *c) {
     const double events = (double)(c->in->layout.micro_batches * c->in->vstages);
     return MF_STEP_US + (int64_t)(MF_STEP_EVENT_US * events);
 }
 
-static int64_t laid_out_us(const closing *c) {
+static int64_t laid_out_us(const refining *c) {
     return MF_LAID_OUT_US + (int64_t)MF_LAID_OUT_POSITION_US * c->in->positions + play_us(c);
 }
 
 /* Simulates an assignment; a plan that fits and is the fastest of this task is kept, if it is among
  * the fastest of all. Only then the gaps of its memory's arrangement are found, which takes much
  * longer. Returns its time, or INFINITY when it does not fit; *stage is the one that does not. */
-static double simulate(closing *c, const mf_assignment *a, int *stage) {
+static double simulate(refining *c, const mf_assignment *a, int *stage) {
     mf_search_outcome *out = c->out;
     const mf_evaluator *o = c->w->evaluator;
     const mf_layout *l = &c->in->layout;
@@ -69,7 +69,7 @@ static double simulate(closing *c, const mf_assignment *a, int *stage) {
 }
 
 /* What fits by its sums alone may not with the gaps of its arrangement: then these count. */
-static void fill_with_gaps(closing *c, const int *first) {
+static void fill_with_gaps(refining *c, const int *first) {
     mf_partition *in = c->in;
     if (!uses(c->w, MF_MECHANISM_REFILL)) {
         return;
@@ -96,13 +96,13 @@ static void fill_with_gaps(closing *c, const int *first) {
 }
 
 /* Counted nanoseconds for one thing: so much, as far as it is left. */
-static int64_t effort_ns(const closing *c, int64_t most_us) {
+static int64_t effort_ns(const refining *c, int64_t most_us) {
     return 1000 * (c->most_us > 0 && c->most_us < most_us ? c->most_us : most_us);
 }
 
 /* Improves a split for most_us at most, fills it with memory choices and simulates it. Not finding
  * any is no failure. */
-static void try_split(closing *c, int64_t most_us, int *first) {
+static void try_split(refining *c, int64_t most_us, int *first) {
     mf_assignment a;
     int stage;
     double time_s = 0.0;
@@ -118,7 +118,7 @@ static void try_split(closing *c, int64_t most_us, int *first) {
 }
 
 /* The node comes back with a better bound, unless that closes it. */
-static void come_back(closing *c, double bound_s, mf_level level) {
+static void requeue(refining *c, double bound_s, mf_level level) {
     mf_search_node next = *c->n;
     next.level = (uint8_t)level;
     next.tries = level == c->n->level ? (uint8_t)(c->n->tries + 1) : 0;
@@ -129,11 +129,11 @@ static void come_back(closing *c, double bound_s, mf_level level) {
     }
 }
 
-/* By the chains that were found for the order, if any: c->known becomes the set that bounds best.
+/* By the paths that were found for the order, if any: c->known becomes the set that bounds best.
  */
-static double mean_s(closing *c, double enough_s) {
-    const mf_chains *sets[MF_PATH_SETS];
-    int count = mf_search_chains_of(c->w, &c->in->layout, 0, c->out->seen, sets);
+static double mean_s(refining *c, double enough_s) {
+    const mf_path_set *sets[MF_PATH_SETS];
+    int count = mf_search_path_sets_of(c->w, &c->in->layout, 0, c->out->seen, sets);
     double most_s = 0.0;
     c->known = NULL;
     for (int i = 0; i < count && most_s < enough_s && c->out->status == MF_OK; i++) {
@@ -150,7 +150,7 @@ static double mean_s(closing *c, double enough_s) {
 }
 
 /* A plan for its own sake: the even split, improved. */
-static void try_even(closing *c, int64_t most_us) {
+static void try_even(refining *c, int64_t most_us) {
     mf_assignment even;
     mf_status status = mf_assignment_even(c->in->model, &c->in->layout, &even, &c->out->err);
     if (status == MF_OK) {
@@ -160,21 +160,21 @@ static void try_even(closing *c, int64_t most_us) {
     }
 }
 
-static void by_bound(closing *c) {
+static void by_bound(refining *c) {
     const double bound_s = fmax(c->n->key_s, mean_s(c, fmin(c->best_s, c->target_s)));
     if (c->out->status == MF_OK && c->none) { /* any plan is better than none */
         try_even(c, MF_IMPROVE_US / 4);
     }
-    if (c->out->status == MF_OK) { /* where chains are known, the relaxation has nothing to find */
-        come_back(c, bound_s,
-                  c->known || !uses(c->w, MF_MECHANISM_RELAXATION) ? MF_LEVEL_SPLITS
-                                                                   : MF_LEVEL_RELAX);
+    if (c->out->status == MF_OK) { /* where paths are known, the relaxation has nothing to find */
+        requeue(c, bound_s,
+                c->known || !uses(c->w, MF_MECHANISM_RELAXATION) ? MF_LEVEL_SPLITS
+                                                                 : MF_LEVEL_RELAXATION);
     }
 }
 
-static mf_search_chains *new_chains(closing *c) {
+static mf_search_path_set *new_paths(refining *c) {
     const mf_layout *l = &c->in->layout;
-    mf_search_chains *x = calloc(1, sizeof *x);
+    mf_search_path_set *x = calloc(1, sizeof *x);
     if (!x) {
         c->out->status = mf_err_set(&c->out->err, MF_NOMEM, "out of memory");
         return NULL;
@@ -186,18 +186,18 @@ static mf_search_chains *new_chains(closing *c) {
     return x;
 }
 
-/* Chains that have a mean are kept for their order. */
-static void hand_over(closing *c, mf_search_chains *found) {
-    if (found->chains.mean.count[0]) {
-        c->out->chains = found;
+/* Paths that have a mean are kept for their order. */
+static void hand_over(refining *c, mf_search_path_set *found) {
+    if (found->paths.mean.count[0]) {
+        c->out->paths = found;
     } else {
-        mf_chains_clear(&found->chains);
+        mf_path_set_clear(&found->paths);
         free(found);
     }
 }
 
-/* The coarse relaxation and the mean of its chains. The split nearest to its point is tried. */
-static double relax(closing *c, mf_search_chains *found) {
+/* The coarse relaxation and the mean of its paths. The split nearest to its point is tried. */
+static double relax(refining *c, mf_search_path_set *found) {
     double bound_s = 0.0, mean = 0.0;
     mf_milp_outcome outcome = MF_MILP_FAILED;
     mf_search_outcome *out = c->out;
@@ -208,9 +208,9 @@ static double relax(closing *c, mf_search_chains *found) {
     }
     out->status =
         mf_partition_relax(c->in, c->known, c->best_s, effort_ns(c, MF_ROOT_US), c->w->fault,
-                           &found->chains, first, &outcome, &bound_s, &out->err);
-    if (out->status == MF_OK && found->chains.mean.count[0] && bound_s < c->best_s) {
-        out->status = mf_partition_mean_s(c->in, &found->chains, &mean, &out->err);
+                           &found->paths, first, &outcome, &bound_s, &out->err);
+    if (out->status == MF_OK && found->paths.mean.count[0] && bound_s < c->best_s) {
+        out->status = mf_partition_mean_s(c->in, &found->paths, &mean, &out->err);
     }
     bound_s = fmax(bound_s, mean);
     out->milp_failed += outcome == MF_MILP_FAILED;
@@ -222,27 +222,27 @@ static double relax(closing *c, mf_search_chains *found) {
     return bound_s;
 }
 
-static void by_relaxation(closing *c) {
+static void by_relaxation(refining *c) {
     double bound_s =
-        fmax(c->n->key_s, mean_s(c, c->target_s)); /* others of the order may have found chains */
+        fmax(c->n->key_s, mean_s(c, c->target_s)); /* others of the order may have found paths */
     if (c->out->status != MF_OK || bound_s >= c->best_s || bound_s >= c->target_s) {
-        come_back(c, bound_s, MF_LEVEL_RELAX);
+        requeue(c, bound_s, MF_LEVEL_RELAXATION);
         return;
     }
     if (c->known) {
-        come_back(c, bound_s, MF_LEVEL_SPLITS); /* chains and weights are known */
+        requeue(c, bound_s, MF_LEVEL_SPLITS); /* paths and weights are known */
         return;
     }
-    mf_search_chains *found = new_chains(c);
+    mf_search_path_set *found = new_paths(c);
     if (found) {
         bound_s = fmax(bound_s, relax(c, found));
-        come_back(c, bound_s, MF_LEVEL_SPLITS);
+        requeue(c, bound_s, MF_LEVEL_SPLITS);
         hand_over(c, found);
     }
 }
 
 /* What a tree may take: more each time that it is taken up. */
-static int64_t tree_us(const closing *c) {
+static int64_t tree_us(const refining *c) {
     int64_t most_us = c->n->tries == 0 ? MF_ROOT_US : MF_TREE_US;
     for (int i = 1; i < c->n->tries && i < MF_TREE_TRIES; i++) {
         most_us *= MF_TREE_MORE;
@@ -252,7 +252,7 @@ static int64_t tree_us(const closing *c) {
 }
 
 /* Whole splits: what is below the target is settled, what is above waits. */
-static void by_splits(closing *c) {
+static void by_splits(refining *c) {
     mf_partition_split_options o = {
         .floor_s = c->n->key_s,
         .cutoff_s = fmin(c->best_s, c->target_s),
@@ -267,23 +267,23 @@ static void by_splits(closing *c) {
     double mean = mean_s(c, o.cutoff_s);
     o.known = c->known;
     if (!uses(c->w, MF_MECHANISM_SPLITS)) {
-        come_back(c, mean, MF_LEVEL_EXACT);
+        requeue(c, mean, MF_LEVEL_EXACT);
         return;
     }
     if (c->out->status != MF_OK || fmax(mean, c->n->key_s) >= o.cutoff_s) {
-        come_back(c, fmax(mean, c->n->key_s), MF_LEVEL_SPLITS);
+        requeue(c, fmax(mean, c->n->key_s), MF_LEVEL_SPLITS);
         return;
     }
-    mf_search_chains *found = new_chains(c);
+    mf_search_path_set *found = new_paths(c);
     if (!found) {
         return;
     }
-    o.kept = &found->chains;
+    o.kept = &found->paths;
     c->out->status = mf_partition_splits(c->in, &o, &r, &c->out->err);
     if (c->out->status == MF_OK && r.outcome == MF_MILP_FAILED && o.known) {
         /* GLPK's numbers got stuck: once more on another way */
         mf_partition_split_result_clear(&r);
-        mf_chains_clear(&found->chains);
+        mf_path_set_clear(&found->paths);
         o.known = NULL;
         c->out->status = mf_partition_splits(c->in, &o, &r, &c->out->err);
     }
@@ -308,12 +308,12 @@ static void by_splits(closing *c) {
     if (!again && r.outcome != MF_MILP_OPTIMAL) {
         c->n->cause = MF_CAUSE_TREE;
     }
-    come_back(c, r.bound_s, again ? MF_LEVEL_SPLITS : MF_LEVEL_EXACT);
+    requeue(c, r.bound_s, again ? MF_LEVEL_SPLITS : MF_LEVEL_EXACT);
     mf_partition_split_result_clear(&r);
 }
 
-static bool solve(closing *c, mf_partition_solution *s) {
-    mean_s(c, c->best_s); /* for the chains */
+static bool solve(refining *c, mf_partition_solution *s) {
+    mean_s(c, c->best_s); /* for the paths */
     mf_partition_options o = {
         .floor_s = c->n->key_s,
         .cutoff_s = c->best_s,
@@ -340,7 +340,7 @@ static bool solve(closing *c, mf_partition_solution *s) {
 }
 
 /* True when the layout is closed: everything in it was played. */
-static bool try_all(closing *c) {
+static bool try_all(refining *c) {
     if (!uses(c->w, MF_MECHANISM_EXHAUSTIVE)) {
         return false;
     }
@@ -365,7 +365,7 @@ static bool try_all(closing *c) {
 }
 
 /* The layout stays open at this bound, whatever else is found out about it. */
-static void stay_open(closing *c, double bound_s, mf_search_cause cause) {
+static void leave_open(refining *c, double bound_s, mf_search_cause cause) {
     if (c->n->open) {
         return;
     }
@@ -395,7 +395,7 @@ static bool is_one_order(const mf_partition *in, int stage, const int32_t *count
     return true;
 }
 
-static bool is_written(closing *c, const int32_t *count, mf_assignment *a) {
+static bool is_written(refining *c, const int32_t *count, mf_assignment *a) {
     mf_status status = mf_partition_write(c->in, count, a, &c->out->err);
     c->out->status = status == MF_OK ? c->out->status : status;
     return status == MF_OK;
@@ -404,11 +404,11 @@ static bool is_written(closing *c, const int32_t *count, mf_assignment *a) {
 /* One more answer of the exact program: simulated, then cut off. With an answer goes what the
  * program cannot tell from it, other orders of its choices and choices that by its sums are beaten,
  * so as proof only the bound before such a cut counts. */
-static void by_exact(closing *c) {
+static void by_exact(refining *c) {
     mf_partition_solution s;
     mf_assignment a;
     if (c->in->vstages > MF_EXACT_VSTAGES || !uses(c->w, MF_MECHANISM_INTEGER_PROGRAM)) {
-        stay_open(c, c->n->key_s, (mf_search_cause)c->n->cause);
+        leave_open(c, c->n->key_s, (mf_search_cause)c->n->cause);
         return;
     }
     if (!solve(c, &s)) {
@@ -421,9 +421,9 @@ static void by_exact(closing *c) {
         if (s.outcome == MF_MILP_INFEASIBLE) {
             /* closed: nothing below the best is left */
         } else if (again) {
-            come_back(c, s.bound_s, MF_LEVEL_EXACT);
+            requeue(c, s.bound_s, MF_LEVEL_EXACT);
         } else if (!(first && try_all(c)) && c->out->status == MF_OK) {
-            stay_open(c, s.bound_s, MF_CAUSE_LIMIT);
+            leave_open(c, s.bound_s, MF_CAUSE_LIMIT);
         }
     } else if (is_written(c, s.count, &a)) {
         double time_s = simulate(c, &a, &stage);
@@ -432,13 +432,13 @@ static void by_exact(closing *c) {
             c->out->status == MF_OK) {
             bool enough = c->n->tried.sets >= MF_CUTS;
             if (stage < 0 || enough || !is_one_order(c->in, stage, s.count)) {
-                stay_open(c, s.bound_s, MF_CAUSE_ANSWERS);
+                leave_open(c, s.bound_s, MF_CAUSE_ANSWERS);
             }
             c->out->status =
                 mf_partition_tried_add(c->in, &c->n->tried, stage, s.count, &c->out->err);
             c->n->tries = 0;
             if (!c->n->open || c->n->tried.sets < MF_ANSWERS) {
-                come_back(c, s.bound_s, MF_LEVEL_EXACT);
+                requeue(c, s.bound_s, MF_LEVEL_EXACT);
             }
         }
     }
@@ -446,9 +446,9 @@ static void by_exact(closing *c) {
 }
 
 /* Programs with every choice are worth tighter portions of merged pairs. */
-static void sharpen(closing *c) {
-    if (uses(c->w, MF_MECHANISM_PAIR_PORTIONS) && c->in->merged && c->n->level > MF_LEVEL_RELAX &&
-        c->n->level != MF_LEVEL_TRY) {
+static void sharpen(refining *c) {
+    if (uses(c->w, MF_MECHANISM_PAIR_PORTIONS) && c->in->merged &&
+        c->n->level > MF_LEVEL_RELAXATION && c->n->level != MF_LEVEL_TRY) {
         c->out->status = mf_partition_sharpen(c->in, &c->out->err);
     }
 }
@@ -464,21 +464,21 @@ static bool is_worth_a_try(mf_search_context *w, const mf_search_node *n, const 
     return out->tried;
 }
 
-void mf_search_close(mf_search_context *w, mf_search_node *n, const mf_search_aim *aim,
-                     mf_search_outcome *out) {
+void mf_search_refine(mf_search_context *w, mf_search_node *n, const mf_search_aim *aim,
+                      mf_search_outcome *out) {
     double best_s = aim->best_s;
-    closing c = {.w = w,
-                 .n = n,
-                 .best_s = best_s,
-                 .target_s = aim->target_s,
-                 .keep_s = aim->keep_s,
-                 .most_us = aim->most_us,
-                 .none = aim->none,
-                 .out = out};
+    refining c = {.w = w,
+                  .n = n,
+                  .best_s = best_s,
+                  .target_s = aim->target_s,
+                  .keep_s = aim->keep_s,
+                  .most_us = aim->most_us,
+                  .none = aim->none,
+                  .out = out};
     if (n->level == MF_LEVEL_LAYOUT) {
         double bound_s = mf_search_rebound(w, n, aim, out);
         if (out->status != MF_OK || bound_s > n->key_s * (1.0 + 1e-4)) {
-            come_back(&c, bound_s, MF_LEVEL_LAYOUT);
+            requeue(&c, bound_s, MF_LEVEL_LAYOUT);
             return;
         }
     }
@@ -499,7 +499,7 @@ void mf_search_close(mf_search_context *w, mf_search_node *n, const mf_search_ai
         if (n->level == MF_LEVEL_LAYOUT) {
             out->evaluated = true;
             by_bound(&c);
-        } else if (n->level == MF_LEVEL_RELAX) {
+        } else if (n->level == MF_LEVEL_RELAXATION) {
             by_relaxation(&c);
         } else if (n->level == MF_LEVEL_SPLITS) {
             by_splits(&c);

@@ -68,7 +68,7 @@ static void keep_found(mf_search_state *s, const mf_search_found *f) {
 
 /* --- tasks ------------------------------------------------------------------------------------ */
 
-/* What is allocated for its children stays: given back by the thread that lands a task, it would
+/* What is allocated for its children stays: given back by the thread that commits a task, it would
  * stop the one that took it each time. */
 static void clear_outcome(mf_search_outcome *out) {
     mf_search_node *child = out->child;
@@ -84,7 +84,7 @@ static void clear_outcome(mf_search_outcome *out) {
 }
 
 static void free_tasks(mf_search_state *s) {
-    for (int i = 0; i < MF_FLIGHT; i++) {
+    for (int i = 0; i < MF_TASKS_IN_FLIGHT; i++) {
         for (int k = 0; k < MF_TASK_NODES; k++) {
             free(s->task[i].out[k].child);
             mf_costs_noted_clear(&s->task[i].asked[k]);
@@ -111,7 +111,7 @@ static void work_on(void *self, int slot) {
         if (t->node[i].level < MF_LEVEL_LAYOUT) {
             mf_search_split(&s->context, &t->node[i], &t->aim[i], out);
         } else {
-            mf_search_close(&s->context, &t->node[i], &t->aim[i], out);
+            mf_search_refine(&s->context, &t->node[i], &t->aim[i], out);
         }
     }
     mf_block_costs_note(NULL);
@@ -121,9 +121,9 @@ static void work_on(void *self, int slot) {
 /* Least key of what is open. */
 double mf_search_least_open(const mf_search_state *s) {
     double least_s = mf_search_queue_least(&s->queue);
-    for (int i = 0; i < MF_FLIGHT; i++) {
+    for (int i = 0; i < MF_TASKS_IN_FLIGHT; i++) {
         const mf_search_task *t = &s->task[i];
-        for (int k = 0; t->flies && k < t->count; k++) {
+        for (int k = 0; t->in_flight && k < t->count; k++) {
             least_s = fmin(least_s, t->begun[k].key_s);
         }
     }
@@ -131,24 +131,24 @@ double mf_search_least_open(const mf_search_state *s) {
 }
 
 bool mf_search_is_flying(const mf_search_state *s) {
-    for (int i = 0; i < MF_FLIGHT; i++) {
-        if (s->task[i].flies) {
+    for (int i = 0; i < MF_TASKS_IN_FLIGHT; i++) {
+        if (s->task[i].in_flight) {
             return true;
         }
     }
     return false;
 }
 
-static bool is_light(const mf_search_node *n) {
+static bool is_cheap(const mf_search_node *n) {
     return n->level < MF_LEVEL_LAYOUT || (n->level == MF_LEVEL_LAYOUT && n->tries == 0);
 }
 
 /* Does the top of the queue go with the task? */
-static bool goes_with(const mf_search_state *s, const mf_search_task *t, int64_t usual_us) {
+static bool joins_batch(const mf_search_state *s, const mf_search_task *t, int64_t usual_us) {
     return t->count < (mf_search_uses(s, MF_MECHANISM_BATCHES) ? MF_TASK_NODES : 1) &&
-           usual_us < MF_TASK_US && is_light(&t->node[0]) &&
+           usual_us < MF_TASK_US && is_cheap(&t->node[0]) &&
            mf_search_queue_below(&s->queue, s->target_s) &&
-           is_light(mf_search_queue_top(&s->queue));
+           is_cheap(mf_search_queue_top(&s->queue));
 }
 
 /* What a task is to know of a node. */
@@ -176,18 +176,18 @@ static void start_task(mf_search_state *s, mf_search_task *t, int64_t *usual_us)
         t->node[t->count] = t->begun[t->count] = n;
         t->begun[t->count++].tried = (mf_partition_tried){0};
         *usual_us += mf_search_usual_us(&n);
-    } while (goes_with(s, t, *usual_us));
+    } while (joins_batch(s, t, *usual_us));
     for (int i = 0; i < t->count; i++) {
         t->aim[i] = aim_at(s, &t->node[i]);
     }
     t->seen = s->merged;
-    t->flies = true;
+    t->in_flight = true;
 }
 
 static int64_t oldest_seen(const mf_search_state *s) {
     int64_t oldest = s->merged;
-    for (int i = 0; i < MF_FLIGHT; i++) {
-        if (s->task[i].flies && s->task[i].seen < oldest) {
+    for (int i = 0; i < MF_TASKS_IN_FLIGHT; i++) {
+        if (s->task[i].in_flight && s->task[i].seen < oldest) {
             oldest = s->task[i].seen;
         }
     }
@@ -248,9 +248,9 @@ static mf_status merge(mf_search_state *s, mf_search_node *node, mf_search_outco
         }
     }
     s->merged++;
-    if (o->chains) {
-        o->chains->since = s->merged;
-        mf_search_keep_chains(&s->context, o->chains, oldest_seen(s));
+    if (o->paths) {
+        o->paths->since = s->merged;
+        mf_search_keep_path_set(&s->context, o->paths, oldest_seen(s));
     }
     if (status == MF_INTERRUPTED && !mf_search_queue_push(&s->queue, node)) { /* still open */
         status = no_room(e);
@@ -298,7 +298,7 @@ static bool park(mf_search_state *s) {
 }
 
 /* Trees that were put aside are taken up again once nothing else is left. True: some are. */
-static bool grow_patient(mf_search_state *s) {
+static bool unpark(mf_search_state *s) {
     if (s->queue.asides == 0 || s->patient) {
         return false;
     }
@@ -309,7 +309,7 @@ static bool grow_patient(mf_search_state *s) {
 
 /* Has a layout about which nothing can be done the least bound of all, and was no better plan found
  * for long? */
-static bool is_held(const mf_search_state *s, double open_s) {
+static bool is_blocked(const mf_search_state *s, double open_s) {
     return mf_search_uses(s, MF_MECHANISM_HELD) && has_plan(s) && open_s >= s->stuck.key_s &&
            s->work - s->free_at >= MF_HELD_US;
 }
@@ -329,7 +329,7 @@ static bool has_below_target(mf_search_state *s) {
             s->patient = true;
             continue;
         }
-        if (is_held(s, open_s)) {
+        if (is_blocked(s, open_s)) {
             return false;
         }
         if (!park(s)) {
@@ -340,7 +340,7 @@ static bool has_below_target(mf_search_state *s) {
             return true;
         }
         /* what is in flight may be all that is below */
-        if (mf_search_is_flying(s) || !grow_patient(s)) {
+        if (mf_search_is_flying(s) || !unpark(s)) {
             return false;
         }
     }
@@ -371,13 +371,13 @@ static bool is_time_to_try(const mf_search_state *s) {
 
 /* Is the best plan the leanest of its degrees, and were few others of them tried? Then the effort
  * may be used, and a better one is near all the same. */
-static bool is_leanest(const mf_search_state *s) {
+static bool has_least_memory(const mf_search_state *s) {
     return s->best_s >= s->fits_s && s->fits_tries > 0 && s->queue.nodes > 0 &&
            mf_search_queue_top(&s->queue)->level == MF_LEVEL_TRY;
 }
 
 /* What takes little is looked into behind the gap. */
-static bool looks_on(mf_search_state *s) {
+static bool continues_past_gap(mf_search_state *s) {
     if (!mf_search_uses(s, MF_MECHANISM_SECOND_LOOK) || s->status != MF_OK ||
         mf_search_is_spent(s) || mf_search_least_open(s) < s->target_s ||
         !mf_search_queue_below(&s->queue, s->best_s)) {
@@ -399,10 +399,10 @@ static bool is_done(mf_search_state *s) {
         return true;
     }
     if (!has_below_target(s)) {
-        return !looks_on(s);
+        return !continues_past_gap(s);
     }
     s->stale = s->opened && is_stale(s);
-    s->spent = has_plan(s) && (s->stale || (!is_leanest(s) && mf_search_is_spent(s)));
+    s->spent = has_plan(s) && (s->stale || (!has_least_memory(s) && mf_search_is_spent(s)));
     return s->spent;
 }
 
@@ -478,12 +478,12 @@ static void take(mf_search_state *s, find_tries *find) {
     free(out);
 }
 
-static bool goes_on(const mf_search_state *s) {
+static bool can_continue(const mf_search_state *s) {
     return s->status == MF_OK && !s->interrupted;
 }
 
 /* Is the gap wider than the one that was asked for? */
-static bool is_wide(const mf_search_state *s) {
+static bool gap_is_open(const mf_search_state *s) {
     return s->nfound > 0 &&
            mf_search_lower_bound(s) < s->best_s / (1.0 + mf_search_asked_gap(s)) * (1.0 - 1e-9);
 }
@@ -491,13 +491,13 @@ static bool is_wide(const mf_search_state *s) {
 /* A search that comes to its end, or has taken so much, tries open layouts if its gap is wide; what
  * is left goes to what has the least bound, trees that were put aside included. False: that was
  * done, or its effort is used. */
-static bool goes_further(mf_search_state *s) {
+static bool start_last_phase(mf_search_state *s) {
     if (s->opened || s->spent) {
         return false;
     }
     s->opened = true;
     s->narrowed_at = s->work;
-    if (is_wide(s)) {
+    if (gap_is_open(s)) {
         take(s, try_open);
         s->patient = true;
         s->status = s->status == MF_OK ? open_again(s, &s->err) : s->status;
@@ -506,7 +506,7 @@ static bool goes_further(mf_search_state *s) {
 }
 
 /* With patience, tries that have long been of no use end; their layouts stay open besides. */
-static void end_vain_tries(mf_search_state *s) {
+static void drop_vain_tries(mf_search_state *s) {
     while (s->r->patience > 0 && s->vain_tries >= MF_VAIN_TRIES && s->queue.nodes > 0 &&
            mf_search_queue_top(&s->queue)->level == MF_LEVEL_TRY) {
         (void)mf_search_queue_pop(&s->queue);
@@ -516,8 +516,8 @@ static void end_vain_tries(mf_search_state *s) {
 /* Do as many tasks fly as the request allows? */
 static bool is_full(const mf_search_state *s) {
     int flying = 0;
-    for (int i = 0; i < MF_FLIGHT; i++) {
-        flying += s->task[i].flies;
+    for (int i = 0; i < MF_TASKS_IN_FLIGHT; i++) {
+        flying += s->task[i].in_flight;
     }
     return s->r->flight > 0 && flying >= s->r->flight;
 }
@@ -529,21 +529,23 @@ static bool start(void *self, int slot, int64_t *usual_us) {
     }
     const int64_t fits_after = s->r->fits_work ? s->r->fits_work : MF_FIT_FIRST_US;
     s->interrupted |= mf_flag_is_set(s->r->cancel);
-    if (goes_on(s) && s->r->list_lean && !s->fits_tried && !has_plan(s) && s->work >= fits_after) {
+    if (can_continue(s) && s->r->list_fit_candidates && !s->fits_tried && !has_plan(s) &&
+        s->work >= fits_after) {
         s->fits_tried = true;
         take(s, try_fits);
         s->fits_s = s->best_s;
         s->fits_tries = MF_FIT_LEAST_TRIES;
         s->narrowed_at = s->work; /* what comes now may narrow the gap */
     }
-    end_vain_tries(s);
-    bool done = !goes_on(s) || is_done(s);
-    while (done && goes_on(s) && !s->ranking && !mf_search_is_flying(s) && goes_further(s)) {
-        done = !goes_on(s) || is_done(s);
+    drop_vain_tries(s);
+    bool done = !can_continue(s) || is_done(s);
+    while (done && can_continue(s) && !s->ranking && !mf_search_is_flying(s) &&
+           start_last_phase(s)) {
+        done = !can_continue(s) || is_done(s);
     }
-    if (done && goes_on(s) && !s->ranking && !mf_search_is_flying(s) && mf_search_ranks(s)) {
+    if (done && can_continue(s) && !s->ranking && !mf_search_is_flying(s) && mf_search_ranks(s)) {
         s->status = mf_search_rank_begin(s, &s->err);
-        done = !goes_on(s) || is_done(s);
+        done = !can_continue(s) || is_done(s);
     }
     if (done) {
         return false;
@@ -553,10 +555,10 @@ static bool start(void *self, int slot, int64_t *usual_us) {
 }
 
 /* Takes the outcomes of a task over. */
-static void land(void *self, int slot) {
+static void commit(void *self, int slot) {
     mf_search_state *s = self;
     mf_search_task *t = &s->task[slot];
-    t->flies = false;
+    t->in_flight = false;
     s->pricing_s += t->node[0].level <= MF_LEVEL_LAYOUT ? t->cpu_s : 0.0;
     for (int i = 0; i < t->count; i++) {
         count_blocks(s, &t->asked[i], &t->out[i]);
@@ -568,7 +570,7 @@ static void land(void *self, int slot) {
         s->status = s->status == MF_OK && one != MF_INTERRUPTED ? one : s->status;
         s->vain_tries = s->best_s < before_s ? 0 : s->vain_tries + t->out[i].tried;
         t->out[i].children = 0; /* handed over */
-        t->out[i].chains = NULL;
+        t->out[i].paths = NULL;
     }
     note_gap(s);
     if (s->r->progress && s->status == MF_OK) {
@@ -582,7 +584,7 @@ static bool is_useless(void *self, int slot) {
     const mf_search_state *s = self;
     const mf_search_task *t = &s->task[slot];
     const double stays_s = fmin(mf_search_queue_least(&s->queue), s->stuck.key_s);
-    bool useless = s->spent && !s->ranking && goes_on(s);
+    bool useless = s->spent && !s->ranking && can_continue(s);
     for (int i = 0; useless && i < t->count; i++) {
         useless = t->begun[i].key_s >= stays_s && t->begun[i].level != MF_LEVEL_TRY;
     }
@@ -593,7 +595,7 @@ static bool is_useless(void *self, int slot) {
 static void drop(void *self, int slot) {
     mf_search_state *s = self;
     mf_search_task *t = &s->task[slot];
-    t->flies = false;
+    t->in_flight = false;
     for (int i = 0; i < t->count; i++) {
         mf_search_outcome *out = &t->out[i];
         mf_search_node n = t->begun[i];
@@ -601,9 +603,9 @@ static void drop(void *self, int slot) {
         for (int64_t k = 0; k < out->children; k++) {
             mf_partition_tried_clear(&out->child[k].tried);
         }
-        if (out->chains) {
-            mf_chains_clear(&out->chains->chains);
-            free(out->chains);
+        if (out->paths) {
+            mf_path_set_clear(&out->paths->paths);
+            free(out->paths);
         }
         clear_outcome(out);
         if (!mf_search_queue_push(&s->queue, &n)) {
@@ -614,14 +616,14 @@ static void drop(void *self, int slot) {
 }
 
 static mf_status run(mf_search_state *s, mf_err *e) {
-    static const mf_flight_ops ops = {
-        .start = start, .work = work_on, .land = land, .is_useless = is_useless, .drop = drop};
+    static const mf_task_pool_ops ops = {
+        .start = start, .work = work_on, .commit = commit, .is_useless = is_useless, .drop = drop};
     s->status = begin(s, e);
     if (s->status == MF_OK && s->r->starts > 0) {
         take(s, try_starts);
     }
     if (s->status == MF_OK) {
-        mf_flight_run(&ops, s, s->r->threads);
+        mf_task_pool_run(&ops, s, s->r->threads);
         if (s->status != MF_OK && e) {
             *e = s->err;
         }

@@ -4,21 +4,21 @@
  * all its steps. The least is taken out, and either split into smaller families, each with a bound
  * of its own, or, when it is a single layout, bounded more tightly. Levels:
  *
- *   SIDE     an attention side (precision, TP, CP and its type, micro-batch), bounded first
- *   POINT    and an expert side (EP, ETP, dispatcher)
- *   STAGES   and a pipeline degree
- *   MODE     and the way that passes are played: alone, split or in pairs
- *   ORDER    and a schedule with its VPP, bounded by whole layers
- *   LAYOUT   and ZeRO levels: one layout, bounded with its family's figures
- *   BOUND    its inner problem bounded by the mean of chains that was found for its order; where
- *            there is no plan yet, an assignment simulated
- *   RELAX    where no chains are known for its order: by the coarse relaxation of its integer
- *            program, whose chains and weights then bound the order
- *   SPLITS   by the least over whole splits of the positions, choices mixed
- *   EXACT    by the exact one, answers tried so far cut off
+ *   ATTENTION   an attention side (precision, TP, CP and its type, micro-batch), bounded first
+ *   EXPERT      and an expert side (EP, ETP, dispatcher)
+ *   PIPELINE    and a pipeline degree
+ *   PASS_MODE   and the way that passes are played: alone, split or in pairs
+ *   ORDER       and a schedule with its VPP, bounded by whole layers
+ *   LAYOUT      and ZeRO levels: one layout, bounded with its family's figures
+ *   MEAN        its partition bounded by the mean of paths that was found for its order;
+ *               where there is no plan yet, an assignment simulated
+ *   RELAXATION  where no paths are known for its order: by the coarse relaxation of its
+ *               integer program, whose paths and weights then bound the order
+ *   SPLITS      by the least over whole splits of the positions, choices mixed
+ *   EXACT       by the exact one, answers tried so far cut off
  *
  * and beside these, where memory decides, layouts of which a plan is tried and nothing else:
- *   TRY      an even split, improved and simulated
+ *   TRY         an even split, improved and simulated
  *
  * Several tasks run at once, and which of them are known to which does not depend on threads
  * (deterministic_pool.h): results are the same on any number of threads.
@@ -38,14 +38,14 @@
 #include <stdatomic.h>
 
 typedef enum mf_level {
-    MF_LEVEL_SIDE,
-    MF_LEVEL_POINT,
-    MF_LEVEL_STAGES,
-    MF_LEVEL_MODE,
+    MF_LEVEL_ATTENTION,
+    MF_LEVEL_EXPERT,
+    MF_LEVEL_PIPELINE,
+    MF_LEVEL_PASS_MODE,
     MF_LEVEL_ORDER,
     MF_LEVEL_LAYOUT,
-    MF_LEVEL_BOUND,
-    MF_LEVEL_RELAX,
+    MF_LEVEL_MEAN,
+    MF_LEVEL_RELAXATION,
     MF_LEVEL_SPLITS,
     MF_LEVEL_EXACT,
     MF_LEVEL_TRY
@@ -93,18 +93,18 @@ typedef struct mf_search_found {
 /* Plans that are kept, or as many as are wanted. */
 #define MF_SEARCH_FOUND 64
 
-/* Chains that bound an order, with their weights. Those that were kept before stay as long as a
+/* Paths that bound an order, with their weights. Those that were kept before stay as long as a
  * task that started with them runs: what a task knows is what was kept by its start. */
-typedef struct mf_search_chains {
+typedef struct mf_search_path_set {
     int64_t since; /* what was merged before they were kept */
     int64_t pp, vpp, micro_batches;
     int schedule;
-    mf_chains chains;
-    struct mf_search_chains *next;
-} mf_search_chains;
+    mf_path_set paths;
+    struct mf_search_path_set *next;
+} mf_search_path_set;
 
 #define MF_SEARCH_BUCKETS 16384
-#define MF_SEARCH_CHAIN_LOCKS 64
+#define MF_SEARCH_PATH_LOCKS 64
 
 /* What is known of an order, found when it is first asked for (order_cache.c). */
 typedef struct mf_search_known mf_search_known;
@@ -128,12 +128,12 @@ typedef struct mf_search_stages {
 typedef struct mf_search_rates {
     mf_layer_times times;
     mf_family_bound_hull hull[2];
-    mf_family_bound_ways ways;
+    mf_family_bound_choices choices;
 } mf_search_rates;
 
 /* How many orders a dense point has. */
 typedef struct mf_search_count {
-    int32_t all, of[MF_FLOOR_MODES]; /* by mode: of those that a search looks at */
+    int32_t all, of[MF_PASS_MODES]; /* by mode: of those that a search looks at */
 } mf_search_count;
 
 /* What is shared by all tasks and does not change while they run (but for caches with locks). */
@@ -152,8 +152,8 @@ typedef struct mf_search_context {
     pthread_mutex_t lock; /* of writers */
     mf_pool pool;         /* of what is known of orders */
     _Atomic(mf_search_known *) known[MF_SEARCH_BUCKETS];
-    pthread_mutex_t chain_lock[MF_SEARCH_CHAIN_LOCKS]; /* of every so many-th list of chains */
-    mf_search_chains *chains[MF_SEARCH_BUCKETS];
+    pthread_mutex_t path_lock[MF_SEARCH_PATH_LOCKS]; /* of every so many-th list of paths */
+    mf_search_path_set *paths[MF_SEARCH_BUCKETS];
     const volatile int *cancel;
     mf_milp_fault fault;
 } mf_search_context;
@@ -166,15 +166,15 @@ typedef struct mf_search_outcome {
     mf_search_node *child; /* new families, or the node itself again with a better key */
     int64_t children, allocated;
     int64_t priced, simulated, milps, milp_failed;
-    int64_t work;             /* counted, about microseconds */
-    bool evaluated;           /* a layout was bounded with costs of its own */
-    bool tried;               /* one that was to be tried was not closed by its bound */
-    mf_search_chains *chains; /* found on the way; owned */
+    int64_t work;              /* counted, about microseconds */
+    bool evaluated;            /* a layout was bounded with costs of its own */
+    bool tried;                /* one that was to be tried was not closed by its bound */
+    mf_search_path_set *paths; /* found on the way; owned */
     bool found;
     mf_search_found plan; /* last: set where found alone */
 } mf_search_outcome;
 
-/* Quotes from q, which is borrowed. */
+/* Costs come from q, which is borrowed. */
 mf_status mf_search_context_init(mf_search_context *w, mf_block_costs *q, const mf_space *s,
                                  mf_err *e);
 void mf_search_context_clear(mf_search_context *w);
@@ -191,15 +191,15 @@ typedef struct mf_search_aim {
 /* Works on one node. Families at or above the aim's best_s are dropped. Thread-safe. */
 void mf_search_split(mf_search_context *w, const mf_search_node *n, const mf_search_aim *aim,
                      mf_search_outcome *out);
-/* The same, of a node of level STAGES, MODE or ORDER. */
-void mf_search_split_stages(mf_search_context *w, const mf_search_node *n, const mf_search_aim *aim,
-                            mf_search_outcome *out);
-void mf_search_split_mode(mf_search_context *w, const mf_search_node *n, const mf_search_aim *aim,
-                          mf_search_outcome *out);
+/* The same, of a node of level PIPELINE, PASS_MODE or ORDER. */
+void mf_search_split_pipeline(mf_search_context *w, const mf_search_node *n,
+                              const mf_search_aim *aim, mf_search_outcome *out);
+void mf_search_split_pass_mode(mf_search_context *w, const mf_search_node *n,
+                               const mf_search_aim *aim, mf_search_outcome *out);
 void mf_search_split_order(mf_search_context *w, const mf_search_node *n, const mf_search_aim *aim,
                            mf_search_outcome *out);
-void mf_search_close(mf_search_context *w, mf_search_node *n, const mf_search_aim *aim,
-                     mf_search_outcome *out);
+void mf_search_refine(mf_search_context *w, mf_search_node *n, const mf_search_aim *aim,
+                      mf_search_outcome *out);
 
 /* The layout of a node of level LAYOUT or deeper. */
 mf_layout mf_search_layout(const mf_search_context *w, const mf_search_node *n);
@@ -224,18 +224,18 @@ mf_status mf_search_orders_of(mf_search_context *w, const mf_layout *l, mf_searc
 mf_family_bound_fixed mf_search_fixed(const mf_search_context *w, const mf_layout *l);
 void mf_search_orders_clear(mf_search_context *w);
 
-/* Bound by family figures of a node of level LAYOUT, with the chains that are known by now; at or
+/* Bound by family figures of a node of level LAYOUT, with the paths that are known by now; at or
  * above the aim's target it may be lower than it could be. */
 double mf_search_rebound(mf_search_context *w, const mf_search_node *n, const mf_search_aim *aim,
                          mf_search_outcome *out);
-/* Chains kept for a layout's order after `from` outcomes were merged, by the time that `seen` were,
+/* Paths kept for a layout's order after `from` outcomes were merged, by the time that `seen` were,
  * the latest first: layouts of one order may differ in what bounds them (compute, exchanges,
  * memory). Returns how many sets. */
-int mf_search_chains_of(mf_search_context *w, const mf_layout *l, int64_t from, int64_t seen,
-                        const mf_chains *out[MF_PATH_SETS]);
-/* Keeps chains for their order, for tasks that start from now on; takes them over. No task that
+int mf_search_path_sets_of(mf_search_context *w, const mf_layout *l, int64_t from, int64_t seen,
+                           const mf_path_set *out[MF_PATH_SETS]);
+/* Keeps paths for their order, for tasks that start from now on; takes them over. No task that
  * runs has seen less than `oldest`. */
-void mf_search_keep_chains(mf_search_context *w, mf_search_chains *chains, int64_t oldest);
+void mf_search_keep_path_set(mf_search_context *w, mf_search_path_set *paths, int64_t oldest);
 
 /* Appends a child; false (and out->status set) when memory ran out. */
 bool mf_search_add(mf_search_outcome *out, const mf_search_node *n);
@@ -250,8 +250,8 @@ typedef struct mf_search_request {
     bool lowers;           /* its blocks are lowered and priced, which is counted */
     mf_space space;
     int threads, top;
-    int flight; /* tasks in flight at most; 0 = MF_FLIGHT. Fewer keep fewer threads busy and work
-                 * less for nothing */
+    int flight; /* tasks in flight at most; 0 = MF_TASKS_IN_FLIGHT. Fewer keep fewer threads busy
+                 * and work less for nothing */
     bool ranks; /* runners-up are looked for once the best plan is proven, with half as much effort
                  * again: the fastest of other degrees, each with its own best assignment */
     double gap;
@@ -266,10 +266,10 @@ typedef struct mf_search_request {
     /* One layout of every combination of degrees, in the order that needs least memory: *out
      * [*count], to be freed. Asked for once, on any thread, if no plan was found by `fits_work`
      * counted microseconds: bounds tell little where memory decides. NULL = it is not asked for. */
-    mf_status (*list_lean)(void *user, mf_layout **out, int64_t *count, mf_err *e);
+    mf_status (*list_fit_candidates)(void *user, mf_layout **out, int64_t *count, mf_err *e);
     /* Gives such a layout the choices that need least; *fits: split evenly, with its own memory
      * choice in every layer. On any thread, one at a time. */
-    mf_status (*judge_lean)(void *user, mf_layout *l, bool *fits, mf_err *e);
+    mf_status (*judge_fit_candidate)(void *user, mf_layout *l, bool *fits, mf_err *e);
     int64_t fits_work; /* 0 = the default */
     int64_t open_work; /* after which open layouts are tried where the gap is wide; 0 = the default
                         */
@@ -278,10 +278,10 @@ typedef struct mf_search_request {
     void *user; /* of these three */
 } mf_search_request;
 
-/* Simulates the fastest of the layouts that r->list_lean yields and r->judge_lean lets through,
- * evenly split, and gives what fits to `keep`. Layouts of the fastest degrees among them, in every
- * order and at all ZeRO levels, become children of `out`, of level TRY and with key_s: those of
- * least bound (primal_heuristics.c). */
+/* Simulates the fastest of the layouts that r->list_fit_candidates yields and
+ * r->judge_fit_candidate lets through, evenly split, and gives what fits to `keep`. Layouts of the
+ * fastest degrees among them, in every order and at all ZeRO levels, become children of `out`, of
+ * level TRY and with key_s: those of least bound (primal_heuristics.c). */
 typedef void mf_search_keep(void *user, const mf_search_found *f);
 mf_status mf_search_try_fits(mf_search_context *w, const mf_search_request *r, double key_s,
                              double best_s, mf_search_keep *keep, void *user,

@@ -82,7 +82,7 @@ static mf_search_count count_orders(const mf_space *s, const mf_dense_point *d) 
     int64_t all = mf_space_orders(s, d->pp, d->micro_batches, order, MF_SEARCH_ORDERS);
     mf_search_count c = {.all = (int32_t)all};
     for (int64_t i = 0; i < all && i < MF_SEARCH_ORDERS; i++) {
-        c.of[mf_floor_mode_of((mf_schedule_kind)order[i].schedule)]++;
+        c.of[mf_pass_mode_of((mf_schedule_kind)order[i].schedule)]++;
     }
     return c;
 }
@@ -136,8 +136,8 @@ mf_status mf_search_context_init(mf_search_context *w, mf_block_costs *q, const 
     w->layers = mf_family_bound_layers(s->model);
     w->others = mf_model_positions(s->model) - w->layers;
     pthread_mutex_init(&w->lock, NULL);
-    for (int i = 0; i < MF_SEARCH_CHAIN_LOCKS; i++) {
-        pthread_mutex_init(&w->chain_lock[i], NULL);
+    for (int i = 0; i < MF_SEARCH_PATH_LOCKS; i++) {
+        pthread_mutex_init(&w->path_lock[i], NULL);
     }
     mf_status status = find_denses(w, e);
     if (status == MF_OK) {
@@ -148,9 +148,9 @@ mf_status mf_search_context_init(mf_search_context *w, mf_block_costs *q, const 
 
 void mf_search_context_clear(mf_search_context *w) {
     for (int b = 0; b < MF_SEARCH_BUCKETS; b++) {
-        for (mf_search_chains *c = w->chains[b], *next; c; c = next) {
+        for (mf_search_path_set *c = w->paths[b], *next; c; c = next) {
             next = c->next;
-            mf_chains_clear(&c->chains);
+            mf_path_set_clear(&c->paths);
             free(c);
         }
     }
@@ -160,8 +160,8 @@ void mf_search_context_clear(mf_search_context *w) {
     free(w->expert);
     free(w->side);
     pthread_mutex_destroy(&w->lock);
-    for (int i = 0; i < MF_SEARCH_CHAIN_LOCKS; i++) {
-        pthread_mutex_destroy(&w->chain_lock[i]);
+    for (int i = 0; i < MF_SEARCH_PATH_LOCKS; i++) {
+        pthread_mutex_destroy(&w->path_lock[i]);
     }
     memset(w, 0, sizeof *w);
 }
@@ -173,46 +173,46 @@ static size_t order_bucket(const mf_layout *l) {
     return (size_t)((h * UINT64_C(0x9e3779b97f4a7c15)) >> 40) % MF_SEARCH_BUCKETS;
 }
 
-static bool same_order(const mf_search_chains *c, const mf_layout *l) {
+static bool same_order(const mf_search_path_set *c, const mf_layout *l) {
     return c->schedule == (int)l->schedule && c->pp == l->pp && c->vpp == l->vpp &&
            c->micro_batches == l->micro_batches;
 }
 
-int mf_search_chains_of(mf_search_context *w, const mf_layout *l, int64_t from, int64_t seen,
-                        const mf_chains *out[MF_PATH_SETS]) {
+int mf_search_path_sets_of(mf_search_context *w, const mf_layout *l, int64_t from, int64_t seen,
+                           const mf_path_set *out[MF_PATH_SETS]) {
     const size_t bucket = order_bucket(l);
-    pthread_mutex_t *lock = &w->chain_lock[bucket % MF_SEARCH_CHAIN_LOCKS];
+    pthread_mutex_t *lock = &w->path_lock[bucket % MF_SEARCH_PATH_LOCKS];
     int count = 0;
     pthread_mutex_lock(lock);
-    const mf_search_chains *c = w->chains[bucket]; /* the latest first */
+    const mf_search_path_set *c = w->paths[bucket]; /* the latest first */
     const int most = mf_uses(w->evaluator->without, MF_MECHANISM_PATH_SETS) ? MF_PATH_SETS : 1;
     for (; c && count < most; c = c->next) {
         if (same_order(c, l) && c->since <= seen && c->since > from) {
-            out[count++] = &c->chains;
+            out[count++] = &c->paths;
         }
     }
     pthread_mutex_unlock(lock);
     return count;
 }
 
-void mf_search_keep_chains(mf_search_context *w, mf_search_chains *chains, int64_t oldest) {
-    mf_layout l = {.pp = chains->pp,
-                   .vpp = chains->vpp,
-                   .micro_batches = chains->micro_batches,
-                   .schedule = (mf_schedule_kind)chains->schedule};
+void mf_search_keep_path_set(mf_search_context *w, mf_search_path_set *paths, int64_t oldest) {
+    mf_layout l = {.pp = paths->pp,
+                   .vpp = paths->vpp,
+                   .micro_batches = paths->micro_batches,
+                   .schedule = (mf_schedule_kind)paths->schedule};
     int covered = 0; /* of those that the oldest task knows */
     const size_t bucket = order_bucket(&l);
-    pthread_mutex_t *lock = &w->chain_lock[bucket % MF_SEARCH_CHAIN_LOCKS];
+    pthread_mutex_t *lock = &w->path_lock[bucket % MF_SEARCH_PATH_LOCKS];
     pthread_mutex_lock(lock);
-    mf_search_chains **at = &w->chains[bucket];
-    chains->next = *at;
-    *at = chains;
+    mf_search_path_set **at = &w->paths[bucket];
+    paths->next = *at;
+    *at = paths;
     while (*at) {
-        mf_search_chains *c = *at;
+        mf_search_path_set *c = *at;
         bool same = same_order(c, &l);
         if (same && covered >= MF_PATH_SETS) {
             *at = c->next;
-            mf_chains_clear(&c->chains);
+            mf_path_set_clear(&c->paths);
             free(c);
             continue;
         }

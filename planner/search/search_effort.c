@@ -36,22 +36,22 @@ void mf_search_note_taken(mf_search_state *s, const mf_search_node *n, int64_t w
     s->taken[kind_of(n)].nodes++;
 }
 
-/* The mean of its kind so far; before any landed, what it usually takes, and no large part of what
- * all others took: nodes of a small problem take little. */
+/* The mean of its kind so far; before any committed, what it usually takes, and no large part of
+ * what all others took: nodes of a small problem take little. */
 static int64_t expected_us(const mf_search_state *s, const mf_search_node *n) {
     const mf_search_taken *t = &s->taken[kind_of(n)];
     /* a hybrid model's relaxations take all that they may */
-    const int64_t usual_us = n->level == MF_LEVEL_RELAX ? MF_ROOT_US : mf_search_usual_us(n);
-    const int64_t part_us = s->work / MF_FLIGHT;
+    const int64_t usual_us = n->level == MF_LEVEL_RELAXATION ? MF_ROOT_US : mf_search_usual_us(n);
+    const int64_t part_us = s->work / MF_TASKS_IN_FLIGHT;
     return t->nodes > 0 ? t->us / t->nodes : usual_us < part_us ? usual_us : part_us;
 }
 
 bool mf_search_is_spent(const mf_search_state *s) {
     const int64_t budget_us = mf_search_budget(s);
     int64_t work_us = s->work;
-    for (int i = 0; i < MF_FLIGHT; i++) {
+    for (int i = 0; i < MF_TASKS_IN_FLIGHT; i++) {
         const mf_search_task *t = &s->task[i];
-        for (int k = 0; t->flies && k < t->count; k++) {
+        for (int k = 0; t->in_flight && k < t->count; k++) {
             work_us += expected_us(s, &t->begun[k]);
         }
     }

@@ -45,7 +45,7 @@ static const char *cause_text(const mf_search_state *s, char *text, size_t size)
     return "";
 }
 
-static void say_stuck(mf_search_state *s) {
+static void describe_stuck(mf_search_state *s) {
     if (isinf(s->stuck.key_s)) {
         snprintf(s->ended, sizeof s->ended, "nothing is left that it can close");
         return;
@@ -87,7 +87,7 @@ void mf_search_note_end(mf_search_state *s) {
                  "its effort of %.3g counted seconds of one core is used (--effort allows more)",
                  1e-6 * (double)s->work);
     } else {
-        say_stuck(s);
+        describe_stuck(s);
     }
 }
 

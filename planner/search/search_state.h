@@ -19,7 +19,7 @@ typedef struct mf_search_task {
     mf_search_aim aim[MF_TASK_NODES];    /* likewise */
     int64_t seen;                        /* when so many outcomes were merged */
     double cpu_s;                        /* what it took */
-    bool flies;
+    bool in_flight;
 } mf_search_task;
 
 /* What nodes of one level took that had been taken up so often before. */
@@ -42,7 +42,7 @@ typedef struct mf_search_state {
     double held_s;  /* what was proven when layouts were to be tried, whose keys lie before all that
                      * is  open */
     int64_t stucks; /* below the target when they were given up */
-    mf_search_task task[MF_FLIGHT];
+    mf_search_task task[MF_TASKS_IN_FLIGHT];
     int64_t merged;
     double pricing_s;    /* of tasks that bound families and layouts */
     double step_gap;     /* the gap that is worked on, at least the one that was asked for */
@@ -90,11 +90,11 @@ bool mf_search_is_flying(const mf_search_state *s);
 int mf_search_top(const mf_search_state *s);
 
 /* --- counted effort (search_effort.c) --- */
-/* What a node usually takes; it decides which of the tasks in flight lands first. */
+/* What a node usually takes; it decides which of the tasks in flight commits first. */
 int64_t mf_search_usual_us(const mf_search_node *n);
 /* What one tree, program or local search may take that starts now. */
 int64_t mf_search_most_us(const mf_search_state *s);
-/* A node that landed has taken so much. */
+/* A node that committed has taken so much. */
 void mf_search_note_taken(mf_search_state *s, const mf_search_node *n, int64_t work_us);
 /* Will the budget be used by what flies and half of the next node, as far as is known? */
 bool mf_search_is_spent(const mf_search_state *s);

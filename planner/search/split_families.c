@@ -25,7 +25,7 @@ bool mf_search_add(mf_search_outcome *out, const mf_search_node *n) {
 /* The layout as far as the node fixes it; the rest at its smallest, so that it is valid. */
 mf_layout mf_search_layout(const mf_search_context *w, const mf_search_node *n) {
     const mf_search_side *side = &w->side[n->side];
-    bool staged = n->level >= MF_LEVEL_STAGES;
+    bool staged = n->level >= MF_LEVEL_PIPELINE;
     const mf_dense_point *d = &w->dense[staged ? n->dense : side->first];
     mf_layout l = w->space.base;
     l.precision = (mf_precision)d->precision;
@@ -41,7 +41,7 @@ mf_layout mf_search_layout(const mf_search_context *w, const mf_search_node *n) 
     l.zero = l.expert_zero = 0;
     l.vpp = 1;
     l.schedule = MF_SCHED_GPIPE;
-    if (n->level >= MF_LEVEL_POINT) {
+    if (n->level >= MF_LEVEL_EXPERT) {
         const mf_expert_point *x = &w->expert[n->expert];
         l.ep = x->ep;
         l.etp = x->etp;
@@ -70,7 +70,7 @@ static int64_t orders_of(const mf_search_context *w, const mf_search_node *n, in
         return 1;
     }
     const mf_search_count *c = &w->order_count[dense];
-    return n->level == MF_LEVEL_MODE ? c->of[n->mode] : c->all;
+    return n->level == MF_LEVEL_PASS_MODE ? c->of[n->mode] : c->all;
 }
 
 int64_t mf_search_family(const mf_search_context *w, const mf_search_node *n) {
@@ -78,7 +78,7 @@ int64_t mf_search_family(const mf_search_context *w, const mf_search_node *n) {
         return 1;
     }
     const mf_search_side *side = &w->side[n->side];
-    bool staged = n->level >= MF_LEVEL_STAGES, pointed = n->level >= MF_LEVEL_POINT;
+    bool staged = n->level >= MF_LEVEL_PIPELINE, pointed = n->level >= MF_LEVEL_EXPERT;
     int64_t count = 0;
     for (int32_t i = staged ? n->dense : side->first;
          i < (staged ? n->dense + 1 : side->first + side->count); i++) {
@@ -98,9 +98,9 @@ int64_t mf_search_family(const mf_search_context *w, const mf_search_node *n) {
 /* Ways to play that the space allows. */
 static unsigned modes_of(const mf_search_context *w) {
     if (w->space.pinned & MF_PIN(SCHEDULE)) {
-        return 1u << mf_floor_mode_of(w->space.base.schedule);
+        return 1u << mf_pass_mode_of(w->space.base.schedule);
     }
-    return (1u << MF_FLOOR_MODES) - 1u;
+    return (1u << MF_PASS_MODES) - 1u;
 }
 
 static double rounds_of(const mf_layout *l) {
@@ -115,7 +115,7 @@ static double step_s(const mf_search_context *w, const mf_layout *l) {
 
 mf_status mf_search_start(mf_search_context *w, mf_search_outcome *out, mf_err *e) {
     for (int64_t i = 0; i < w->sides; i++) {
-        mf_search_node n = {.level = MF_LEVEL_SIDE, .side = (int32_t)i};
+        mf_search_node n = {.level = MF_LEVEL_ATTENTION, .side = (int32_t)i};
         if (!mf_search_add(out, &n)) {
             return mf_err_set(e, MF_NOMEM, "out of memory");
         }
@@ -168,7 +168,7 @@ static void split_side(mf_search_context *w, const mf_search_node *n, double bes
             continue;
         }
         mf_search_node child = *n;
-        child.level = MF_LEVEL_POINT;
+        child.level = MF_LEVEL_EXPERT;
         child.tries = 0;
         child.expert = k;
         mf_layout l = mf_search_layout(w, &child);
@@ -204,7 +204,7 @@ static void split_point(mf_search_context *w, const mf_search_node *n, double be
             continue;
         }
         mf_search_node child = *n;
-        child.level = MF_LEVEL_STAGES;
+        child.level = MF_LEVEL_PIPELINE;
         child.dense = i;
         const double bound_s =
             bounded ? mf_family_bound_stages_s(&r, modes_of(w), d->pp, d->micro_batches, fixed_s)
@@ -217,24 +217,24 @@ static void split_point(mf_search_context *w, const mf_search_node *n, double be
 void mf_search_split(mf_search_context *w, const mf_search_node *n, const mf_search_aim *aim,
                      mf_search_outcome *out) {
     switch ((mf_level)n->level) {
-    case MF_LEVEL_SIDE:
+    case MF_LEVEL_ATTENTION:
         (n->tries == 0 ? bound_side : split_side)(w, n, aim->best_s, out);
         return;
-    case MF_LEVEL_POINT:
+    case MF_LEVEL_EXPERT:
         split_point(w, n, aim->best_s, out);
         return;
-    case MF_LEVEL_STAGES:
-        mf_search_split_stages(w, n, aim, out);
+    case MF_LEVEL_PIPELINE:
+        mf_search_split_pipeline(w, n, aim, out);
         return;
-    case MF_LEVEL_MODE:
-        mf_search_split_mode(w, n, aim, out);
+    case MF_LEVEL_PASS_MODE:
+        mf_search_split_pass_mode(w, n, aim, out);
         return;
     case MF_LEVEL_ORDER:
         mf_search_split_order(w, n, aim, out);
         return;
     case MF_LEVEL_LAYOUT:
-    case MF_LEVEL_BOUND:
-    case MF_LEVEL_RELAX:
+    case MF_LEVEL_MEAN:
+    case MF_LEVEL_RELAXATION:
     case MF_LEVEL_SPLITS:
     case MF_LEVEL_EXACT:
     case MF_LEVEL_TRY:

@@ -4,19 +4,19 @@
 
 #include <math.h>
 
-/* --- chains -----------------------------------------------------------------------------------
+/* --- paths -----------------------------------------------------------------------------------
  */
 
-/* Chains that were found for an order, if any. */
+/* Paths that were found for an order, if any. */
 typedef struct known {
-    const mf_chains *set[MF_PATH_SETS];
+    const mf_path_set *set[MF_PATH_SETS];
     int sets;
 } known;
 
 static known known_of(mf_search_context *w, const mf_layout *l, int64_t from, int64_t seen) {
     known k;
     k.sets = mf_uses(w->evaluator->without, MF_MECHANISM_FAMILY_MEAN)
-                 ? mf_search_chains_of(w, l, from, seen, k.set)
+                 ? mf_search_path_sets_of(w, l, from, seen, k.set)
                  : 0;
     return k;
 }
@@ -31,10 +31,10 @@ static limits limits_of(const mf_search_aim *aim) {
     return (limits){aim->best_s, fmin(aim->best_s, aim->target_s)};
 }
 
-/* By the chains, from bound_s on; HUGE_VAL at or above best_s: how much is of no use. */
-static double chains_bound_s(const known *k, const mf_layer_times *r, const mf_layout *l,
-                             const mf_order_summary *order, const mf_family_bound_fixed *fixed,
-                             double bound_s, limits to, mf_search_outcome *out) {
+/* By the paths, from bound_s on; HUGE_VAL at or above best_s: how much is of no use. */
+static double paths_bound_s(const known *k, const mf_layer_times *r, const mf_layout *l,
+                            const mf_order_summary *order, const mf_family_bound_fixed *fixed,
+                            double bound_s, limits to, mf_search_outcome *out) {
     int64_t effort_ns = 0;
     if (bound_s < to.enough_s) {
         double mean_s = mf_family_bound_mean_s(r, l, order, fixed, k->set, k->sets, to.enough_s,
@@ -56,14 +56,14 @@ static double floor_s(const mf_search_context *w, const mf_layer_times *r, const
     return mf_family_bound_layout_s(r, l, order, fixed, enough_s);
 }
 
-/* By stages, and by chains. */
+/* By stages, and by paths. */
 static double order_bound_s(mf_search_context *w, const mf_layer_times *r, const mf_layout *l,
                             const mf_order_summary *order, const mf_family_bound_fixed *fixed,
                             limits to, mf_search_outcome *out) {
     double bound_s = floor_s(w, r, l, order, fixed, to.enough_s, out);
     if (bound_s < to.enough_s) {
         const known k = known_of(w, l, 0, out->seen);
-        bound_s = chains_bound_s(&k, r, l, order, fixed, bound_s, to, out);
+        bound_s = paths_bound_s(&k, r, l, order, fixed, bound_s, to, out);
     }
     return bound_s < to.best_s ? bound_s : HUGE_VAL;
 }
@@ -147,7 +147,7 @@ static double sweep_bound_s(sweep *s, int i, const mf_layer_times *r,
     s->l.schedule = (mf_schedule_kind)s->order[i].point.schedule;
     s->l.vpp = s->order[i].point.vpp;
     s->out->work += MF_BOUND_US;
-    double bound_s = mf_family_bound_stages_s(r, 1u << mf_floor_mode_of(s->l.schedule), s->l.pp,
+    double bound_s = mf_family_bound_stages_s(r, 1u << mf_pass_mode_of(s->l.schedule), s->l.pp,
                                               s->l.micro_batches, fixed->tail.fixed_s);
     if (!(bound_s < s->to.enough_s)) {
         return bound_s;
@@ -161,10 +161,10 @@ static double sweep_bound_s(sweep *s, int i, const mf_layer_times *r,
 
 /* By halves of layers. Orders that play passes alike go on together: all of them are closed by
  * whole layers, or few are. Only the least of them counts. */
-void mf_search_split_stages(mf_search_context *w, const mf_search_node *n, const mf_search_aim *aim,
-                            mf_search_outcome *out) {
+void mf_search_split_pipeline(mf_search_context *w, const mf_search_node *n,
+                              const mf_search_aim *aim, mf_search_outcome *out) {
     mf_layer_times halves;
-    double least_s[MF_FLOOR_MODES];
+    double least_s[MF_PASS_MODES];
     sweep s;
     sweep_start(&s, w, n, aim, out);
     mf_family_bound_fixed fixed = mf_search_fixed(w, &s.l);
@@ -174,29 +174,29 @@ void mf_search_split_stages(mf_search_context *w, const mf_search_node *n, const
     }
     out->work += MF_STAGES_US;
     const double enough_s = s.to.enough_s;
-    for (int mode = 0; mode < MF_FLOOR_MODES; mode++) {
+    for (int mode = 0; mode < MF_PASS_MODES; mode++) {
         least_s[mode] = HUGE_VAL;
     }
     /* the most virtual stages first: their bounds are the least as a rule, and that others are no
      * less is soon found */
     for (int i = s.orders - 1; i >= 0 && out->status == MF_OK; i--) {
-        double *mode_s = &least_s[mf_floor_mode_of((mf_schedule_kind)s.order[i].point.schedule)];
+        double *mode_s = &least_s[mf_pass_mode_of((mf_schedule_kind)s.order[i].point.schedule)];
         if (*mode_s > n->key_s) {
             s.to.enough_s = mf_smaller(enough_s, *mode_s);
             *mode_s = mf_smaller(*mode_s, bounded ? sweep_bound_s(&s, i, &halves, &fixed) : 0.0);
         }
     }
-    for (int mode = 0; mode < MF_FLOOR_MODES && out->status == MF_OK; mode++) {
+    for (int mode = 0; mode < MF_PASS_MODES && out->status == MF_OK; mode++) {
         mf_search_node child = *n;
-        child.level = MF_LEVEL_MODE;
+        child.level = MF_LEVEL_PASS_MODE;
         child.mode = (uint8_t)mode;
         mf_search_push(out, &child, n, least_s[mode], aim->best_s);
     }
 }
 
 /* By whole layers. */
-void mf_search_split_mode(mf_search_context *w, const mf_search_node *n, const mf_search_aim *aim,
-                          mf_search_outcome *out) {
+void mf_search_split_pass_mode(mf_search_context *w, const mf_search_node *n,
+                               const mf_search_aim *aim, mf_search_outcome *out) {
     mf_search_rates r;
     mf_search_stages stages;
     bool found = false;
@@ -208,7 +208,7 @@ void mf_search_split_mode(mf_search_context *w, const mf_search_node *n, const m
         child.schedule = s.order[i].point.schedule;
         child.vpp = (int16_t)s.order[i].point.vpp;
         s.l.schedule = (mf_schedule_kind)child.schedule;
-        if (mf_floor_mode_of(s.l.schedule) != (mf_floor_mode)n->mode) {
+        if (mf_pass_mode_of(s.l.schedule) != (mf_pass_mode)n->mode) {
             continue;
         }
         if (!found) {
@@ -297,7 +297,7 @@ static double layout_bound_s(ordered *o, const mf_search_node *n, int zero) {
         mf_search_add_own(o->w, &o->l, r);
         o->out->work += MF_BOUND_US;
     }
-    return chains_bound_s(&o->known, r, &o->l, o->order, fixed, bound_s, o->to, o->out);
+    return paths_bound_s(&o->known, r, &o->l, o->order, fixed, bound_s, o->to, o->out);
 }
 
 void mf_search_split_order(mf_search_context *w, const mf_search_node *n, const mf_search_aim *aim,
@@ -340,7 +340,7 @@ typedef struct bounding {
     mf_search_outcome *out;
 } bounding;
 
-/* The layout's bound, as it was bounded with its order: by plain blocks and the chains of its own
+/* The layout's bound, as it was bounded with its order: by plain blocks and the paths of its own
  * ZeRO levels, which only add to these, under means that have been found since. exact: by every
  * choice as simulated. */
 static double own_bound_s(const bounding *b, bool exact) {
@@ -372,7 +372,7 @@ static double own_bound_s(const bounding *b, bool exact) {
     mf_family_bound_fixed fixed = *fixed_of(&stages, l);
     if (!exact) {
         const known since = known_of(b->w, l, b->n->seen, out->seen);
-        return chains_bound_s(&since, r, l, b->order, &fixed, 0.0, b->to, out);
+        return paths_bound_s(&since, r, l, b->order, &fixed, 0.0, b->to, out);
     }
     fixed.tail = b->w->evaluator->ops->tail(b->w->evaluator->self, l, r->all_params);
     return order_bound_s(b->w, r, l, b->order, &fixed, b->to, out);
@@ -382,15 +382,15 @@ double mf_search_rebound(mf_search_context *w, const mf_search_node *n, const mf
                          mf_search_outcome *out) {
     mf_layout l = mf_search_layout(w, n);
     bounding b = {.w = w, .n = n, .l = &l, .to = limits_of(aim), .out = out};
-    const mf_chains *chains[MF_PATH_SETS];
+    const mf_path_set *paths[MF_PATH_SETS];
     double bound_s = n->key_s;
     out->status = mf_search_order(w, &l, &b.order, &out->err);
     if (out->status == MF_OK && n->tries == 0 &&
-        mf_search_chains_of(w, &l, n->seen, out->seen, chains) > 0) {
+        mf_search_path_sets_of(w, &l, n->seen, out->seen, paths) > 0) {
         bound_s = mf_larger(bound_s, own_bound_s(&b, false));
         out->work += MF_OWN_US;
     }
-    /* what its choices take is asked for the layout anyway, unless it is closed by that; chains may
+    /* what its choices take is asked for the layout anyway, unless it is closed by that; paths may
      * have been found since it was asked last */
     if (out->status == MF_OK && !(bound_s > n->key_s * (1.0 + 1e-4)) &&
         mf_uses(w->evaluator->without, MF_MECHANISM_OWN_CHOICES)) {

@@ -51,22 +51,22 @@
 #define MF_TASK_MOST_US 1500000
 #define MF_TASK_PART 8
 /* Tasks in flight: as many threads are kept busy if every task takes what it usually takes. */
-#define MF_FLIGHT 8
+#define MF_TASKS_IN_FLIGHT 8
 /* Sets of paths kept for an order: its layouts differ in what bounds them. */
 #define MF_PATH_SETS 4
 /* Counted microseconds that a node usually takes, when it is first taken up and again: which task
- * of those in flight lands first goes by these. Better too many than too few where they differ
- * much: what flies beside a task that is late lands after it, while its own result is rarely
+ * of those in flight commits first goes by these. Better too many than too few where they differ
+ * much: what flies beside a task that is late commits after it, while its own result is rarely
  * missed. */
 #define MF_USUAL_MAP(X)                                                                            \
-    X(SIDE, 1000, 1000)                                                                            \
-    X(POINT, 25, 25)                                                                               \
-    X(STAGES, 50, 50)                                                                              \
-    X(MODE, 100, 100)                                                                              \
+    X(ATTENTION, 1000, 1000)                                                                       \
+    X(EXPERT, 25, 25)                                                                              \
+    X(PIPELINE, 50, 50)                                                                            \
+    X(PASS_MODE, 100, 100)                                                                         \
     X(ORDER, 90, 90)                                                                               \
     X(LAYOUT, 80, 1500)                                                                            \
-    X(BOUND, 2500, 2500)                                                                           \
-    X(RELAX, 2500, 2500)                                                                           \
+    X(MEAN, 2500, 2500)                                                                            \
+    X(RELAXATION, 2500, 2500)                                                                      \
     X(SPLITS, 30000, 500000)                                                                       \
     X(EXACT, 100000, 100000)                                                                       \
     X(TRY, 10000, 10000)

@@ -30,7 +30,7 @@ static void problem_init(problem *p, rng *r) {
     p->space = planner_space(r, &p->model, 64);
     p->space.base.aux_scope = rng_chance(r, 70) ? MF_AUX_MICRO_BATCH : MF_AUX_GLOBAL;
     p->shared = p->scratch = (mf_evaluator_real){.model = &p->model, .cost = p->cost};
-    assert_ok(mf_templates_create(&p->shared.templates, NULL));
+    assert_ok(mf_block_cache_create(&p->shared.block_cache, NULL));
     p->with = mf_evaluator_init(&p->shared);
     p->without = mf_evaluator_init(&p->scratch);
     assert_ok(mf_block_costs_create(&p->with, &p->costs, NULL));
@@ -38,7 +38,7 @@ static void problem_init(problem *p, rng *r) {
 
 static void problem_clear(problem *p) {
     mf_block_costs_destroy(p->costs);
-    mf_templates_destroy(p->shared.templates);
+    mf_block_cache_destroy(p->shared.block_cache);
     mf_cost_destroy(p->cost);
 }
 

@@ -17,14 +17,14 @@ static bool holds(const mf_search_context *w, const mf_search_node *n, const mf_
     mf_layout x = mf_search_layout(w, n);
     bool same = d->precision == (uint8_t)l->precision && d->cp_type == (uint8_t)l->cp_type &&
                 d->tp == l->tp && d->cp == l->cp && d->mbs == l->mbs;
-    if (n->level >= MF_LEVEL_POINT) {
+    if (n->level >= MF_LEVEL_EXPERT) {
         same &= x.ep == l->ep && x.etp == l->etp && x.dispatcher == l->dispatcher;
     }
-    if (n->level >= MF_LEVEL_STAGES) {
+    if (n->level >= MF_LEVEL_PIPELINE) {
         same &= x.pp == l->pp;
     }
-    if (n->level >= MF_LEVEL_MODE) {
-        same &= (mf_floor_mode)n->mode == mf_floor_mode_of(l->schedule);
+    if (n->level >= MF_LEVEL_PASS_MODE) {
+        same &= (mf_pass_mode)n->mode == mf_pass_mode_of(l->schedule);
     }
     if (n->level >= MF_LEVEL_ORDER) {
         same &= x.schedule == l->schedule && x.vpp == l->vpp;
@@ -45,7 +45,7 @@ static bool walk_down(mf_search_context *w, const sample *s, nearness *n, mf_sea
     if (mf_search_start(w, &out, &e) != MF_OK) {
         fail_msg("%s", e.text);
     }
-    at->level = MF_LEVEL_SIDE;
+    at->level = MF_LEVEL_ATTENTION;
     for (;;) {
         int found = -1, level = at->level;
         for (int64_t i = 0; i < out.children; i++) {
@@ -186,37 +186,37 @@ static void check_one_split(mf_partition *in, const sample *s, nearness *n) {
     }
 }
 
-/* Chains of earlier layouts, whatever their models and clusters were: an order is an order. */
+/* Paths of earlier layouts, whatever their models and clusters were: an order is an order. */
 typedef struct pool {
-    mf_search_chains *of[64];
+    mf_search_path_set *of[64];
     int count, next;
 } pool;
 
-static const mf_chains *pool_find(const pool *k, const mf_layout *l) {
+static const mf_path_set *pool_find(const pool *k, const mf_layout *l) {
     for (int i = 0; i < k->count; i++) {
-        const mf_search_chains *c = k->of[i];
+        const mf_search_path_set *c = k->of[i];
         if (c->schedule == (int)l->schedule && c->pp == l->pp && c->vpp == l->vpp &&
             c->micro_batches == l->micro_batches) {
-            return &c->chains;
+            return &c->paths;
         }
     }
     return NULL;
 }
 
-static void pool_drop(mf_search_chains *c) {
+static void pool_drop(mf_search_path_set *c) {
     if (c) {
-        mf_chains_clear(&c->chains);
+        mf_path_set_clear(&c->paths);
         free(c);
     }
 }
 
-static void pool_keep(pool *k, const mf_layout *l, mf_chains *chains) {
-    mf_search_chains *c = calloc(1, sizeof *c);
-    *c = (mf_search_chains){.pp = l->pp,
-                            .vpp = l->vpp,
-                            .micro_batches = l->micro_batches,
-                            .schedule = (int)l->schedule,
-                            .chains = *chains};
+static void pool_keep(pool *k, const mf_layout *l, mf_path_set *paths) {
+    mf_search_path_set *c = calloc(1, sizeof *c);
+    *c = (mf_search_path_set){.pp = l->pp,
+                              .vpp = l->vpp,
+                              .micro_batches = l->micro_batches,
+                              .schedule = (int)l->schedule,
+                              .paths = *paths};
     pool_drop(k->of[k->next]);
     k->of[k->next] = c;
     k->next = (k->next + 1) % 64;
@@ -229,10 +229,10 @@ static void pool_clear(pool *k) {
     }
 }
 
-static void check_mean(mf_partition *in, const mf_chains *chains, const sample *s, nearness *n) {
+static void check_mean(mf_partition *in, const mf_path_set *paths, const sample *s, nearness *n) {
     double bound_s = 0.0;
-    if (chains && chains->mean.count[0]) {
-        assert_ok(mf_partition_mean_s(in, chains, &bound_s, NULL));
+    if (paths && paths->mean.count[0]) {
+        assert_ok(mf_partition_mean_s(in, paths, &bound_s, NULL));
         check(n, MEAN, bound_s, s, s->best);
     }
 }
@@ -244,58 +244,58 @@ static void check_relaxations(mf_partition *in, const sample *s, pool *k, nearne
     mf_partition_losses(in, NULL, s->step[s->best].time_s * (1.0 + 1e-9));
     check_mean(in, pool_find(k, &s->layout), s, n);
     for (int i = 0; i < 2; i++) { /* coarse, and the root of the tree over splits */
-        mf_chains chains;
+        mf_path_set paths;
         double bound_s = 0.0;
-        const mf_chains *known = pool_find(k, &s->layout);
+        const mf_path_set *known = pool_find(k, &s->layout);
         if (i == 0) {
             mf_milp_outcome outcome;
-            assert_ok(mf_partition_relax(in, known, HUGE_VAL, 0, MF_MILP_FAULT_NONE, &chains, NULL,
+            assert_ok(mf_partition_relax(in, known, HUGE_VAL, 0, MF_MILP_FAULT_NONE, &paths, NULL,
                                          &outcome, &bound_s, NULL));
             assert_int_equal(outcome, MF_MILP_OPTIMAL); /* a plan fits */
         } else {
             mf_partition_split_options o = {
-                .cutoff_s = HUGE_VAL, .lp_limit = 0, .known = known, .kept = &chains};
+                .cutoff_s = HUGE_VAL, .lp_limit = 0, .known = known, .kept = &paths};
             mf_partition_split_result x;
             assert_ok(mf_partition_splits(in, &o, &x, NULL));
             bound_s = x.bound_s;
             mf_partition_split_result_clear(&x);
         }
         check(n, RELAX, bound_s, s, s->best);
-        check_mean(in, &chains, s, n);
-        if (chains.mean.count[0]) {
-            pool_keep(k, &s->layout, &chains);
+        check_mean(in, &paths, s, n);
+        if (paths.mean.count[0]) {
+            pool_keep(k, &s->layout, &paths);
         } else {
-            mf_chains_clear(&chains);
+            mf_path_set_clear(&paths);
         }
     }
 }
 
-/* The bound of the layout by its family's figures, with chains that are known for its order. */
+/* The bound of the layout by its family's figures, with paths that are known for its order. */
 static void check_family(mf_search_context *w, const mf_search_node *node, const sample *s, pool *k,
                          nearness *n) {
-    const mf_chains *chains = pool_find(k, &s->layout);
-    mf_search_chains *kept = calloc(1, sizeof *kept);
+    const mf_path_set *paths = pool_find(k, &s->layout);
+    mf_search_path_set *kept = calloc(1, sizeof *kept);
     mf_search_outcome out = {.status = MF_OK};
     mf_search_node at = *node;
-    if (s->best < 0 || !chains) {
+    if (s->best < 0 || !paths) {
         free(kept);
         return;
     }
-    *kept = (mf_search_chains){.pp = s->layout.pp,
-                               .vpp = s->layout.vpp,
-                               .micro_batches = s->layout.micro_batches,
-                               .schedule = (int)s->layout.schedule};
-    mf_chains_init(&kept->chains, chains->stages, chains->chunks);
-    for (int i = 0; i < chains->count; i++) {
-        assert_ok(mf_chains_add(&kept->chains, &chains->chain[i], NULL));
-        kept->chains.weight[i] = chains->weight[i];
+    *kept = (mf_search_path_set){.pp = s->layout.pp,
+                                 .vpp = s->layout.vpp,
+                                 .micro_batches = s->layout.micro_batches,
+                                 .schedule = (int)s->layout.schedule};
+    mf_path_set_init(&kept->paths, paths->stages, paths->chunks);
+    for (int i = 0; i < paths->count; i++) {
+        assert_ok(mf_path_set_add(&kept->paths, &paths->path[i], NULL));
+        kept->paths.weight[i] = paths->weight[i];
     }
     int stage_of[MF_MAX_VSTAGES];
-    for (int v = 0; v < chains->vstages; v++) {
+    for (int v = 0; v < paths->vstages; v++) {
         stage_of[v] = (int)mf_layout_stage_of(&s->layout, v);
     }
-    assert_true(mf_chains_weigh(&kept->chains, stage_of));
-    mf_search_keep_chains(w, kept, 0);
+    assert_true(mf_path_set_weigh(&kept->paths, stage_of));
+    mf_search_keep_path_set(w, kept, 0);
     at.key_s = 0.0;
     for (int tries = 0; tries < 2; tries++) { /* with the fastest choices, with all of them */
         double best_s = s->step[s->best].time_s, cutoff_s[] = {HUGE_VAL, best_s * (1.0 + 1e-9)};
@@ -309,7 +309,7 @@ static void check_family(mf_search_context *w, const mf_search_node *node, const
             check(n, tries == 0 ? FAMILY : CHOICES, bound_s, s, s->best);
         }
     }
-    walk_down(w, s, n, &at); /* families, with these chains */
+    walk_down(w, s, n, &at); /* families, with these paths */
 }
 
 static void check_layout(rng *r, mf_search_context *w, const problem *p, const sample *s, pool *k,
@@ -319,11 +319,11 @@ static void check_layout(rng *r, mf_search_context *w, const problem *p, const s
     if (mf_partition_create(w->costs, &s->layout, p->space.pinned, NULL, &in, &e) != MF_OK) {
         fail_msg("%s", e.text);
     }
-    check_chains(in, s, n);
+    check_paths(in, s, n);
     check_portions(r, in, s, n);
     check_relaxations(in, s, k, n);
     assert_ok(mf_partition_sharpen(in, NULL));
-    check_chains(in, s, n);
+    check_paths(in, s, n);
     check_portions(r, in, s, n);
     check_programs(in, s, n);
     check_splits(in, s, n);
@@ -331,7 +331,7 @@ static void check_layout(rng *r, mf_search_context *w, const problem *p, const s
     mf_partition_destroy(in);
 }
 
-/* A problem, three layouts of it. Chains are kept for later problems. */
+/* A problem, three layouts of it. Paths are kept for later problems. */
 static void check_problem(rng *r, pool *known, nearness *n) {
     static sample s;
     problem p;

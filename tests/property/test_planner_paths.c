@@ -28,8 +28,8 @@ static void check_halves(rng *r, nearness *n) {
                                                {&halves.embedding, &whole.embedding},
                                                {&halves.head, &whole.head}};
         for (int i = 0; i < 4; i++) {
-            note_portion(n, HALVES, &s, "a half's", of[i][0]->time_s[MF_FLOOR_SPLIT],
-                         of[i][1]->time_s[MF_FLOOR_SPLIT]);
+            note_portion(n, HALVES, &s, "a half's", of[i][0]->time_s[MF_PASS_MODE_SPLIT],
+                         of[i][1]->time_s[MF_PASS_MODE_SPLIT]);
         }
         mf_block_costs_destroy(costs);
     }
@@ -61,14 +61,14 @@ static void check_pipelines(rng *r, nearness *n, int *lost) {
         assert_ok(mf_block_costs_create(&p.evaluator, &costs, NULL));
         assert_ok(mf_partition_create(costs, &s.layout, p.space.pinned, NULL, &in, NULL));
         *lost += in->losses.start_s > 0.0 || in->losses.share[0] > 0.0;
-        check_chains(in, &s, n);
+        check_paths(in, &s, n);
         mf_partition_destroy(in);
         mf_block_costs_destroy(costs);
     }
     problem_clear(&p);
 }
 
-/* Pipelines that once had a chain above a plan. */
+/* Pipelines that once had a path above a plan. */
 static const uint64_t pipelines_once_broken[] = {
     UINT64_C(717525595070122326),   /* holds of sends counted beside losses, of reductions, */
     UINT64_C(10791889005438349650), /* of both, */
@@ -79,7 +79,7 @@ static const uint64_t pipelines_once_broken[] = {
     UINT64_C(1579758967191526944),  /* a pair's shares, least of all choices, below nothing */
 };
 
-/* Chains count what passes lose to gathers and reductions beside them, never too much. */
+/* Paths count what passes lose to gathers and reductions beside them, never too much. */
 static void losses_of_pipelines_are_never_more_than_played(void **state) {
     (void)state;
     rng r = rng_init(7002);

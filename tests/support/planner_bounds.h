@@ -23,10 +23,10 @@
     X(SPLIT, "split", 0.9, "one split, with what it loses, against its plans")                     \
     X(EXACT, "exact", 0.9, "by the integer program")                                               \
     X(RELAX, "relax", 0.9, "by relaxations, coarse and with choices that stand for all")           \
-    X(MEAN, "mean", 0.8, "by a mean of chains, its own or of a layout of the same order")          \
+    X(MEAN, "mean", 0.8, "by a mean of paths, its own or of a layout of the same order")           \
     X(FAMILY, "family", 0.65, "the same from rates of layers with the fastest choices,")           \
     X(CHOICES, "choices", 0.65, "and with all choices")                                            \
-    X(CHAIN, "chain", 0.95, "one assignment, by its longest chain")                                \
+    X(PATH, "path", 0.95, "one assignment, by its longest path")                                   \
     X(LOSSES, "losses", 0.95, "the same with the losses of that very assignment")                  \
     X(HALVES, "halves", 0.9, "a whole layer, by its halves; weight gradients split off")           \
     X(PORTION, "portion", 0.6, "a merged pair or a block alone, by portions of pairs")
@@ -216,47 +216,47 @@ static inline bool counts_of(const mf_partition *in, const mf_assignment *a, dou
 }
 
 /* What passes lose, with all that is known of the plan: where its positions stand, and what it
- * takes. The chain's own figures say what it takes. */
+ * takes. The path's own figures say what it takes. */
 static inline void check_losses(mf_partition *in, const sample *s, int plan, const double *count,
-                                mf_order_chain *chain, nearness *n) {
+                                mf_order_path *path, nearness *n) {
     int positions[MF_MAX_VSTAGES];
     for (int v = 0; v < in->vstages; v++) {
         positions[v] = s->a[plan].first[v + 1] - s->a[plan].first[v];
     }
     mf_partition_losses(in, positions, s->step[plan].time_s * (1.0 + 1e-9));
-    assert_ok(mf_partition_play(in, count, false, NULL, chain, NULL));
-    check(n, LOSSES, chain->time_s, s, plan);
-    double sum_s = mf_partition_chain_fixed_s(in, chain);
+    assert_ok(mf_partition_play(in, count, false, NULL, path, NULL));
+    check(n, LOSSES, path->time_s, s, plan);
+    double sum_s = mf_partition_path_fixed_s(in, path);
     for (int v = 0; v < in->vstages; v++) {
         for (int slot = 0; slot < in->slots; slot++) {
             const mf_partition_class *c = mf_partition_class_at(in, v, slot);
             for (int m = 0; m < c->choices; m++) {
                 double layers = count[mf_partition_cell(in, v, slot, m)];
                 for (int p = 0; p < MF_ORDER_PARTS && layers > 0.0; p++) {
-                    sum_s += layers * chain->count[p][v] *
+                    sum_s += layers * path->count[p][v] *
                              mf_partition_part_s(in, c, m, (mf_order_part)p, false);
                 }
             }
         }
     }
-    assert_at_most(fabs(sum_s - chain->time_s), 1e-9 * chain->time_s);
+    assert_at_most(fabs(sum_s - path->time_s), 1e-9 * path->time_s);
 }
 
-/* The longest chain through the order is a bound of that very assignment, fitting or not. */
-static inline void check_chains(mf_partition *in, const sample *s, nearness *n) {
-    mf_order_chain chain;
+/* The longest path through the order is a bound of that very assignment, fitting or not. */
+static inline void check_paths(mf_partition *in, const sample *s, nearness *n) {
+    mf_order_path path;
     double *count = calloc(mf_partition_cells(in), sizeof *count);
-    assert_ok(mf_order_chain_init(&chain, in->vstages, NULL));
+    assert_ok(mf_order_path_init(&path, in->vstages, NULL));
     for (int i = 0; i < TRIES; i++) {
         if (counts_of(in, &s->a[i], count)) {
             mf_partition_losses(in, NULL, INFINITY);
-            assert_ok(mf_partition_play(in, count, false, NULL, &chain, NULL));
-            check(n, CHAIN, chain.time_s, s, i);
-            check_losses(in, s, i, count, &chain, n);
+            assert_ok(mf_partition_play(in, count, false, NULL, &path, NULL));
+            check(n, PATH, path.time_s, s, i);
+            check_losses(in, s, i, count, &path, n);
         }
     }
     mf_partition_losses(in, NULL, INFINITY);
-    mf_order_chain_clear(&chain);
+    mf_order_path_clear(&path);
     free(count);
 }
 

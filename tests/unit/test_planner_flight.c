@@ -14,27 +14,27 @@
 
 typedef struct errand {
     int id;
-    uint64_t hash; /* of what had landed when it started, then of what it found */
+    uint64_t hash; /* of what had committed when it started, then of what it found */
     int64_t usual_us;
 } errand;
 
-/* A search whose next task depends on all that has landed so far. */
+/* A search whose next task depends on all that has committed so far. */
 typedef struct errands {
-    errand slot[MF_FLIGHT];
-    bool flies[MF_FLIGHT];
-    int started, landed, flying, most_flying;
-    uint64_t known;          /* hash of what has landed */
-    int order[TASKS];        /* ids as they landed */
+    errand slot[MF_TASKS_IN_FLIGHT];
+    bool flies[MF_TASKS_IN_FLIGHT];
+    int started, committed, flying, most_flying;
+    uint64_t known;          /* hash of what has committed */
+    int order[TASKS];        /* ids as they committed */
     uint64_t salt;           /* of how long tasks really take */
     int dropped;             /* tasks, */
     uint64_t dropped_hash;   /* whichever comes first */
     atomic_int worked;       /* tasks that were worked on */
-    atomic_int steering;     /* starts and landings at this moment */
+    atomic_int steering;     /* starts and commits at this moment */
     bool broken;             /* two of them at once, or a slot used twice */
-    int long_id, long_until; /* works until so many have landed */
-    pthread_mutex_t lock;    /* of landed_now */
-    pthread_cond_t landing;
-    int landed_now;
+    int long_id, long_until; /* works until so many have committed */
+    pthread_mutex_t lock;    /* of committed_now */
+    pthread_cond_t committing;
+    int committed_now;
 } errands;
 
 static uint64_t mix(uint64_t a, uint64_t b) {
@@ -70,8 +70,8 @@ static void work(void *self, int slot) {
     long us = (long)(mix(e->salt, (uint64_t)t->id) % 4) * t->usual_us / 2;
     if (t->id == e->long_id) {
         pthread_mutex_lock(&e->lock);
-        while (e->landed_now < e->long_until) {
-            pthread_cond_wait(&e->landing, &e->lock);
+        while (e->committed_now < e->long_until) {
+            pthread_cond_wait(&e->committing, &e->lock);
         }
         pthread_mutex_unlock(&e->lock);
     } else if (us > 0) {
@@ -81,39 +81,39 @@ static void work(void *self, int slot) {
     atomic_fetch_add(&e->worked, 1);
 }
 
-static void land(void *self, int slot) {
+static void commit(void *self, int slot) {
     errands *e = self;
     errand *t = &e->slot[slot];
     e->broken |= atomic_fetch_add(&e->steering, 1) != 0 || !e->flies[slot];
     e->known = mix(e->known, t->hash);
-    e->order[e->landed++] = t->id;
+    e->order[e->committed++] = t->id;
     e->flies[slot] = false;
     e->flying--;
     pthread_mutex_lock(&e->lock);
-    e->landed_now = e->landed;
-    pthread_cond_signal(&e->landing);
+    e->committed_now = e->committed;
+    pthread_cond_signal(&e->committing);
     pthread_mutex_unlock(&e->lock);
     atomic_fetch_sub(&e->steering, 1);
 }
 
-static void fly_by(const mf_flight_ops *ops, errands *e, int threads, uint64_t salt, int long_id,
+static void fly_by(const mf_task_pool_ops *ops, errands *e, int threads, uint64_t salt, int long_id,
                    int long_until) {
     memset(e, 0, sizeof *e);
     e->salt = salt;
     e->long_id = long_id;
     e->long_until = long_until;
     pthread_mutex_init(&e->lock, NULL);
-    pthread_cond_init(&e->landing, NULL);
-    mf_flight_run(ops, e, threads);
-    pthread_cond_destroy(&e->landing);
+    pthread_cond_init(&e->committing, NULL);
+    mf_task_pool_run(ops, e, threads);
+    pthread_cond_destroy(&e->committing);
     pthread_mutex_destroy(&e->lock);
     assert_false(e->broken);
-    assert_int_equal(e->landed + e->dropped, TASKS);
+    assert_int_equal(e->committed + e->dropped, TASKS);
     assert_int_equal(e->flying, 0);
 }
 
 static void fly(errands *e, int threads, uint64_t salt, int long_id, int long_until) {
-    static const mf_flight_ops ops = {.start = start, .work = work, .land = land};
+    static const mf_task_pool_ops ops = {.start = start, .work = work, .commit = commit};
     fly_by(&ops, e, threads, salt, long_id, long_until);
 }
 
@@ -127,7 +127,7 @@ static void tasks_land_in_the_same_order_on_any_number_of_threads(void **state) 
         sorted = sorted && first.order[i] > first.order[i - 1];
     }
     assert_false(sorted); /* short ones overtake */
-    assert_int_equal(first.most_flying, MF_FLIGHT);
+    assert_int_equal(first.most_flying, MF_TASKS_IN_FLIGHT);
     for (size_t k = 0; k < sizeof threads / sizeof threads[0]; k++) {
         fly(&again, threads[k], k + 1, -1, 0);
         assert_memory_equal(again.order, first.order, sizeof first.order);
@@ -135,8 +135,8 @@ static void tasks_land_in_the_same_order_on_any_number_of_threads(void **state) 
     }
 }
 
-/* The long task ends only when others, started after it, have landed: the thread that works on it
- * must not be the one that they need, whichever that is. */
+/* The long task ends only when others, started after it, have committed: the thread that works on
+ * it must not be the one that they need, whichever that is. */
 static void others_land_while_a_long_task_runs(void **state) {
     (void)state;
     errands e, other;
@@ -147,10 +147,10 @@ static void others_land_while_a_long_task_runs(void **state) {
     fly(&e, 2, 1, 1, 12);
 }
 
-/* Of the last ones those with odd ids, by what has landed. */
+/* Of the last ones those with odd ids, by what has committed. */
 static bool is_useless(void *self, int slot) {
     const errands *e = self;
-    return e->started == TASKS && e->landed >= TASKS - 6 && e->slot[slot].id % 2 == 1;
+    return e->started == TASKS && e->committed >= TASKS - 6 && e->slot[slot].id % 2 == 1;
 }
 
 static void drop(void *self, int slot) {
@@ -165,16 +165,16 @@ static void drop(void *self, int slot) {
 
 static void the_same_tasks_are_dropped_on_any_number_of_threads(void **state) {
     (void)state;
-    static const mf_flight_ops ops = {
-        .start = start, .work = work, .land = land, .is_useless = is_useless, .drop = drop};
+    static const mf_task_pool_ops ops = {
+        .start = start, .work = work, .commit = commit, .is_useless = is_useless, .drop = drop};
     static const int threads[] = {2, 3, 8, 50};
     errands first, again;
     fly_by(&ops, &first, 1, 0, -1, 0);
     assert_true(first.dropped > 0);
-    assert_int_equal(first.worked, first.landed); /* one thread works on nothing ahead */
+    assert_int_equal(first.worked, first.committed); /* one thread works on nothing ahead */
     for (size_t k = 0; k < sizeof threads / sizeof threads[0]; k++) {
         fly_by(&ops, &again, threads[k], k + 1, -1, 0);
-        assert_int_equal(again.landed, first.landed);
+        assert_int_equal(again.committed, first.committed);
         assert_memory_equal(again.order, first.order, sizeof first.order);
         assert_true(again.dropped_hash == first.dropped_hash);
         assert_true(again.known == first.known);
@@ -183,12 +183,12 @@ static void the_same_tasks_are_dropped_on_any_number_of_threads(void **state) {
 
 static void nothing_to_do_is_a_flight_too(void **state) {
     (void)state;
-    static const mf_flight_ops ops = {.start = start, .work = work, .land = land};
+    static const mf_task_pool_ops ops = {.start = start, .work = work, .commit = commit};
     errands e;
     memset(&e, 0, sizeof e);
     e.started = TASKS;
-    mf_flight_run(&ops, &e, 4);
-    assert_int_equal(e.landed, 0);
+    mf_task_pool_run(&ops, &e, 4);
+    assert_int_equal(e.committed, 0);
 }
 
 int main(void) {

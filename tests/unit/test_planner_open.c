@@ -70,7 +70,7 @@ static void of_all_degrees_the_least_and_the_leanest_ways_to_play_in_turn(void *
 static void not_what_the_best_plan_closes(void **state) {
     (void)state;
     fixture f = make();
-    f.open[0].level = MF_LEVEL_POINT; /* of no pipeline degree yet */
+    f.open[0].level = MF_LEVEL_EXPERT; /* of no pipeline degree yet */
     mf_search_outcome out = chosen(&f, DEGREES * EACH, 0, 11.05);
     assert_int_equal(out.children, 5); /* four of TP 1, the one of TP 2 that is below */
     for (int64_t i = 0; i < out.children; i++) {

@@ -292,19 +292,19 @@ typedef struct leaner {
     int64_t asked;
 } leaner;
 
-static mf_status list_lean(void *user, mf_layout **out, int64_t *count, mf_err *e) {
+static mf_status list_fit_candidates(void *user, mf_layout **out, int64_t *count, mf_err *e) {
     leaner *l = user;
     const mf_space space = mf_fit_space(l->problem, l->problem->base.gpus);
     l->asked++;
     return mf_fit_list(l->problem, &space, out, count, e);
 }
 
-static mf_status judge_lean(void *user, mf_layout *layout, bool *fits, mf_err *e) {
+static mf_status judge_fit_candidate(void *user, mf_layout *layout, bool *fits, mf_err *e) {
     const leaner *l = user;
     mf_fit_judge *judge;
     mf_fit_entry entry = {0};
     assert_ok(mf_fit_judge_create(l->problem, &judge, e));
-    assert_ok(mf_fit_judge_leanest(judge, *layout, &entry, fits, e));
+    assert_ok(mf_fit_judge_least_memory(judge, *layout, &entry, fits, e));
     mf_fit_judge_destroy(judge);
     *fits = *fits && entry.fits;
     *layout = *fits ? entry.layout : *layout;
@@ -323,8 +323,8 @@ static void a_search_without_a_plan_takes_one_that_fits(void **state) {
     for (int whole = 0; whole < 2; whole++) {
         leaner l = {.s = {.after = whole ? INT64_MAX : 1}, .problem = &w.problem};
         mf_search_request r = request_of(&w, &evaluator, &l.s);
-        r.list_lean = list_lean;
-        r.judge_lean = judge_lean;
+        r.list_fit_candidates = list_fit_candidates;
+        r.judge_fit_candidate = judge_fit_candidate;
         r.fits_work = -1;
         mf_search_report x;
         assert_ok(mf_search_run(&r, &x, NULL));
@@ -361,8 +361,8 @@ static void little_effort_finds_a_good_plan_where_memory_decides(void **state) {
         mf_search_request r = request_of(&w, &evaluator, &l.s);
         r.budget = 100000;
         r.open_work = 60000;
-        r.list_lean = list_lean;
-        r.judge_lean = judge_lean;
+        r.list_fit_candidates = list_fit_candidates;
+        r.judge_fit_candidate = judge_fit_candidate;
         r.fits_work = -1;
         mf_search_report x;
         assert_ok(mf_search_run(&r, &x, NULL));
