@@ -190,7 +190,7 @@ static void set_exchange(mf_python_reader *p, const char *backend) {
 
 const char *mf_python_known_call(mf_python_reader *p, mf_python_frame *f, const char *name,
                                  const char *args) {
-    const char *arg[MF_PYTHON_MOST_ITEMS], *all;
+    const char *arg[MF_PYTHON_MOST_ITEMS] = {NULL}, *all;
     if (mf_python_is(name, "getattr")) {
         all = mf_python_evaluate_items(p, f, args, "", "");
         return attribute(p, arg, mf_python_items(p, all, arg));
