@@ -202,6 +202,14 @@ static void read_back(mf_block *b, int first, int end, const int16_t *back) {
     }
 }
 
+/* What a copy of a tensor moves. moefold's executor knows no counts on the host: it copies all that
+ * a routed tensor can hold, however many rows are there. */
+static double copied_B(const mf_build *bd, const mf_tensor *x) {
+    const unsigned foreign = ~(unsigned)(MF_TRAIT_ACT_PASS | MF_TRAIT_LOSS_PASS);
+    const bool own = ((bd->l->traits | bd->l->software_traits) & foreign) == 0;
+    return own ? (double)x->bytes : mf_tensor_balanced_B(x);
+}
+
 /* Copies saved tensors of the chosen modules to host memory at the end of the forward pass and
  * back, into new tensors, at the start of the backward pass. Ops that read tensors made again
  * already name them, so bd->alias may now name the copies that came back. */
@@ -217,7 +225,7 @@ void mf_lower_offload(mf_build *bd) {
         if (x->class == MF_TENSOR_SAVED && (x->offload & bd->key.memory.offload)) {
             x->class = t == bd->input ? MF_TENSOR_BOUNDARY : MF_TENSOR_LOCAL;
             x->offloaded = true;
-            double bytes = mf_tensor_balanced_B(x);
+            const double bytes = copied_B(bd, x);
             bd->pass = MF_PASS_F;
             mf_op *op = mf_build_op(bd, MF_OP_COPY_D2H, "offload", MF_STREAM_D2H);
             op->bytes = bytes;
@@ -235,7 +243,7 @@ void mf_lower_offload(mf_build *bd) {
         int16_t back = mf_build_tensor(bd, x.name, x.rows, x.cols, x.element_B);
         mf_build_t(bd, back)->bytes = x.bytes;
         mf_op *op = mf_build_op(bd, MF_OP_COPY_H2D, "offload", MF_STREAM_H2D);
-        op->bytes = mf_tensor_balanced_B(&x);
+        op->bytes = copied_B(bd, &x);
         op->flags |= MF_OPF_PREFETCH;
         mf_op_out(op, back);
         if (bd->status == MF_OK) {
