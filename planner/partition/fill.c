@@ -63,6 +63,16 @@ static void order_choices(const mf_partition_class *c, int order[MF_CATALOGUE_MA
     }
 }
 
+/* Whether a slot has layers on a virtual stage at all. */
+static bool is_used(const mf_partition_class *c, const int32_t *count) {
+    for (int m = 0; m < c->choices; m++) {
+        if (count[m] > 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
 static chunk_bytes weigh_chunk(const filling *f, int v) {
     const mf_partition *in = f->in;
     chunk_bytes x = {0, 0, 0, 0, 0, 0, 0, 0};
@@ -70,16 +80,20 @@ static chunk_bytes weigh_chunk(const filling *f, int v) {
     for (int pass = 0; pass < 2; pass++) { /* forward order, then backward */
         for (int i = 0; i < in->slots; i++) {
             int s = pass == 0 ? i : in->slots - 1 - i, order[MF_CATALOGUE_MAX];
-            const mf_partition_class *c = mf_partition_class_at(in, v, s);
             if (v < in->slot[s].v_lo || v > in->slot[s].v_hi) {
                 continue;
             }
             *in->effort_ns += MF_FILL_SLOT_NS;
+            const mf_partition_class *c = mf_partition_class_at(in, v, s);
+            const int32_t *count = &f->count[mf_partition_cell(in, v, s, 0)];
+            if (!is_used(c, count)) {
+                continue;
+            }
             order_choices(c, order);
             for (int k = 0; k < c->choices; k++) {
                 int m = order[pass == 0 ? k : c->choices - 1 - k];
                 const mf_block_cost *q = &c->choice[m].cost;
-                double n = f->count[mf_partition_cell(in, v, s, m)];
+                double n = count[m];
                 if (n <= 0) {
                     continue;
                 }
@@ -175,13 +189,20 @@ static void best_of_slot(const filling *f, const banned *bans, int v, int s, dou
     const mf_partition_class *class = mf_partition_class_at(in, v, s);
     const int32_t *count = &f->count[mf_partition_cell(in, v, s, 0)];
     for (int m = 0; m < class->choices; m++) {
-        double time_s = count[m] > 0 ? time_of(f, class, m) : 0.0;
-        for (int t = 0; t < class->choices && count[m] > 0; t++) {
+        if (count[m] <= 0) {
+            continue;
+        }
+        const double time_s = time_of(f, class, m);
+        for (int t = 0; t < class->choices; t++) {
             double less_B = class->choice[m].cost.saved_B - class->choice[t].cost.saved_B;
             if (!(less_B > 0.0)) {
                 continue;
             }
-            double gain = flight * less_B / mf_larger(time_of(f, class, t) - time_s, 1e-9);
+            const double more_s = mf_larger(time_of(f, class, t) - time_s, 1e-9);
+            if (flight * less_B < (1.0 - 1e-9) * best->gain * more_s) {
+                continue; /* without a division */
+            }
+            double gain = flight * less_B / more_s;
             if (gain > best->gain && !is_banned(bans, v, s, m, t)) {
                 *best = (change){v, s, m, t, gain};
             }

@@ -96,7 +96,7 @@ static void other_column(void *args) {
 }
 
 static void other_scale(void *args) {
-    ((mf_kernel_ce_grad *)args)->scale *= 2.0f;
+    ((mf_kernel_ce_whole *)args)->scale *= 2.0f;
 }
 
 static void wrong_arguments_give_other_results(void **state) {
@@ -105,7 +105,7 @@ static void wrong_arguments_give_other_results(void **state) {
         void (*change)(void *args);
     } faults[] = {{SHADOW_gemm, overwrite},          {SHADOW_swiglu_grad, other_operand},
                   {SHADOW_rmsnorm, other_eps},       {SHADOW_permute, fewer_rows},
-                  {SHADOW_rope_split, other_column}, {SHADOW_loss_grad, other_scale}};
+                  {SHADOW_rope_split, other_column}, {SHADOW_loss_whole, other_scale}};
     shadow_options o = {.seed = 0};
     shadow_bytes want, got;
     mf_err e;
@@ -116,7 +116,7 @@ static void wrong_arguments_give_other_results(void **state) {
     shadow_bytes_clear(&got);
     for (size_t i = 0; i < sizeof faults / sizeof faults[0]; i++) {
         fault f = {faults[i].kind, 2, faults[i].change, 0};
-        f.which = faults[i].kind == SHADOW_loss_grad ? 1 : 2;
+        f.which = faults[i].kind == SHADOW_loss_whole ? 1 : 2;
         o.plant = plant;
         o.user = &f;
         assert_ok(run(&small, &o, 1, &got, &e));

@@ -142,6 +142,8 @@ static void scalars(const shadow_work *w, char *words, size_t size) {
         snprintf(words, size, " eps %.6g", (double)((const mf_kernel_rmsnorm *)a)->eps);
     } else if (w->kind == SHADOW_cast) {
         snprintf(words, size, " alpha %.6g", (double)((const mf_kernel_cast *)a)->alpha);
+    } else if (w->kind == SHADOW_loss_whole) {
+        snprintf(words, size, " scale %.6g", (double)((const mf_kernel_ce_whole *)a)->scale);
     } else if (w->kind == SHADOW_loss_grad) {
         snprintf(words, size, " scale %.6g", (double)((const mf_kernel_ce_grad *)a)->scale);
     }
