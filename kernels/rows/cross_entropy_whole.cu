@@ -17,9 +17,9 @@
 #define BLOCKS 8 /* of a cluster: the most that every GPU with clusters takes */
 #define STAGES 4 /* slices of a block at most: one at work, the others on their way */
 #define SLICE_B                                                                                    \
-    (36 << 10) /* of a slice where a cluster suffices: three blocks share a processor              \
-                */
-#define SLICES_B (72 << 10)
+    (36 << 10)              /* of a slice where a cluster suffices: three blocks share a processor \
+                             */
+#define SLICES_B (72 << 10) /* of all slices of such a block */
 #define SHARED_B (220 << 10) /* of a block that has a processor alone */
 
 typedef struct slices {
@@ -53,7 +53,8 @@ template <typename T> __device__ static void join_warp(float &high, float &sum) 
     high = top;
 }
 
-/* exp(x - lse) * scale, given both as powers of two where T is bf16. */
+/* exp(x - lse) * scale. For bf16 `lse` holds log2(scale) - lse * log2(e) instead, so that one
+ * multiplication with addition and one power of two make a gradient. */
 template <typename T> struct gradient_of {
     float lse, scale;
     __device__ gradient_of(float l, float s) : lse(l), scale(s) {
