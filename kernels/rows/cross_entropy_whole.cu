@@ -13,13 +13,11 @@
 
 #define THREADS 256
 #define WARPS (THREADS / 32)
-#define FLIGHT 4 /* vectors that a thread weighs at a time */
-#define BLOCKS 8 /* of a cluster: the most that every GPU with clusters takes */
-#define STAGES 4 /* slices of a block at most: one at work, the others on their way */
-#define SLICE_B                                                                                    \
-    (36 << 10)              /* of a slice where a cluster suffices: three blocks share a processor \
-                             */
-#define SLICES_B (72 << 10) /* of all slices of such a block */
+#define FLIGHT 4             /* vectors that a thread weighs at a time */
+#define BLOCKS 8             /* of a cluster: the most that every GPU with clusters takes */
+#define STAGES 4             /* slices of a block at most: one at work, the others on their way */
+#define SLICE_B (36 << 10)   /* of a slice, if a cluster suffices: three blocks a processor */
+#define SLICES_B (72 << 10)  /* of all slices of such a block */
 #define SHARED_B (220 << 10) /* of a block that has a processor alone */
 
 typedef struct slices {
