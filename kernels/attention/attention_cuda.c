@@ -13,6 +13,7 @@
  * key heads are summed over their query heads.
  */
 #include "kernels/attention/attention_cuda.h"
+#include "kernels/attention/mla_grad.h"
 
 #include "kernels/device/cudnn_graph.h"
 
@@ -56,6 +57,7 @@ enum {
 
 struct mf_attention_cuda {
     mf_attention_cuda_shape shape; /* of a piece */
+    bool own;                      /* mla_grad.h computes it, all of it at once: no graph */
     mf_graph graph;
     size_t delta_B, dq_sum_B; /* of the workspace, behind the engine's part */
     float scale, minus_infinity, one, reach;
@@ -318,6 +320,11 @@ mf_status mf_attention_cuda_create(void *library, const mf_attention_cuda_shape 
         return mf_err_set(e, MF_NOMEM, "attention: out of memory");
     }
     p->shape = *s;
+    p->own = !s->general && mf_mla_grad_takes(s);
+    if (p->own) {
+        *out = p;
+        return MF_OK;
+    }
     p->shape.pieces = s->backward && s->pieces > 1 ? s->pieces : 1;
     p->shape.heads /= p->shape.pieces;
     p->shape.kv_heads /= p->shape.pieces;
@@ -349,13 +356,16 @@ mf_status mf_attention_cuda_create(void *library, const mf_attention_cuda_shape 
 
 void mf_attention_cuda_destroy(mf_attention_cuda *p) {
     if (p != NULL) {
-        mf_graph_clear(&p->graph);
+        if (!p->own) {
+            mf_graph_clear(&p->graph);
+        }
         free(p);
     }
 }
 
 size_t mf_attention_cuda_workspace_B(const mf_attention_cuda *p) {
-    return rounded(p->graph.workspace_B) + p->delta_B + p->dq_sum_B;
+    return p->own ? mf_mla_grad_workspace_B(&p->shape)
+                  : rounded(p->graph.workspace_B) + p->delta_B + p->dq_sum_B;
 }
 
 typedef struct binding {
@@ -444,6 +454,9 @@ mf_status mf_attention_cuda_run(mf_attention_cuda *p, const mf_attention_cuda_da
     const mf_attention_cuda_shape *s = &p->shape;
     const size_t bf16_B = 2, f32_B = sizeof(float);
     mf_status status = MF_OK;
+    if (p->own) {
+        return mf_mla_grad_run(s, d, stream, e);
+    }
     for (int64_t i = 0; i < s->pieces && status == MF_OK; i++) {
         const int64_t head = i * s->heads, kv_head = i * s->kv_heads;
         mf_attention_cuda_data piece = *d;

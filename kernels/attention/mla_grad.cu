@@ -1,0 +1,108 @@
+/* mla_grad.cu - launches of kernels/attention/mla_grad_device.cuh: tensor maps, groups of heads. */
+#include "kernels/attention/mla_grad.h"
+#include "kernels/attention/mla_grad_device.cuh"
+#include "kernels/device/cuda_check.h"
+#include "kernels/device/tensor_map.cuh"
+
+namespace {
+
+using namespace mf_mla_grad;
+
+const size_t SCORES_MOST_B = (size_t)768 << 20;
+
+bool lies_so(const mf_attention_cuda_shape *s, const mf_attention_strides &x, int width) {
+    return x.batch == s->seq_q * x.row && x.row % 8 == 0 && x.head % 8 == 0 && x.head >= width;
+}
+
+/* How many heads' scores are kept at once. */
+int heads_at_once(const mf_attention_cuda_shape *s) {
+    const size_t head_B = (size_t)tiles_of((int)s->seq_q) * TILE_B;
+    const int64_t fit = (int64_t)(SCORES_MOST_B / head_B), all = s->batch * s->heads;
+    const int64_t most = fit < 1 ? 1 : fit, groups = (all + most - 1) / most;
+    return (int)((all + groups - 1) / groups);
+}
+
+size_t per_row_B(const mf_attention_cuda_shape *s) {
+    return (size_t)(s->batch * s->heads * s->seq_q) * sizeof(float);
+}
+
+mf_status map_rows(mf_tensor_map_encode encode, CUtensorMap *map, const void *at,
+                   const mf_attention_cuda_shape *s, const mf_attention_strides &x, int width,
+                   mf_err *e) {
+    const mf_tensor_map_array a = {
+        at, false, {width, s->batch * s->seq_q, s->heads}, {x.row * 2, x.head * 2}, {BOX, BOX, 1}};
+    return mf_tensor_map(encode, map, &a, e);
+}
+
+mf_status map_all(const mf_attention_cuda_shape *s, const mf_attention_cuda_data *d, Maps *m,
+                  mf_err *e) {
+    const struct {
+        CUtensorMap *map;
+        const void *at;
+        const mf_attention_strides *x;
+        int width;
+    } all[] = {{&m->q, d->q, &s->q, QK},     {&m->k, d->k, &s->k, QK},
+               {&m->v, d->v, &s->v, VALUE},  {&m->d_o, d->d_o, &s->o, VALUE},
+               {&m->dq, d->dq, &s->q, QK},   {&m->dk, d->dk, &s->k, QK},
+               {&m->dv, d->dv, &s->v, VALUE}};
+    mf_tensor_map_encode encode = NULL;
+    mf_status status = mf_tensor_map_find(&encode, e);
+    for (size_t i = 0; i < sizeof all / sizeof all[0] && status == MF_OK; i++) {
+        status = map_rows(encode, all[i].map, all[i].at, s, *all[i].x, all[i].width, e);
+    }
+    return status;
+}
+
+} // namespace
+
+bool mf_mla_grad_takes(const mf_attention_cuda_shape *s) {
+    return s->backward && s->qk_dim == QK && s->v_dim == VALUE && s->heads == s->kv_heads &&
+           s->seq_q == s->seq_k && s->seq_q % QUERIES == 0 && s->causal && s->window == 0 &&
+           !s->sink && !s->packed && lies_so(s, s->q, QK) && lies_so(s, s->k, QK) &&
+           lies_so(s, s->v, VALUE) && lies_so(s, s->o, VALUE);
+}
+
+size_t mf_mla_grad_workspace_B(const mf_attention_cuda_shape *s) {
+    return 2 * per_row_B(s) + (size_t)heads_at_once(s) * (size_t)tiles_of((int)s->seq_q) * TILE_B;
+}
+
+mf_status mf_mla_grad_run(const mf_attention_cuda_shape *s, const mf_attention_cuda_data *d,
+                          void *stream_, mf_err *e) {
+    cudaStream_t stream = (cudaStream_t)stream_;
+    const int seq = (int)s->seq_q, all = (int)(s->batch * s->heads), at_once = heads_at_once(s);
+    const float log2_e = 1.44269504088896340736f;
+    float *delta = (float *)((uint8_t *)d->workspace + (size_t)at_once * tiles_of(seq) * TILE_B);
+    float *lse2 = delta + per_row_B(s) / sizeof(float);
+    Maps m;
+    mf_status status = map_all(s, d, &m, e);
+    if (status != MF_OK) {
+        return status;
+    }
+    MF_CUDA_TRY(cudaFuncSetAttribute(keys_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                     KeysSmem::SIZE_B),
+                e);
+    MF_CUDA_TRY(cudaFuncSetAttribute(queries_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                     QueriesSmem::SIZE_B),
+                e);
+    const RowArgs rows = {(const __nv_bfloat16 *)d->o,
+                          (const __nv_bfloat16 *)d->d_o,
+                          d->lse,
+                          delta,
+                          lse2,
+                          (long long)all * seq,
+                          (int)s->heads,
+                          seq,
+                          s->o.row,
+                          s->o.head};
+    rows_kernel<<<(unsigned)((rows.rows + 7) / 8), 256, 0, stream>>>(rows);
+    for (int first = 0; first < all; first += at_once) {
+        const int count = all - first < at_once ? all - first : at_once;
+        const Args p = {delta, lse2,     (uint8_t *)d->workspace, first, (int)s->heads,
+                        seq,   s->scale, s->scale * log2_e};
+        keys_kernel<<<(unsigned)(count * (seq / KEYS)), THREADS, KeysSmem::SIZE_B, stream>>>(m, p);
+        queries_kernel<<<(unsigned)(count * (seq / QUERIES)), THREADS, QueriesSmem::SIZE_B,
+                         stream>>>(m, p);
+    }
+    MF_CUDA_TRY(cudaGetLastError(), e);
+    return MF_OK;
+}
