@@ -157,11 +157,10 @@ static mf_status load_job(const mf_args *given, mf_train_settings *s, mf_err *e)
         return status;
     }
     status = mf_job_load_layout(&s->job, &request, e);
-    const unsigned own = MF_TRAIT_ACT_PASS | MF_TRAIT_LOSS_PASS;
-    if (status == MF_OK && (s->job.plan.layout.traits & ~own) != 0) {
+    if (status == MF_OK && (s->job.plan.layout.traits & ~(unsigned)MF_TRAITS_OWN) != 0) {
         return mf_err_set(e, MF_LAYOUT,
-                          "traits are of other programs: moefold's own knows act_pass and "
-                          "loss_pass alone");
+                          "traits are of other programs: moefold's own knows act_pass, loss_pass "
+                          "and general_attention alone");
     }
     s->job.plan.layout.software_traits = 0; /* whoever it was planned for, moefold runs it */
     status = status == MF_OK ? word_of(given, MF_OPT_DTYPE, -1, &dtype, e) : status;

@@ -19,6 +19,9 @@
  * fixed time of an item. */
 enum { P_EFF, P_WIDTH, P_TAIL, P_LAUNCH_S, P_ITEM_S };
 static const double block = 128;
+/* Gradients of MLA that keep their score gradients, over those that are summed in memory: 26 points
+ * of an H200 (kernels/attention/mla_grad.h). */
+static const double kept_gain = 1.18;
 static const double fp8_gain = 1.26; /* FP8 attention over BF16: fit of public rows */
 
 typedef struct shape {
@@ -135,6 +138,7 @@ static double attention_time(const mf_cost_device *d, const mf_op *op, const dou
     shape s = shape_of(op);
     double width = (s.d_qk + s.d_v) / 2;
     double rate = t[P_EFF] * rate_of(d, op->math) * width / (width + t[P_WIDTH]);
+    rate *= op->flags & MF_OPF_KEPT ? kept_gain : 1;
     double rows = block * ceil(s.sq / block); /* a last short block costs a whole one */
     double flops = op->flops * rows / s.sq;
     if (s.edged) {
@@ -163,7 +167,8 @@ static int attention_coords(const mf_op *op, double *x) {
     x[1] = log(s.sq);
     x[2] = log(s.keys);
     x[3] = 2 * log(s.d_qk + s.d_v);
-    x[4] = (s.edged ? 0 : 0.5) + (op->flags & MF_OPF_PACKED ? 2 : 0);      /* kernels apart */
+    x[4] = (s.edged ? 0 : 0.5) + (op->flags & MF_OPF_PACKED ? 2 : 0) +
+           (op->flags & MF_OPF_KEPT ? 4 : 0);                              /* kernels apart */
     x[5] = 0.1 * log(s.heads / fmax(1, s.kv_heads)) + 0.01 * log(s.batch); /* change little */
     return 6;
 }

@@ -99,6 +99,7 @@ static mf_status attention_op(const mf_point *p, const mf_cluster *c, mf_op *op,
         return mf_err_set(e, MF_USAGE, "attention: causal=1 needs skv >= s, got skv=%lld s=%lld",
                           (long long)op->dim[MF_OP_DIM_SEQ_K], (long long)op->dim[MF_OP_DIM_SEQ_Q]);
     }
+    op->flags |= backward && mf_point_is(p, "impl", "moefold") ? MF_OPF_KEPT : 0;
     double pairs =
         mf_attention_keys(op) * (double)op->dim[MF_OP_DIM_BATCH] * (double)op->dim[MF_OP_DIM_HEADS];
     op->flops = 2 * pairs * (double)(op->dim[MF_OP_DIM_D_QK] + op->dim[MF_OP_DIM_D_V]);

@@ -13,7 +13,7 @@ static const char *const layouts[] = {"nt", "nn", "tn", NULL};
 static const char *const gemm_passes[] = {"fwd", "dgrad", "wgrad", NULL};
 static const char *const attention_passes[] = {"fwd", "bwd", NULL};
 static const char *const scan_rules[] = {"gdn", "kda", "mamba2", "lightning", NULL};
-static const char *const attention_impls[] = {"cudnn", "fa2", "fa3", "reference", NULL};
+static const char *const attention_impls[] = {"cudnn", "moefold", "fa2", "fa3", "reference", NULL};
 static const char *const launch_modes[] = {"stream", "graph", "replay", NULL};
 static const char *const algos[] = {"auto",     "ring", "tree",  "nvls",
                                     "nvlstree", "pat",  "sharp", NULL};

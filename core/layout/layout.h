@@ -147,12 +147,15 @@ enum {
     X(ACT_PASS, "act_pass", 13)             /* the experts' activation in a pass of its own */     \
     X(UNFUSED_ATTENTION, "unfused_attention", 14) /* scores pass through memory */                 \
     X(PIECES_TOGETHER, "pieces_together", 15) /* of products cut by TP overlap: several streams */ \
-    X(LOSS_PASS, "loss_pass", 16)             /* the loss's gradient in a pass of its own */
+    X(LOSS_PASS, "loss_pass", 16)             /* the loss's gradient in a pass of its own */       \
+    X(GENERAL_ATTENTION, "general_attention", 17) /* one kernel for MLA's gradients and others */
 enum {
 #define X(name, text, bit) MF_TRAIT_##name = 1u << bit,
     MF_TRAIT_MAP(X)
 #undef X
-        MF_TRAIT_NONE = 0
+        MF_TRAIT_NONE = 0,
+    /* what moefold's executor can do, too */
+    MF_TRAITS_OWN = MF_TRAIT_ACT_PASS | MF_TRAIT_LOSS_PASS | MF_TRAIT_GENERAL_ATTENTION
 };
 
 /* What one layer keeps, recomputes and offloads. */

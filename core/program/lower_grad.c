@@ -5,6 +5,7 @@
  */
 #include "core/program/lower_grad.h"
 #include "core/program/mixer_costs.h"
+#include "core/program/scratch.h"
 
 #include <assert.h>
 
@@ -189,7 +190,12 @@ static void grad_attention(mf_build *bd, const mf_op *f) {
     bd->pass = MF_PASS_B;
     mf_op *op = mf_build_op(bd, MF_OP_ATTENTION_BWD, f->name, MF_STREAM_COMPUTE);
     mf_grad_copy_shape(op, f);
-    op->flags |= bd->l->deterministic ? MF_OPF_ORDERED : 0;
+    if (mf_attention_may_keep(op) && f->nin == 3 &&
+        ((bd->l->traits | bd->l->software_traits) & MF_TRAIT_GENERAL_ATTENTION) == 0) {
+        op->flags |= MF_OPF_KEPT;
+    } else {
+        op->flags |= bd->l->deterministic ? MF_OPF_ORDERED : 0;
+    }
     op->flops = 2.5 * f->flops; /* five products to the forward's two */
     op->bytes = 2.0 * f->bytes;
     for (int i = 0; i < 3; i++) {

@@ -205,7 +205,7 @@ static void read_back(mf_block *b, int first, int end, const int16_t *back) {
 /* What a copy of a tensor moves. moefold's executor knows no counts on the host: it copies all that
  * a routed tensor can hold, however many rows are there. */
 static double copied_B(const mf_build *bd, const mf_tensor *x) {
-    const unsigned foreign = ~(unsigned)(MF_TRAIT_ACT_PASS | MF_TRAIT_LOSS_PASS);
+    const unsigned foreign = ~(unsigned)MF_TRAITS_OWN;
     const bool own = ((bd->l->traits | bd->l->software_traits) & foreign) == 0;
     return own ? (double)x->bytes : mf_tensor_balanced_B(x);
 }

@@ -40,6 +40,10 @@ static int64_t attention_B(const mf_build *bd, const mf_op *op) {
         return mf_op_attention_B(bd->l, bd->b, op) + mf_align_B(4 * rows * heads) +
                mf_align_B(4 * keys * op->dim[MF_OP_DIM_KV_HEADS] * d_qk);
     }
+    if (op->flags & MF_OPF_KEPT) {
+        return mf_op_attention_B(bd->l, bd->b, op) +
+               mf_align_B(mf_attention_kept_B(batch, heads, op->dim[MF_OP_DIM_SEQ_Q]));
+    }
     const bool shared = op->dim[MF_OP_DIM_KV_HEADS] < heads; /* K and V by query head, too */
     const int64_t sums_B =
         (op->flags & MF_OPF_ORDERED) != 0
@@ -206,6 +210,33 @@ int64_t mf_attention_ordered_B(int64_t batch, int64_t heads, int64_t kv_heads, i
     const int64_t most_B = most(fewest_B, MF_ATTENTION_ORDERED_B);
     const int64_t all_B = scores_B(batch, heads, seq_q, seq_k);
     return all_B < most_B ? all_B : most_B;
+}
+
+bool mf_attention_may_keep(const mf_op *op) {
+    const unsigned other =
+        MF_OPF_PACKED | MF_OPF_CHUNKED | MF_OPF_SPARSE | MF_OPF_SCORES | MF_OPF_ACC_FP32;
+    return op->kind == MF_OP_ATTENTION_BWD && op->math == MF_MATH_BF16 &&
+           (op->flags & (MF_OPF_CAUSAL | other)) == MF_OPF_CAUSAL &&
+           op->dim[MF_OP_DIM_KV_HEADS] == op->dim[MF_OP_DIM_HEADS] &&
+           op->dim[MF_OP_DIM_SEQ_K] == op->dim[MF_OP_DIM_SEQ_Q] &&
+           op->dim[MF_OP_DIM_SEQ_Q] % 256 == 0 && op->dim[MF_OP_DIM_D_QK] == 192 &&
+           op->dim[MF_OP_DIM_D_V] == 128 && op->dim[MF_OP_DIM_WINDOW] == 0;
+}
+
+/* Tiles of 64 queries with 128 keys that causal attention sees. */
+static int64_t kept_head_B(int64_t seq) {
+    const int64_t blocks = seq / 128;
+    return blocks * (blocks + 1) * 64 * 128 * 2;
+}
+
+int64_t mf_attention_kept_groups(int64_t batch, int64_t heads, int64_t seq) {
+    const int64_t fit = MF_ATTENTION_ORDERED_B / kept_head_B(seq), all = batch * heads;
+    return fit < 1 ? all : (all + fit - 1) / fit;
+}
+
+int64_t mf_attention_kept_B(int64_t batch, int64_t heads, int64_t seq) {
+    const int64_t groups = mf_attention_kept_groups(batch, heads, seq);
+    return (batch * heads + groups - 1) / groups * kept_head_B(seq) + 8 * batch * heads * seq;
 }
 
 int64_t mf_permute_places_B(int64_t slots, int64_t runs) {

@@ -253,8 +253,10 @@ enum {
     MF_OPF_TOGETHER = 16384, /* GEMM, a piece: all run together, as fast as the whole */
     MF_OPF_BIAS = 32768,     /* GROUPED_GEMM: each expert's bias is added to its rows, in another
                                 pass over them */
-    MF_OPF_ORDERED = 65536 /* ATTENTION_BWD: score gradients pass through memory, so that sums have
-                              one order */
+    MF_OPF_ORDERED = 65536, /* ATTENTION_BWD: score gradients pass through memory, so that sums have
+                               one order */
+    MF_OPF_KEPT = 131072    /* ATTENTION_BWD of MLA: score gradients are kept for a product of their
+                               own (mf_attention_may_keep), whose sums have one order, too */
 };
 
 /* What lowering says about an op besides its kind; ops that are derived from it say the same. */

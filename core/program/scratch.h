@@ -25,6 +25,16 @@ int64_t mf_attention_ordered_pieces(int64_t batch, int64_t heads, int64_t kv_hea
 int64_t mf_attention_ordered_B(int64_t batch, int64_t heads, int64_t kv_heads, int64_t seq_q,
                                int64_t seq_k);
 
+/* Whether gradients of attention may be those of kernels/attention/mla_grad.h: BF16, keys of 192
+ * and values of 128 for each query head, causal over whole sequences of a multiple of 256. They
+ * keep score gradients of so many heads at once, that these take no more than
+ * MF_ATTENTION_ORDERED_B, or of one. */
+bool mf_attention_may_keep(const mf_op *op);
+/* Groups of heads, one behind the other. */
+int64_t mf_attention_kept_groups(int64_t batch, int64_t heads, int64_t seq);
+/* Bytes of a group's score gradients, and of two statistics of every row and head. */
+int64_t mf_attention_kept_B(int64_t batch, int64_t heads, int64_t seq);
+
 /* First places of a stable sort of so many slots into so many runs (kernels/moe/permute.h). */
 int64_t mf_permute_places_B(int64_t slots, int64_t runs);
 

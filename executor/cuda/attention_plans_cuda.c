@@ -67,9 +67,11 @@ static void shape_of(const mf_attention_call *c, bool backward, bool fixed,
     out->sink = a->sink != NULL;
     out->backward = backward;
     out->fixed = fixed;
-    out->pieces = fixed && backward ? mf_attention_ordered_pieces(a->sequences, a->heads,
-                                                                  a->kv_heads, c->seq_q, c->seq_k)
-                                    : 1;
+    out->general = !c->keeps;
+    out->pieces = c->keeps            ? mf_attention_kept_groups(a->sequences, a->heads, c->seq_q)
+                  : fixed && backward ? mf_attention_ordered_pieces(a->sequences, a->heads,
+                                                                    a->kv_heads, c->seq_q, c->seq_k)
+                                      : 1;
 }
 
 static plan *find(const mf_cuda_attentions *p, const mf_attention_cuda_shape *s) {

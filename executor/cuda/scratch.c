@@ -35,6 +35,11 @@ static size_t attention_B(const mf_block *b, const mf_op *op, const mf_layout *l
     size_t heads = (size_t)op->dim[MF_OP_DIM_HEADS];
     size_t d_qk = (size_t)op->dim[MF_OP_DIM_D_QK], d_v = (size_t)op->dim[MF_OP_DIM_D_V];
     size_t sums = rows * heads * 4 * (d_qk + 1);
+    if (op->flags & MF_OPF_KEPT) {
+        return parts + aligned((size_t)mf_attention_kept_B(op->dim[MF_OP_DIM_BATCH],
+                                                           op->dim[MF_OP_DIM_HEADS],
+                                                           op->dim[MF_OP_DIM_SEQ_Q]));
+    }
     bool shared = op->dim[MF_OP_DIM_KV_HEADS] < op->dim[MF_OP_DIM_HEADS];
     sums += shared ? keys * heads * 2 * (d_qk + d_v) : 0; /* of K and V, by query head */
     return op->kind == MF_OP_ATTENTION_BWD ? parts + aligned(sums) + 3 * aligned(heads * 4) + 4096

@@ -256,6 +256,7 @@ static mf_status backward_part(mf_queue *q, const mf_device_attention_grad *a,
     mf_status status = MF_OK;
     c.d_o = row_of(s, a->a.d_o, p->first_q, s->o_row);
     c.dsink = a->a.dsink;
+    c.keeps = a->keeps;
     c.dq = dq;
     c.dk = dk;
     c.dv = dv;

@@ -36,6 +36,7 @@ typedef struct mf_attention_call {
     const mf_kernel_attention_shape *shape;
     int64_t seq_q, seq_k, rows_q, rows_k;
     bool causal; /* as above */
+    bool keeps;  /* gradients: score gradients are kept (MF_OPF_KEPT) */
     const void *q, *k, *v;
     void *o;    /* forward: written; backward: read */
     float *lse; /* [sequences, heads, seq_q]; likewise */

@@ -66,6 +66,7 @@ typedef struct mf_device_attention_grad {
     mf_kernel_attention_grad a;
     mf_device_sequences s;
     size_t workspace_B;
+    bool keeps; /* score gradients are kept (MF_OPF_KEPT) */
 } mf_device_attention_grad;
 
 /* *sum += the squares of a router's logsumexp over rows. */

@@ -44,9 +44,10 @@ void mf_measure_list_clear(mf_measure_list *l);
  * stay held out. Errors: MF_INPUT of mf_point_parse, MF_NOMEM. */
 mf_status mf_measure_list_add(mf_measure_list *l, const char *key, bool holdout, const char *source,
                               mf_err *e);
-/* For each weight gradient of BF16 that adds, but those of shapes drawn at random: the same where
- * it writes, as in the first micro-batch of a step. */
-mf_status mf_measure_add_first(mf_measure_list *l, mf_err *e);
+/* Beside points that are not of shapes drawn at random, of BF16: weight gradients that add also
+ * where they write, as in the first micro-batch of a step; gradients of MLA's attention also by our
+ * own kernel. */
+mf_status mf_measure_add_variants(mf_measure_list *l, mf_err *e);
 
 /* The general grid of one GPU: products, grouped products, attention, memory-bound kernels, copies,
  * launches, over the ranges of the shipped models; held-out points drawn at random with `seed`. */

@@ -1,6 +1,8 @@
-/* measure_attention_cuda.c - core attention through cuDNN. */
+/* measure_attention_cuda.c - core attention: cuDNN's, and our own gradients of MLA's. */
+#include "core/program/scratch.h"
 #include "executor/measure/measure_cuda.h"
 #include "kernels/attention/attention_cuda.h"
+#include "kernels/attention/mla_grad.h"
 #include "profiles/ops_table.h"
 
 #include <math.h>
@@ -36,6 +38,8 @@ static mf_attention_cuda_shape shape_of(const mf_point *p) {
                                  .window = mf_measure_dim(p, "window"),
                                  .backward = strcmp(mf_point_word(p, "pass"), "bwd") == 0,
                                  .packed = packed};
+    s.general = strcmp(mf_point_word(p, "impl"), "moefold") != 0;
+    s.pieces = s.general ? 1 : mf_attention_kept_groups(s.batch, s.heads, s.seq_q);
     s.q = mf_attention_packed(s.seq_q, s.heads, s.qk_dim);
     s.k = mf_attention_packed(s.seq_k, s.kv_heads, s.qk_dim);
     s.v = mf_attention_packed(s.seq_k, s.kv_heads, s.v_dim);
@@ -134,7 +138,8 @@ mf_status mf_measure_attention(mf_measure_session *s, const mf_point *p, mf_meas
     mf_attention_cuda_shape shape = shape_of(p);
     mf_status status = MF_OK;
     if (strcmp(mf_point_word(p, "dtype"), "bf16") != 0 ||
-        strcmp(mf_point_word(p, "impl"), "cudnn") != 0) {
+        (shape.general ? strcmp(mf_point_word(p, "impl"), "cudnn") != 0
+                       : !mf_mla_grad_takes(&shape))) {
         return mf_err_set(e, MF_INPUT, "no kernel for this kind of attention");
     }
     if (s->cudnn == NULL) {

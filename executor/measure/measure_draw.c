@@ -257,7 +257,7 @@ mf_status mf_measure_plan_model(const mf_model *m, const mf_cluster *c, const mf
             }
         }
     }
-    s = s == MF_OK ? mf_measure_add_first(list, e) : s;
+    s = s == MF_OK ? mf_measure_add_variants(list, e) : s;
     return s != MF_OK || layouts > 0
                ? s
                : mf_err_set(e, MF_LAYOUT, "no layout of %s has these degrees", m->name);

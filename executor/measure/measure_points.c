@@ -264,7 +264,7 @@ static mf_status add_low_precision(mf_measure_list *l, uint64_t *state, mf_err *
     return status;
 }
 
-/* --- weight gradients that write ---------------------------------------------------------------
+/* --- variants ---------------------------------------------------------------
  */
 
 /* The point that writes what p adds to; false: p is no weight gradient of BF16. */
@@ -285,13 +285,31 @@ static bool first_key(const mf_point *p, char *key, size_t size) {
     return true;
 }
 
-mf_status mf_measure_add_first(mf_measure_list *l, mf_err *e) {
+/* The point of kernels/attention/mla_grad.h beside one of cuDNN; false: p is none that it takes. */
+static bool kept_key(const mf_point *p, char *key, size_t size) {
+    const double s = mf_point_value(p, "s"), h = mf_point_value(p, "h");
+    if (strcmp(p->op, "attention") != 0 || strcmp(mf_point_word(p, "pass"), "bwd") != 0 ||
+        strcmp(mf_point_word(p, "dtype"), "bf16") != 0 || mf_point_value(p, "causal") < 1 ||
+        mf_point_value(p, "window") > 0 || mf_point_value(p, "dqk") != 192 ||
+        mf_point_value(p, "dv") != 128 || mf_point_value(p, "hkv") != h ||
+        mf_point_value(p, "skv") != s || fmod(s, 256) != 0) {
+        return false;
+    }
+    snprintf(key, size,
+             "attention pass=bwd b=%.0f h=%.0f hkv=%.0f s=%.0f skv=%.0f dqk=192 dv=128 causal=1 "
+             "window=0 dtype=bf16 impl=moefold",
+             mf_point_value(p, "b"), h, h, s, s);
+    return true;
+}
+
+mf_status mf_measure_add_variants(mf_measure_list *l, mf_err *e) {
     const int64_t n = l->n;
     mf_status status = MF_OK;
     for (int64_t i = 0; i < n && status == MF_OK; i++) {
         const mf_point p = l->point[i]; /* the list may move */
         char key[200];
-        if (strcmp(p.source, any_shape) != 0 && first_key(&p, key, sizeof key)) {
+        if (strcmp(p.source, any_shape) != 0 &&
+            (first_key(&p, key, sizeof key) || kept_key(&p, key, sizeof key))) {
             status = mf_measure_list_add(l, key, p.holdout != 0, p.source, e);
         }
     }
@@ -424,7 +442,7 @@ mf_status mf_measure_plan_gpu(uint64_t seed, mf_measure_list *l, mf_err *e) {
     status = status == MF_OK ? add_low_precision(l, &state, e) : status;
     status = status == MF_OK ? add_late_memory(l, &state, e) : status;
     status = status == MF_OK ? add_packed(l, &state, e) : status;
-    status = status == MF_OK ? mf_measure_add_first(l, e) : status;
+    status = status == MF_OK ? mf_measure_add_variants(l, e) : status;
     status = status == MF_OK
                  ? add_bytes(l, "memory op=cross_entropy", 1 << 20, 1 << 30, 2, 4, &state, e)
                  : status;

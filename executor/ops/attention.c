@@ -351,7 +351,8 @@ mf_status mf_op_attention_grad(const mf_exec_op *x, mf_err *e) {
                                         .dv = of_piece(x, &x->out[2], d_v),
                                         .workspace = s.at},
                                   .s = sequences,
-                                  .workspace_B = (size_t)(s.end - s.at)};
+                                  .workspace_B = (size_t)(s.end - s.at),
+                                  .keeps = (x->op->flags & MF_OPF_KEPT) != 0};
     a.a.shape = shape;
     a.a.shape.sink = sinks;
     a.a.dsink = sinks != NULL ? (float *)x->out[3].data + first_head : NULL;

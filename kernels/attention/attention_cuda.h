@@ -41,8 +41,8 @@ typedef struct mf_attention_cuda_shape {
     bool fixed;  /* only engines that add in one order; MF_INPUT where there is none. Gradients then
                     keep score gradients in the workspace, 2 x batch x heads x seq_q x seq_k bytes */
     int64_t pieces; /* backward: so many runs, each of as many heads and key heads, one behind the
-                       other in one workspace; divides kv_heads. 0 means 1; not of packed sequences
-                     */
+                       other in one workspace; divides kv_heads, but where the kernel is our own.
+                       0 means 1; not of packed sequences */
 } mf_attention_cuda_shape;
 
 /* Device pointers, 16-byte aligned. */

@@ -8,17 +8,13 @@ namespace {
 
 using namespace mf_mla_grad;
 
-const size_t SCORES_MOST_B = (size_t)768 << 20;
-
 bool lies_so(const mf_attention_cuda_shape *s, const mf_attention_strides &x, int width) {
     return x.batch == s->seq_q * x.row && x.row % 8 == 0 && x.head % 8 == 0 && x.head >= width;
 }
 
 /* How many heads' scores are kept at once. */
 int heads_at_once(const mf_attention_cuda_shape *s) {
-    const size_t head_B = (size_t)tiles_of((int)s->seq_q) * TILE_B;
-    const int64_t fit = (int64_t)(SCORES_MOST_B / head_B), all = s->batch * s->heads;
-    const int64_t most = fit < 1 ? 1 : fit, groups = (all + most - 1) / most;
+    const int64_t all = s->batch * s->heads, groups = s->pieces > 1 ? s->pieces : 1;
     return (int)((all + groups - 1) / groups);
 }
 

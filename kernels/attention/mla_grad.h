@@ -22,8 +22,8 @@ MF_KERNEL_C_BEGIN
  * sequences of a multiple of 256 rows one behind the other, no window, no sink. */
 bool mf_mla_grad_takes(const mf_attention_cuda_shape *shape);
 
-/* Of the workspace: scores of as many heads as fit into 768 MiB (one at least), and 8 bytes a row
- * and head. */
+/* Heads of all sequences go in shape->pieces groups. The workspace holds the scores of one, of
+ * those tiles that queries see, and 8 bytes a row and head. */
 size_t mf_mla_grad_workspace_B(const mf_attention_cuda_shape *shape);
 
 /* Enqueues; can be captured. MF_LIBRARY. */

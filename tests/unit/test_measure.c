@@ -43,7 +43,7 @@ static void weight_gradients_are_measured_writing_too(void **state) {
                                   false, "grid", NULL));
     assert_ok(mf_measure_list_add(&made, "gemm dtype=bf16 m=64 n=32 k=512 layout=nt acc=0", false,
                                   "grid", NULL));
-    assert_ok(mf_measure_add_first(&made, NULL));
+    assert_ok(mf_measure_add_variants(&made, NULL));
     assert_int_equal(made.n, 6);
     mf_point dense, grouped;
     assert_ok(mf_point_parse("first_wgrad dtype=bf16 m=512 n=64 k=32", &dense, NULL));
