@@ -219,8 +219,9 @@ bool mf_attention_may_keep(const mf_op *op) {
            (op->flags & (MF_OPF_CAUSAL | other)) == MF_OPF_CAUSAL &&
            op->dim[MF_OP_DIM_KV_HEADS] == op->dim[MF_OP_DIM_HEADS] &&
            op->dim[MF_OP_DIM_SEQ_K] == op->dim[MF_OP_DIM_SEQ_Q] &&
-           op->dim[MF_OP_DIM_SEQ_Q] % 256 == 0 && op->dim[MF_OP_DIM_D_QK] == 192 &&
-           op->dim[MF_OP_DIM_D_V] == 128 && op->dim[MF_OP_DIM_WINDOW] == 0;
+           op->dim[MF_OP_DIM_SEQ_Q] % 256 == 0 && op->dim[MF_OP_DIM_SEQ_Q] <= 16384 &&
+           op->dim[MF_OP_DIM_D_QK] == 192 && op->dim[MF_OP_DIM_D_V] == 128 &&
+           op->dim[MF_OP_DIM_WINDOW] == 0;
 }
 
 /* Tiles of 64 queries with 128 keys that causal attention sees. */
@@ -230,13 +231,14 @@ static int64_t kept_head_B(int64_t seq) {
 }
 
 int64_t mf_attention_kept_groups(int64_t batch, int64_t heads, int64_t seq) {
-    const int64_t fit = MF_ATTENTION_ORDERED_B / kept_head_B(seq), all = batch * heads;
-    return fit < 1 ? all : (all + fit - 1) / fit;
+    const int64_t fit = MF_ATTENTION_ORDERED_B / 2 / kept_head_B(seq), all = batch * heads;
+    const int64_t fewest = fit < 1 ? all : (all + fit - 1) / fit;
+    return fewest < 2 && all > 1 ? 2 : fewest;
 }
 
 int64_t mf_attention_kept_B(int64_t batch, int64_t heads, int64_t seq) {
-    const int64_t groups = mf_attention_kept_groups(batch, heads, seq);
-    return (batch * heads + groups - 1) / groups * kept_head_B(seq) + 8 * batch * heads * seq;
+    const int64_t groups = mf_attention_kept_groups(batch, heads, seq), all = batch * heads;
+    return (groups > 1 ? 2 : 1) * ((all + groups - 1) / groups) * kept_head_B(seq) + 8 * all * seq;
 }
 
 int64_t mf_permute_places_B(int64_t slots, int64_t runs) {

@@ -26,13 +26,13 @@ int64_t mf_attention_ordered_B(int64_t batch, int64_t heads, int64_t kv_heads, i
                                int64_t seq_k);
 
 /* Whether gradients of attention may be those of kernels/attention/mla_grad.h: BF16, keys of 192
- * and values of 128 for each query head, causal over whole sequences of a multiple of 256. They
- * keep score gradients of so many heads at once, that these take no more than
- * MF_ATTENTION_ORDERED_B, or of one. */
+ * and values of 128 for each query head, causal over whole sequences of a multiple of 256, of
+ * 16,384 at most (two heads of which take 541 MB). They keep score gradients of two groups of heads
+ * at once, which take no more than MF_ATTENTION_ORDERED_B or have one head each. */
 bool mf_attention_may_keep(const mf_op *op);
-/* Groups of heads, one behind the other. */
+/* Groups of heads, each begun when the last but one has ended. */
 int64_t mf_attention_kept_groups(int64_t batch, int64_t heads, int64_t seq);
-/* Bytes of a group's score gradients, and of two statistics of every row and head. */
+/* Bytes of two groups' score gradients, and of two statistics of every row and head. */
 int64_t mf_attention_kept_B(int64_t batch, int64_t heads, int64_t seq);
 
 /* First places of a stable sort of so many slots into so many runs (kernels/moe/permute.h). */

@@ -57,7 +57,7 @@ enum {
 
 struct mf_attention_cuda {
     mf_attention_cuda_shape shape; /* of a piece */
-    bool own;                      /* mla_grad.h computes it, all of it at once: no graph */
+    mf_mla_grad *own;              /* computes it in place of the graph; or NULL */
     mf_graph graph;
     size_t delta_B, dq_sum_B; /* of the workspace, behind the engine's part */
     float scale, minus_infinity, one, reach;
@@ -320,10 +320,13 @@ mf_status mf_attention_cuda_create(void *library, const mf_attention_cuda_shape 
         return mf_err_set(e, MF_NOMEM, "attention: out of memory");
     }
     p->shape = *s;
-    p->own = !s->general && mf_mla_grad_takes(s);
-    if (p->own) {
-        *out = p;
-        return MF_OK;
+    if (!s->general && mf_mla_grad_takes(s)) {
+        mf_status made = mf_mla_grad_create(s, &p->own, e);
+        *out = made == MF_OK ? p : NULL;
+        if (made != MF_OK) {
+            free(p);
+        }
+        return made;
     }
     p->shape.pieces = s->backward && s->pieces > 1 ? s->pieces : 1;
     p->shape.heads /= p->shape.pieces;
@@ -356,16 +359,17 @@ mf_status mf_attention_cuda_create(void *library, const mf_attention_cuda_shape 
 
 void mf_attention_cuda_destroy(mf_attention_cuda *p) {
     if (p != NULL) {
-        if (!p->own) {
+        if (p->own == NULL) {
             mf_graph_clear(&p->graph);
         }
+        mf_mla_grad_destroy(p->own);
         free(p);
     }
 }
 
 size_t mf_attention_cuda_workspace_B(const mf_attention_cuda *p) {
-    return p->own ? mf_mla_grad_workspace_B(&p->shape)
-                  : rounded(p->graph.workspace_B) + p->delta_B + p->dq_sum_B;
+    return p->own != NULL ? mf_mla_grad_workspace_B(&p->shape)
+                          : rounded(p->graph.workspace_B) + p->delta_B + p->dq_sum_B;
 }
 
 typedef struct binding {
@@ -454,8 +458,8 @@ mf_status mf_attention_cuda_run(mf_attention_cuda *p, const mf_attention_cuda_da
     const mf_attention_cuda_shape *s = &p->shape;
     const size_t bf16_B = 2, f32_B = sizeof(float);
     mf_status status = MF_OK;
-    if (p->own) {
-        return mf_mla_grad_run(s, d, stream, e);
+    if (p->own != NULL) {
+        return mf_mla_grad_run(p->own, d, stream, e);
     }
     for (int64_t i = 0; i < s->pieces && status == MF_OK; i++) {
         const int64_t head = i * s->heads, kv_head = i * s->kv_heads;

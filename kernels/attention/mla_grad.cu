@@ -4,9 +4,11 @@
 #include "kernels/device/cuda_check.h"
 #include "kernels/device/tensor_map.cuh"
 
+#include <stdlib.h>
+
 namespace {
 
-using namespace mf_mla_grad;
+using namespace mf_kept;
 
 bool lies_so(const mf_attention_cuda_shape *s, const mf_attention_strides &x, int width) {
     return x.batch == s->seq_q * x.row && x.row % 8 == 0 && x.head % 8 == 0 && x.head >= width;
@@ -16,6 +18,15 @@ bool lies_so(const mf_attention_cuda_shape *s, const mf_attention_strides &x, in
 int heads_at_once(const mf_attention_cuda_shape *s) {
     const int64_t all = s->batch * s->heads, groups = s->pieces > 1 ? s->pieces : 1;
     return (int)((all + groups - 1) / groups);
+}
+
+/* Groups that are on their way at once. */
+int lanes(const mf_attention_cuda_shape *s) {
+    return s->pieces > 1 ? 2 : 1;
+}
+
+size_t group_B(const mf_attention_cuda_shape *s) {
+    return (size_t)heads_at_once(s) * (size_t)tiles_of((int)s->seq_q) * TILE_B;
 }
 
 size_t per_row_B(const mf_attention_cuda_shape *s) {
@@ -59,27 +70,70 @@ bool mf_mla_grad_takes(const mf_attention_cuda_shape *s) {
 }
 
 size_t mf_mla_grad_workspace_B(const mf_attention_cuda_shape *s) {
-    return 2 * per_row_B(s) + (size_t)heads_at_once(s) * (size_t)tiles_of((int)s->seq_q) * TILE_B;
+    return 2 * per_row_B(s) + (size_t)lanes(s) * group_B(s);
 }
 
-mf_status mf_mla_grad_run(const mf_attention_cuda_shape *s, const mf_attention_cuda_data *d,
-                          void *stream_, mf_err *e) {
-    cudaStream_t stream = (cudaStream_t)stream_;
+struct mf_mla_grad {
+    mf_attention_cuda_shape shape;
+    cudaStream_t beside; /* for every other group */
+    cudaEvent_t begun, ended;
+};
+
+mf_status mf_mla_grad_create(const mf_attention_cuda_shape *shape, mf_mla_grad **out, mf_err *e) {
+    mf_status status = MF_OK;
+    mf_mla_grad *g = (mf_mla_grad *)calloc(1, sizeof *g);
+    *out = NULL;
+    if (g == NULL) {
+        return mf_err_set(e, MF_NOMEM, "gradients of attention: out of memory");
+    }
+    g->shape = *shape;
+    MF_CUDA_GOTO(cudaStreamCreateWithFlags(&g->beside, cudaStreamNonBlocking), e);
+    MF_CUDA_GOTO(cudaEventCreateWithFlags(&g->begun, cudaEventDisableTiming), e);
+    MF_CUDA_GOTO(cudaEventCreateWithFlags(&g->ended, cudaEventDisableTiming), e);
+    MF_CUDA_GOTO(cudaFuncSetAttribute(keys_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                      KeysSmem::SIZE_B),
+                 e);
+    MF_CUDA_GOTO(cudaFuncSetAttribute(queries_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                      QueriesSmem::SIZE_B),
+                 e);
+    *out = g;
+    return MF_OK;
+out:
+    mf_mla_grad_destroy(g);
+    return status;
+}
+
+void mf_mla_grad_destroy(mf_mla_grad *g) {
+    if (g == NULL) {
+        return;
+    }
+    if (g->ended != NULL) {
+        (void)cudaEventDestroy(g->ended);
+    }
+    if (g->begun != NULL) {
+        (void)cudaEventDestroy(g->begun);
+    }
+    if (g->beside != NULL) {
+        (void)cudaStreamDestroy(g->beside);
+    }
+    free(g);
+}
+
+mf_status mf_mla_grad_run(mf_mla_grad *g, const mf_attention_cuda_data *d, void *stream_,
+                          mf_err *e) {
+    const mf_attention_cuda_shape *s = &g->shape;
+    cudaStream_t stream[2] = {(cudaStream_t)stream_, g->beside};
     const int seq = (int)s->seq_q, all = (int)(s->batch * s->heads), at_once = heads_at_once(s);
+    const bool two = lanes(s) > 1;
     const float log2_e = 1.44269504088896340736f;
-    float *delta = (float *)((uint8_t *)d->workspace + (size_t)at_once * tiles_of(seq) * TILE_B);
+    uint8_t *scores = (uint8_t *)d->workspace;
+    float *delta = (float *)(scores + (size_t)lanes(s) * group_B(s));
     float *lse2 = delta + per_row_B(s) / sizeof(float);
     Maps m;
     mf_status status = map_all(s, d, &m, e);
     if (status != MF_OK) {
         return status;
     }
-    MF_CUDA_TRY(cudaFuncSetAttribute(keys_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                     KeysSmem::SIZE_B),
-                e);
-    MF_CUDA_TRY(cudaFuncSetAttribute(queries_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                     QueriesSmem::SIZE_B),
-                e);
     const RowArgs rows = {(const __nv_bfloat16 *)d->o,
                           (const __nv_bfloat16 *)d->d_o,
                           d->lse,
@@ -90,14 +144,29 @@ mf_status mf_mla_grad_run(const mf_attention_cuda_shape *s, const mf_attention_c
                           seq,
                           s->o.row,
                           s->o.head};
-    rows_kernel<<<(unsigned)((rows.rows + 7) / 8), 256, 0, stream>>>(rows);
-    for (int first = 0; first < all; first += at_once) {
+    rows_kernel<<<(unsigned)((rows.rows + 7) / 8), 256, 0, stream[0]>>>(rows);
+    if (two) {
+        MF_CUDA_TRY(cudaEventRecord(g->begun, stream[0]), e);
+        MF_CUDA_TRY(cudaStreamWaitEvent(stream[1], g->begun, 0), e);
+    }
+    for (int first = 0, lane = 0; first < all; first += at_once, lane = two ? 1 - lane : 0) {
         const int count = all - first < at_once ? all - first : at_once;
-        const Args p = {delta, lse2,     (uint8_t *)d->workspace, first, (int)s->heads,
-                        seq,   s->scale, s->scale * log2_e};
-        keys_kernel<<<(unsigned)(count * (seq / KEYS)), THREADS, KeysSmem::SIZE_B, stream>>>(m, p);
+        const Args p = {delta,
+                        lse2,
+                        scores + (size_t)lane * group_B(s),
+                        first,
+                        (int)s->heads,
+                        seq,
+                        s->scale,
+                        s->scale * log2_e};
+        keys_kernel<<<(unsigned)(count * (seq / KEYS)), THREADS, KeysSmem::SIZE_B, stream[lane]>>>(
+            m, p);
         queries_kernel<<<(unsigned)(count * (seq / QUERIES)), THREADS, QueriesSmem::SIZE_B,
-                         stream>>>(m, p);
+                         stream[lane]>>>(m, p);
+    }
+    if (two) {
+        MF_CUDA_TRY(cudaEventRecord(g->ended, stream[1]), e);
+        MF_CUDA_TRY(cudaStreamWaitEvent(stream[0], g->ended, 0), e);
     }
     MF_CUDA_TRY(cudaGetLastError(), e);
     return MF_OK;

@@ -22,12 +22,17 @@ MF_KERNEL_C_BEGIN
  * sequences of a multiple of 256 rows one behind the other, no window, no sink. */
 bool mf_mla_grad_takes(const mf_attention_cuda_shape *shape);
 
-/* Heads of all sequences go in shape->pieces groups. The workspace holds the scores of one, of
- * those tiles that queries see, and 8 bytes a row and head. */
+/* Heads of all sequences go in shape->pieces groups, every other one on a stream of its own, so
+ * that one group's last blocks and another's first ones share the GPU. The workspace holds the
+ * scores of two groups, of those tiles that queries see, and 8 bytes a row and head. */
 size_t mf_mla_grad_workspace_B(const mf_attention_cuda_shape *shape);
 
+typedef struct mf_mla_grad mf_mla_grad;
+/* MF_LIBRARY, MF_NOMEM. */
+mf_status mf_mla_grad_create(const mf_attention_cuda_shape *shape, mf_mla_grad **out, mf_err *e);
+void mf_mla_grad_destroy(mf_mla_grad *grad);
 /* Enqueues; can be captured. MF_LIBRARY. */
-mf_status mf_mla_grad_run(const mf_attention_cuda_shape *shape, const mf_attention_cuda_data *data,
-                          void *stream, mf_err *e);
+mf_status mf_mla_grad_run(mf_mla_grad *grad, const mf_attention_cuda_data *data, void *stream,
+                          mf_err *e);
 MF_KERNEL_C_END
 #endif

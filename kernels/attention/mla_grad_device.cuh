@@ -21,7 +21,7 @@
 
 #include <cuda_bf16.h>
 
-namespace mf_mla_grad {
+namespace mf_kept {
 
 enum {
     QK = 192,
@@ -598,6 +598,6 @@ __global__ void __launch_bounds__(256) rows_kernel(const RowArgs a) {
     }
 }
 
-} // namespace mf_mla_grad
+} // namespace mf_kept
 
 #endif
