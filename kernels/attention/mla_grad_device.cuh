@@ -280,7 +280,9 @@ MF_DEVICE void score_gradients(uint32_t (&ds)[16], const uint32_t (&p)[16], cons
     }
 }
 
+/* What all lanes have read may be written over. */
 MF_DEVICE void arrive_warp(uint32_t bar) {
+    __syncwarp();
     if (threadIdx.x % 32 == 0) {
         mf_mbar_arrive(bar);
     }

@@ -65,8 +65,8 @@ RULE = " --deterministic" # no algorithm is chosen by measurement: it takes long
 ONE = " --set num_hidden_layers=1 --steps 1" # what it is about is in each layer and each step
 TWO = " --set num_hidden_layers=2 --steps 2"
 
-def train(model, options):
-    return ("moefold", "train %s %s %s %s" % (model, DATA, ON, options), "mean step")
+def train(model, options, data=DATA):
+    return ("moefold", "train %s %s %s %s" % (model, data, ON, options), "mean step")
 
 def ranks(text):
     return ("test_executor_layouts", ["--backend", "cpu" if cpu else "cuda", "--ranks", "2", "--only", text, "--batch", "4",
@@ -76,6 +76,7 @@ EP = "2 ranks mixtral tp1 cp1 dp2 pp1 vpp1 ep2 etp1 edp1 mbs1 zero1/0 - "
 KINDS = [
     ("GQA, MoE, aux and z-loss", train(MIX, "--aux-loss sequence --z-coef 1e-3" + ONE + RULE)),
     ("MLA, shared expert, MTP", train(MLA, "--set num_nextn_predict_layers=1 --steps 1" + RULE)),
+    ("MLA, score gradients that are kept", train(MLA, "--steps 1" + RULE, DATA.replace("--seq 64", "--seq 256"))),
     ("recomputation, activations and states on the host",
      train(MIX, "--recompute norm,act,core_attn --offload input,qkv --offload-optimizer 0.5 --moments bf16" + TWO + RULE)),
     ("TP", ranks("2 ranks llama tp2")),
@@ -133,6 +134,9 @@ def whose(block):
     for k in kernels:
         if function(k) in OURS:
             return "ours", function(k)
+        space = re.match(r"\s*(?:_ZN\d+)?(mf_\w+?)(?:::|\d+)(\w+)", k) # what stands in a namespace of ours
+        if space:
+            return "ours", space[1] + "::" + space[2]
     if kernels:
         return "library", function(kernels[0]) or re.sub(r"[<(].*", "", kernels[0].strip())[:60]
     for line in block: # a call that failed: the first frame that is not CUDA's own says who made it
