@@ -1,9 +1,9 @@
 /* cmd_compare.c - `moefold compare`: phase 3, what was predicted beside what a run measured. */
 #include "cli/args_request.h"
 #include "cli/compare_log.h"
-#include "cli/compare_verdict.h"
 #include "compare/compare.h"
 #include "compare/compare_points.h"
+#include "compare/compare_verdict.h"
 #include "job/prices.h"
 #include "job/problem.h"
 #include "report/doubts.h"

@@ -1,12 +1,15 @@
 /* log.c - numbers behind known words, and their medians. */
 #include "launch/log.h"
 
+#include "core/base/file.h"
+
 #include <ctype.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
 #define MOST_WARM_UP 10
+enum { MOST_LOG_B = 256 << 20 };
 
 void mf_log_clear(mf_log *l) {
     free(l->time_s);
@@ -105,4 +108,21 @@ void mf_log_read(mf_log *l, const char *text) {
     }
     l->step_time_s = median(l->time_s, l->steps, &l->used);
     l->tflops = median(l->rate, l->rates, &rates);
+}
+
+mf_status mf_log_load(mf_log *l, const char *path, mf_err *e) {
+    char *text = NULL;
+    size_t length = 0;
+    mf_status s = mf_file_load(path, MOST_LOG_B, &text, &length, e);
+    if (s == MF_OK) {
+        mf_log_read(l, text);
+    }
+    free(text);
+    if (s == MF_OK && l->steps == 0) {
+        s = mf_err_set(e, MF_INPUT,
+                       "%s: expected step times (\"elapsed time per iteration (ms)\" or \"Step "
+                       "Time\"), found none",
+                       path);
+    }
+    return s;
 }

@@ -8,6 +8,8 @@
 #ifndef MF_LAUNCH_LOG_H
 #define MF_LAUNCH_LOG_H
 
+#include "core/base/status.h"
+
 /* All zero is empty: no line was read yet. */
 typedef struct mf_log {
     int steps;             /* step times read */
@@ -21,6 +23,9 @@ typedef struct mf_log {
 
 /* Adds the lines of a text. Lines of another kind are passed over; without memory, as well. */
 void mf_log_read(mf_log *l, const char *text);
+/* Reads a file of 256 MiB at most. The caller clears *l in any case. Errors:
+ * MF_IO; MF_INPUT without any step time. */
+mf_status mf_log_load(mf_log *l, const char *path, mf_err *e);
 void mf_log_clear(mf_log *l);
 
 #endif
