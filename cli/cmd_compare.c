@@ -213,7 +213,7 @@ static mf_status judge(const mf_args *a, const mf_cli *cli, mf_job *j, const mf_
         s = s == MF_OK ? mf_report_folder_step(mf_args_report(a, cli), j, &step, e) : s;
     }
     if (s == MF_OK && (c.outside || c.noutside > 0)) {
-        s = mf_err_set(e, MF_TOLERANCE, "%s", ""); /* a result, which has been told */
+        s = mf_err_set(e, MF_TOLERANCE, "%s", ""); /* a result, which was printed */
     }
     mf_compare_clear(&c);
     return s;

@@ -2,6 +2,7 @@
  * out. */
 #include "cli/commands.h"
 #include "cli/profile_measure.h"
+#include "core/base/text.h"
 #include "job/prices.h"
 #include "profiles/store.h"
 #include "report/output.h"
@@ -43,11 +44,6 @@ static mf_status check(const mf_args *a, const char *path, outcome *out, mf_err 
     return count_rows(path, out, e);
 }
 
-static bool ends_with(const char *text, const char *end) {
-    size_t n = strlen(text), m = strlen(end);
-    return n >= m && strcmp(text + n - m, end) == 0;
-}
-
 /* A store that is not there yet begins with the shipped measurements, and is not made for a file
  * that is refused. */
 static mf_status import(const mf_args *a, const char *path, outcome *out, mf_err *e) {
@@ -56,7 +52,7 @@ static mf_status import(const mf_args *a, const char *path, outcome *out, mf_err
     mf_store *store = NULL;
     mf_status s = MF_OK;
     out->action = "taken in";
-    bool csv = ends_with(from, ".csv");
+    bool csv = mf_text_ends_with(from, ".csv");
     if (access(from, R_OK) != 0) {
         return mf_err_set(e, MF_INPUT, "%s: cannot be opened: %s", from, strerror(errno));
     }
@@ -122,7 +118,7 @@ static mf_status exclude(const mf_args *a, const action *act, mf_option_id id, m
 static mf_status check_moot(const mf_args *a, const action *act, mf_err *e) {
     mf_status s = MF_OK;
     bool import = act != NULL && act->id == MF_OPT_IMPORT;
-    bool csv = import && ends_with(a->value[MF_OPT_IMPORT].text, ".csv");
+    bool csv = import && mf_text_ends_with(a->value[MF_OPT_IMPORT].text, ".csv");
     if (act != NULL) {
         s = exclude(a, act, MF_OPT_MODEL, e);
         s = s == MF_OK ? exclude(a, act, MF_OPT_SHARED, e) : s;

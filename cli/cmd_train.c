@@ -22,7 +22,7 @@
 
 typedef struct watcher {
     const mf_cli *cli;
-    FILE *out; /* where steps are told */
+    FILE *out; /* where steps are printed */
     const mf_train_settings *s;
     mf_rank_registry *roll;
     mf_train_metrics last;
@@ -71,7 +71,7 @@ static bool save_plan(watcher *w) {
 
 /* The memory of a step, which is all taken by now. Of a GPU also what it is, and what its driver
  * says of its memory: beside the arena the libraries' own, and whoever else is there. */
-static void tell_memory(FILE *out, const mf_train_start *start) {
+static void print_memory(FILE *out, const mf_train_start *start) {
     const mf_device_ops *ops = start->device->ops;
     mf_shown arena = mf_show_bytes((double)start->arena_B);
     char name[128];
@@ -96,7 +96,7 @@ static int started(void *user, const mf_train_start *start) {
     w->device = start->device;
     w->used_B = start->device->ops->used_B(start->device);
     w->arena_B = (double)start->arena_B;
-    tell_memory(w->out, start);
+    print_memory(w->out, start);
     fprintf(w->out, "stream      %s tokens in %d file%s\n",
             mf_show_count((double)start->stream_tokens).s, start->streams,
             start->streams == 1 ? "" : "s");
@@ -176,7 +176,7 @@ static double best_interval_s(const watcher *w, double *mtbf_s) {
     return fmax(mf_train_save_interval_s(w->stall_sum_s / saves, *mtbf_s), w->save_sum_s / saves);
 }
 
-static void tell_saves(const watcher *w) {
+static void print_saves(const watcher *w) {
     double mtbf_s = 0.0, interval_s = best_interval_s(w, &mtbf_s), saves = (double)w->saves;
     if (w->saves == 0) {
         return;
@@ -201,7 +201,7 @@ static void tell_saves(const watcher *w) {
 }
 
 /* Predicted beside measured, and where that goes on. */
-static void tell_end(const watcher *w, double mean_s, double predicted_s) {
+static void print_end(const watcher *w, double mean_s, double predicted_s) {
     const double grown_B = w->steps_printed > 0 ? fmax(w->last.memory_B - w->arena_B, 0.0) : 0.0;
     const double planned_B = w->s->job.plan.prediction.peak_memory_B + grown_B;
     const bool of_driver = w->used_B > 0;
@@ -216,7 +216,7 @@ static void tell_end(const watcher *w, double mean_s, double predicted_s) {
         fprintf(w->out, "%s update%s left out: loss or gradient norm not finite\n",
                 mf_show_i64((long long)w->last.skipped).s, w->last.skipped > 1 ? "s" : "");
     }
-    tell_saves(w);
+    print_saves(w);
     if (w->s->o.out != NULL) {
         fprintf(w->out,
                 "weights in %s/hf, checkpoints in %s/checkpoints; op by op: moefold compare "
@@ -229,7 +229,7 @@ static mf_status summarise(const watcher *w, const mf_args *a, mf_err *e) {
     double predicted_s = w->s->job.plan.prediction.step_time_s;
     double mean_s = w->timed > 0 ? w->sum_s / (double)w->timed : w->last.step_time_s;
     if (!a->value[MF_OPT_JSON].given) {
-        tell_end(w, mean_s, predicted_s);
+        print_end(w, mean_s, predicted_s);
         return MF_OK;
     }
     mf_json_writer j;
@@ -332,7 +332,7 @@ static mf_status train(const mf_args *a, const mf_cli *cli, mf_train_settings *s
     return status == MF_OK && rank == 0 ? record(&w, a, e) : status;
 }
 
-/* The ranks told what went wrong; their exit code is ours. */
+/* The ranks printed what went wrong; their exit code is ours. */
 static mf_status launch(const mf_args *a, const mf_cli *cli, const mf_train_settings *s,
                         mf_err *e) {
     static const struct {

@@ -131,7 +131,7 @@ mf_status mf_compare_log(const mf_args *a, const mf_cli *cli, mf_err *e) {
     }
     s = s == MF_OK ? write_folder(a, cli, &x, e) : s;
     if (s == MF_OK && fabs(j->plan.prediction.step_time_s / l.step_time_s - 1) > tolerance) {
-        s = mf_err_set(e, MF_TOLERANCE, "%s", ""); /* a result, which has been told */
+        s = mf_err_set(e, MF_TOLERANCE, "%s", ""); /* a result, which was printed */
     }
     mf_log_clear(&l);
     mf_job_clear(j);

@@ -1,6 +1,7 @@
 /* profile_measure.c - what is to be measured, and every reading into the store. */
 #include "cli/profile_measure.h"
 
+#include "core/base/clock.h"
 #include "core/base/flag.h"
 #include "executor/measure/measure_store.h"
 #include "executor/measure/measure_worker.h"
@@ -78,14 +79,8 @@ typedef struct progress {
     double start_s, next_s;
 } progress;
 
-static double now_s(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
 static void show(progress *p, int64_t done, int64_t all, const char *op) {
-    double wall_s = now_s() - p->start_s;
+    double wall_s = mf_clock_s() - p->start_s;
     bool terminal = p->cli->err_is_terminal;
     if (!p->wanted || (wall_s < p->next_s && done < all)) {
         return;
@@ -164,7 +159,7 @@ mf_status mf_profile_measure(const mf_args *a, const mf_cli *cli, const char *pa
     mf_store *store = NULL;
     progress p = {.cli = cli,
                   .wanted = cli->err_is_terminal || a->value[MF_OPT_PROGRESS].given,
-                  .start_s = now_s()};
+                  .start_s = mf_clock_s()};
     *out = (mf_measured){.gpu = ""};
     mf_status s = open_worker(a, cli, &w, &machine, e);
     if (s == MF_OK) {

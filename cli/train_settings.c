@@ -1,7 +1,9 @@
 /* train_settings.c - options of `moefold train` -> a job and what the executor is to do with it. */
 #include "cli/train_settings.h"
 #include "cli/args_request.h"
+#include "cli/host_measure.h"
 
+#include "executor/comm/comm.h"
 #include "executor/device/cuda_side.h"
 #include "job/prices.h"
 #include "report/report.h"
@@ -144,6 +146,9 @@ static mf_status make_request(const mf_args *a, mf_train_settings *s, mf_job_req
     if (r->plan == NULL && !mf_request_says(r, MF_SAID_GPUS)) {
         r->layout.gpus = 1;
         r->said |= 1u << MF_SAID_GPUS;
+    }
+    if (status == MF_OK && !s->o.cuda && !mf_comm_launched()) {
+        mf_host_measure(r, a->notes);
     }
     return status;
 }

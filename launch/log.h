@@ -16,7 +16,7 @@ typedef struct mf_log {
     int used;              /* those the median is of: the first tenth, ten at most, warms up */
     double step_time_s;    /* median */
     double tflops;         /* median of model TFLOP/s by GPU, as the program counts; 0 = none */
-    double memory_B;       /* largest allocation that any rank told; 0 = none */
+    double memory_B;       /* largest allocation that any rank printed; 0 = none */
     double *time_s, *rate; /* [steps], [rates] in the order of the log */
     int rates, times_allocated, rates_allocated;
 } mf_log;
