@@ -54,7 +54,7 @@ void mf_host_measure(const mf_job_request *r, FILE *notes) {
         mf_cli_command_find("train") == NULL) {
         return;
     }
-    if (mf_host_cpu_is_due(&h, mf_host_load_is_busy() != 0)) {
+    if (mf_host_cpu_is_due(&h, mf_host_load_is_busy)) {
         measure(r->layout.gpus, &h, notes);
     }
     if (notes != NULL) {

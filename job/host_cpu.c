@@ -84,9 +84,9 @@ bool mf_host_cpu_mark_read(const mf_host_cpu *h, mf_host_cpu_mark *out) {
     return true;
 }
 
-bool mf_host_cpu_is_due(const mf_host_cpu *h, bool busy) {
+bool mf_host_cpu_is_due(const mf_host_cpu *h, bool (*is_busy)(void)) {
     mf_host_cpu_mark mark;
-    return !h->known || (!busy && mf_host_cpu_mark_read(h, &mark));
+    return !h->known || (mf_host_cpu_mark_read(h, &mark) && !is_busy());
 }
 
 bool mf_host_cpu_is_asked(const mf_job_request *r, const char *cluster) {

@@ -50,9 +50,9 @@ void mf_host_cpu_mark_write(const mf_host_cpu *h, mf_host_cpu_mark before, doubl
 /* True: there is one. One that cannot be read says that others did all work. */
 bool mf_host_cpu_mark_read(const mf_host_cpu *h, mf_host_cpu_mark *out);
 
-/* Is there nothing measured yet, or something disturbed while the cores are free (busy: they are
- * not)? */
-bool mf_host_cpu_is_due(const mf_host_cpu *h, bool busy);
+/* Is there nothing measured yet, or something disturbed while the cores are free? is_busy: asked
+ * only where it matters (mf_host_load_is_busy). */
+bool mf_host_cpu_is_due(const mf_host_cpu *h, bool (*is_busy)(void));
 
 /* Does a request use prices of this machine, that is the shipped cluster `cpu` and no store? */
 bool mf_host_cpu_is_asked(const mf_job_request *r, const char *cluster);

@@ -52,6 +52,28 @@ static void own_work_is_counted_apart_from_that_of_others(void **state) {
     assert_int_equal(waitpid(child, NULL, 0), child);
 }
 
+static void cores_that_others_use_are_busy(void **state) {
+    (void)state;
+    pid_t child[64];
+    const long cores = sysconf(_SC_NPROCESSORS_ONLN), n = cores < 64 ? cores : 64;
+    for (long i = 0; i < n; i++) {
+        child[i] = start(60);
+    }
+    const struct timespec wait = {.tv_nsec = 500 * 1000 * 1000};
+    const mf_host_load before = mf_host_load_now();
+    nanosleep(&wait, NULL);
+    const mf_host_load after = mf_host_load_now();
+    const bool busy = mf_host_load_is_busy();
+    for (long i = 0; i < n; i++) {
+        kill(child[i], SIGKILL);
+        assert_int_equal(waitpid(child[i], NULL, 0), child[i]);
+    }
+    if (after.all_s - before.all_s < 0.5 * 0.5 * (double)cores) {
+        skip(); /* a quota keeps them from the cores */
+    }
+    assert_true(busy);
+}
+
 static void work_of_an_unknown_program_counts_for_nobody(void **state) {
     (void)state;
     const mf_host_load none = {0, 0}, later = {0, 3}, more = {4, 1};
@@ -130,18 +152,26 @@ static void noisy_ops_alone_are_measured_again_once(void **state) {
     assert_int_equal(rmdir(folder), 0);
 }
 
+static bool others_work(void) {
+    return true;
+}
+
+static bool nobody_works(void) {
+    return false;
+}
+
 static void only_free_cores_measure_again(void **state) {
     (void)state;
     char folder[] = "/tmp/mf_host_cpu_XXXXXX";
     mf_host_cpu h;
     const mf_host_cpu_mark none = {0};
     set_up(&h, folder);
-    assert_true(mf_host_cpu_is_due(&h, true)); /* nothing is measured: at once */
+    assert_true(mf_host_cpu_is_due(&h, others_work)); /* nothing is measured: at once */
     h.known = true;
-    assert_false(mf_host_cpu_is_due(&h, false));
+    assert_false(mf_host_cpu_is_due(&h, nobody_works));
     mf_host_cpu_mark_write(&h, none, 0.5, 0);
-    assert_false(mf_host_cpu_is_due(&h, true));
-    assert_true(mf_host_cpu_is_due(&h, false));
+    assert_false(mf_host_cpu_is_due(&h, others_work));
+    assert_true(mf_host_cpu_is_due(&h, nobody_works));
     assert_int_equal(unlink(h.busy), 0);
     assert_int_equal(rmdir(folder), 0);
 }
@@ -156,6 +186,7 @@ static void switched_off_nothing_is_kept(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(own_work_is_counted_apart_from_that_of_others),
+        cmocka_unit_test(cores_that_others_use_are_busy),
         cmocka_unit_test(work_of_an_unknown_program_counts_for_nobody),
         cmocka_unit_test(a_mark_stays_until_cores_were_free),
         cmocka_unit_test(a_mark_that_cannot_be_read_says_that_others_did_all_work),
