@@ -136,10 +136,9 @@ const mf_command mf_cmd_explain = {
     .summary = "why this layout fits or does not, and where its time goes",
     .usage = {"--model NAME --cluster NAME --gpus N --global-batch N --seq N [layout options]",
               "--plan FILE [options]"},
-    .about =
-        "Says in words what fills the memory and what the step time consists of, what more memory "
-        "or bandwidth would buy, which modules and ops cost most on the busiest stage, and what "
-        "their prices rest on. --top sets how many ops are listed.",
+    .about = "Says in words what fills the memory and where the step time goes, what more memory "
+             "or bandwidth would gain, which modules and ops cost most on the busiest stage, and "
+             "what their prices rest on. --top sets how many ops are listed.",
     .example = "moefold explain --plan plan.json",
     .options = options,
     .run = run,

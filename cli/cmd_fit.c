@@ -141,19 +141,15 @@ const mf_command mf_cmd_fit = {
     .name = "fit",
     .summary = "every memory-feasible layout, and what the others lack",
     .usage = {"--model NAME --cluster NAME --gpus N --global-batch N --seq N [options]"},
-    .about =
-        "Goes through all combinations of degrees with the choices that need the least memory "
-        "and says which fit, with their peak and headroom, and by how much the rest misses. A "
-        "layout option that is given pins its dimension. Behind stand the fastest combinations "
-        "that a "
-        "short search finds, each with the choices that suit it, ranked by step time, and the time "
-        "that the search proves none to beat; --effort 0 leaves them out. When nothing fits it "
-        "says what is missing, with "
-        "which options it would and how long a step then takes, in this layout and in the fastest "
-        "that short searches find, and the smallest number of GPUs "
-        "that would do (beyond one node in whole nodes; "
-        "in steps of several where it is more than 32 nodes away), and ends with exit code 3. "
-        "Interrupt it (Ctrl-C) to get what was found so far.",
+    .about = "Goes through all combinations of degrees, each with the choices that need the least "
+             "memory, and says which fit, with peak and headroom, and how much memory the others "
+             "lack. A layout option that you give pins its dimension. Below, a short search lists "
+             "the fastest combinations, each with the choices that suit it, and the step time that "
+             "it proves none to beat; --effort 0 skips that search.\nWhen nothing fits, it says "
+             "how much memory is missing, which options make the job fit and how long a step then "
+             "takes, and the smallest number of GPUs that would do (above one node in whole nodes; "
+             "in larger steps where it is more than 32 nodes away), and ends with exit code 3. "
+             "Interrupt it (Ctrl-C) to get what was found so far.",
     .example = "moefold fit --model mixtral-8x22b --cluster h100 --gpus 64 --global-batch 256 "
                "--seq 4096",
     .searches = true,

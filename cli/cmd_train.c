@@ -426,20 +426,16 @@ const mf_command mf_cmd_train = {
     .summary = "run a plan, or a layout given by flags, on GPUs or CPU ranks",
     .usage = {"--plan FILE --data PATH --steps N [--out DIR] [options]",
               "--model NAME --global-batch N --seq N --data PATH --steps N [layout options]"},
-    .about =
-        "Runs the step program that simulate plays: on this machine's GPUs where there are some "
-        "(and libmoefold_cuda.so beside the program), else on CPU ranks. One process a rank, "
-        "started here when no launcher (mpirun, srun) has done so. A plan for another number of "
-        "ranks than run is refused. Prints every setting and the predicted step, then a line a "
-        "step.\n"
-        "With --out: metrics.jsonl, a TensorBoard event file, op_times.json for `compare`, "
-        "routing.csv for `simulate --routing`, checkpoints that any layout can read, and at the "
-        "end the weights as a Hugging Face "
-        "folder; --record takes what ops took into a profile store. "
-        "SIGINT, SIGTERM and SIGHUP save and end with exit code 130; --resume goes on from there, "
-        "bit by "
-        "bit "
-        "as if nothing had happened. docs/training.md has the formats.",
+    .about = "Runs the step program that simulate plays: on this machine's GPUs where there are "
+             "some (and libmoefold_cuda.so is beside the program), else on CPU ranks. There is one "
+             "process per rank, started here unless a launcher (mpirun, srun) has done so. A plan "
+             "for another number of ranks than run is refused. It prints every setting and the "
+             "predicted step, then a line for every step.\nWith --out it writes metrics.jsonl, a "
+             "TensorBoard event file, op_times.json for `compare`, routing.csv for `simulate "
+             "--routing`, checkpoints that any layout can read, and at the end the weights as a "
+             "Hugging Face folder. --record adds what ops took to a profile store. SIGINT, SIGTERM "
+             "and SIGHUP save and end with exit code 130; --resume goes on from there, bit by bit "
+             "as if nothing had happened. docs/training.md has the formats.",
     .example =
         "moefold train --init DIR --data corpus.txt --global-batch 8 --seq 128 --gpus 4 --tp 2 "
         "--ep 4 --steps 100 --out run",

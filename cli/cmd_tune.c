@@ -99,11 +99,11 @@ const mf_command mf_cmd_tune = {
     .summary = "what fits, what is fastest and what holds back, against a job's present layout",
     .usage = {"FILE... [NAME=VALUE...] --cluster NAME [options]", "--plan FILE [options]"},
     .about = "Takes a job as `import` reads it (a script, a log, a recipe, flags), or a plan, and "
-             "goes through three phases in one report: what fits, and what would make it fit if it "
-             "does not; the best single step of each kind from here (degrees, micro-batch, "
-             "schedule, ZeRO, dispatcher, recomputation, offload), each simulated, and the best "
-             "plan; what holds the step back. The verdict stands last. Under a megatron-* profile "
-             "only what Megatron can express counts (--runs-on any lifts that).",
+             "reports in three parts what fits, and what would make the job fit if it does not; "
+             "the best single step of each kind from here (degrees, micro-batch, schedule, ZeRO, "
+             "dispatcher, recomputation, offload), each simulated, and the best plan; and what "
+             "holds the step back. The verdict comes last. Under a megatron-* profile only what "
+             "Megatron can express counts (--runs-on any lifts that).",
     .example = "moefold tune launch.sh train.log --cluster h100",
     .words = MF_ARGS_MAX_WORDS,
     .options = options,
