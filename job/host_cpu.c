@@ -93,6 +93,13 @@ bool mf_host_cpu_is_asked(const mf_job_request *r, const char *cluster) {
     return r->store == NULL && strcmp(cluster, "cpu") == 0;
 }
 
+void mf_host_cpu_memory(mf_cluster *c, int64_t ranks) {
+    const long pages = sysconf(_SC_PHYS_PAGES), page_B = sysconf(_SC_PAGESIZE);
+    if (pages > 0 && page_B > 0) {
+        c->gpu.memory_B = (double)pages * (double)page_B / (double)ranks;
+    }
+}
+
 void mf_host_cpu_correct(const mf_host_cpu *h, mf_software *s) {
     mf_software corrected;
     if (strcmp(s->name, "moefold") == 0 &&

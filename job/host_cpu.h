@@ -57,6 +57,10 @@ bool mf_host_cpu_is_due(const mf_host_cpu *h, bool (*is_busy)(void));
 /* Does a request use prices of this machine, that is the shipped cluster `cpu` and no store? */
 bool mf_host_cpu_is_asked(const mf_job_request *r, const char *cluster);
 
+/* Gives each of so many ranks an equal share of this machine's memory, as GPU memory of the
+ * cluster. */
+void mf_host_cpu_memory(mf_cluster *c, int64_t ranks);
+
 /* Puts the measured factor of whole steps into `s`, the profile "moefold". Leaves it unchanged when
  * the factor cannot be read. */
 void mf_host_cpu_correct(const mf_host_cpu *h, mf_software *s);
