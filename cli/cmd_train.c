@@ -24,7 +24,7 @@ typedef struct watcher {
     const mf_cli *cli;
     FILE *out; /* where steps are printed */
     const mf_train_settings *s;
-    mf_rank_registry *roll;
+    mf_rank_registry *registry;
     mf_train_metrics last;
     mf_device *device; /* of this rank, while it trains */
     int64_t used_B;    /* of its memory, by its driver's count; 0: unknown */
@@ -159,7 +159,7 @@ static void warned(void *user, const char *line) {
 
 static void lost(void *user, const char *line) {
     const watcher *w = user;
-    mf_rank_registry_reported(w->roll);
+    mf_rank_registry_reported(w->registry);
     fprintf(w->cli->err, "moefold train: %s\n", line);
     fflush(w->cli->err);
 }
@@ -291,8 +291,8 @@ static mf_status record(const watcher *w, const mf_args *a, mf_err *e) {
 
 /* As one of the launcher's ranks, or as the only one. */
 static mf_status train(const mf_args *a, const mf_cli *cli, mf_train_settings *s, int64_t rank,
-                       mf_rank_registry *roll, mf_err *e) {
-    watcher w = {.cli = cli, .s = s, .roll = roll};
+                       mf_rank_registry *registry, mf_err *e) {
+    watcher w = {.cli = cli, .s = s, .registry = registry};
     mf_err_clear(&w.failed);
     bool alone = false;
     w.out = a->value[MF_OPT_JSON].given ? cli->err : cli->out;
@@ -307,13 +307,13 @@ static mf_status train(const mf_args *a, const mf_cli *cli, mf_train_settings *s
         mf_train_settings_print(w.out, s);
     }
     mf_rank_registry_phase(
-        roll, "step 0, communicators"); /* and then the rank watch's, while there is one */
+        registry, "step 0, communicators"); /* and then the rank watch's, while there is one */
     mf_status status = mf_train(&s->o, &alone, e);
     char phase[40];
     snprintf(phase, sizeof phase, "step %lld, end", LL(s->o.steps));
-    mf_rank_registry_phase(roll, phase);
+    mf_rank_registry_phase(registry, phase);
     if ((alone && status == MF_LIBRARY) || status == MF_TRANSIENT) {
-        mf_rank_registry_failed(roll);
+        mf_rank_registry_failed(registry);
     }
     if (alone && s->job.plan.layout.gpus > 1) {
         if (e->text[0] != '\0') {
@@ -376,10 +376,10 @@ static mf_status run(const mf_args *a, const mf_cli *cli, mf_err *e) {
     bool launched = mf_comm_launched();
     signal(SIGPIPE, SIG_IGN); /* a reader that goes is an output that fails */
     int64_t rank = 0, size = 1;
-    mf_rank_registry *roll = launched ? mf_rank_registry_join() : NULL;
+    mf_rank_registry *registry = launched ? mf_rank_registry_join() : NULL;
     mf_status status = launched ? mf_comm_start(&rank, &size, e) : MF_OK;
     mf_train_settings *s = malloc(sizeof *s);
-    mf_rank_registry_phase(roll, "step 0, settings");
+    mf_rank_registry_phase(registry, "step 0, settings");
     if (status == MF_OK && s == NULL) {
         status = mf_err_set(e, MF_NOMEM, "out of memory");
     }
@@ -390,7 +390,7 @@ static mf_status run(const mf_args *a, const mf_cli *cli, mf_err *e) {
             leave_to_rank_0(cli, rank, e);
         }
         if (status == MF_OK) {
-            status = launches ? launch(a, cli, s, e) : train(a, cli, s, rank, roll, e);
+            status = launches ? launch(a, cli, s, e) : train(a, cli, s, rank, registry, e);
         }
         mf_train_settings_clear(s);
     }
@@ -400,8 +400,8 @@ static mf_status run(const mf_args *a, const mf_cli *cli, mf_err *e) {
         mf_cli_say(cli, e);
         mf_comm_stop();
     }
-    mf_rank_registry_leave(roll);
-    mf_rank_registry_destroy(roll);
+    mf_rank_registry_leave(registry);
+    mf_rank_registry_destroy(registry);
     return status;
 }
 
