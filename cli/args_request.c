@@ -96,16 +96,11 @@ mf_status mf_args_require_sizes(const mf_args *a, mf_err *e) {
     return s;
 }
 
-mf_status mf_args_load(mf_job *j, const mf_args *a,
-                       mf_status (*load)(mf_job *j, const mf_job_request *r, mf_err *e),
-                       mf_err *e) {
+mf_status mf_args_load(mf_job *j, const mf_args *a, mf_job_load_fn load, mf_err *e) {
     mf_job_request r;
     mf_job_init(j);
     mf_status s = mf_args_request(a, &r, e);
-    if (s == MF_OK) {
-        mf_host_measure(&r, a->notes);
-    }
-    return s == MF_OK ? load(j, &r, e) : s;
+    return s == MF_OK ? mf_host_load_job(j, &r, load, a->notes, e) : s;
 }
 
 mf_status mf_args_effort(const mf_args *a, int64_t *out, mf_err *e) {

@@ -8,7 +8,7 @@
 
 static void warn_of_mark(const mf_host_cpu *h, FILE *notes) {
     mf_host_cpu_mark mark;
-    if (!mf_host_cpu_mark_read(h, &mark)) {
+    if (notes == NULL || !h->known || !mf_host_cpu_mark_read(h, &mark)) {
         return;
     }
     if (mark.others >= MF_HOST_CPU_QUIET) {
@@ -47,17 +47,38 @@ static void measure(int64_t ranks, const mf_host_cpu *h, FILE *notes) {
     }
 }
 
-void mf_host_measure(const mf_job_request *r, FILE *notes) {
+static bool measure_if_due(int64_t ranks, const mf_host_cpu *h, FILE *notes) {
+    const bool due =
+        mf_cli_command_find("train") != NULL && mf_host_cpu_is_due(h, mf_host_load_is_busy);
+    if (due) {
+        measure(ranks, h, notes);
+    }
+    return due;
+}
+
+/* A plan says only when it is loaded how many ranks it is for. */
+static void measure_for_request(const mf_job_request *r, FILE *notes) {
     mf_host_cpu h;
-    if (r->cluster == NULL || r->plan != NULL || !mf_request_says(r, MF_SAID_GPUS) ||
-        !mf_host_cpu_is_asked(r, r->cluster) || !mf_host_cpu_find(r->layout.gpus, &h) ||
-        mf_cli_command_find("train") == NULL) {
-        return;
+    if (r->cluster != NULL && r->plan == NULL && mf_request_says(r, MF_SAID_GPUS) &&
+        mf_host_cpu_is_asked(r, r->cluster) && mf_host_cpu_find(r->layout.gpus, &h)) {
+        (void)measure_if_due(r->layout.gpus, &h, notes);
     }
-    if (mf_host_cpu_is_due(&h, mf_host_load_is_busy)) {
-        measure(r->layout.gpus, &h, notes);
+}
+
+mf_status mf_host_load_job(mf_job *j, const mf_job_request *r, mf_job_load_fn load, FILE *notes,
+                           mf_err *e) {
+    measure_for_request(r, notes);
+    mf_status s = load(j, r, e);
+    if (s == MF_OK && r->plan != NULL && j->host.store[0] != '\0' &&
+        measure_if_due(j->plan.layout.gpus, &j->host, notes)) {
+        mf_job_request again = *r;
+        again.notes = NULL; /* all was said */
+        mf_job_clear(j);
+        s = load(j, &again, e);
+        j->asked.notes = r->notes;
     }
-    if (notes != NULL) {
-        warn_of_mark(&h, notes);
+    if (s == MF_OK) {
+        warn_of_mark(&j->host, notes);
     }
+    return s;
 }

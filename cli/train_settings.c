@@ -108,9 +108,6 @@ static mf_status make_request(const mf_args *a, mf_train_settings *s, mf_job_req
         r->layout.gpus = 1;
         r->said |= 1u << MF_SAID_GPUS;
     }
-    if (status == MF_OK && !s->o.cuda && !mf_comm_launched()) {
-        mf_host_measure(r, a->notes);
-    }
     return status;
 }
 
@@ -122,7 +119,10 @@ static mf_status load_job(const mf_args *given, mf_train_settings *s, mf_err *e)
     if (status != MF_OK) {
         return status;
     }
-    status = mf_job_load_layout(&s->job, &request, e);
+    /* whoever starts ranks has measured, and says so */
+    status = s->o.cuda || mf_comm_launched()
+                 ? mf_job_load_layout(&s->job, &request, e)
+                 : mf_host_load_job(&s->job, &request, mf_job_load_layout, given->notes, e);
     const unsigned own = MF_TRAIT_ACT_PASS | MF_TRAIT_LOSS_PASS;
     if (status == MF_OK && (s->job.plan.layout.traits & ~own) != 0) {
         return mf_err_set(e, MF_LAYOUT,

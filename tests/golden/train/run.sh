@@ -50,6 +50,11 @@ MOEFOLD_CPU=$work/kept && export MOEFOLD_CPU
 mf_lines '^! (note|warning)|^ranks' $job --steps 1
 rm -f "$work"/kept/cpu-*/*.busy # a mark of other programs, if there were any
 mf_lines '^!|^rests' $here --gpus 1
+# a plan for it, too, which says only when it is read how many ranks it is for
+MOEFOLD_CPU=off $golden_binary plan --model scripts/demo --cluster cpu --gpus 1 --global-batch 2 --seq 64 --precision fp32 --out "$work/cpu-plan.json" >/dev/null 2>&1
+MOEFOLD_CPU=$work/kept-by-plan
+mf_lines '^! (note|warning)|^rests' simulate --plan "$work/cpu-plan.json" --model scripts/demo
+MOEFOLD_CPU=$work/kept
 # measured again, an op keeps its shorter time: one that was disturbed loses it, one that was not keeps it
 db=$(echo "$work"/kept/cpu-*/cpu-1.db)
 $golden_binary profile --store "$db" --export "$work/measured.csv" >/dev/null
