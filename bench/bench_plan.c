@@ -20,6 +20,7 @@
  * search fails. $MF_BENCH_LIMIT_S (default 120): a search that takes more CPU time is interrupted.
  */
 #define _DEFAULT_SOURCE /* wait4 */
+#include "core/base/clock.h"
 #include "core/base/heap_prefault.h"
 #include "planner/planner.h"
 
@@ -31,7 +32,6 @@
 #include <sys/resource.h>
 #include <sys/time.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 typedef struct job {
@@ -92,12 +92,6 @@ static mf_status load(const job *r, mf_model *m, mf_cost **cost, mf_err *e) {
     return status == MF_OK ? mf_cost_create(&cluster, &software, NULL, cost, e) : status;
 }
 
-static double clock_s(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
 /* How jobs are searched. */
 typedef struct setting {
     int threads;
@@ -113,7 +107,7 @@ static mf_status save(const job *r, const char *folder, const mf_plan *plan, mf_
 }
 
 static void search(const job *r, const setting *with, outcome *out) {
-    const double start_s = clock_s();
+    const double start_s = mf_clock_s();
     mf_heap_prefault prefault;
     mf_model model;
     mf_cost *cost = NULL;
@@ -139,7 +133,7 @@ static void search(const job *r, const setting *with, outcome *out) {
         o.gap = r->gap;
         o.cancel = &cancel;
         out->status = mf_planner_search(&p, &o, &x, &e);
-        out->wall_s = clock_s() - start_s;
+        out->wall_s = mf_clock_s() - start_s;
         out->stats = x.stats;
         out->best_s = x.count > 0 ? x.plan[0].prediction.step_time_s : 0;
         if (x.count > 0 && with->plans != NULL) {

@@ -1,10 +1,7 @@
 /* args_request.c - a command line as a request for a job. */
 #include "cli/args_request.h"
 
-#include "cli/commands.h"
-#include "executor/measure/measure_ranks.h"
-#include "job/host_cpu.h"
-#include "job/host_load.h"
+#include "cli/host_measure.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -99,53 +96,11 @@ mf_status mf_args_require_sizes(const mf_args *a, mf_err *e) {
     return s;
 }
 
-/* Where the command line plans for the cluster `cpu` with so many ranks, and nobody has measured
- * them here while the cores were free: measures them, keeps what they took (job/host_cpu.h) and
- * says so in a line. Where that fails the shipped assumptions stand, and why is said. What was
- * measured beside other programs stands until they are gone. A program without `train` cannot. */
-static void measure_host(const mf_args *a, const mf_job_request *r) {
-    mf_host_cpu h;
-    const int64_t ranks = r->layout.gpus;
-    double took_s;
-    if (r->cluster == NULL || r->plan != NULL || !mf_request_says(r, MF_SAID_GPUS) ||
-        !mf_host_cpu_is_asked(r, r->cluster) || !mf_host_cpu_find(ranks, &h) ||
-        (h.known && (mf_host_cpu_marked(&h) <= 0 || mf_host_load_is_busy())) ||
-        mf_cli_command_find("train") == NULL) {
-        return;
-    }
-    const mf_host_load before = mf_host_load_now();
-    const char *why = mf_measure_ranks(ranks, h.folder, h.store, h.software, &took_s);
-    const mf_host_load after = mf_host_load_now();
-    const double others = mf_host_load_of_others(&before, &after);
-    if (why == NULL) {
-        mf_host_cpu_mark(&h, others);
-    }
-    if (a->notes != NULL && why == NULL) {
-        fprintf(a->notes,
-                "note: cluster cpu: %lld rank%s of this machine measured in %.1f s and kept in %s "
-                "(MOEFOLD_CPU=off: shipped assumptions)\n",
-                (long long)ranks, ranks == 1 ? "" : "s", took_s, h.base);
-    } else if (a->notes != NULL) {
-        fprintf(a->notes, "note: cluster cpu: this machine was not measured (%s)\n", why);
-    }
-    if (a->notes != NULL && why == NULL && others >= MF_HOST_CPU_QUIET) {
-        fprintf(a->notes,
-                "warning: meanwhile other programs did %.0f %% of its work, and steps follow what "
-                "they leave: it is measured again when they are gone\n",
-                100 * others);
-    }
-}
-
-mf_status mf_args_load(mf_job *j, const mf_args *a,
-                       mf_status (*load)(mf_job *j, const mf_job_request *r, mf_err *e),
-                       mf_err *e) {
+mf_status mf_args_load(mf_job *j, const mf_args *a, mf_job_load_fn load, mf_err *e) {
     mf_job_request r;
     mf_job_init(j);
     mf_status s = mf_args_request(a, &r, e);
-    if (s == MF_OK) {
-        measure_host(a, &r);
-    }
-    return s == MF_OK ? load(j, &r, e) : s;
+    return s == MF_OK ? mf_host_load_job(j, &r, load, a->notes, e) : s;
 }
 
 mf_status mf_args_effort(const mf_args *a, int64_t *out, mf_err *e) {

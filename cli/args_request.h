@@ -3,6 +3,7 @@
 #define MF_CLI_ARGS_REQUEST_H
 
 #include "cli/cli.h"
+#include "cli/host_measure.h"
 #include "job/import_job.h"
 #include "job/job.h"
 #include "report/report_folder.h"
@@ -10,10 +11,8 @@
 /* Texts are borrowed from the command line. Errors: MF_USAGE, naming a layout option. */
 mf_status mf_args_request(const mf_args *a, mf_job_request *out, mf_err *e);
 
-/* What the command line asks for, loaded by `load`: mf_job_load, mf_job_load_layout, ... The job is
- * to be cleared in any case. */
-mf_status mf_args_load(mf_job *j, const mf_args *a,
-                       mf_status (*load)(mf_job *j, const mf_job_request *r, mf_err *e), mf_err *e);
+/* What the command line asks for, by mf_host_load_job. The job is to be cleared in any case. */
+mf_status mf_args_load(mf_job *j, const mf_args *a, mf_job_load_fn load, mf_err *e);
 
 /* The same of the job that words of the command line describe: mf_import_load. */
 mf_status mf_args_import(mf_imported *x, const mf_args *a, mf_err *e);

@@ -79,8 +79,8 @@ const mf_command mf_cmd_clusters = {
     .name = "clusters",
     .summary = "the clusters that ship, or one cluster and its figures",
     .usage = {"[NAME|FILE] [--json]"},
-    .about = "Without a name it lists the clusters that ship, with figures per GPU. With one it "
-             "shows that cluster; a path to a cluster file does as well. The files are "
+    .about = "Without a name it lists the shipped clusters, with figures per GPU. With a name, or "
+             "a path to a cluster file, it shows that cluster. The files are "
              "profiles/clusters/NAME.json, where every figure stands beside its source.",
     .example = "moefold clusters h100",
     .words = 1,

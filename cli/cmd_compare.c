@@ -1,9 +1,9 @@
 /* cmd_compare.c - `moefold compare`: phase 3, what was predicted beside what a run measured. */
 #include "cli/args_request.h"
 #include "cli/compare_log.h"
-#include "cli/compare_verdict.h"
 #include "compare/compare.h"
 #include "compare/compare_points.h"
+#include "compare/compare_verdict.h"
 #include "job/prices.h"
 #include "job/problem.h"
 #include "report/doubts.h"
@@ -213,7 +213,7 @@ static mf_status judge(const mf_args *a, const mf_cli *cli, mf_job *j, const mf_
         s = s == MF_OK ? mf_report_folder_step(mf_args_report(a, cli), j, &step, e) : s;
     }
     if (s == MF_OK && (c.outside || c.noutside > 0)) {
-        s = mf_err_set(e, MF_TOLERANCE, "%s", ""); /* a result, which has been told */
+        s = mf_err_set(e, MF_TOLERANCE, "%s", ""); /* a result, which was printed */
     }
     mf_compare_clear(&c);
     return s;
@@ -266,22 +266,18 @@ const mf_command mf_cmd_compare = {
     .summary = "predicted against measured, op by op, and what would help",
     .usage = {"[--plan FILE] --run DIR [options]", "--plan FILE --log FILE [--out FILE] [options]"},
     .about =
-        "Puts the times that a training run measured (op_times.json in its --out) beside those "
-        "that "
-        "are predicted for its plan, op by op, largest difference first, and says where the step "
-        "goes and what each remedy would gain. Without --plan it takes the plan that the run left "
-        "in "
-        "its folder. The measured time of a collective holds the wait for the slowest rank. The "
-        "verdict stands last: what is off most, by how much, and what makes the prediction right. "
-        "--record takes the measured times into a profile store, from which --store then prices; "
-        "--export writes them as text for one (`moefold profile --import`).\n"
-        "With --log it reads the log of a Megatron job that ran the plan (or the job that `moefold "
-        "import --out` made a plan of): step times, throughput and memory stand beside what is "
-        "predicted. --out writes the correction for this software and machine as a software "
-        "profile, which plan, simulate and capacity take with --software FILE and name in their "
-        "output.\n"
-        "Exit code 4 when the step, or an op that takes a hundredth of it or more, is predicted "
-        "outside the tolerance.",
+        "Puts the op times that a training run measured (op_times.json in its --out) beside those "
+        "predicted for its plan, largest difference first, and says where the step goes and what "
+        "each remedy would gain. Without --plan it takes the plan that the run left in its folder. "
+        "The measured time of a collective includes the wait for the slowest rank. The verdict "
+        "comes last: what is off most, by how much, and what makes the prediction right. --record "
+        "adds the measured times to a profile store, from which --store then prices; --export "
+        "writes them as text, which `moefold profile --import` reads.\nWith --log it reads the log "
+        "of a Megatron job that ran the plan (or the job that `moefold import --out` made a plan "
+        "of) and prints step times, throughput and memory beside the prediction. --out writes the "
+        "correction for this software and machine as a software profile, which plan, simulate and "
+        "capacity take with --software FILE and name in their output.\nThe exit code is 4 when the "
+        "step, or an op that takes a hundredth of it or more, is predicted outside the tolerance.",
     .example = "moefold compare --run run --top 10",
     .options = options,
     .run = run,

@@ -64,26 +64,6 @@ static mf_status print_json(FILE *out, const findings *f, mf_err *e) {
     return mf_output_json(&w, out, e);
 }
 
-/* Waits in which a GPU draws less than its cap, as one more remedy behind those that it gains less
- * than. */
-static mf_status add_waits(mf_explanation *x, const mf_job *j, const mf_step_power *power,
-                           mf_err *e) {
-    const double before_s = j->plan.prediction.step_time_s;
-    mf_remedy r = {.what = "waits that recover power for work behind them",
-                   .basis = "re-simulated, not measured"};
-    mf_status s = mf_step_power_recovered(j, &j->plan, power, &r.step_time_s, e);
-    r.gain = s == MF_OK ? 1 - r.step_time_s / before_s : 0;
-    if (r.gain < 5e-4 || x->remedies == MF_EXPLAIN_MAX_REMEDIES) {
-        return s;
-    }
-    int at = x->remedies++;
-    for (; at > 0 && x->remedy[at - 1].gain < r.gain; at--) {
-        x->remedy[at] = x->remedy[at - 1];
-    }
-    x->remedy[at] = r;
-    return s;
-}
-
 /* --- the command ------------------------------------------------------------------------------ */
 
 static mf_status run(const mf_args *a, const mf_cli *cli, mf_err *e) {
@@ -129,7 +109,7 @@ static mf_status run(const mf_args *a, const mf_cli *cli, mf_err *e) {
             .top = a->value[MF_OPT_TOP].given ? (int)a->value[MF_OPT_TOP].i : 12,
         };
         s = mf_step_power_of(&j, &j.plan, &f.report.power, e);
-        s = s == MF_OK ? add_waits(&explanation, &j, &f.report.power, e) : s;
+        s = s == MF_OK ? mf_step_power_add_waits(&explanation, &j, &f.report.power, e) : s;
         mf_verdict_text_explain(&f.verdict, &f.report, &explanation, f.to_fit,
                                 on.limited ? &on.target : NULL, mf_args_text(a, MF_OPT_PLAN, NULL));
         if (s == MF_OK && json) {
@@ -156,10 +136,9 @@ const mf_command mf_cmd_explain = {
     .summary = "why this layout fits or does not, and where its time goes",
     .usage = {"--model NAME --cluster NAME --gpus N --global-batch N --seq N [layout options]",
               "--plan FILE [options]"},
-    .about =
-        "Says in words what fills the memory and what the step time consists of, what more memory "
-        "or bandwidth would buy, which modules and ops cost most on the busiest stage, and what "
-        "their prices rest on. --top sets how many ops are listed.",
+    .about = "Says in words what fills the memory and where the step time goes, what more memory "
+             "or bandwidth would gain, which modules and ops cost most on the busiest stage, and "
+             "what their prices rest on. --top sets how many ops are listed.",
     .example = "moefold explain --plan plan.json",
     .options = options,
     .run = run,

@@ -215,15 +215,14 @@ const mf_command mf_cmd_export = {
     .summary = "a plan as a job of Megatron-LM or Megatron-Bridge that starts",
     .usage = {"--plan FILE [--format megatron|bridge] [--launcher torchrun|srun]"},
     .about =
-        "Writes a script that starts the plan: flags of the model and of the plan, environment "
-        "that the program asserts, launch line, in the words of Megatron-LM or "
-        "Megatron-Bridge as of the commit that stands in front. It trains on mock data until "
+        "Writes a script that starts the plan with Megatron-LM or Megatron-Bridge, as of the "
+        "commit that it names at its top: flags of the model and of the plan, environment "
+        "variables that the program insists on, and the launch line. It trains on mock data until "
         "DATA_PATH and TOKENIZER_MODEL name something else; LR, STEPS and CHECKPOINTS are read "
-        "from the environment, too.\n"
-        "What the program cannot express is replaced by what it runs instead; every such "
-        "difference stands in front with its memory and its time. A plan that then does not "
-        "fit is refused (exit code 3) without --force. A model with parts that the program has no "
-        "words for is refused in any case.",
+        "from the environment, too.\nWhat the program cannot express is replaced by what it runs "
+        "instead; the script begins with a list of these differences, each with its memory and its "
+        "time. A plan that no longer fits with them is refused (exit code 3) without --force. A "
+        "model with parts that the program cannot build is refused in any case.",
     .example = "moefold export --plan plan.json >launch.sh",
     .options = options,
     .run = run,

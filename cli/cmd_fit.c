@@ -11,7 +11,6 @@
 #include "report/verdict_text.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 /* Rows of each table where --top does not say. */
 enum { LEANEST = 8, MISSING = 6, MISSING_ALONE = 12, FASTEST = 8 };
@@ -23,80 +22,12 @@ static int64_t effort(const mf_args *a) {
 
 typedef struct findings {
     mf_fit_result fit;
-    mf_steps
-        to_fit; /* nothing fits: of the combination that misses least, single steps and pairs */
-    mf_search_result fastest;
-    char with[MF_STEP_TEXT]; /* options that `fastest` was found with beside the job's own */
+    mf_fit_ranking ranking;
     mf_doubts doubts;
     mf_verdict_text verdict;
     bool ranked; /* a search was asked for */
     bool interrupted;
 } findings;
-
-/* --- what is fast ----------------------------------------------------------------------------- */
-
-/* Of the steps that every layout may take: the one that loses least time, or saves most memory. */
-static const mf_one_step *step_of_all(const mf_layout *from, const mf_steps *steps, bool memory) {
-    const mf_one_step *best = NULL;
-    for (int i = 0; i < steps->count; i++) {
-        const mf_one_step *step = &steps->step[i];
-        if (mf_step_is_of_held(from, step) &&
-            (best == NULL || (memory && step->peak_B < best->peak_B))) {
-            best = step;
-        }
-    }
-    return best;
-}
-
-/* The leanest degrees are slow ones. What the job takes with the remedy that loses least time, and
- * with the one that saves most memory, which leaves faster layouts room: the faster of both. */
-static mf_status find_fastest_with(const mf_cli *cli, const mf_args *a, const mf_problem *p,
-                                   findings *f, mf_err *e) {
-    const mf_layout *from = &f->fit.entry[0].layout;
-    const mf_one_step *step[] = {step_of_all(from, &f->to_fit, true),
-                                 step_of_all(from, &f->to_fit, false)};
-    mf_status s = MF_OK;
-    for (int i = 0; i < (step[0] != step[1] ? 2 : 1) && step[i] != NULL && s == MF_OK; i++) {
-        mf_search_result found = {0};
-        mf_problem other = *p;
-        other.base.moments_bf16 = step[i]->layout.moments_bf16;
-        other.base.offload_optimizer = step[i]->layout.offload_optimizer;
-        s = mf_fit_fastest(&other, FASTEST, effort(a), mf_args_threads(a), cli->cancel, &found, e);
-        if (found.count > 0 &&
-            (f->fastest.count == 0 ||
-             found.plan[0].prediction.step_time_s < f->fastest.plan[0].prediction.step_time_s)) {
-            const mf_search_result slower = f->fastest;
-            f->fastest = found;
-            found = slower;
-            memcpy(f->with, step[i]->what, sizeof f->with);
-        }
-        mf_search_result_clear(&found);
-    }
-    return s;
-}
-
-/* Ranks what fits by time or, where nothing does, finds what would make it fit and how fast that
- * is. Interrupted it keeps what it has. */
-static mf_status rank(const mf_cli *cli, const mf_args *a, const mf_problem *p, findings *f,
-                      mf_err *e) {
-    mf_assignment even;
-    mf_status s = MF_OK;
-    if (!f->ranked) {
-        return MF_OK;
-    }
-    if (f->fit.feasible > 0) {
-        s = mf_fit_fastest(p, FASTEST, effort(a), mf_args_threads(a), cli->cancel, &f->fastest, e);
-    } else if (f->fit.count > 0) {
-        const mf_layout *l = &f->fit.entry[0].layout;
-        s = mf_assignment_even(p->model, l, &even, e);
-        s = s == MF_OK
-                ? mf_steps_to_fit(p, l, &even, NULL, cli->cancel, MF_TO_FIT_SHOWN, &f->to_fit, e)
-                : s;
-        s = s == MF_OK ? find_fastest_with(cli, a, p, f, e) : s;
-    }
-    f->interrupted |= s == MF_INTERRUPTED;
-    return s == MF_INTERRUPTED ? MF_OK : s;
-}
 
 /* --- output ----------------------------------------------------------------------------------- */
 
@@ -107,10 +38,10 @@ static void print_text(FILE *out, const mf_job *j, const findings *f, const int6
                         : f->fit.feasible == 0 ? MISSING_ALONE
                                                : MISSING);
     if (f->ranked && f->fit.feasible == 0 && f->fit.count > 0) {
-        mf_to_fit_print(out, &f->to_fit, 0);
-        snprintf(among, sizeof among, "with %s", f->with);
+        mf_to_fit_print(out, &f->ranking.to_fit, 0);
+        snprintf(among, sizeof among, "with %s", f->ranking.with);
     }
-    mf_fit_report_fastest(out, among, &f->fastest);
+    mf_fit_report_fastest(out, among, &f->ranking.fastest);
     mf_verdict_text_print(out, &f->verdict);
 }
 
@@ -119,8 +50,8 @@ static mf_status print_json(FILE *out, const mf_job *j, const findings *f, int64
     mf_json_writer_init(&w);
     mf_json_write_object(&w, NULL, false);
     mf_fit_report_json(&w, j, &f->fit, top, f->interrupted);
-    mf_to_fit_json(&w, &f->to_fit);
-    mf_fit_report_json_fastest(&w, f->with, &f->fastest);
+    mf_to_fit_json(&w, &f->ranking.to_fit);
+    mf_fit_report_json_fastest(&w, f->ranking.with, &f->ranking.fastest);
     mf_doubts_json(&w, &f->doubts);
     mf_json_write_string(&w, "verdict", f->verdict.decides);
     mf_json_write_end(&w);
@@ -153,13 +84,22 @@ static mf_status judge(const mf_args *a, const mf_cli *cli, const mf_job *j, fin
         return found;
     }
     f->ranked = !f->interrupted && effort(a) > 0;
-    s = rank(cli, a, &problem, f, e);
-    if (s != MF_OK) {
+    if (f->ranked) {
+        const mf_fit_rank_options how = {.rows = FASTEST,
+                                         .remedies = MF_TO_FIT_SHOWN,
+                                         .effort_us = effort(a),
+                                         .threads = o.threads,
+                                         .cancel = cli->cancel};
+        s = mf_fit_rank(&problem, &f->fit, &how, &f->ranking, e);
+        f->interrupted |= s == MF_INTERRUPTED;
+    }
+    if (s != MF_OK && s != MF_INTERRUPTED) {
         return s;
     }
+    s = MF_OK;
     mf_doubt_job(&f->doubts, &j->model, &j->cluster, &j->plan.layout);
     mf_doubts_print(a->notes, &f->doubts);
-    mf_verdict_text_fit(&f->verdict, &f->fit, &f->fastest, f->with);
+    mf_verdict_text_fit(&f->verdict, &f->fit, &f->ranking.fastest, f->ranking.with);
     if (json) {
         s = print_json(cli->out, j, f, o.shown);
     } else {
@@ -183,8 +123,7 @@ static mf_status run(const mf_args *a, const mf_cli *cli, mf_err *e) {
     mf_status s = mf_args_require_sizes(a, e);
     s = s == MF_OK ? mf_args_load(&j, a, mf_job_load, e) : s;
     s = s == MF_OK ? judge(a, cli, &j, f, e) : s;
-    mf_search_result_clear(&f->fastest);
-    mf_steps_clear(&f->to_fit);
+    mf_fit_ranking_clear(&f->ranking);
     mf_fit_result_clear(&f->fit);
     free(f);
     mf_job_clear(&j);
@@ -202,19 +141,15 @@ const mf_command mf_cmd_fit = {
     .name = "fit",
     .summary = "every memory-feasible layout, and what the others lack",
     .usage = {"--model NAME --cluster NAME --gpus N --global-batch N --seq N [options]"},
-    .about =
-        "Goes through all combinations of degrees with the choices that need the least memory "
-        "and says which fit, with their peak and headroom, and by how much the rest misses. A "
-        "layout option that is given pins its dimension. Behind stand the fastest combinations "
-        "that a "
-        "short search finds, each with the choices that suit it, ranked by step time, and the time "
-        "that the search proves none to beat; --effort 0 leaves them out. When nothing fits it "
-        "says what is missing, with "
-        "which options it would and how long a step then takes, in this layout and in the fastest "
-        "that short searches find, and the smallest number of GPUs "
-        "that would do (beyond one node in whole nodes; "
-        "in steps of several where it is more than 32 nodes away), and ends with exit code 3. "
-        "Interrupt it (Ctrl-C) to get what was found so far.",
+    .about = "Goes through all combinations of degrees, each with the choices that need the least "
+             "memory, and says which fit, with peak and headroom, and how much memory the others "
+             "lack. A layout option that you give pins its dimension. Below, a short search lists "
+             "the fastest combinations, each with the choices that suit it, and the step time that "
+             "it proves none to beat; --effort 0 skips that search.\nWhen nothing fits, it says "
+             "how much memory is missing, which options make the job fit and how long a step then "
+             "takes, and the smallest number of GPUs that would do (above one node in whole nodes; "
+             "in larger steps where it is more than 32 nodes away), and ends with exit code 3. "
+             "Interrupt it (Ctrl-C) to get what was found so far.",
     .example = "moefold fit --model mixtral-8x22b --cluster h100 --gpus 64 --global-batch 256 "
                "--seq 4096",
     .searches = true,

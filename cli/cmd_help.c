@@ -16,8 +16,8 @@ static const struct {
     {2, "bad usage, malformed input, or degrees that do not divide"},
     {3, "nothing feasible"},
     {4, "measured outside tolerance"},
-    {5, "train --rerun: a bad step that came out otherwise when it was run again"},
-    {6, "train --rerun: bad steps that stay bad"},
+    {5, "train --rerun: a bad step came out differently when it was run again"},
+    {6, "train --rerun: bad steps stayed bad"},
     {130, "interrupted: what was best so far has been printed"},
 };
 enum { EXIT_CODES = sizeof exit_codes / sizeof exit_codes[0] };
@@ -25,10 +25,11 @@ enum { EXIT_CODES = sizeof exit_codes / sizeof exit_codes[0] };
 static const struct {
     const char *name, *text;
 } environment[] = {
-    {"COLUMNS", "width to print for, as a terminal would, where standard output is none"},
+    {"COLUMNS", "width to print for where standard output is no terminal"},
     {"NO_COLOR", "set to anything: no colour on terminals"},
     {"MOEFOLD_DATA", "folder with models, clusters and measurements, in place of what ships"},
-    {"MOEFOLD_CPU", "off: cluster cpu is not measured on this machine"},
+    {"MOEFOLD_CPU",
+     "folder that keeps what was measured for cluster cpu; off: nothing is measured"},
 };
 enum { ENVIRONMENT = sizeof environment / sizeof environment[0] };
 

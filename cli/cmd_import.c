@@ -115,17 +115,16 @@ const mf_command mf_cmd_import = {
     .name = "import",
     .summary = "a Megatron job (script, flags, log, recipe) as a plan, and what it measured",
     .usage = {"FILE... [NAME=VALUE...] --cluster NAME [options]"},
-    .about = "Reads what starts a job of Megatron-LM or Megatron-Bridge, or what it printed: a "
-             "script or command line, the argument dump of a log, flags in YAML with the variables "
-             "of ModelZoo's launcher, overrides (model.pipeline_model_parallel_size=8), or a "
-             "recipe in Python (--recipe names the function). Later words win; NAME=VALUE sets a "
-             "variable that the text refers to. Flags can stand behind --. A recipe brings the "
-             "modules of its checkout that it imports, a script of ModelZoo the flags of its "
-             "MODEL.\n"
-             "What the text does not say holds as Megatron has it: expert tensor parallelism is "
-             "that of attention, there is no distributed optimizer, tokens are gathered. Settings "
-             "that moefold does not know are listed. Step times, throughput and memory of a log "
-             "stand beside the prediction.",
+    .about = "Reads what starts a job of Megatron-LM or Megatron-Bridge, or what the job printed: "
+             "a script or command line, the argument dump of a log, flags in YAML with the "
+             "variables of ModelZoo's launcher, overrides (model.pipeline_model_parallel_size=8), "
+             "or a recipe in Python (--recipe names the function). Later words win over earlier "
+             "ones; NAME=VALUE sets a variable that the text uses. Flags may follow --. With a "
+             "recipe, the modules of its checkout that it imports are read, too; with a script of "
+             "ModelZoo, the flags of its MODEL.\nMegatron's defaults hold for what the text does "
+             "not say: expert tensor parallelism is that of attention, there is no distributed "
+             "optimizer, tokens are gathered. Settings that moefold does not know are listed. Step "
+             "times, throughput and memory of a log are printed beside the prediction.",
     .example = "moefold import launch.sh train.log --cluster h100 --out plan.json",
     .words = MF_ARGS_MAX_WORDS,
     .options = options,

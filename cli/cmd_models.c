@@ -83,12 +83,10 @@ const mf_command mf_cmd_models = {
     .name = "models",
     .summary = "the models that ship, or one model and where its parameters are",
     .usage = {"[NAME|FILE] [--set KEY=VALUE] [--json]"},
-    .about = "Without a name it lists the models that ship by family, with what can be done: "
-             "counted only, "
-             "planned, trained. With one it shows that model; a path to "
-             "a Hugging Face config.json does as well.\n"
-             "Parameters are summed tensor by tensor. MTP depths are counted apart, as the public "
-             "totals do.",
+    .about = "Without a name it lists the shipped models by family, with what can be done with "
+             "each: counted only, planned, trained. With a name, or a path to a Hugging Face "
+             "config.json, it shows that model.\nParameters are summed tensor by tensor. MTP "
+             "depths are counted apart, as the public totals do.",
     .example = "moefold models deepseek-v3",
     .words = 1,
     .options = options,

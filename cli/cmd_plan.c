@@ -289,13 +289,13 @@ const mf_command mf_cmd_plan = {
     .name = "plan",
     .summary = "the fastest plan, the runners-up, and the proof (bound, gap)",
     .usage = {"--model NAME --cluster NAME --gpus N --global-batch N --seq N [options]"},
-    .about = "Searches every layout of the job for the fastest plan that fits, and proves how far "
-             "from the fastest it can be at most. Degrees, schedule, micro-batch, ZeRO levels, "
-             "dispatcher, layers per stage and the memory choice of every layer are chosen; a "
-             "layout option that is given pins its dimension.\n"
-             "The proof holds under the cost model: its bound is the least step time that any plan "
-             "still open, or already simulated, can have. Interrupt it (Ctrl-C) to get the best "
-             "plan so far. The same input gives the same plan file, byte for byte.",
+    .about = "Searches all layouts of the job for the fastest plan that fits, and proves how far "
+             "from the fastest one it can be at most. The search chooses degrees, schedule, "
+             "micro-batch, ZeRO levels, dispatcher, the layers of each stage and the memory choice "
+             "of every layer; a layout option that you give pins its dimension.\nThe proof holds "
+             "under the cost model: its bound is the least step time that any plan which is not "
+             "ruled out can have. Interrupt it (Ctrl-C) to get the best plan so far. The same "
+             "input gives the same plan file, byte for byte.",
     .example = "moefold plan --model deepseek-v3 --cluster h100 --gpus 1024 --global-batch 8192 "
                "--seq 4096 --out plan.json",
     .searches = true,

@@ -57,15 +57,13 @@ const mf_command mf_cmd_price = {
     .name = "price",
     .summary = "one op: time, band, limit, and what the price rests on",
     .usage = {"OP KEY=VALUE ... --cluster NAME [options]"},
-    .about =
-        "Prices one op alone on the device or the links. OP and its keys are those of the "
-        "profile store, in any order; keys with a default may be left out, and KiB, MiB and "
-        "GiB may stand behind bytes. Without an op it lists all ops and their keys.\n"
-        "The basis says what the price rests on: a measured point, points nearby, a fitted "
-        "roofline, another GPU through data-sheet ratios, or NCCL's own model. The time is that of "
-        "a GPU that "
-        "rested before; of kernels there is the energy, too, and the time of many runs without a "
-        "rest, under the power cap.",
+    .about = "Prices one op alone on the device or the links. OP and its keys are those of the "
+             "profile store, in any order; keys with a default may be left out, and KiB, MiB and "
+             "GiB may follow bytes. Without an op it lists all ops and their keys.\nThe basis says "
+             "what the price rests on: a measured point, points nearby, a fitted roofline, another "
+             "GPU through data-sheet ratios, or NCCL's own model. The time is that of a GPU that "
+             "rested before; for kernels there is also the energy, and the time under the power "
+             "cap when many run without a rest.",
     .example = "moefold price gemm m=4096 n=7168 k=2048 dtype=bf16 --cluster h200",
     .words = MF_ARGS_MAX_WORDS,
     .options = options,

@@ -2,6 +2,7 @@
  * out. */
 #include "cli/commands.h"
 #include "cli/profile_measure.h"
+#include "core/base/text.h"
 #include "job/prices.h"
 #include "profiles/store.h"
 #include "report/output.h"
@@ -43,11 +44,6 @@ static mf_status check(const mf_args *a, const char *path, outcome *out, mf_err 
     return count_rows(path, out, e);
 }
 
-static bool ends_with(const char *text, const char *end) {
-    size_t n = strlen(text), m = strlen(end);
-    return n >= m && strcmp(text + n - m, end) == 0;
-}
-
 /* A store that is not there yet begins with the shipped measurements, and is not made for a file
  * that is refused. */
 static mf_status import(const mf_args *a, const char *path, outcome *out, mf_err *e) {
@@ -56,7 +52,7 @@ static mf_status import(const mf_args *a, const char *path, outcome *out, mf_err
     mf_store *store = NULL;
     mf_status s = MF_OK;
     out->action = "taken in";
-    bool csv = ends_with(from, ".csv");
+    bool csv = mf_text_ends_with(from, ".csv");
     if (access(from, R_OK) != 0) {
         return mf_err_set(e, MF_INPUT, "%s: cannot be opened: %s", from, strerror(errno));
     }
@@ -122,7 +118,7 @@ static mf_status exclude(const mf_args *a, const action *act, mf_option_id id, m
 static mf_status check_moot(const mf_args *a, const action *act, mf_err *e) {
     mf_status s = MF_OK;
     bool import = act != NULL && act->id == MF_OPT_IMPORT;
-    bool csv = import && ends_with(a->value[MF_OPT_IMPORT].text, ".csv");
+    bool csv = import && mf_text_ends_with(a->value[MF_OPT_IMPORT].text, ".csv");
     if (act != NULL) {
         s = exclude(a, act, MF_OPT_MODEL, e);
         s = s == MF_OK ? exclude(a, act, MF_OPT_SHARED, e) : s;
@@ -233,23 +229,21 @@ const mf_command mf_cmd_profile = {
     .usage = {"--store FILE [--model NAME ...]",
               "--store FILE --rebuild | --check | --import FILE | --export FILE"},
     .about =
-        "A profile store holds measured times of ops and collectives; every other command prices "
-        "from it with --store FILE, and from the shipped measurements without. Rows carry "
-        "checksums: a damaged one is reported and never used. A store that is not there yet begins "
-        "with the shipped measurements.\n"
-        "Without another action, measures what the store lacks of this GPU, driver and libraries: "
-        "a general grid over the ranges of the shipped models (five minutes on one GPU), or with "
-        "--model the ops of that model under every layout of the usual degrees, where --tp, --ep "
-        "and so on fix one, with launches, optimizer and copies to the host; with several GPUs "
-        "their collectives and exchanges of tokens, too. For "
-        "every product the library's fastest algorithm is found and remembered. Every point is "
-        "stored at once, so that an interrupted run is taken up by the same command. A GPU that is "
-        "throttled or that another process uses is refused, also in the middle. With --energy a "
-        "sample of "
-        "the kernels runs for two seconds each, without a rest: the energy of a run, by the "
-        "driver's "
-        "counter, and its time under the power cap are stored beside its time. Needs a GPU and a "
-        "build with CUDA; without, measurements made elsewhere come in with --import.",
+        "A profile store holds measured times of ops and collectives. With --store FILE every "
+        "other command prices from it, without from the shipped measurements. Rows carry "
+        "checksums: a damaged one is reported and never used. A store that does not exist yet "
+        "begins with the shipped measurements.\nWithout another action this command measures what "
+        "the store lacks of this GPU, driver and libraries. By default that is a general grid over "
+        "the ranges of the shipped models (five minutes on one GPU); with --model it is the ops of "
+        "that model under every layout of the usual degrees (--tp, --ep and so on fix one), with "
+        "launches, optimizer and copies to the host. With several GPUs their collectives and "
+        "exchanges of tokens are measured, too. For every product the library's fastest algorithm "
+        "is found and remembered. Every point is stored at once, so that the same command goes on "
+        "with an interrupted run. A GPU that is throttled, or that another process uses, is "
+        "refused, even in the middle of a run.\nWith --energy a sample of the kernels runs for two "
+        "seconds each, without a rest: the energy of one run, by the driver's counter, and its "
+        "time under the power cap are stored beside its time. Measuring needs a GPU and a build "
+        "with CUDA; without them, --import takes measurements made elsewhere.",
     .example = "moefold profile --store my.db --model qwen3-30b-a3b --tp 1",
     .options = options,
     .run = run,

@@ -114,12 +114,11 @@ const mf_command mf_cmd_simulate = {
     .summary = "one plan or one layout: step time, breakdown, memory, trace",
     .usage = {"--model NAME --cluster NAME --gpus N --global-batch N --seq N [layout options]",
               "--plan FILE [options]"},
-    .about =
-        "Plays one training step of a layout, op by op, against the prices of its ops, and "
-        "says how long it takes, where the time goes and what memory each stage needs. A "
-        "layout that does not fit into memory is simulated all the same, and said not to fit.\n"
-        "The band behind the step time is what the prices are worth: narrow where ops were "
-        "measured, wide where they are derived from data sheets.",
+    .about = "Plays one training step of a layout, op by op, against the prices of its ops, and "
+             "says how long it takes, where the time goes and how much memory each stage needs. A "
+             "layout that does not fit into memory is simulated all the same, and the output says "
+             "so.\nThe band behind the step time says how well the prices are known: it is narrow "
+             "where ops were measured, wide where prices are derived from data sheets.",
     .example =
         "moefold simulate --model mixtral-8x22b --cluster h100 --gpus 128 --global-batch 256 "
         "--seq 4096 --tp 2 --pp 8 --ep 8",

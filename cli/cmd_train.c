@@ -22,9 +22,9 @@
 
 typedef struct watcher {
     const mf_cli *cli;
-    FILE *out; /* where steps are told */
+    FILE *out; /* where steps are printed */
     const mf_train_settings *s;
-    mf_rank_registry *roll;
+    mf_rank_registry *registry;
     mf_train_metrics last;
     mf_device *device; /* of this rank, while it trains */
     int64_t used_B;    /* of its memory, by its driver's count; 0: unknown */
@@ -71,7 +71,7 @@ static bool save_plan(watcher *w) {
 
 /* The memory of a step, which is all taken by now. Of a GPU also what it is, and what its driver
  * says of its memory: beside the arena the libraries' own, and whoever else is there. */
-static void tell_memory(FILE *out, const mf_train_start *start) {
+static void print_memory(FILE *out, const mf_train_start *start) {
     const mf_device_ops *ops = start->device->ops;
     mf_shown arena = mf_show_bytes((double)start->arena_B);
     char name[128];
@@ -96,7 +96,7 @@ static int started(void *user, const mf_train_start *start) {
     w->device = start->device;
     w->used_B = start->device->ops->used_B(start->device);
     w->arena_B = (double)start->arena_B;
-    tell_memory(w->out, start);
+    print_memory(w->out, start);
     fprintf(w->out, "stream      %s tokens in %d file%s\n",
             mf_show_count((double)start->stream_tokens).s, start->streams,
             start->streams == 1 ? "" : "s");
@@ -159,7 +159,7 @@ static void warned(void *user, const char *line) {
 
 static void lost(void *user, const char *line) {
     const watcher *w = user;
-    mf_rank_registry_reported(w->roll);
+    mf_rank_registry_reported(w->registry);
     fprintf(w->cli->err, "moefold train: %s\n", line);
     fflush(w->cli->err);
 }
@@ -176,7 +176,7 @@ static double best_interval_s(const watcher *w, double *mtbf_s) {
     return fmax(mf_train_save_interval_s(w->stall_sum_s / saves, *mtbf_s), w->save_sum_s / saves);
 }
 
-static void tell_saves(const watcher *w) {
+static void print_saves(const watcher *w) {
     double mtbf_s = 0.0, interval_s = best_interval_s(w, &mtbf_s), saves = (double)w->saves;
     if (w->saves == 0) {
         return;
@@ -201,7 +201,7 @@ static void tell_saves(const watcher *w) {
 }
 
 /* Predicted beside measured, and where that goes on. */
-static void tell_end(const watcher *w, double mean_s, double predicted_s) {
+static void print_end(const watcher *w, double mean_s, double predicted_s) {
     const double grown_B = w->steps_printed > 0 ? fmax(w->last.memory_B - w->arena_B, 0.0) : 0.0;
     const double planned_B = w->s->job.plan.prediction.peak_memory_B + grown_B;
     const bool of_driver = w->used_B > 0;
@@ -216,7 +216,7 @@ static void tell_end(const watcher *w, double mean_s, double predicted_s) {
         fprintf(w->out, "%s update%s left out: loss or gradient norm not finite\n",
                 mf_show_i64((long long)w->last.skipped).s, w->last.skipped > 1 ? "s" : "");
     }
-    tell_saves(w);
+    print_saves(w);
     if (w->s->o.out != NULL) {
         fprintf(w->out,
                 "weights in %s/hf, checkpoints in %s/checkpoints; op by op: moefold compare "
@@ -229,7 +229,7 @@ static mf_status summarise(const watcher *w, const mf_args *a, mf_err *e) {
     double predicted_s = w->s->job.plan.prediction.step_time_s;
     double mean_s = w->timed > 0 ? w->sum_s / (double)w->timed : w->last.step_time_s;
     if (!a->value[MF_OPT_JSON].given) {
-        tell_end(w, mean_s, predicted_s);
+        print_end(w, mean_s, predicted_s);
         return MF_OK;
     }
     mf_json_writer j;
@@ -291,8 +291,8 @@ static mf_status record(const watcher *w, const mf_args *a, mf_err *e) {
 
 /* As one of the launcher's ranks, or as the only one. */
 static mf_status train(const mf_args *a, const mf_cli *cli, mf_train_settings *s, int64_t rank,
-                       mf_rank_registry *roll, mf_err *e) {
-    watcher w = {.cli = cli, .s = s, .roll = roll};
+                       mf_rank_registry *registry, mf_err *e) {
+    watcher w = {.cli = cli, .s = s, .registry = registry};
     mf_err_clear(&w.failed);
     bool alone = false;
     w.out = a->value[MF_OPT_JSON].given ? cli->err : cli->out;
@@ -307,13 +307,13 @@ static mf_status train(const mf_args *a, const mf_cli *cli, mf_train_settings *s
         mf_train_settings_print(w.out, s);
     }
     mf_rank_registry_phase(
-        roll, "step 0, communicators"); /* and then the rank watch's, while there is one */
+        registry, "step 0, communicators"); /* and then the rank watch's, while there is one */
     mf_status status = mf_train(&s->o, &alone, e);
     char phase[40];
     snprintf(phase, sizeof phase, "step %lld, end", LL(s->o.steps));
-    mf_rank_registry_phase(roll, phase);
+    mf_rank_registry_phase(registry, phase);
     if ((alone && status == MF_LIBRARY) || status == MF_TRANSIENT) {
-        mf_rank_registry_failed(roll);
+        mf_rank_registry_failed(registry);
     }
     if (alone && s->job.plan.layout.gpus > 1) {
         if (e->text[0] != '\0') {
@@ -332,7 +332,7 @@ static mf_status train(const mf_args *a, const mf_cli *cli, mf_train_settings *s
     return status == MF_OK && rank == 0 ? record(&w, a, e) : status;
 }
 
-/* The ranks told what went wrong; their exit code is ours. */
+/* The ranks printed what went wrong; their exit code is ours. */
 static mf_status launch(const mf_args *a, const mf_cli *cli, const mf_train_settings *s,
                         mf_err *e) {
     static const struct {
@@ -376,10 +376,10 @@ static mf_status run(const mf_args *a, const mf_cli *cli, mf_err *e) {
     bool launched = mf_comm_launched();
     signal(SIGPIPE, SIG_IGN); /* a reader that goes is an output that fails */
     int64_t rank = 0, size = 1;
-    mf_rank_registry *roll = launched ? mf_rank_registry_join() : NULL;
+    mf_rank_registry *registry = launched ? mf_rank_registry_join() : NULL;
     mf_status status = launched ? mf_comm_start(&rank, &size, e) : MF_OK;
     mf_train_settings *s = malloc(sizeof *s);
-    mf_rank_registry_phase(roll, "step 0, settings");
+    mf_rank_registry_phase(registry, "step 0, settings");
     if (status == MF_OK && s == NULL) {
         status = mf_err_set(e, MF_NOMEM, "out of memory");
     }
@@ -390,7 +390,7 @@ static mf_status run(const mf_args *a, const mf_cli *cli, mf_err *e) {
             leave_to_rank_0(cli, rank, e);
         }
         if (status == MF_OK) {
-            status = launches ? launch(a, cli, s, e) : train(a, cli, s, rank, roll, e);
+            status = launches ? launch(a, cli, s, e) : train(a, cli, s, rank, registry, e);
         }
         mf_train_settings_clear(s);
     }
@@ -400,8 +400,8 @@ static mf_status run(const mf_args *a, const mf_cli *cli, mf_err *e) {
         mf_cli_say(cli, e);
         mf_comm_stop();
     }
-    mf_rank_registry_leave(roll);
-    mf_rank_registry_destroy(roll);
+    mf_rank_registry_leave(registry);
+    mf_rank_registry_destroy(registry);
     return status;
 }
 
@@ -426,20 +426,16 @@ const mf_command mf_cmd_train = {
     .summary = "run a plan, or a layout given by flags, on GPUs or CPU ranks",
     .usage = {"--plan FILE --data PATH --steps N [--out DIR] [options]",
               "--model NAME --global-batch N --seq N --data PATH --steps N [layout options]"},
-    .about =
-        "Runs the step program that simulate plays: on this machine's GPUs where there are some "
-        "(and libmoefold_cuda.so beside the program), else on CPU ranks. One process a rank, "
-        "started here when no launcher (mpirun, srun) has done so. A plan for another number of "
-        "ranks than run is refused. Prints every setting and the predicted step, then a line a "
-        "step.\n"
-        "With --out: metrics.jsonl, a TensorBoard event file, op_times.json for `compare`, "
-        "routing.csv for `simulate --routing`, checkpoints that any layout can read, and at the "
-        "end the weights as a Hugging Face "
-        "folder; --record takes what ops took into a profile store. "
-        "SIGINT, SIGTERM and SIGHUP save and end with exit code 130; --resume goes on from there, "
-        "bit by "
-        "bit "
-        "as if nothing had happened. docs/training.md has the formats.",
+    .about = "Runs the step program that simulate plays: on this machine's GPUs where there are "
+             "some (and libmoefold_cuda.so is beside the program), else on CPU ranks. There is one "
+             "process per rank, started here unless a launcher (mpirun, srun) has done so. A plan "
+             "for another number of ranks than run is refused. It prints every setting and the "
+             "predicted step, then a line for every step.\nWith --out it writes metrics.jsonl, a "
+             "TensorBoard event file, op_times.json for `compare`, routing.csv for `simulate "
+             "--routing`, checkpoints that any layout can read, and at the end the weights as a "
+             "Hugging Face folder. --record adds what ops took to a profile store. SIGINT, SIGTERM "
+             "and SIGHUP save and end with exit code 130; --resume goes on from there, bit by bit "
+             "as if nothing had happened. docs/training.md has the formats.",
     .example =
         "moefold train --init DIR --data corpus.txt --global-batch 8 --seq 128 --gpus 4 --tp 2 "
         "--ep 4 --steps 100 --out run",

@@ -1,14 +1,13 @@
 /* compare_log.c - measured beside predicted, and the factor between them. */
 #include "cli/compare_log.h"
 #include "cli/args_request.h"
-#include "cli/compare_verdict.h"
+#include "compare/compare_verdict.h"
 
 #include "job/problem.h"
 #include "report/doubts.h"
 #include "report/report.h"
 #include "report/report_folder.h"
 
-#include "core/base/file.h"
 #include "job/job.h"
 #include "launch/correct.h"
 #include "launch/log.h"
@@ -18,25 +17,6 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-
-#define MOST_LOG (256 << 20)
-
-static mf_status load_log(const char *path, mf_log *l, mf_err *e) {
-    char *text = NULL;
-    size_t length = 0;
-    mf_status s = mf_file_load(path, MOST_LOG, &text, &length, e);
-    if (s == MF_OK) {
-        mf_log_read(l, text);
-    }
-    free(text);
-    if (s == MF_OK && l->steps == 0) {
-        s = mf_err_set(e, MF_INPUT,
-                       "%s: expected step times (\"elapsed time per iteration (ms)\" or \"Step "
-                       "Time\"), found none",
-                       path);
-    }
-    return s;
-}
 
 static void print_row(FILE *out, const char *what, const char *measured, const char *predicted,
                       double ratio) {
@@ -125,7 +105,7 @@ mf_status mf_compare_log(const mf_args *a, const mf_cli *cli, mf_err *e) {
     }
     mf_status s = mf_args_require(a, MF_OPT_PLAN, e);
     s = s == MF_OK ? mf_report_folder_create(mf_args_text(a, MF_OPT_REPORT, NULL), e) : s;
-    s = s == MF_OK ? load_log(a->value[MF_OPT_LOG].text, &l, e) : s;
+    s = s == MF_OK ? mf_log_load(&l, a->value[MF_OPT_LOG].text, e) : s;
     s = s == MF_OK ? mf_args_load(j, a, mf_job_load_layout, e) : s;
     s = s == MF_OK ? mf_job_simulate(j, &(mf_sim_options){0}, e) : s;
     if (s == MF_OK) {
@@ -151,7 +131,7 @@ mf_status mf_compare_log(const mf_args *a, const mf_cli *cli, mf_err *e) {
     }
     s = s == MF_OK ? write_folder(a, cli, &x, e) : s;
     if (s == MF_OK && fabs(j->plan.prediction.step_time_s / l.step_time_s - 1) > tolerance) {
-        s = mf_err_set(e, MF_TOLERANCE, "%s", ""); /* a result, which has been told */
+        s = mf_err_set(e, MF_TOLERANCE, "%s", ""); /* a result, which was printed */
     }
     mf_log_clear(&l);
     mf_job_clear(j);

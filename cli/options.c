@@ -39,13 +39,13 @@ static const mf_option table[MF_OPT_COUNT] = {
         "times",
         LIST),
     ROW(STRICT, "strict", JOB, NULL, NULL,
-        "Refuse a model whose config.json says more than is read, such as a vision tower; without, "
-        "a line on standard error names it",
+        "Refuse a model whose config.json holds something that moefold does not read, such as a "
+        "vision tower. Without it a line on standard error names what is left out",
         FLAG),
     ROW(CLUSTER, "cluster", JOB, "NAME|FILE", NULL,
         "Cluster to run on: a shipped name (see `moefold clusters`) or a cluster file", TEXT),
     ROW(GPUS, "gpus", JOB, "N", NULL,
-        "GPUs in the job. DP and EDP follow from it and from the degrees", SIZE(1, GIB28),
+        "GPUs in the job. DP and EDP follow from this number and the degrees", SIZE(1, GIB28),
         SETS(gpus)),
     ROW(GLOBAL_BATCH, "global-batch", JOB, "N", NULL,
         "Samples per step, over all ranks; 4M is a batch of 4 x 1,048,576 tokens, which --seq cuts "
@@ -54,16 +54,16 @@ static const mf_option table[MF_OPT_COUNT] = {
     ROW(SEQ, "seq", JOB, "N", NULL, "Tokens per sample, such as 4096 or 4k", SIZE(1, GIB28),
         SETS(seq)),
     ROW(SOFTWARE, "software", JOB, "NAME|FILE", "moefold",
-        "Software profile, the efficiencies of the program that trains: ideal, moefold, "
-        "megatron-eager, pytorch-fsdp, or megatron-YY.MM, which takes the newest known release "
-        "that is not newer",
+        "Software profile: how efficient the program is that trains. One of ideal, moefold, "
+        "megatron-eager, pytorch-fsdp, or megatron-YY.MM, which takes the newest known release up "
+        "to that month; or a file",
         TEXT),
     ROW(STORE, "store", JOB, "FILE", "the shipped measurements",
-        "Profile store with the measured times that prices rest on", TEXT),
+        "Profile store: the measured times that prices are computed from", TEXT),
     ROW(PLAN, "plan", JOB, "FILE", NULL,
         "Take model, cluster and layout from this plan file. --model, --cluster, --software and "
-        "--store may still be given; they say where to find the same model, or what else to try "
-        "the plan on",
+        "--store may be given beside it: they say where to find the same model, or what else to "
+        "try the plan on",
         TEXT),
 
     ROW(TP, "tp", DEGREES, "N", "1",
@@ -76,9 +76,8 @@ static const mf_option table[MF_OPT_COUNT] = {
         INT(1, GIB28), SETS(vpp), PINS(VPP)),
     ROW(EP, "ep", DEGREES, "N", "1", "Expert parallelism: ranks that share the experts of a layer",
         INT(1, GIB28), SETS(ep), PINS(EP)),
-    ROW(ETP, "etp", DEGREES, "N", "1",
-        "Tensor parallelism inside an expert. It does not follow --tp", INT(1, GIB28), SETS(etp),
-        PINS(ETP)),
+    ROW(ETP, "etp", DEGREES, "N", "1", "Tensor parallelism inside an expert, independent of --tp",
+        INT(1, GIB28), SETS(etp), PINS(ETP)),
     ROW(MICRO_BATCH, "micro-batch", DEGREES, "N", "1", "Samples per data-parallel rank and pass",
         INT(1, GIB28), SETS(mbs), PINS(MICRO_BATCH)),
 
@@ -97,20 +96,21 @@ static const mf_option table[MF_OPT_COUNT] = {
         "How attention sees the other context ranks' keys and values", WORDS(cp_words),
         SETS(cp_type), PINS(CP_TYPE)),
     ROW(OVERLAP, "overlap", CHOICES, "LIST", "dp,pp",
-        "Communication that runs beside compute; cp: all-gather and all-to-all go by KV heads, in "
-        "up to 4 pieces (a ring of --cp-type runs beside compute in any case)",
+        "Communication that runs beside compute. cp splits the all-gather and all-to-all of "
+        "--cp-type by KV heads, into up to 4 pieces (a ring runs beside compute in any case)",
         WORDS(overlap_words), SETS(overlap)),
     ROW(RECOMPUTE, "recompute", CHOICES, "LIST", "none",
-        "Modules whose activations are dropped and computed again in the backward pass. selective "
-        "means core_attn, full means layer",
+        "Modules whose activations are dropped in the forward pass and computed again in the "
+        "backward pass. selective means core_attn, full means layer",
         WORDS(recompute_words), SETS(recompute), PINS(RECOMPUTE)),
-    ROW(OFFLOAD, "offload", CHOICES, "LIST", "none", "Saved activations that wait in host memory",
+    ROW(OFFLOAD, "offload", CHOICES, "LIST", "none",
+        "Saved activations that are kept in host memory until the backward pass",
         WORDS(offload_words), SETS(offload), PINS(OFFLOAD)),
     ROW(OFFLOAD_SHARE, "offload-share", CHOICES, "SHARE", "100%",
         "Share of the layers that offload what --offload names", SHARE(0, 1), SETS(offload_share)),
     ROW(OFFLOAD_OPTIMIZER, "offload-optimizer", CHOICES, "SHARE", "0",
-        "Share of the optimizer states that lives in host memory, such as 0.5 or 50%", SHARE(0, 1),
-        SETS(offload_optimizer)),
+        "Share of the optimizer states that is kept in host memory, such as 0.5 or 50%",
+        SHARE(0, 1), SETS(offload_optimizer)),
     ROW(MOMENTS, "moments", CHOICES, "WORD", "fp32", "Type of AdamW's two moments",
         WORDS(" fp32 bf16"), SETS(moments)),
     ROW(GRAD_DTYPE, "grad-dtype", CHOICES, "WORD", "fp32",
@@ -121,84 +121,81 @@ static const mf_option table[MF_OPT_COUNT] = {
     ROW(FP8_ATTENTION, "fp8-attention", CHOICES, NULL, NULL, "Core attention in FP8 as well", FLAG,
         SETS(fp8_attention)),
     ROW(FP8_PRIMARY_WEIGHTS, "fp8-primary-weights", CHOICES, NULL, NULL,
-        "Keep no BF16 copy of the weights: the quantised ones are what is gathered", FLAG,
+        "Keep no BF16 copy of the weights: ranks gather the quantised ones", FLAG,
         SETS(fp8_primary_weights)),
     ROW(CUDA_GRAPH, "cuda-graph", CHOICES, "WORD", "none",
-        "Launch kernels from CUDA graphs: partial captures what is static inside a layer, step "
-        "everything",
+        "Launch kernels from CUDA graphs. partial captures what does not change inside a layer, "
+        "step captures the whole step",
         WORDS(graph_words), SETS(graph)),
     ROW(TOKEN_HEADROOM, "token-headroom", CHOICES, "FACTOR",
         "1.25; CPU ranks: --ep, the worst case",
-        "Routed rows that a rank has room for, over the balanced number", REAL(1, 1e6),
-        SETS(token_headroom)),
+        "Routed rows that a rank has memory for, over the number under balanced routing",
+        REAL(1, 1e6), SETS(token_headroom)),
     ROW(RESERVE, "reserve", CHOICES, "SHARE", "5%",
-        "Share of the GPU's memory that is withheld, such as 0.05 or 5%", SHARE(0, 0.99),
+        "Share of the GPU's memory that no layout may use, such as 0.05 or 5%", SHARE(0, 0.99),
         SETS(reserve)),
     ROW(CAPACITY_FACTOR, "capacity-factor", CHOICES, "X", "0: dropless",
-        "An expert takes at most ceil(X * top_k * S / experts) choices of a sample, those of "
-        "highest probability",
+        "Limit every expert to ceil(X * top_k * S / experts) tokens of a sample of S tokens; those "
+        "of highest probability stay",
         REAL(0, 1e3), SETS(capacity_factor)),
     ROW(PAD_TO_CAPACITY, "pad-to-capacity", CHOICES, NULL, NULL,
-        "Experts work on as many rows as their capacity allows, whatever the routing: the rest of "
-        "them are zero, and the host need not wait for their number",
+        "Let every expert work on as many rows as its capacity allows. Rows without a token are "
+        "zero, and the host need not wait for the counts",
         FLAG, SETS(pad_to_capacity)),
     ROW(DETERMINISTIC, "deterministic", CHOICES, NULL, NULL,
-        "On GPUs two runs agree to the bit, as on CPU ranks they always do: algorithms by rule "
-        "instead of by measurement, kernels that add in one order. Gradients of attention take "
-        "more "
-        "memory for it. It may stand beside --plan",
+        "Make two runs on GPUs agree to the bit, as runs on CPU ranks always do: algorithms are "
+        "chosen by rule instead of by measurement, and kernels add in a fixed order. Gradients of "
+        "attention take more memory for it. It may be given beside --plan",
         FLAG, SETS(deterministic)),
     ROW(TRAITS, "traits", CHOICES, "LIST", "those of --software",
-        "What the program that trains does besides, such as fused_experts (activation in the "
-        "grouped GEMM), dispatch_permutes (HybridEP), delayed_scales; added to what its software "
-        "profile says",
+        "What else the program does that trains, such as fused_experts (activation in the grouped "
+        "GEMM), dispatch_permutes (HybridEP) or delayed_scales; added to what its software profile "
+        "says",
         WORDS(trait_words), SETS(traits)),
     ROW(PIPELINE_LAYOUT, "pipeline-layout", CHOICES, "TEXT", "an even split",
         "What each virtual stage holds, in Megatron's letters: E embedding, t layer, m MTP depth, "
-        "L head, | the end of a stage, *N repeats a letter or a (group), as in "
-        "'Et*16|(t*16|)*2t*13mL'",
+        "L head, | end of a stage. *N repeats a letter or a (group), as in 'Et*16|(t*16|)*2t*13mL'",
         TEXT),
     ROW(RECOMPUTE_LAYERS, "recompute-layers", CHOICES, "N", "all",
-        "Recompute what --recompute names in the first N layers of each virtual stage alone",
+        "Recompute what --recompute names only in the first N layers of each virtual stage",
         INT(1, GIB28)),
     ROW(UNSURE, "unsure", CHOICES, "LIST",
         "options that are not given, of another program than moefold",
-        "Options whose value is a guess: the band widens as if they were not given",
+        "Options whose value is a guess: the band becomes as wide as if they were not given",
         WORDS(mf_unsaid_words)),
 
     ROW(ROUTING, "routing", PLAY, "balanced|zipf:S|FILE", "balanced",
-        "How evenly the router spreads tokens over experts: all the same, a Zipf law with exponent "
-        "S, or counts from a file (one row of experts per MoE layer, JSON or CSV)",
+        "How evenly the router spreads tokens over experts: balanced, by a Zipf law with exponent "
+        "S, or by the counts in a file (JSON or CSV, a row of experts for each MoE layer)",
         TEXT),
     ROW(EVERY_RANK, "every-rank", PLAY, NULL, NULL,
-        "Play all ranks instead of one per pipeline stage", FLAG),
+        "Simulate all ranks instead of one per pipeline stage", FLAG),
     ROW(TRACE, "trace", PLAY, "FILE", NULL,
         "Write a Chrome trace of the step, for ui.perfetto.dev or chrome://tracing", TEXT),
 
     ROW(TOP, "top", SEARCH, "N", "plan 4, fit 20, explain 12",
-        "How many results to show, the best included; plan: when given, the fastest plans of "
-        "different degrees are looked for, too",
+        "How many results to show, the best one included. With it, plan also looks for the fastest "
+        "plans of other degrees",
         INT(1, 100000)),
     ROW(PRECISIONS, "precisions", SEARCH, "LIST", "--precision alone",
         "Precision recipes to choose from", WORDS(precision_words)),
     ROW(RUNS_ON, "runs-on", SEARCH, "WORD", "megatron where --software is, else any",
-        "Who is to run the plan: it holds to what that program can express; plan says what that "
-        "costs",
+        "Program that is to run the plan: only what it can express is searched, and plan says what "
+        "that costs",
         WORDS(" megatron bridge moefold any")),
-    ROW(EVEN_STAGES, "even-stages", SEARCH, NULL, NULL,
-        "Keep to even splits of the layers over the stages", FLAG, PINS(STAGES)),
+    ROW(EVEN_STAGES, "even-stages", SEARCH, NULL, NULL, "Split the layers evenly over the stages",
+        FLAG, PINS(STAGES)),
     ROW(SEARCH_OFFLOAD, "search-offload", SEARCH, NULL, NULL,
-        "Let layers offload activations to host memory where that is faster, and say what it "
-        "gains; without, they do where nothing fits otherwise. How fast all GPUs of a host copy at "
-        "once was not measured",
+        "Let layers offload activations to host memory wherever that is faster, and say what it "
+        "gains. Without it they do so only where nothing fits otherwise, because it was not "
+        "measured how fast all GPUs of a host copy at once",
         FLAG),
     ROW(GAP, "gap", SEARCH, "SHARE", "plan 3%, capacity 5%",
         "Stop when the best plan is proven to be within this share of the fastest one",
         SHARE(0, 1)),
     ROW(EFFORT, "effort", SEARCH, "N", "30, fit 3",
-        "Search no longer than about N seconds of one core, capacity: for each cell, fit: 0 for "
-        "not "
-        "at all; counted, not timed, so that the plan is the same on every machine",
+        "Search for at most about N seconds of one core (capacity: for each cell; fit: 0 skips the "
+        "search). Work is counted, not timed, so that every machine finds the same plan",
         INT(0, 1000000)),
     ROW(MIN_HEADROOM, "min-headroom", SEARCH, "SHARE", "0",
         "Share of the GPU's memory that every plan leaves free, beyond the reserve",
@@ -211,82 +208,82 @@ static const mf_option table[MF_OPT_COUNT] = {
     ROW(CLUSTERS, "clusters", CAPACITY, "LIST", NULL,
         "Clusters to size, as a comma list of names or paths", TEXT),
     ROW(SIZES, "sizes", CAPACITY, "LIST", "64,128,256,512,1024,2048,4096",
-        "Numbers of GPUs, as a comma list; 64..512 doubles from 64 on, 2k is 2,048", TEXT),
+        "Numbers of GPUs, as a comma list. 64..512 means 64, 128, 256 and 512; 2k is 2,048", TEXT),
     ROW(TOKENS, "tokens", CAPACITY, "COUNT", NULL, "Tokens to train on, such as 300B or 15T",
         COUNT(1, 1e18)),
     ROW(DEADLINE, "deadline", CAPACITY, "TIME|DATE", NULL,
-        "Time that the run may take, such as 30d, or the date by which it ends, such as "
-        "2027-01-31: names the smallest size that keeps it, for each model and cluster",
+        "Time that the run may take, such as 30d, or the date by which it has to end, such as "
+        "2027-01-31. For each model and cluster the smallest size that keeps it is named",
         UNTIL(1, 1e10)),
     ROW(BUDGET, "budget", CAPACITY, "USD", NULL,
-        "Money that the run may cost, such as 10M: names what is fastest for it",
+        "Money that the run may cost, such as 10M. The fastest size within it is named",
         COUNT(1e-6, 1e18)),
     ROW(PRICE, "price", CAPACITY, "CLUSTER=USD", "the cluster file's",
         "Price of a GPU-hour of one of the clusters, such as h100=2.5. May be given many times",
         LIST),
-    ROW(POWER_PRICE, "power-price", CAPACITY, "USD/kWh", "0: the price of a GPU-hour holds it",
-        "Price of energy, which is added to that of the GPU-hours", REAL(0, 1e6)),
+    ROW(POWER_PRICE, "power-price", CAPACITY, "USD/kWh", "0: the price of a GPU-hour includes it",
+        "Price of energy, added to the price of the GPU-hours", REAL(0, 1e6)),
     ROW(SKEW, "skew", CAPACITY, "zipf:S|FILE", "none",
-        "Also play every plan under this routing, and say whether it keeps --deadline and --budget "
-        "then: at the 95th percentile of 20 draws of the hot experts, or with the counts of the "
-        "file",
+        "Also simulate every plan under this uneven routing, and say whether it still keeps "
+        "--deadline and --budget. zipf:S: the 95th percentile of 20 draws of the hot experts; "
+        "FILE: its counts",
         TEXT),
     ROW(CHECKPOINT_TIME, "checkpoint-time", CAPACITY, "TIME", "30s",
-        "Time that the job stands still for a checkpoint", TIME(0, 86400)),
+        "Time that training stops for each checkpoint", TIME(0, 86400)),
     ROW(RESTART_TIME, "restart-time", CAPACITY, "TIME", "15m",
         "Time from a failure until the job runs again", TIME(0, 864000)),
     ROW(REBUILD, "rebuild", STORE, NULL, NULL,
-        "Build the store anew from the shipped measurements. What was there is kept as FILE.old",
+        "Build the store anew from the shipped measurements. The old one is kept as FILE.old",
         FLAG),
     ROW(CHECK, "check", STORE, NULL, NULL, "Check every page and every row", FLAG),
     ROW(IMPORT, "import", STORE, "FILE", NULL,
-        "Take in measurements: a CSV file as --export writes it, or what nccl-tests printed, as "
-        "text or JSON",
+        "Add measurements to the store: from a CSV file as --export writes it, or from the output "
+        "of nccl-tests, as text or JSON",
         TEXT),
     ROW(EXPORT, "export", STORE, "FILE", NULL, "Write all measurements as CSV", TEXT),
     ROW(RECORD, "record", STORE, "FILE", NULL,
-        "Take the measured times into this profile store, made with the shipped measurements when "
-        "it is not there",
+        "Add the measured times to this profile store. A store that does not exist yet begins with "
+        "the shipped measurements",
         TEXT),
     ROW(GPU, "gpu", STORE, "NAME", NULL,
-        "GPU that an nccl-tests file was measured on, such as h200; when measuring, the name to "
-        "store this machine's GPU by",
+        "GPU that an nccl-tests file was measured on, such as h200; when measuring, the name under "
+        "which to store this machine's GPU",
         TEXT),
-    ROW(NODES, "nodes", STORE, "N", "as many as the file names", "Hosts that it ran on",
+    ROW(NODES, "nodes", STORE, "N", "as many as the file names", "Hosts that nccl-tests ran on",
         INT(1, 1e6)),
-    ROW(SHARED, "shared", STORE, NULL, NULL, "Measure although another process uses the GPU", FLAG),
+    ROW(SHARED, "shared", STORE, NULL, NULL, "Measure even if another process uses the GPU", FLAG),
     ROW(ENERGY, "energy", STORE, NULL, NULL,
-        "Measure energies under the power cap of a share of the points", FLAG),
+        "Measure for a share of the points also their energy under the power cap", FLAG),
 
     ROW(OUT, "out", OUTPUT, "FILE|DIR", NULL,
-        "Write the plan file here; of `train`, the folder of the run: metrics, checkpoints, "
-        "weights",
+        "File to write: the plan; for compare the correction; for train the folder of the run "
+        "(metrics, checkpoints, weights)",
         TEXT),
     ROW(REPORT, "report", OUTPUT, "DIR", NULL,
-        "Write a folder, which -o DIR does as well: report.html (one page without network access), "
-        "report.json with every figure of it, inputs.json, and what there is of plan.json, "
+        "Write a folder, as -o DIR does, with report.html (one page that needs no network), "
+        "report.json (every figure of it), inputs.json and, where there are any, plan.json, "
         "candidates.csv and trace.json",
         TEXT),
-    ROW(FORMAT, "format", OUTPUT, "WORD", "megatron", "Whose words to use",
+    ROW(FORMAT, "format", OUTPUT, "WORD", "megatron", "Program to write the job for",
         WORDS(" megatron bridge")),
-    ROW(LAUNCHER, "launcher", OUTPUT, "WORD", "torchrun", "What starts the processes",
+    ROW(LAUNCHER, "launcher", OUTPUT, "WORD", "torchrun", "Program that starts the processes",
         WORDS(" torchrun srun")),
-    ROW(FORCE, "force", OUTPUT, NULL, NULL, "Write a job although it does not fit into memory",
+    ROW(FORCE, "force", OUTPUT, NULL, NULL, "Write a job even if it does not fit into memory",
         FLAG),
     ROW(RECIPE, "recipe", JOB, "NAME", "the last one",
-        "Function of a Python file to read, with those that it calls; of a script that starts "
-        "several jobs, the job's number",
+        "Function to read in a Python file, with those that it calls; in a script that starts "
+        "several jobs, the number of the job",
         TEXT),
     ROW(LOG, "log", STORE, "FILE", NULL,
-        "Log of a job: step times, throughput and memory that it printed", TEXT),
+        "Log of a job, with the step times, throughput and memory that it printed", TEXT),
     ROW(VERBOSE, "verbose", OUTPUT, NULL, NULL,
-        "Show every row on a terminal, not 40 lines at most. -v does the same; files and pipes get "
-        "all of it in any case",
+        "Show all rows on a terminal, not only 40 lines. -v does the same. Files and pipes always "
+        "get all of them",
         FLAG),
     ROW(JSON, "json", OUTPUT, NULL, NULL,
         "Print JSON: numbers are numbers, and every key names its unit", FLAG),
     ROW(PROGRESS, "progress", OUTPUT, NULL, NULL,
-        "Report progress on standard error even when it is no terminal", FLAG),
+        "Report progress on standard error even if it is no terminal", FLAG),
     ROW(MARKDOWN, "markdown", OUTPUT, NULL, NULL,
         "Print the help of all commands as one Markdown page, which is docs/CLI.md", FLAG),
     ROW(MAN, "man", OUTPUT, NULL, NULL, "Print the help of all commands as a man page, moefold(1)",

@@ -1,16 +1,16 @@
-/* profile_measure.c - what is to be measured, and every reading into the store. */
+/* profile_measure.c - options of `moefold profile` as what is to be measured, and its progress. */
 #include "cli/profile_measure.h"
 
+#include "core/base/clock.h"
 #include "core/base/flag.h"
 #include "executor/measure/measure_store.h"
+#include "executor/measure/measure_take.h"
 #include "executor/measure/measure_worker.h"
 #include "job/job.h"
 #include "job/prices.h"
-#include "planner/space/space.h"
 
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 static const char elsewhere[] =
     "; measurements made elsewhere are taken in with --import: what nccl-tests printed, text or "
@@ -78,14 +78,9 @@ typedef struct progress {
     double start_s, next_s;
 } progress;
 
-static double now_s(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
-static void show(progress *p, int64_t done, int64_t all, const char *op) {
-    double wall_s = now_s() - p->start_s;
+static void show(void *user, int64_t done, int64_t all, const char *op) {
+    progress *p = user;
+    double wall_s = mf_clock_s() - p->start_s;
     bool terminal = p->cli->err_is_terminal;
     if (!p->wanted || (wall_s < p->next_s && done < all)) {
         return;
@@ -96,37 +91,6 @@ static void show(progress *p, int64_t done, int64_t all, const char *op) {
             wall_s / (double)(done > 0 ? done : 1) * (double)(all - done),
             terminal && done < all ? "" : "\n");
     fflush(p->cli->err);
-}
-
-/* --- readings --------------------------------------------------------------------------------- */
-
-static mf_status read_all(mf_measure_worker *w, mf_measure_list *l, mf_store *store,
-                          const mf_measure_machine *machine, progress *p, mf_measured *out,
-                          mf_err *e) {
-    char date[16];
-    time_t now = time(NULL);
-    struct tm utc;
-    strftime(date, sizeof date, "%Y-%m-%d", gmtime_r(&now, &utc));
-    for (;;) {
-        mf_measure_word word;
-        mf_measure_reading r;
-        int64_t index;
-        mf_status s = mf_measure_worker_next(w, &word, &index, &r, e);
-        if (s != MF_OK || word == MF_WORD_END) {
-            return s;
-        }
-        mf_point *point = &l->point[index];
-        if (word == MF_WORD_REFUSED) {
-            out->refused++;
-        } else {
-            s = mf_measure_store_reading(store, point, machine, date, &r, e);
-            if (s != MF_OK) {
-                return s;
-            }
-            out->measured++;
-        }
-        show(p, out->measured + out->refused, l->n, point->op);
-    }
 }
 
 /* --- the action ------------------------------------------------------------------------------- */
@@ -164,7 +128,7 @@ mf_status mf_profile_measure(const mf_args *a, const mf_cli *cli, const char *pa
     mf_store *store = NULL;
     progress p = {.cli = cli,
                   .wanted = cli->err_is_terminal || a->value[MF_OPT_PROGRESS].given,
-                  .start_s = now_s()};
+                  .start_s = mf_clock_s()};
     *out = (mf_measured){.gpu = ""};
     mf_status s = open_worker(a, cli, &w, &machine, e);
     if (s == MF_OK) {
@@ -180,7 +144,9 @@ mf_status mf_profile_measure(const mf_args *a, const mf_cli *cli, const char *pa
     if (s == MF_OK && l.n > 0) {
         s = mf_measure_remember(&l, store, &machine, &choice, e);
         s = s == MF_OK ? mf_measure_worker_give(w, &l, choice, e) : s;
-        s = s == MF_OK ? read_all(w, &l, store, &machine, &p, out, e) : s;
+        s = s == MF_OK ? mf_measure_take(w, &l, store, &machine, show, &p, &out->measured,
+                                         &out->refused, e)
+                       : s;
     }
     if (s != MF_OK && mf_flag_is_set(cli->cancel)) {
         s = mf_err_set(e, MF_INTERRUPTED,

@@ -1,8 +1,11 @@
 /* train_settings.c - options of `moefold train` -> a job and what the executor is to do with it. */
 #include "cli/train_settings.h"
 #include "cli/args_request.h"
+#include "cli/host_measure.h"
 
-#include "executor/device/cuda_side.h"
+#include "executor/comm/comm.h"
+#include "executor/device/gpus_here.h"
+#include "job/host_cpu.h"
 #include "job/prices.h"
 #include "report/report.h"
 #include "report/text/show.h"
@@ -48,16 +51,6 @@ static int64_t whole_of(const mf_args *a, mf_option_id id, int64_t absent) {
 /* --- model, layout, machine --------------------------------------------------------------------
  */
 
-/* This machine as the ranks' cluster: the shipped `cpu` with the memory that is here. */
-static void detect(mf_train_settings *s) {
-    mf_cluster *c = &s->job.cluster;
-    long pages = sysconf(_SC_PHYS_PAGES), page_B = sysconf(_SC_PAGESIZE);
-    if (pages > 0 && page_B > 0) {
-        double each_B = (double)pages * (double)page_B / (double)s->job.plan.layout.gpus;
-        c->gpu.memory_B = each_B;
-    }
-}
-
 static mf_status write_config(mf_train_settings *s, mf_err *e) {
     const mf_job_request *r = &s->job.asked;
     const char *name = r->model != NULL ? r->model : s->job.plan.model.name;
@@ -73,36 +66,6 @@ static mf_status write_config(mf_train_settings *s, mf_err *e) {
     return status;
 }
 
-/* GPUs here, and their name; none where the CUDA side cannot be loaded: *why says so. */
-static int find_gpus(char *name, size_t size, mf_err *why) {
-    const mf_cuda_side *side = NULL;
-    int gpus = 0;
-    name[0] = '\0';
-    mf_status status = mf_cuda_side_load(&side, why);
-    status = status == MF_OK ? side->count(&gpus, why) : status;
-    if (status == MF_OK && gpus == 0) {
-        mf_err_set(why, MF_USAGE, "no GPU is here");
-    }
-    return status == MF_OK && gpus > 0 && side->name(0, name, size, why) == MF_OK ? gpus : 0;
-}
-
-/* The shipped cluster of a GPU by its driver's name; NULL: none. */
-static const char *cluster_of(const char *gpu) {
-    static const char *const known[][2] = {
-        {"H200", "h200"}, {"H100", "h100"}, {"H20", "h20"}, {"GH200", "h200"}};
-    for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
-        if (strstr(gpu, known[i][0]) != NULL) {
-            return known[i][1];
-        }
-    }
-    return NULL;
-}
-
-/* Has this machine a driver for GPUs? */
-static bool has_driver(void) {
-    return access("/dev/nvidiactl", F_OK) == 0;
-}
-
 /* Does the run go to GPUs? By --backend; without it where there are GPUs, unless the cluster is one
  * of CPU ranks. */
 static mf_status choose_backend(const mf_args *a, mf_train_settings *s, mf_err *e) {
@@ -114,12 +77,12 @@ static mf_status choose_backend(const mf_args *a, mf_train_settings *s, mf_err *
     if (status != MF_OK || backend == 0 || (backend < 0 && cpu_asked)) {
         return status;
     }
-    int gpus = find_gpus(s->gpu, sizeof s->gpu, &why);
+    int gpus = mf_gpus_here(s->gpu, sizeof s->gpu, &why);
     if (backend == 1 && gpus == 0) {
         return mf_err_set(e, MF_USAGE, "--backend cuda: %s", why.text);
     }
     s->o.cuda = gpus > 0;
-    if (gpus == 0 && has_driver()) {
+    if (gpus == 0 && mf_gpus_have_driver()) {
         snprintf(s->unused, sizeof s->unused, "%.300s", why.text);
     }
     return MF_OK;
@@ -132,7 +95,7 @@ static mf_status make_request(const mf_args *a, mf_train_settings *s, mf_job_req
     mf_status status = mf_args_request(a, r, e);
     s->detected = r->cluster == NULL && r->plan == NULL;
     r->model = r->model != NULL ? r->model : mf_args_text(a, MF_OPT_INIT, NULL);
-    const char *here = s->o.cuda ? cluster_of(s->gpu) : "cpu";
+    const char *here = s->o.cuda ? mf_cluster_of_gpu(s->gpu) : "cpu";
     if (status == MF_OK && s->detected && here == NULL) {
         return mf_err_set(
             e, MF_USAGE,
@@ -156,7 +119,10 @@ static mf_status load_job(const mf_args *given, mf_train_settings *s, mf_err *e)
     if (status != MF_OK) {
         return status;
     }
-    status = mf_job_load_layout(&s->job, &request, e);
+    /* whoever starts ranks has measured, and says so */
+    status = s->o.cuda || mf_comm_launched()
+                 ? mf_job_load_layout(&s->job, &request, e)
+                 : mf_host_load_job(&s->job, &request, mf_job_load_layout, given->notes, e);
     if (status == MF_OK && (s->job.plan.layout.traits & ~(unsigned)MF_TRAITS_OWN) != 0) {
         return mf_err_set(e, MF_LAYOUT,
                           "traits are of other programs: moefold's own knows act_pass, loss_pass "
@@ -176,7 +142,7 @@ static mf_status load_job(const mf_args *given, mf_train_settings *s, mf_err *e)
         s->job.plan.layout.precision = bf16 ? MF_PREC_BF16 : MF_PREC_FP32;
     }
     if (s->detected && !s->o.cuda) {
-        detect(s);
+        mf_host_cpu_memory(&s->job.cluster, s->job.plan.layout.gpus);
     }
     bool cpu = mf_cluster_is_cpu(&s->job.cluster);
     if (cpu && given->value[MF_OPT_BACKEND].given && s->o.cuda) {

@@ -5,6 +5,7 @@
 #ifndef MF_JOB_FIT_FASTEST_H
 #define MF_JOB_FIT_FASTEST_H
 
+#include "launch/steps.h"
 #include "planner/planner.h"
 
 /* The search for the fastest plan ends within this share of it, or with its effort. */
@@ -13,11 +14,26 @@
  * it has. */
 enum { MF_FIT_EFFORT = 3 };
 
-/* Finds the fastest plans of `rows` combinations of degrees (TP, CP, PP, EP, ETP) at most, each
- * with the choices that suit it, best first; effort_us: counted work. When nothing fits it returns
- * MF_OK and no plan. The caller clears *out in any case. Errors: as mf_planner_search reports them.
- */
-mf_status mf_fit_fastest(const mf_problem *p, int rows, int64_t effort_us, int threads,
-                         const volatile int *cancel, mf_search_result *out, mf_err *e);
+typedef struct mf_fit_rank_options {
+    int rows;          /* combinations of degrees (TP, CP, PP, EP, ETP) at most */
+    int remedies;      /* of what makes the job fit, at most */
+    int64_t effort_us; /* counted work of each search */
+    int threads;
+    const volatile int *cancel;
+} mf_fit_rank_options;
+
+typedef struct mf_fit_ranking {
+    /* Nothing fits: steps and pairs that make the combination fit that misses least. */
+    mf_steps to_fit;
+    mf_search_result fastest; /* each plan with the choices that suit its degrees, best first */
+    char with[MF_STEP_TEXT];  /* options that `fastest` was found with beside the job's own */
+} mf_fit_ranking;
+
+/* Ranks what fits by time. Where nothing does, finds what would make it fit and how fast that is;
+ * that neither does is a result. *fit: of the same problem. The caller clears *out in any case.
+ * Errors: as mf_planner_search reports them; MF_INTERRUPTED with what was found. */
+mf_status mf_fit_rank(const mf_problem *p, const mf_fit_result *fit, const mf_fit_rank_options *o,
+                      mf_fit_ranking *out, mf_err *e);
+void mf_fit_ranking_clear(mf_fit_ranking *r);
 
 #endif

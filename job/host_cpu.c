@@ -57,31 +57,47 @@ bool mf_host_cpu_find(int64_t ranks, mf_host_cpu *out) {
     return true;
 }
 
-void mf_host_cpu_mark(const mf_host_cpu *h, double others) {
-    FILE *f = others >= MF_HOST_CPU_QUIET ? fopen(h->busy, "w") : NULL;
+void mf_host_cpu_mark_write(const mf_host_cpu *h, mf_host_cpu_mark before, double others,
+                            int noisy) {
+    const bool quiet = others < MF_HOST_CPU_QUIET;
+    const bool noise = noisy > 0 && before.repeats < MF_HOST_CPU_REPEATS;
+    FILE *f = !quiet || noise ? fopen(h->busy, "w") : NULL;
     if (f == NULL) {
         (void)remove(h->busy);
         return;
     }
-    fprintf(f, "%.3f\n", others);
+    fprintf(f, "%.3f %d %d\n", others, noisy, before.repeats);
     fclose(f);
 }
 
-double mf_host_cpu_marked(const mf_host_cpu *h) {
+bool mf_host_cpu_mark_read(const mf_host_cpu *h, mf_host_cpu_mark *out) {
     FILE *f = fopen(h->busy, "r");
-    double others = 0;
+    *out = (mf_host_cpu_mark){0};
     if (f == NULL) {
-        return 0;
+        return false;
     }
-    if (fscanf(f, "%lf", &others) != 1 || !(others > 0 && others <= 1)) {
-        others = 1;
+    const int read = fscanf(f, "%lf %d %d", &out->others, &out->noisy, &out->repeats);
+    if (read < 1 || !(out->others >= 0 && out->others <= 1) || out->noisy < 0 || out->repeats < 0) {
+        *out = (mf_host_cpu_mark){.others = 1};
     }
     fclose(f);
-    return others;
+    return true;
+}
+
+bool mf_host_cpu_is_due(const mf_host_cpu *h, bool (*is_busy)(void)) {
+    mf_host_cpu_mark mark;
+    return !h->known || (mf_host_cpu_mark_read(h, &mark) && !is_busy());
 }
 
 bool mf_host_cpu_is_asked(const mf_job_request *r, const char *cluster) {
     return r->store == NULL && strcmp(cluster, "cpu") == 0;
+}
+
+void mf_host_cpu_memory(mf_cluster *c, int64_t ranks) {
+    const long pages = sysconf(_SC_PHYS_PAGES), page_B = sysconf(_SC_PAGESIZE);
+    if (pages > 0 && page_B > 0) {
+        c->gpu.memory_B = (double)pages * (double)page_B / (double)ranks;
+    }
 }
 
 void mf_host_cpu_correct(const mf_host_cpu *h, mf_software *s) {

@@ -4,7 +4,7 @@
  * They are kept in $MOEFOLD_CPU, else $XDG_CACHE_HOME/moefold, else ~/.cache/moefold, by version,
  * processor, cores and number of ranks (ranks that share cores wait for each other): a profile
  * store, and a software profile with the factor by which whole steps take longer than the store's
- * ops. What was measured while other programs had the cores is marked, to be measured again.
+ * ops. What was disturbed is marked, to be measured again once other programs leave the cores free.
  * MOEFOLD_CPU=off: nothing is measured, and no earlier measurement is used.
  */
 #ifndef MF_JOB_HOST_CPU_H
@@ -23,7 +23,7 @@ enum { MF_HOST_CPU_MOST = 16 };
 typedef struct mf_host_cpu {
     char base[512], folder[576];    /* of all machines, of this one */
     char store[640], software[640]; /* files */
-    char busy[640];                 /* a file that says how busy others were meanwhile */
+    char busy[640];                 /* a file: the mark */
     bool known;                     /* store and software are there */
 } mf_host_cpu;
 
@@ -31,16 +31,35 @@ typedef struct mf_host_cpu {
  * or too many ranks. */
 bool mf_host_cpu_find(int64_t ranks, mf_host_cpu *out);
 
-/* Marks what was just measured: others did this share of the cores' work; below
- * MF_HOST_CPU_QUIET the mark goes. */
-#define MF_HOST_CPU_QUIET 0.2
-void mf_host_cpu_mark(const mf_host_cpu *h, double others);
+/* What disturbed a measurement. All zero: nothing. */
+typedef struct mf_host_cpu_mark {
+    double others; /* share of the cores' work that other programs did meanwhile */
+    int noisy;     /* ops whose times differ so much that their mean says little */
+    int repeats;   /* how often it was repeated on free cores because of noisy ops */
+} mf_host_cpu_mark;
 
-/* The share that a mark names; 0: the cores were free. */
-double mf_host_cpu_marked(const mf_host_cpu *h);
+/* Others do less than this share: the cores are free. */
+#define MF_HOST_CPU_QUIET 0.2
+/* Noisy ops alone are measured again this often: some differ on free cores, too. */
+enum { MF_HOST_CPU_REPEATS = 1 };
+
+/* Marks what was just measured, the mark before being `before`. What was disturbed by others, or
+ * has noisy ops and repeats left, keeps a mark; of the rest it goes. */
+void mf_host_cpu_mark_write(const mf_host_cpu *h, mf_host_cpu_mark before, double others,
+                            int noisy);
+/* True: there is one. One that cannot be read says that others did all work. */
+bool mf_host_cpu_mark_read(const mf_host_cpu *h, mf_host_cpu_mark *out);
+
+/* Is there nothing measured yet, or something disturbed while the cores are free? is_busy: asked
+ * only where it matters (mf_host_load_is_busy). */
+bool mf_host_cpu_is_due(const mf_host_cpu *h, bool (*is_busy)(void));
 
 /* Does a request use prices of this machine, that is the shipped cluster `cpu` and no store? */
 bool mf_host_cpu_is_asked(const mf_job_request *r, const char *cluster);
+
+/* Gives each of so many ranks an equal share of this machine's memory, as GPU memory of the
+ * cluster. */
+void mf_host_cpu_memory(mf_cluster *c, int64_t ranks);
 
 /* Puts the measured factor of whole steps into `s`, the profile "moefold". Leaves it unchanged when
  * the factor cannot be read. */

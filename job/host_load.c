@@ -1,11 +1,12 @@
 /* host_load.c - CPU seconds of this program and of the whole machine, as the kernel counts them. */
-#define _DEFAULT_SOURCE /* getloadavg */
 #include "job/host_load.h"
+
+#include "core/base/clock.h"
 
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <sys/resource.h>
+#include <time.h>
 #include <unistd.h>
 
 static double seconds_of(const struct rusage *u) {
@@ -35,7 +36,12 @@ double mf_host_load_of_others(const mf_host_load *from, const mf_host_load *to) 
     return all_s > 0 ? fmin(fmax(1 - own_s / all_s, 0), 1) : 0;
 }
 
-int mf_host_load_is_busy(void) {
-    double minute;
-    return getloadavg(&minute, 1) == 1 && minute > 0.25 * (double)sysconf(_SC_NPROCESSORS_ONLN);
+bool mf_host_load_is_busy(void) {
+    const struct timespec nap = {.tv_nsec = 200 * 1000 * 1000};
+    const mf_host_load from = mf_host_load_now();
+    const double began_s = mf_clock_s();
+    nanosleep(&nap, NULL);
+    const mf_host_load to = mf_host_load_now();
+    const double cores_s = (mf_clock_s() - began_s) * (double)sysconf(_SC_NPROCESSORS_ONLN);
+    return to.all_s - from.all_s > 0.25 * cores_s;
 }

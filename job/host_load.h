@@ -4,6 +4,8 @@
 #ifndef MF_JOB_HOST_LOAD_H
 #define MF_JOB_HOST_LOAD_H
 
+#include <stdbool.h>
+
 /* CPU seconds so far. */
 typedef struct mf_host_load {
     double all_s; /* of all cores, since the machine started; 0 = unknown */
@@ -15,7 +17,8 @@ mf_host_load mf_host_load_now(void);
 /* Share of others in what was done between two moments: 0 to 1, 0 where it is not known. */
 double mf_host_load_of_others(const mf_host_load *from, const mf_host_load *to);
 
-/* Do others want more than half a core in two of this machine now? By the last minute's load. */
-int mf_host_load_is_busy(void);
+/* Do others have more than a quarter of the cores now? Watches them for 0.2 s. False where the
+ * kernel does not say. */
+bool mf_host_load_is_busy(void);
 
 #endif

@@ -20,8 +20,8 @@ mf_status mf_job_refold_prices(const mf_job *j, mf_cost **out, mf_err *e) {
     return s == MF_OK ? mf_prices_create(&j->asked, &shipped, &j->software, out, e) : s;
 }
 
-mf_status mf_job_refold(const mf_job *j, const mf_cost *cost, int64_t ranks,
-                        const volatile int *cancel, mf_search_result *out, mf_err *e) {
+static mf_status refold_on(const mf_job *j, const mf_cost *cost, int64_t ranks,
+                           const volatile int *cancel, mf_search_result *out, mf_err *e) {
     mf_problem problem = {.model = &j->model,
                           .cost = cost,
                           .routing = &j->routing,
@@ -36,4 +36,21 @@ mf_status mf_job_refold(const mf_job *j, const mf_cost *cost, int64_t ranks,
     o.cancel = cancel;
     base_of(&j->plan.layout, ranks, &problem.base);
     return mf_planner_search(&problem, &o, out, e);
+}
+
+mf_status mf_job_refold(const mf_job *j, const mf_cost *cost, int64_t most,
+                        const volatile int *cancel, int64_t *ranks, mf_search_result *out,
+                        mf_err *e) {
+    *ranks = 0;
+    *out = (mf_search_result){0};
+    for (int64_t n = most; n > 0; n--) {
+        const mf_status s = refold_on(j, cost, n, cancel, out, e);
+        if (s != MF_INFEASIBLE && s != MF_LAYOUT) {
+            *ranks = s == MF_OK ? n : 0;
+            return s;
+        }
+        mf_search_result_clear(out);
+    }
+    mf_err_clear(e);
+    return MF_OK;
 }

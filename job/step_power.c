@@ -8,6 +8,9 @@
 
 #include <math.h>
 
+/* Remedies that gain less are not named. */
+#define LEAST_GAIN 5e-4
+
 /* Of a GPU of one stage over a step: energy of ops beside what is drawn anyway, its work, and the
  * clock over the highest one, by the time that it is held. */
 typedef struct sums {
@@ -161,8 +164,12 @@ mf_status mf_step_power_of(const mf_job *j, const mf_plan *plan, mf_step_power *
     return status;
 }
 
-mf_status mf_step_power_recovered(const mf_job *j, const mf_plan *plan, const mf_step_power *p,
-                                  double *step_s, mf_err *e) {
+/* Predictions apply the power cap to each stretch of work. *step_s is the step time if the cap held
+ * on average over a step, so that work may draw more after a wait: at least the time with every op
+ * at full clock, and at least that of the busiest stage at one clock. The averaging time of a GPU's
+ * cap was not measured. Without a cap it is the predicted time. */
+static mf_status recovered_s(const mf_job *j, const mf_plan *plan, const mf_step_power *p,
+                             double *step_s, mf_err *e) {
     mf_problem problem;
     mf_cost *cost = NULL;
     mf_store *store = NULL;
@@ -191,6 +198,23 @@ mf_status mf_step_power_recovered(const mf_job *j, const mf_plan *plan, const mf
     mf_plan_clear(&played);
     mf_cost_destroy(cost);
     mf_store_close(store);
+    return s;
+}
+
+mf_status mf_step_power_add_waits(mf_explanation *x, const mf_job *j, const mf_step_power *p,
+                                  mf_err *e) {
+    mf_remedy r = {.what = "waits that recover power for work behind them",
+                   .basis = "re-simulated, not measured"};
+    mf_status s = recovered_s(j, &j->plan, p, &r.step_time_s, e);
+    r.gain = s == MF_OK ? 1 - r.step_time_s / j->plan.prediction.step_time_s : 0;
+    if (r.gain < LEAST_GAIN || x->remedies == MF_EXPLAIN_MAX_REMEDIES) {
+        return s;
+    }
+    int at = x->remedies++;
+    for (; at > 0 && x->remedy[at - 1].gain < r.gain; at--) {
+        x->remedy[at] = x->remedy[at - 1];
+    }
+    x->remedy[at] = r;
     return s;
 }
 

@@ -6,6 +6,7 @@
 
 #include "core/plan/plan.h"
 #include "costmodel/cost.h"
+#include "planner/planner.h"
 
 typedef struct mf_step_power {
     bool known;      /* false: CPU ranks */
@@ -23,12 +24,11 @@ struct mf_job;
 mf_status mf_step_power_of(const struct mf_job *j, const mf_plan *plan, mf_step_power *out,
                            mf_err *e);
 
-/* Predictions apply the power cap to each stretch of work. *step_s is the step time if the cap held
- * on average over a step, so that work may draw more after a wait: at least the time with every op
- * at full clock, and at least that of the busiest stage at one clock. The averaging time of a GPU's
- * cap was not measured. Without a cap it is the predicted time. Errors: as mf_job_load. */
-mf_status mf_step_power_recovered(const struct mf_job *j, const mf_plan *plan,
-                                  const mf_step_power *p, double *step_s, mf_err *e);
+/* Adds the job's waits, in which a GPU draws less than its cap, to what `explain` names as
+ * remedies: what the step would take if the cap held on average over it. Keeps the list in order of
+ * gain, and adds nothing where it gains nothing. Errors: as mf_job_load. */
+mf_status mf_step_power_add_waits(mf_explanation *x, const struct mf_job *j, const mf_step_power *p,
+                                  mf_err *e);
 
 /* The power that a GPU draws over a step; for CPU ranks, that of their cluster file. */
 double mf_step_power_drawn_W(const mf_step_power *p, const mf_cluster *c);

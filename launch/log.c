@@ -1,12 +1,16 @@
 /* log.c - numbers behind known words, and their medians. */
 #include "launch/log.h"
 
+#include "core/base/file.h"
+#include "core/base/sort.h"
+
 #include <ctype.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
 #define MOST_WARM_UP 10
+enum { MOST_LOG_B = 256 << 20 };
 
 void mf_log_clear(mf_log *l) {
     free(l->time_s);
@@ -74,13 +78,8 @@ static void read_line(mf_log *l, const char *line, size_t length) {
     }
 }
 
-static int by_size(const void *a, const void *b) {
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 /* Of what follows the warm-up; *used is how many those are. */
-static double median(const double *list, int count, int *used) {
+static double settled_median(const double *list, int count, int *used) {
     int skip = count / 10 < MOST_WARM_UP ? count / 10 : MOST_WARM_UP;
     skip = skip == 0 && count > 2 ? 1 : skip;
     int n = count - skip;
@@ -88,8 +87,7 @@ static double median(const double *list, int count, int *used) {
     double middle = 0;
     if (sorted != NULL) {
         memcpy(sorted, list + skip, (size_t)n * sizeof *sorted);
-        qsort(sorted, (size_t)n, sizeof *sorted, by_size);
-        middle = n % 2 == 1 ? sorted[n / 2] : (sorted[n / 2 - 1] + sorted[n / 2]) / 2;
+        middle = mf_median(sorted, (size_t)n);
     }
     free(sorted);
     *used = n;
@@ -103,6 +101,23 @@ void mf_log_read(mf_log *l, const char *text) {
         read_line(l, at, length);
         at += length + (at[length] == '\n');
     }
-    l->step_time_s = median(l->time_s, l->steps, &l->used);
-    l->tflops = median(l->rate, l->rates, &rates);
+    l->step_time_s = settled_median(l->time_s, l->steps, &l->used);
+    l->tflops = settled_median(l->rate, l->rates, &rates);
+}
+
+mf_status mf_log_load(mf_log *l, const char *path, mf_err *e) {
+    char *text = NULL;
+    size_t length = 0;
+    mf_status s = mf_file_load(path, MOST_LOG_B, &text, &length, e);
+    if (s == MF_OK) {
+        mf_log_read(l, text);
+    }
+    free(text);
+    if (s == MF_OK && l->steps == 0) {
+        s = mf_err_set(e, MF_INPUT,
+                       "%s: expected step times (\"elapsed time per iteration (ms)\" or \"Step "
+                       "Time\"), found none",
+                       path);
+    }
+    return s;
 }

@@ -1,4 +1,4 @@
-/* python_config.c - the configuration that a recipe fills, told to import by key. */
+/* python_config.c - the configuration that a recipe fills, handed to import by key. */
 #include "launch/python_reader.h"
 
 #include <stdlib.h>
@@ -139,9 +139,9 @@ static void set_precision(mf_python_reader *p, const char *path, const char *val
     }
 }
 
-/* Whether import shall hear of a field: neither of what nobody knows and changes no step (the
- * rate's schedule, checkpoints, data), nor of the usual arguments of an optimizer. */
-static bool tells(const mf_python_reader *p, const char *path, const char *value) {
+/* Whether a field goes to import: neither what nobody knows and changes no step (the
+ * rate's schedule, checkpoints, data), nor the usual arguments of an optimizer. */
+static bool is_of_import(const mf_python_reader *p, const char *path, const char *value) {
     static const char *const moot[] = {"scheduler.", "checkpoint.", "dataset."};
     if (mf_word_of_key(path, strlen(path)) != NULL) {
         return true;
@@ -178,7 +178,7 @@ void mf_python_set(mf_python_reader *p, const char *path, const char *value) {
         } else { /* made by what is not there: even stages stand for it */
             mf_settings_put(&p->r->unknown, "pipeline_model_parallel_layout", "%s", value);
         }
-    } else if (tells(p, path, value)) {
+    } else if (is_of_import(p, path, value)) {
         mf_read_key(p->r, path, length, value);
     }
 }

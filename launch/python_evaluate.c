@@ -200,7 +200,7 @@ const char *mf_python_known_call(mf_python_reader *p, mf_python_frame *f, const 
         if (mf_python_items(p, all, arg) == 2 && mf_python_is(arg[1], "str")) {
             return mf_python_is_text(arg[0]) ? "True"
                    : arg[0][0] == '@'        ? "?"
-                                             : mf_python_told(MF_PYTHON_NO);
+                                             : mf_python_truth_text(MF_PYTHON_NO);
         }
         return "?";
     }
@@ -347,13 +347,13 @@ static const char *evaluate_part(mf_python_reader *p, mf_python_frame *f, const 
     }
     if (strncmp(s, "not ", 4) == 0) {
         const mf_python_truth t = mf_python_truth_of(mf_python_evaluate(p, f, s + 4));
-        return mf_python_told(t == MF_PYTHON_UNKNOWN ? t
-                              : t == MF_PYTHON_YES   ? MF_PYTHON_NO
-                                                     : MF_PYTHON_YES);
+        return mf_python_truth_text(t == MF_PYTHON_UNKNOWN ? t
+                                    : t == MF_PYTHON_YES   ? MF_PYTHON_NO
+                                                           : MF_PYTHON_YES);
     }
     const mf_python_truth t = compare(p, f, s, &comparison);
     if (comparison) {
-        return mf_python_told(t);
+        return mf_python_truth_text(t);
     }
     if ((a = arithmetic(p, f, s)) != NULL) {
         return a;

@@ -56,7 +56,7 @@ bool mf_python_is_text(const char *v);
 bool mf_python_is_whole(const char *v, long *out);
 bool mf_python_is_list(const char *v);
 mf_python_truth mf_python_truth_of(const char *v);
-const char *mf_python_told(mf_python_truth t);
+const char *mf_python_truth_text(mf_python_truth t);
 mf_python_truth mf_python_equal(const char *a, const char *b);
 /* Nothing that depends on what is not there. */
 bool mf_python_is_plain(const char *v);
@@ -70,7 +70,8 @@ const char *mf_python_reckon(mf_python_reader *p, const char *a, const char *op,
 
 /* Whether a path begins with a part of the configuration ("model.", "train."). */
 bool mf_python_is_part(const char *path);
-/* Sets a field ("model.seq_length"), or all that an object's making names, and tells import. */
+/* Sets a field ("model.seq_length"), or all that an object's making names, and hands it to import.
+ */
 void mf_python_set(mf_python_reader *p, const char *path, const char *value);
 void mf_python_set_object(mf_python_reader *p, const char *path, const char *value);
 /* A field as it was set last; of a part, its path; else `absent`. */

@@ -113,7 +113,7 @@ int mf_python_items(mf_python_reader *p, const char *s, const char **item) {
     return n;
 }
 
-const char *mf_python_told(mf_python_truth t) {
+const char *mf_python_truth_text(mf_python_truth t) {
     return t == MF_PYTHON_YES ? "True" : t == MF_PYTHON_NO ? "False" : "?";
 }
 

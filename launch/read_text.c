@@ -2,6 +2,7 @@
 #include "launch/read_internal.h"
 
 #include "core/base/file.h"
+#include "core/base/text.h"
 
 #include <ctype.h>
 #include <stdlib.h>
@@ -193,8 +194,7 @@ static int each_line(mf_read *r, const char *text, line_fn fn) {
 }
 
 static bool is_python(const char *name, const char *text) {
-    size_t length = strlen(name);
-    return (length > 3 && strcmp(name + length - 3, ".py") == 0) || strncmp(text, "def ", 4) == 0 ||
+    return mf_text_ends_with(name, ".py") || strncmp(text, "def ", 4) == 0 ||
            strstr(text, "\ndef ") != NULL;
 }
 

@@ -18,7 +18,7 @@ typedef struct mf_setting {
     bool read; /* mf_settings_text and its kin have asked for it */
 } mf_setting;
 
-/* All zero is empty. Memory that cannot be had is told by `failed`. */
+/* All zero is empty. `failed`: memory could not be had. */
 typedef struct mf_settings {
     int count, allocated;
     mf_setting *item;

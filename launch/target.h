@@ -25,8 +25,8 @@ const mf_target_info *mf_target_info_of(mf_target t);
 /* Errors: MF_USAGE with the known words and a near one. */
 mf_status mf_target_parse(const char *word, mf_target *out, mf_err *e);
 
-/* Whether the target can be told what the model consists of; `name` is how moefold loads it.
- * Errors: MF_INFEASIBLE naming the parts that cannot be said. */
+/* Whether the target has words for what the model consists of; `name` is how moefold loads it.
+ * Errors: MF_INFEASIBLE naming the parts that it has none for. */
 mf_status mf_target_check_model(mf_target t, const mf_model *m, const char *name, mf_err *e);
 
 /* A hybrid is another model class there (pretrain_hybrid.py): a letter for each layer, which is a
@@ -64,8 +64,8 @@ typedef mf_status (*mf_conceded_fn)(void *user, const mf_plan *p, const mf_conce
                                     mf_err *e);
 
 /* Makes *p (layout and assignment; predictions are left alone) the plan that the target runs, and
- * tells each difference. Errors: what `note` returns; MF_LAYOUT where no plan of these degrees can
- * be said. */
+ * calls `note` for each difference. Errors: what `note` returns; MF_LAYOUT where no plan of these
+ * degrees can be said. */
 mf_status mf_target_concede(mf_target t, const mf_model *m, mf_plan *p, mf_conceded_fn note,
                             void *user, mf_err *e);
 

@@ -1,4 +1,4 @@
-/* target_model.c - the models that a target cannot be told.
+/* target_model.c - which models a target cannot build.
  *
  * Megatron-LM: what launch/write_model.c has no flag for. Megatron-Bridge: recipes build its
  * models, those of the table below at the commit of launch/target.c

@@ -180,7 +180,7 @@ static void print_data(const mf_launch *x, FILE *out) {
                  "\"$CHECKPOINTS\" --save-interval 500)\n\n");
 }
 
-/* One launcher a node; torchrun starts its processes and tells their ranks. */
+/* One launcher a node; torchrun starts its processes and gives them their ranks. */
 static void print_launch(const mf_launch *x, FILE *out) {
     const int64_t gpus = x->plan->layout.gpus, node = x->cluster->gpus_per_node;
     int64_t each = gpus < node ? gpus : node; /* as many on each node */

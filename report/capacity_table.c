@@ -299,7 +299,7 @@ static void say_verdict(const mf_capacity_table *t, mf_verdict v, char *label, s
              paid ? " USD" : "");
 }
 
-/* A best offer, what is known of its limits, and what cannot be told from it. */
+/* A best offer, what is known of its limits, and the offers that tie with it. */
 static void print_verdict(FILE *out, const mf_capacity_table *t, int model, mf_verdict v) {
     const bool timed = is_timed(t, v), paid = is_paid(t, v);
     int best = mf_verdict_best(t->offer, t->count, model, v);

@@ -23,6 +23,16 @@ const char *const *mf_cluster_shipped(size_t *count) {
     return shipped;
 }
 
+const char *mf_cluster_of_gpu(const char *gpu) {
+    static const char *const known[][2] = {{"H200", "h200"}, {"H100", "h100"}, {"H20", "h20"}};
+    for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
+        if (strstr(gpu, known[i][0]) != NULL) {
+            return known[i][1];
+        }
+    }
+    return NULL;
+}
+
 static bool is_shipped(const char *name) {
     for (size_t i = 0; i < SHIPPED; i++) {
         if (strcmp(shipped[i], name) == 0) {

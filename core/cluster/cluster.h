@@ -94,6 +94,9 @@ mf_status mf_cluster_from_json(const mf_json *doc, mf_cluster *out, mf_err *e);
  * "extends" is seen from the file. Unknown names: MF_USAGE with the nearest known name. */
 mf_status mf_cluster_load(const char *name_or_path, mf_cluster *out, mf_err *e);
 
+/* The shipped cluster of a GPU by its driver's name ("NVIDIA H200"); NULL: none. */
+const char *mf_cluster_of_gpu(const char *gpu);
+
 /* Shipped names in alphabetical order; *count entries, static lifetime. */
 const char *const *mf_cluster_shipped(size_t *count);
 

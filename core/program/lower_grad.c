@@ -94,6 +94,37 @@ static int16_t weight_grad(mf_build *bd, int16_t w) {
     return g;
 }
 
+/* Sums a GEMM's output gradient by column, or by row; m: rows of all pieces. */
+static mf_op *build_bias_op(mf_build *bd, const mf_op *f, int64_t m) {
+    const int64_t n = f->dim[MF_OP_DIM_N];
+    mf_op *op =
+        mf_build_memory_op(bd, MF_OP_BIAS_BWD, f->name, m, n, (double)m * (double)n * bd->act_B);
+    op->flags = f->flags & MF_OPF_ROUTED;
+    copy_meaning(op, f);
+    op->dim[MF_OP_DIM_GROUPS] = f->dim[MF_OP_DIM_GROUPS];
+    mf_op_in(op, mf_grad_of(bd, f->out[0]));
+    return op;
+}
+
+/* Of the bias, in[2] of so many operands, and of its scale by row, in[3], where there is one. */
+static void grad_gemm_bias(mf_build *bd, const mf_op *f, int operands, int64_t m, int16_t row_map) {
+    if (operands > 3 && wants_grad(bd, f->in[3])) {
+        bd->pass = MF_PASS_B;
+        mf_op_in(build_bias_op(bd, f, m), row_map);
+        mf_grad_out(bd, mf_grad_last_op(bd), f->in[3]);
+        bd->pass = MF_PASS_W;
+    }
+    if (operands > 2) {
+        int16_t scale = operands > 3 ? mf_lower_keep(bd, f->in[3]) : MF_NO_TENSOR;
+        bd->pass = MF_PASS_W;
+        int16_t db = weight_grad(bd, f->in[2]);
+        mf_op *op = build_bias_op(bd, f, m);
+        mf_op_in(op, scale);
+        mf_op_in(op, row_map);
+        mf_op_out(op, db);
+    }
+}
+
 static void grad_gemm(mf_build *bd, const mf_op *f, bool detached, bool last_piece) {
     bool low = bd->quant_B > 0 && (f->math == MF_MATH_FP8 || f->math == MF_MATH_FP4);
     /* Fetch (or recompute) X first: its all-gather then runs beside the input gradient. */
@@ -148,32 +179,7 @@ static void grad_gemm(mf_build *bd, const mf_op *f, bool detached, bool last_pie
     mf_op_in(op, x);
     mf_op_in(op, row_map);
     mf_op_out(op, dw);
-    if (operands > 3 && wants_grad(bd, f->in[3])) {
-        bd->pass = MF_PASS_B;
-        op = mf_build_memory_op(bd, MF_OP_BIAS_BWD, f->name, m, n,
-                                (double)m * (double)n * bd->act_B);
-        op->flags = f->flags & MF_OPF_ROUTED;
-        copy_meaning(op, f);
-        op->dim[MF_OP_DIM_GROUPS] = f->dim[MF_OP_DIM_GROUPS];
-        mf_op_in(op, mf_grad_of(bd, f->out[0]));
-        mf_op_in(op, row_map);
-        mf_grad_out(bd, mf_grad_last_op(bd), f->in[3]);
-        bd->pass = MF_PASS_W;
-    }
-    if (operands > 2) {
-        int16_t scale = operands > 3 ? mf_lower_keep(bd, f->in[3]) : MF_NO_TENSOR;
-        bd->pass = MF_PASS_W;
-        int16_t db = weight_grad(bd, f->in[2]);
-        op = mf_build_memory_op(bd, MF_OP_BIAS_BWD, f->name, m, n,
-                                (double)m * (double)n * bd->act_B);
-        op->flags = f->flags & MF_OPF_ROUTED;
-        copy_meaning(op, f);
-        op->dim[MF_OP_DIM_GROUPS] = f->dim[MF_OP_DIM_GROUPS];
-        mf_op_in(op, mf_grad_of(bd, f->out[0]));
-        mf_op_in(op, scale);
-        mf_op_in(op, row_map);
-        mf_op_out(op, db);
-    }
+    grad_gemm_bias(bd, f, operands, m, row_map);
 }
 
 static void grad_attention(mf_build *bd, const mf_op *f) {

@@ -2,6 +2,7 @@
 #include "executor/files/safetensors.h"
 
 #include "core/base/json.h"
+#include "core/base/text.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -472,7 +473,6 @@ mf_status mf_safetensors_open(const char *path, mf_safetensors **out, mf_err *e)
     *out = NULL;
     struct stat info;
     char file[4096];
-    size_t length = strlen(path);
     if (stat(path, &info) == 0 && S_ISDIR(info.st_mode)) {
         snprintf(file, sizeof file, "%s/model.safetensors", path);
         if (stat(file, &info) != 0) {
@@ -485,7 +485,7 @@ mf_status mf_safetensors_open(const char *path, mf_safetensors **out, mf_err *e)
                                     path);
         }
         path = file;
-    } else if (length > 5 && strcmp(path + length - 5, ".json") == 0) {
+    } else if (mf_text_ends_with(path, ".json")) {
         char folder[4096];
         snprintf(folder, sizeof folder, "%s", path);
         char *slash = strrchr(folder, '/');

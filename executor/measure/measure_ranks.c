@@ -5,6 +5,7 @@
 #include "core/base/clock.h"
 #include "core/base/json.h"
 #include "executor/files/files.h"
+#include "profiles/store.h"
 
 #include <fcntl.h>
 #include <ftw.h>
@@ -170,6 +171,99 @@ static bool find_factor(const place *p, int micro_batch, double *factor) {
     return good;
 }
 
+/* --- what earlier runs measured ----------------------------------------------------------------
+ */
+
+/* An op whose mean is so many times its shortest time was disturbed, if what it took beyond that
+ * time is this share of all that the ops took. Uneven routing alone makes up to six times. */
+#define NOISY_RATIO 10
+#define NOISY_SHARE 0.01
+
+typedef struct points {
+    mf_point *list;
+    int count, allocated;
+    bool failed;
+} points;
+
+static int add_point(const mf_point *p, void *user) {
+    points *all = user;
+    if (all->count == all->allocated) {
+        const int more = all->allocated > 0 ? 2 * all->allocated : 128;
+        mf_point *grown = realloc(all->list, (size_t)more * sizeof *grown);
+        all->failed = grown == NULL;
+        if (grown == NULL) {
+            return 1;
+        }
+        all->list = grown;
+        all->allocated = more;
+    }
+    all->list[all->count++] = *p;
+    return 0;
+}
+
+static bool same_op(const mf_point *a, const mf_point *b) {
+    char key[2][512];
+    mf_point_format(a, key[0], sizeof key[0]);
+    mf_point_format(b, key[1], sizeof key[1]);
+    return strcmp(key[0], key[1]) == 0;
+}
+
+/* Points of CPU ranks that a store holds; none where there is no sound store. */
+static points read_points(const char *path) {
+    points all = {0};
+    mf_store *s = NULL;
+    if (access(path, R_OK) == 0 && mf_store_open(path, &s, NULL) == MF_OK) {
+        (void)mf_store_each(s, "cpu", NULL, add_point, &all, NULL, NULL);
+    }
+    mf_store_close(s);
+    return all;
+}
+
+/* Replaces new times by shorter ones of the same ops. */
+static bool keep_shorter(const char *path, points *new, const points *earlier) {
+    mf_store *s = NULL;
+    bool good = mf_store_open(path, &s, NULL) == MF_OK && mf_store_begin(s, NULL) == MF_OK;
+    for (int i = 0; i < new->count &&good; i++) {
+        for (int k = 0; k < earlier->count && good; k++) {
+            const mf_point *e = &earlier->list[k];
+            if (e->time_s < new->list[i].time_s && same_op(e, &new->list[i])) {
+                new->list[i] = *e;
+                good = mf_store_put(s, e, NULL) == MF_OK;
+            }
+        }
+    }
+    good = good && mf_store_commit(s, NULL) == MF_OK;
+    mf_store_close(s);
+    return good;
+}
+
+static int count_noisy(const points *all) {
+    double sum_s = 0;
+    int noisy = 0;
+    for (int i = 0; i < all->count; i++) {
+        sum_s += all->list[i].time_s * (double)all->list[i].samples;
+    }
+    for (int i = 0; i < all->count; i++) {
+        const mf_point *p = &all->list[i];
+        const double beyond_s = (p->time_s - p->low_s) * (double)p->samples;
+        noisy += p->time_s > NOISY_RATIO * p->low_s && beyond_s > NOISY_SHARE * sum_s;
+    }
+    return noisy;
+}
+
+/* Puts the earlier store's shorter times into the new one, and counts ops that are noisy still. */
+static bool merge(const char *new, const char *earlier, int *noisy) {
+    points now = read_points(new), before = read_points(earlier);
+    const bool good = !now.failed && (before.count == 0 || keep_shorter(new, &now, &before));
+    *noisy = count_noisy(&now);
+    free(now.list);
+    free(before.list);
+    return good;
+}
+
+/* --- files that are kept -----------------------------------------------------------------------
+ */
+
 /* Copies a file to a temporary name, then renames it, so that no reader sees half of it. */
 static bool keep_file(const char *from, const char *to) {
     char part[704], block[65536];
@@ -205,12 +299,12 @@ static bool keep(const place *p, double factor, const char *folder, const char *
 }
 
 const char *mf_measure_ranks(int64_t ranks, const char *folder, const char *store,
-                             const char *software, double *took_s) {
+                             const char *software, mf_ranks_measured *out) {
     const double began_s = mf_clock_s();
     place p = {.dir = ""};
     double factor = 1, other = 1;
     const char *why = NULL;
-    *took_s = 0;
+    *out = (mf_ranks_measured){0};
     if (!make_place(&p)) {
         return "no folder for temporary files";
     }
@@ -218,12 +312,14 @@ const char *mf_measure_ranks(int64_t ranks, const char *folder, const char *stor
      * takes more than half the time. */
     if (!train(&p, ranks, 2) || !train(&p, ranks, 1)) {
         why = "the ranks did not train";
+    } else if (!merge(p.store, store, &out->noisy)) {
+        why = "its times cannot be kept";
     } else if (!find_factor(&p, 2, &factor) || !find_factor(&p, 1, &other)) {
         why = "its times cannot be read";
     } else if (!keep(&p, sqrt(factor * other), folder, store, software)) {
         why = "its times cannot be kept";
     }
     (void)nftw(p.dir, remove_one, 16, FTW_DEPTH | FTW_PHYS);
-    *took_s = mf_clock_s() - began_s;
+    out->took_s = mf_clock_s() - began_s;
     return why;
 }

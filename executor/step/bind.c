@@ -124,7 +124,7 @@ static bool differs_in_copies(const mf_model *m, const mf_layout *l) {
 
 _Static_assert(MF_MODEL_MOST_EXPERTS_RUN == MF_ROUTE_MAX_EXPERTS &&
                    MF_MODEL_MOST_CHOICES_RUN == MF_ROUTE_MAX_TOPK,
-               "models are told to run that routers take");
+               "a model that is said to run has no more experts and choices than a router takes");
 
 const char *mf_exec_lacks(const mf_program *p, const mf_device_ops *ops) {
     const mf_layout *l = &p->layout;

@@ -251,7 +251,7 @@ struct mf_exec {
     int64_t ops;
     work_clock work;
     bool preparing;         /* plans are made: nothing is said to other ranks */
-    bool quiet;             /* nobody is told of ops: they do not run */
+    bool quiet;             /* before_op and after_op are not called: ops do not run */
     mf_device_graph *graph; /* of a step; NULL: none yet */
     int64_t graph_ops;
 
@@ -376,7 +376,7 @@ mf_status mf_exec_reduce_init(mf_exec *x, mf_err *e);
 void mf_exec_reduce_clear(mf_exec *x);
 /* Elements of scratch that the sums of pass O need. */
 int64_t mf_exec_reduce_scratch(const mf_exec *x);
-/* The data-parallel reduction of a position, on the queue that the wire was told; of all positions
+/* The data-parallel reduction of a position, on the queue that the wire uses now; of all positions
  * that were not reduced beside compute. Sums over copies that pass O begins with. */
 mf_status mf_exec_reduce_position(mf_exec *x, int position, mf_err *e);
 mf_status mf_exec_reduce_positions(mf_exec *x, mf_err *e);
@@ -454,8 +454,8 @@ mf_status mf_exec_progress_init(mf_exec *x, mf_err *e);
 void mf_exec_progress_clear(mf_exec *x);
 mf_status mf_exec_progress_mark(mf_exec *x, int position, unsigned passes, int micro_batch,
                                 mf_err *e);
-/* Before op `here` of the queue of compute: tells the host, once the work entered since it was told
- * last, this op with it, takes word_s or more (mf_exec_options). */
+/* Before op `here` of the queue of compute: writes the host's progress word, once the work entered
+ * since the last one, this op with it, takes word_s or more (mf_exec_options). */
 mf_status mf_exec_progress_op(mf_exec *x, const progress_place *here, mf_err *e);
 /* The number by which `here` is known, of the step that is entered. False: it has none. */
 bool mf_exec_progress_next(mf_exec *x, const progress_place *here, int32_t *place);

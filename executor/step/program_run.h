@@ -36,8 +36,8 @@ typedef struct mf_exec_options {
     void (*after_op)(void *user, const mf_exec_op *op);
     void *user;
     bool graph;    /* a step is captured once and played from then on, where the device can */
-    double word_s; /* a device that works behind the host tells it how far a step is: least time of
-                      the work between two words; 0: 1 ms */
+    double word_s; /* a device that works behind the host writes a word for it on how far a step is:
+                      least time of the work between two words; 0: 1 ms */
 } mf_exec_options;
 
 /* 0.9, 0.95, 1e-8, 0.1, every parameter, clip 1, no auxiliary loss, MTP 0.3, rate 0. */

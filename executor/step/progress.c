@@ -79,10 +79,10 @@ mf_status mf_exec_progress_op(mf_exec *x, const progress_place *here, mf_err *e)
     const double op_s = least_s(&x->positions[here->position].block->ops[here->op]);
     mf_kernel_progress one = {.word = x->progress.word};
     const double word_s = x->o.word_s > 0 ? x->o.word_s : WORD_S;
-    const bool told =
+    const bool due =
         x->progress.since_s + op_s >= word_s && mf_exec_progress_next(x, here, &one.place);
     x->progress.since_s += op_s;
-    return told ? mf_exec_device(x)->progress(x->queue, &one, e) : MF_OK;
+    return due ? mf_exec_device(x)->progress(x->queue, &one, e) : MF_OK;
 }
 
 mf_status mf_exec_progress_mark(mf_exec *x, int position, unsigned passes, int micro_batch,

@@ -119,7 +119,7 @@ void mf_run_pace_after_op(run *r, int position, const mf_block *b, const mf_op *
 }
 
 /* The lower of the two in the middle: with two ranks the quicker one. */
-static double median(mf_pace *p, const double *of) {
+static double middle_of(mf_pace *p, const double *of) {
     memcpy(p->sorted_s, of, (size_t)p->ranks * sizeof *of);
     mf_sort_doubles(p->sorted_s, (size_t)p->ranks);
     return p->sorted_s[(p->ranks - 1) / 2];
@@ -141,7 +141,7 @@ static void add(mf_pace *p, const double *busy_s) {
 static mf_status judge(run *r, mf_err *e) {
     mf_pace *p = r->pace;
     mf_status status = MF_OK;
-    const double middle_s = median(p, p->sum_s);
+    const double middle_s = middle_of(p, p->sum_s);
     for (int i = 0; i < p->ranks && p->steps >= WINDOW; i++) {
         const double score = p->sum_s[i] > 0.0 ? middle_s / p->sum_s[i] : 1.0;
         const bool slow = score < slow_score && p->sum_s[i] - middle_s > least_s * (double)WINDOW;
@@ -164,7 +164,7 @@ static void fill(mf_pace *p, const double *busy_s, mf_train_metrics *m) {
     for (int i = 1; i < p->ranks; i++) {
         slowest = busy_s[i] > busy_s[slowest] ? i : slowest;
     }
-    m->work_median_s = median(p, busy_s);
+    m->work_median_s = middle_of(p, busy_s);
     m->work_slowest_s = busy_s[slowest];
     m->slowest_rank = slowest;
 }

@@ -69,7 +69,7 @@ static void test_chunks_begin_with_a_layer_that_chooses_keys(void **state) {
     mf_err_clear(&e);
     assert_int_equal(mf_model_load("glm-5.2", &m, &e), MF_OK);
     const int starts = mf_target_chunk_starts(&m, NULL);
-    assert_true(starts < m.layers / 2);
+    assert_below(starts, m.layers / 2);
     for (int pp = 2; pp <= 16; pp *= 2) {
         for (int vpp = 1; vpp * pp <= m.layers; vpp++) {
             mf_plan p;
@@ -87,10 +87,10 @@ static void test_chunks_begin_with_a_layer_that_chooses_keys(void **state) {
                 continue;
             }
             concede(MF_TARGET_MEGATRON, &m, &p);
-            assert_true(p.assignment.vstages <= starts + 1);
+            assert_at_most(p.assignment.vstages, starts + 1);
             for (int v = 1; v < p.assignment.vstages; v++) {
                 const int at = p.assignment.first[v];
-                assert_true(at > p.assignment.first[v - 1]);
+                assert_above(at, p.assignment.first[v - 1]);
                 assert_true(at > m.layers || m.layer_classes[m.layer_class[at - 1]].indexer);
             }
         }

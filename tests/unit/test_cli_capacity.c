@@ -17,7 +17,7 @@ static void every_cell_is_the_plan_of_its_size(void **state) {
     assert_int_equal(mf_json_size(cells), 8); /* 2 models, 2 clusters, 2 different sizes */
     for (size_t i = 0; i < mf_json_size(cells); i++) {
         const mf_json_value *c = mf_json_at(cells, i);
-        assert_true(cli_number(c, "gpus") == (i % 2 == 0 ? 8 : 16));
+        assert_close(cli_number(c, "gpus"), (i % 2 == 0 ? 8 : 16), 0);
         double step_s = cli_number(c, "step_time_s"), rate = cli_number(c, "tokens_per_s");
         assert_close(rate * step_s, 64.0 * 4096.0, 1e-6);
     }
@@ -114,7 +114,7 @@ static void time_money_and_energy_follow_from_the_tokens(void **state) {
 
 /* The first lines say whose time it is, and how far Megatron's lies from it: as `simulate` says of
  * the same plan. */
-static void what_megatron_would_take_is_said(void **state) {
+static void rows_have_the_step_time_in_megatron(void **state) {
     (void)state;
     cli_result r =
         cli_json("capacity --models olmoe-1b-7b --clusters h200 --sizes 16 --json " PLAIN);
@@ -179,7 +179,8 @@ static void prices_of_the_command_line_make_the_cost(void **state) {
     const char *date = NULL;
     assert_ok(mf_json_string(cli_member(mf_json_at(cells, 2), "price_date"), &date, NULL));
     assert_string_equal(date, "2026-05-18");
-    assert_true(mf_json_value_type(cli_member(mf_json_at(cells, 0), "price_date")) == MF_JSON_NULL);
+    assert_int_equal(mf_json_value_type(cli_member(mf_json_at(cells, 0), "price_date")),
+                     MF_JSON_NULL);
     cli_free(&r);
 }
 
@@ -206,7 +207,7 @@ static void plans_hold_to_what_the_program_can_express(void **state) {
             const bool limited = k == 0;
             assert_ok(mf_json_string(cli_member(layout, "schedule"), &schedule, NULL));
             if (!limited) {
-                assert_true(mf_json_value_type(cli_member(c, "runs_on")) == MF_JSON_NULL);
+                assert_int_equal(mf_json_value_type(cli_member(c, "runs_on")), MF_JSON_NULL);
                 continue;
             }
             assert_ok(mf_json_string(cli_member(c, "runs_on"), &word, NULL));
@@ -222,7 +223,7 @@ static void plans_hold_to_what_the_program_can_express(void **state) {
     const char *missing = NULL;
     assert_ok(mf_json_string(cli_member(mf_json_at(cells, 0), "missing"), &missing, NULL));
     assert_non_null(strstr(missing, "norms over whole queries and keys"));
-    assert_true(cli_number(mf_json_at(cells, 1), "step_time_s") > 0);
+    assert_above(cli_number(mf_json_at(cells, 1), "step_time_s"), 0);
     cli_free(&r);
 }
 
@@ -251,16 +252,22 @@ static void verdicts_name_the_best_rows(void **state) {
         bool in_time = run_s <= 9 * 86400.0, paid = usd <= 60e3, front = true;
         late += !in_time;
         dear += !paid;
-        assert_true(cli_bool(c, "in_time") == in_time);
-        assert_true(cli_bool(c, "in_budget") == paid);
-        assert_true(!in_time || usd >= cli_number(cheap, "cost_usd"));
-        assert_true(!paid || run_s >= cli_number(fast, "run_s"));
-        assert_true(!(in_time && paid) || cli_number(c, "gpus") >= cli_number(small, "gpus"));
+        assert_int_equal(cli_bool(c, "in_time"), in_time);
+        assert_int_equal(cli_bool(c, "in_budget"), paid);
+        if (in_time) {
+            assert_at_least(usd, cli_number(cheap, "cost_usd"));
+        }
+        if (paid) {
+            assert_at_least(run_s, cli_number(fast, "run_s"));
+        }
+        if (in_time && paid) {
+            assert_at_least(cli_number(c, "gpus"), cli_number(small, "gpus"));
+        }
         for (size_t k = 0; k < 8; k++) {
             const mf_json_value *o = mf_json_at(cells, k);
             front &= !(cli_number(o, "cost_usd") < usd && cli_number(o, "run_s") < run_s);
         }
-        assert_true(cli_bool(c, "on_front") == front);
+        assert_int_equal(cli_bool(c, "on_front"), front);
         fronts += front;
     }
     assert_at_least(fronts, 2);
@@ -286,20 +293,20 @@ static void rows_say_what_skew_and_a_lost_node_leave(void **state) {
         const mf_json_value *c = mf_json_at(cells, i), *x = cli_member(c, "skewed");
         const mf_json_value *lost = cli_member(c, "node_lost");
         const double slower = cli_number(x, "step_time_s") / cli_number(c, "step_time_s");
-        assert_true(slower > 1);
+        assert_above(slower, 1);
         assert_close(cli_number(x, "run_s") / cli_number(c, "run_s"), slower, 1e-9 * slower);
         assert_close(cli_number(x, "cost_usd") / cli_number(c, "cost_usd"), slower, 1e-9 * slower);
-        assert_true(cli_bool(x, "in_time") == (cli_number(x, "run_s") <= 15 * 86400.0));
-        assert_true(cli_number(lost, "gpus") <= cli_number(c, "gpus") - 8);
-        assert_true(cli_number(lost, "run_s") > cli_number(c, "run_s"));
-        assert_true(cli_bool(lost, "in_time") == (cli_number(lost, "run_s") <= 15 * 86400.0));
+        assert_int_equal(cli_bool(x, "in_time"), (cli_number(x, "run_s") <= 15 * 86400.0));
+        assert_at_most(cli_number(lost, "gpus"), cli_number(c, "gpus") - 8);
+        assert_above(cli_number(lost, "run_s"), cli_number(c, "run_s"));
+        assert_int_equal(cli_bool(lost, "in_time"), (cli_number(lost, "run_s") <= 15 * 86400.0));
         const double paid = cli_number(c, "gpus") - 8, usd = cli_number(c, "price_usd_gpu_h");
         assert_close(cli_number(lost, "cost_usd") / (paid * usd * cli_number(lost, "run_s") / 3600),
                      1, 1e-9);
         missed += !cli_bool(x, "in_time") + !cli_bool(lost, "in_time");
     }
-    assert_true(missed > 0);
-    assert_true(missed < 4); /* a case that says something */
+    assert_above(missed, 0);
+    assert_below(missed, 4); /* a case that says something */
     cli_free(&r);
     r = cli_run(line, NULL);
     assert_non_null(strstr(r.out, "under zipf:1: "));
@@ -322,7 +329,7 @@ static void sizes_double_and_batches_are_read_in_tokens(void **state) {
     assert_int_equal(mf_json_size(cells), 4);
     for (size_t i = 0; i < 4; i++) {
         const mf_json_value *c = mf_json_at(cells, i);
-        assert_true(cli_number(c, "gpus") == sizes[i]);
+        assert_close(cli_number(c, "gpus"), sizes[i], 0);
         if (cli_bool(c, "fits")) { /* 1,024 samples of 4,096 tokens */
             assert_close(cli_number(c, "tokens_per_s") * cli_number(c, "step_time_s"), 4194304.0,
                          1.0);
@@ -358,7 +365,7 @@ static void the_smallest_size_keeps_its_deadline_and_the_one_before_does_not(voi
     cli_free(&r);
 }
 
-static void what_does_not_fit_says_what_is_missing(void **state) {
+static void a_size_that_is_too_small_says_what_is_missing(void **state) {
     (void)state;
     cli_result r = cli_run("capacity --models mixtral-8x22b,olmoe-1b-7b --clusters h100 --sizes 8 "
                            "--json --pp 1 --global-batch 64 --seq 4096",
@@ -476,14 +483,14 @@ int main(void) {
         cmocka_unit_test(tables_are_the_same_on_any_number_of_threads),
         cmocka_unit_test(effort_limits_every_cell),
         cmocka_unit_test(time_money_and_energy_follow_from_the_tokens),
-        cmocka_unit_test(what_megatron_would_take_is_said),
+        cmocka_unit_test(rows_have_the_step_time_in_megatron),
         cmocka_unit_test(prices_of_the_command_line_make_the_cost),
         cmocka_unit_test(plans_hold_to_what_the_program_can_express),
         cmocka_unit_test(verdicts_name_the_best_rows),
         cmocka_unit_test(rows_say_what_skew_and_a_lost_node_leave),
         cmocka_unit_test(sizes_double_and_batches_are_read_in_tokens),
         cmocka_unit_test(the_smallest_size_keeps_its_deadline_and_the_one_before_does_not),
-        cmocka_unit_test(what_does_not_fit_says_what_is_missing),
+        cmocka_unit_test(a_size_that_is_too_small_says_what_is_missing),
         cmocka_unit_test(a_cluster_better_in_every_figure_never_takes_longer),
         cmocka_unit_test(bad_lists_are_refused),
         cmocka_unit_test(interrupted_at_once_it_ends_with_130),

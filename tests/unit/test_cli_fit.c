@@ -60,7 +60,7 @@ static void fit_ranks_what_fits_by_time(void **state) {
         before_s = step_s;
     }
     const double first_s = cli_number(mf_json_at(plans, 0), "step_time_s");
-    assert_true(fabs(first_s / bound_s - 1 - cli_number(fastest_of(&r), "gap")) < 1e-9);
+    assert_below(fabs(first_s / bound_s - 1 - cli_number(fastest_of(&r), "gap")), 1e-9);
     assert_below(first_s, 1.031 * best_s);
     assert_at_least(before_s, best_s / 1.031);
     cli_free(&p);
@@ -83,14 +83,16 @@ static void the_ranking_is_the_same_as_text(void **state) {
     while (line != NULL &&
            sscanf(line, "%d %*d %*d %*d %d %*d %*d %*d %lf s", &tp, &ep, &step_s) == 3) {
         const mf_json_value *f = mf_json_at(plans, rows), *l = cli_member(f, "layout");
-        assert_true(tp == (int)cli_number(l, "tp") && ep == (int)cli_number(l, "ep"));
-        assert_true(fabs(step_s - cli_number(f, "step_time_s")) <= 6e-4 * step_s);
+        assert_int_equal(tp, (int)cli_number(l, "tp"));
+        assert_int_equal(ep, (int)cli_number(l, "ep"));
+        assert_at_most(fabs(step_s - cli_number(f, "step_time_s")), 6e-4 * step_s);
         peak_GB = strtod(line + 55, NULL);
-        assert_true(fabs(peak_GB - cli_number(f, "peak_memory_B") / 1e9) <= 0.0051);
+        assert_at_most(fabs(peak_GB - cli_number(f, "peak_memory_B") / 1e9), 0.0051);
         rows++;
         line = strchr(line + 1, '\n');
     }
-    assert_true(rows > 1 && rows == mf_json_size(plans));
+    assert_above(rows, 1);
+    assert_int_equal(rows, mf_json_size(plans));
     assert_ok(mf_json_get_string(mf_json_root(r.json), "verdict", &verdict, NULL));
     char first[64];
     snprintf(first, sizeof first, "(TP %.0f CP 1 PP 1 VPP 1 EP %.0f ETP 1, ",
@@ -120,7 +122,7 @@ static void what_fits_nowhere_ends_with_3_and_a_size_that_would_do(void **state)
     assert_non_null(strstr(r.err, "nothing fits"));
     assert_int_equal(mf_json_parse("output", r.out, strlen(r.out), &r.json, NULL), MF_OK);
     const mf_json_value *o = mf_json_root(r.json);
-    assert_true(cli_number(o, "feasible") == 0);
+    assert_close(cli_number(o, "feasible"), 0, 0);
     double gpus = cli_number(o, "smallest_gpus");
     assert_above(gpus, 2);
     snprintf(line, sizeof line,
@@ -152,7 +154,7 @@ static void a_remedy_comes_with_the_fastest_plans_that_it_allows(void **state) {
     assert_non_null(strstr(r.out, what));
     const char *lean = strstr(r.out, "--offload-optimizer 50% --moments bf16 ");
     const char *fast = strstr(r.out, "the fastest with --offload-optimizer ");
-    assert_true(lean != NULL);
+    assert_non_null(lean);
     assert_true(fast > lean);
     double lean_ms = strtod(lean + strlen("--offload-optimizer 50% --moments bf16 "), NULL);
     assert_non_null(fast = strstr(fast, "schedule\n"));
@@ -163,14 +165,14 @@ static void a_remedy_comes_with_the_fastest_plans_that_it_allows(void **state) {
     char head[320];
     snprintf(head, sizeof head, "the fastest with %.256s, by", with);
     assert_non_null(strstr(r.out, head));
-    assert_true(fabs(1e3 * cli_number(mf_json_at(plans, 0), "step_time_s") - fast_ms) < 0.06);
+    assert_below(fabs(1e3 * cli_number(mf_json_at(plans, 0), "step_time_s") - fast_ms), 0.06);
     cli_free(&q);
     cli_free(&r);
 }
 
 /* The remedy that costs the leanest layout least leaves the fast ones no room: the one that saves
  * most memory does. */
-static void a_remedy_that_leaves_fast_layouts_room_is_told(void **state) {
+static void a_remedy_that_leaves_fast_layouts_room_is_named(void **state) {
     (void)state;
     if (cases_sampled()) {
         return; /* as in the tests beside it, for longer */
@@ -233,7 +235,7 @@ static void the_size_that_would_do_is_the_smallest_in_whole_nodes(void **state) 
         assert_int_equal(mf_json_parse("output", r.out, strlen(r.out), &r.json, NULL), MF_OK);
         const mf_json_value *o = mf_json_root(r.json);
         named = k == 0 ? cli_number(o, "smallest_gpus") : named;
-        assert_true((cli_number(o, "feasible") > 0) == (gpus >= named));
+        assert_close((cli_number(o, "feasible") > 0), (gpus >= named), 0);
         cli_free(&r);
     }
     assert_above(named, 128);
@@ -255,8 +257,8 @@ static void the_size_that_would_do_may_be_part_of_a_node(void **state) {
         const mf_json_value *o = mf_json_root(r.json);
         double would = cli_number(o, "smallest_gpus");
         named = gpus == 1 ? would : named;
-        assert_true((cli_number(o, "feasible") > 0) == (gpus >= named));
-        assert_true(would == (gpus < named ? named : gpus));
+        assert_close((cli_number(o, "feasible") > 0), (gpus >= named), 0);
+        assert_int_equal(would, gpus < named ? named : gpus);
         cli_free(&r);
     }
     assert_above(named, 3);
@@ -272,7 +274,7 @@ static void the_size_that_would_do_may_be_no_multiple(void **state) {
         NULL);
     assert_int_equal(r.code, 3);
     assert_int_equal(mf_json_parse("output", r.out, strlen(r.out), &r.json, NULL), MF_OK);
-    assert_true(cli_number(mf_json_root(r.json), "smallest_gpus") == 64);
+    assert_close(cli_number(mf_json_root(r.json), "smallest_gpus"), 64, 0);
     cli_free(&r);
 }
 
@@ -283,8 +285,8 @@ static void options_pin_their_dimension(void **state) {
     assert_above(mf_json_size(entries), 0);
     for (size_t i = 0; i < mf_json_size(entries); i++) {
         const mf_json_value *l = cli_member(mf_json_at(entries, i), "layout");
-        assert_true(cli_number(l, "tp") == 2);
-        assert_true(cli_number(l, "ep") == 4);
+        assert_close(cli_number(l, "tp"), 2, 0);
+        assert_close(cli_number(l, "ep"), 4, 0);
     }
     cli_free(&r);
 }
@@ -301,7 +303,7 @@ static void explain_accounts_for_the_compute_of_a_stage(void **state) {
     /* Overlapped communication slows compute down, it never speeds it up. */
     assert_at_most(compute, busy * (1 + 1e-9));
     assert_above(compute, 0.8 * busy);
-    assert_true(mf_json_size(cli_member(o, "ops")) == 12);
+    assert_int_equal(mf_json_size(cli_member(o, "ops")), 12);
     cli_free(&r);
 }
 
@@ -394,7 +396,7 @@ int main(void) {
         cmocka_unit_test(the_ranking_is_the_same_as_text),
         cmocka_unit_test(what_fits_nowhere_ends_with_3_and_a_size_that_would_do),
         cmocka_unit_test(a_remedy_comes_with_the_fastest_plans_that_it_allows),
-        cmocka_unit_test(a_remedy_that_leaves_fast_layouts_room_is_told),
+        cmocka_unit_test(a_remedy_that_leaves_fast_layouts_room_is_named),
         cmocka_unit_test(remedies_of_memory_do_what_they_say),
         cmocka_unit_test(the_size_that_would_do_is_the_smallest_in_whole_nodes),
         cmocka_unit_test(a_host_that_is_too_small_is_named),

@@ -130,8 +130,8 @@ static int check_figures(const char *page, const mf_json_value *root) {
             const char *title = strstr(p, "<title>");
             assert_non_null(title);
             const char *start = strstr(title, ": "), *end = strstr(title, " to ");
-            assert_true(start != NULL);
-            assert_true(end != NULL);
+            assert_non_null(start);
+            assert_non_null(end);
             assert_shown(start + 2, cli_number(v, "start_s"));
             assert_shown(end + 4, cli_number(v, "end_s"));
             continue;
@@ -139,7 +139,7 @@ static int check_figures(const char *page, const mf_json_value *root) {
         assert_ok(mf_json_f64(v, -1e300, 1e300, &value, NULL));
         const char *next = p + length + 1;
         if (strncmp(next, " value=\"", 8) == 0) {
-            assert_true(memcmp(&value, &(double){strtod(next + 8, NULL)}, sizeof value) == 0);
+            assert_int_equal(memcmp(&value, &(double){strtod(next + 8, NULL)}, sizeof value), 0);
             assert_shown(strchr(next, '>') + 1, value);
         } else { /* a part of a bar: title="NAME: A" */
             const char *title = strstr(next, "title=\"");
@@ -340,7 +340,7 @@ static void a_job_is_tuned_and_compared_on_a_page(void **state) {
     free(text);
 }
 
-static void a_job_for_which_nothing_fits_is_told_what_would(void **state) {
+static void a_job_that_does_not_fit_gets_what_would_make_it_fit(void **state) {
     (void)state;
     char line[512];
     snprintf(line, sizeof line, "simulate " TIGHT "--reserve 80%% --out %s/now.json", dir);
@@ -385,8 +385,8 @@ int main(void) {
         cmocka_unit_test_setup_teardown(a_plan_lists_its_candidates, new_folder, remove_folder),
         cmocka_unit_test_setup_teardown(sizes_are_a_front_of_time_and_money, new_folder,
                                         remove_folder),
-        cmocka_unit_test_setup_teardown(a_job_for_which_nothing_fits_is_told_what_would, new_folder,
-                                        remove_folder),
+        cmocka_unit_test_setup_teardown(a_job_that_does_not_fit_gets_what_would_make_it_fit,
+                                        new_folder, remove_folder),
         cmocka_unit_test_setup_teardown(a_job_is_tuned_and_compared_on_a_page, new_folder,
                                         remove_folder),
         cmocka_unit_test_setup_teardown(markup_in_a_name_stays_text, new_folder, remove_folder),

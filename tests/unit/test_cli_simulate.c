@@ -50,8 +50,8 @@ static void the_parts_add_up(void **state) {
              cli_number(o, "model_tflops_per_gpu") / cli_number(o, "peak_tflops"));
     close_to(cli_number(o, "mfu_bf16"),
              cli_number(o, "model_tflops_per_gpu") / cli_number(o, "peak_bf16_tflops"));
-    assert_true(cli_number(l, "dp") == 8);
-    assert_true(cli_number(l, "edp") == 2);
+    assert_close(cli_number(l, "dp"), 8, 0);
+    assert_close(cli_number(l, "edp"), 2, 0);
     assert_int_equal(mf_json_size(cli_member(o, "stages")), 8);
     cli_free(&r);
 }
@@ -110,7 +110,7 @@ static void routing_beyond_the_token_headroom_is_named(void **state) {
         assert_int_equal(cli_bool(mf_json_root(r.json), "tokens_overflow"), cases[i].overflows);
         assert_at_least(load, 1);
         assert_at_most(load, 8);
-        assert_true((load > 1) == cases[i].uneven);
+        assert_int_equal(load > 1, cases[i].uneven);
         cli_free(&text);
         cli_free(&r);
     }
@@ -137,7 +137,7 @@ static double figure(const char *line, const char *key) {
     return value;
 }
 
-static void what_is_left_unsaid_of_another_program_widens_the_band(void **state) {
+static void options_left_out_of_another_programs_job_widen_the_band(void **state) {
     (void)state;
     static const char *const lines[] = {
         MEGATRON SAID, MEGATRON SAID "--unsure overlap", MEGATRON SAID "--unsure overlap,vpp",
@@ -421,7 +421,7 @@ int main(void) {
         cmocka_unit_test(uneven_routing_costs_time),
         cmocka_unit_test(routing_beyond_the_token_headroom_is_named),
         cmocka_unit_test(a_pending_interrupt_ends_with_130),
-        cmocka_unit_test(what_is_left_unsaid_of_another_program_widens_the_band),
+        cmocka_unit_test(options_left_out_of_another_programs_job_widen_the_band),
         cmocka_unit_test(unsaid_graphs_are_the_same_in_a_search),
         cmocka_unit_test(a_published_recipe_of_qwen3_235b_comes_out),
         cmocka_unit_test(padded_experts_need_no_counts),

@@ -30,7 +30,7 @@ static pid_t start(int to, const char *set, const char *value) {
               "--gpus", "8", "--global-batch", "8", "--seq", "4096", "--ep", "8", (char *)NULL);
         _exit(99);
     }
-    assert_true(child > 0);
+    assert_above(child, 0);
     return child;
 }
 
@@ -52,16 +52,20 @@ static char *read_all(int from, pid_t child) {
     }
     text[kept] = '\0';
     assert_int_equal(waitpid(child, &status, 0), child);
-    assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    assert_true(WIFEXITED(status));
+    assert_int_equal(WEXITSTATUS(status), 0);
     return text;
 }
 
 static char *on_terminal(unsigned short columns, const char *set, const char *value) {
     const struct winsize size = {.ws_row = 50, .ws_col = columns};
     int master = posix_openpt(O_RDWR | O_NOCTTY);
-    assert_true(master >= 0 && grantpt(master) == 0 && unlockpt(master) == 0);
+    assert_at_least(master, 0);
+    assert_int_equal(grantpt(master), 0);
+    assert_int_equal(unlockpt(master), 0);
     int slave = open(ptsname(master), O_RDWR | O_NOCTTY);
-    assert_true(slave >= 0 && ioctl(slave, TIOCSWINSZ, &size) == 0);
+    assert_at_least(slave, 0);
+    assert_int_equal(ioctl(slave, TIOCSWINSZ, &size), 0);
     pid_t child = start(slave, set, value);
     close(slave); /* the child's is the last: reading ends when it does */
     char *text = read_all(master, child);
@@ -139,8 +143,8 @@ static void the_width_is_the_terminals(void **state) {
         free(text);
     }
     char *wide = through_pipe(NULL, NULL), *narrow = through_pipe("COLUMNS", "60");
-    assert_true(widest(wide) > 100);
-    assert_true(widest(narrow) <= 60);
+    assert_above(widest(wide), 100);
+    assert_at_most(widest(narrow), 60);
     free(wide);
     free(narrow);
 }

@@ -402,8 +402,27 @@ static void the_reserve_is_withheld_from_capacity(void **state) {
     assert_true(near(mf_cluster_usable_B(&c, 0.05), 0.95 * 81559.0 * 1048576.0));
 }
 
+static void a_gpus_driver_name_says_its_cluster(void **state) {
+    (void)state;
+    static const char *const names[][2] = {
+        {"NVIDIA H100 80GB HBM3", "h100"}, {"NVIDIA H200", "h200"},
+        {"NVIDIA GH200 480GB", "h200"},    {"NVIDIA H20", "h20"},
+        {"NVIDIA GeForce RTX 4090", NULL}, {"", NULL}};
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        const char *cluster = mf_cluster_of_gpu(names[i][0]);
+        mf_cluster c;
+        if (names[i][1] == NULL) {
+            assert_null(cluster);
+        } else {
+            assert_string_equal(cluster, names[i][1]);
+            assert_ok(mf_cluster_load(cluster, &c, NULL));
+        }
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_gpus_driver_name_says_its_cluster),
         cmocka_unit_test(every_shipped_cluster_loads_under_its_name),
         cmocka_unit_test(figures_are_those_of_the_published_tables),
         cmocka_unit_test(every_shipped_figure_names_its_source_and_date),

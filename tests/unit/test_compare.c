@@ -1,6 +1,6 @@
 /* Measured ops as points of the profile store: the key of an op is the key that prices it. */
-#include "cli/compare_verdict.h"
 #include "compare/compare_points.h"
+#include "compare/compare_verdict.h"
 #include "costmodel/cost_internal.h"
 #include "tests/support/test.h"
 

@@ -646,7 +646,7 @@ static void test_one_of_several_launches_is_read(void **state) {
         }
         assert_int_equal(r.launches, 2);
         assert_int_equal(p.layout.gpus, rows[i].gpus);
-        assert_true(p.layout.capacity_factor == rows[i].capacity);
+        assert_close(p.layout.capacity_factor, rows[i].capacity, 0);
         mf_read_clear(&r);
     }
     mf_read r = {0};

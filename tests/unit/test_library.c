@@ -130,7 +130,7 @@ static void each_command_answers_the_programs_bytes(void **state) {
 }
 
 /* A job of Megatron's, as a script and as a plan. */
-static void what_reads_a_job_answers_the_programs_bytes(void **state) {
+static void commands_that_read_a_job_answer_the_programs_bytes(void **state) {
     (void)state;
     char line[16384], request[8192];
     snprintf(line, sizeof line,
@@ -147,7 +147,7 @@ static void what_reads_a_job_answers_the_programs_bytes(void **state) {
     assert_answers("tune", request, line);
 }
 
-static void what_is_wrong_is_said_as_the_program_says_it(void **state) {
+static void errors_have_the_programs_words(void **state) {
     (void)state;
     assert_same("plan", "{\"modle\": \"mixtral-8x7b\"}", "--modle=mixtral-8x7b");
     assert_same("plan", "{\"tensor-model-parallel-size\": 2}", "--tensor-model-parallel-size=2");
@@ -385,8 +385,8 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(data_is_found_where_a_caller_says),
         cmocka_unit_test(each_command_answers_the_programs_bytes),
-        cmocka_unit_test(what_reads_a_job_answers_the_programs_bytes),
-        cmocka_unit_test(what_is_wrong_is_said_as_the_program_says_it),
+        cmocka_unit_test(commands_that_read_a_job_answer_the_programs_bytes),
+        cmocka_unit_test(errors_have_the_programs_words),
         cmocka_unit_test(a_value_of_the_wrong_type_is_refused),
         cmocka_unit_test(a_plan_is_exported_without_a_file),
         cmocka_unit_test(calls_at_the_same_time_give_the_same_bytes),

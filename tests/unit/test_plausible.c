@@ -1,11 +1,13 @@
 /* Warnings: the best published runs are the best rows of bench/published, slips get a
  * warning, and neither shipped examples nor published jobs get any. */
+#include "core/program/program.h"
 #include "planner/explain/plausible.h"
 #include "tests/support/cli_test.h"
 
 #include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 /* --- published runs --------------------------------------------------------------------------- */
 
@@ -80,7 +82,7 @@ static void the_table_holds_the_best_published_rows(void **state) {
         }
     }
     fclose(f);
-    assert_true(rows > 400);
+    assert_above(rows, 400);
     assert_int_equal(met, 6); /* every line of the table names a row */
 }
 
@@ -117,6 +119,38 @@ static void slips_are_named(void **state) {
                             "--seq 4096",
                             "not measured on gb200"),
                      2); /* and more than was published */
+}
+
+#define LLAMA "--model llama3-8b --cluster h100 --gpus 8 --global-batch 64 --seq 4096 "
+
+/* At the figure nothing is said, above it the figure and whose it is. */
+static void an_mfu_above_all_published_of_that_gpu_and_precision_is_named(void **state) {
+    (void)state;
+    static const char *const gpus[] = {"h100", "h200", "gb200", "b300"};
+    static const mf_precision kinds[] = {MF_PREC_BF16, MF_PREC_FP8_BLOCK};
+    for (int i = 0; i < 8; i++) {
+        mf_cluster c;
+        mf_layout l;
+        mf_doubts d = {0};
+        mf_layout_init(&l);
+        l.precision = kinds[i % 2];
+        assert_ok(mf_cluster_load(gpus[i / 2], &c, NULL));
+        const mf_published_mfu *best = mf_published_mfu_of(&c.gpu, mf_precision_math(l.precision));
+        assert_non_null(best);
+        mf_doubt_mfu(&d, &c, &l, best->mfu, "");
+        assert_int_equal(d.count, 0);
+        mf_doubt_mfu(&d, &c, &l, best->mfu + 0.002, "");
+        assert_int_equal(d.count, 1);
+        assert_non_null(strstr(d.text[0], "is above all that was published for this GPU"));
+        assert_non_null(strstr(d.text[0], best->source));
+    }
+    /* by commands: what the hardware allows is more than anybody published, what runs is not */
+    assert_int_equal(warned("simulate --software ideal " LLAMA,
+                            "is above all that was published for this GPU and bf16: 65.8 %"),
+                     1);
+    assert_int_equal(warned("explain --software ideal " LLAMA, "is above all that was published"),
+                     1);
+    assert_int_equal(warned("simulate " LLAMA, NULL), 0);
 }
 
 /* It holds to what Megatron can express there, as plan does: nothing is to be said. */
@@ -181,6 +215,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_table_holds_the_best_published_rows),
         cmocka_unit_test(slips_are_named),
+        cmocka_unit_test(an_mfu_above_all_published_of_that_gpu_and_precision_is_named),
         cmocka_unit_test(capacity_holds_to_megatron_under_its_profile),
         cmocka_unit_test(sound_jobs_are_not_warned_of),
         cmocka_unit_test(json_holds_what_standard_error_says),

@@ -114,8 +114,8 @@ static void answers_keep_their_first_rows(void **state) {
     strcat(text, "\nprices rest on sand\n");
     char *out = shown(text, 80, false);
     const shape s = shape_of(out);
-    assert_true(s.lines > MF_SCREEN_LINES - 4);
-    assert_true(s.lines <= MF_SCREEN_LINES);
+    assert_above(s.lines, MF_SCREEN_LINES - 4);
+    assert_at_most(s.lines, MF_SCREEN_LINES);
     assert_non_null(strstr(out, "\nwhat would make it fit\n  with\n  row-2-0\n  row-2-1\n"));
     assert_non_null(strstr(out, "\nwhat would help\n  with\n  row-3-0\n  row-3-1\n"));
     assert_non_null(strstr(out, "\nplans\n  with\n  row-5-0\n  row-5-1\n"));
@@ -169,7 +169,7 @@ static void marked_rows_stay(void **state) {
     }
     strcat(text, "  verdict\n  cheapest    size-11\n");
     char *out = shown(text, 80, false);
-    assert_true(shape_of(out).lines <= MF_SCREEN_LINES);
+    assert_at_most(shape_of(out).lines, MF_SCREEN_LINES);
     for (int i = 11; i < 60; i += 12) {
         char row[32];
         snprintf(row, sizeof row, "\n* size-%d\n", i);
@@ -196,7 +196,7 @@ static void a_table_cut_in_two_keeps_its_title_and_its_verdict(void **state) {
     }
     char *out = shown(text, 80, false);
     const shape s = shape_of(out);
-    assert_true(s.lines <= MF_SCREEN_LINES);
+    assert_at_most(s.lines, MF_SCREEN_LINES);
     assert_non_null(strstr(out, "\nmodel-2\n"));
     assert_non_null(strstr(out, " more (-v)\n  verdict\n  verdict-2-0\n"));
     free(out);
@@ -216,8 +216,8 @@ static void remedies_stay_where_details_go(void **state) {
     }
     char *out = shown(text, 80, false);
     const shape s = shape_of(out);
-    assert_true(s.lines > MF_SCREEN_LINES - 3);
-    assert_true(s.lines <= MF_SCREEN_LINES);
+    assert_above(s.lines, MF_SCREEN_LINES - 3);
+    assert_at_most(s.lines, MF_SCREEN_LINES);
     assert_non_null(strstr(out, "\nwhat would help 5\n  with\n  row-5-0\n  row-5-1\n  row-5-2\n"));
     assert_non_null(strstr(out, "\ndetail 6\n  with\n  row-6-0\n  ... 11 more (-v)\n"));
     free(out);
@@ -258,19 +258,19 @@ static void any_text_is_held_to_the_screen(void **state) {
         squeeze(text, want);
         squeeze(all, got);
         assert_string_equal(want, got);
-        assert_true(a.widest <= columns);
-        assert_true(s.widest <= columns);
-        assert_true(s.lines <= MF_SCREEN_LINES);
+        assert_at_most(a.widest, columns);
+        assert_at_most(s.widest, columns);
+        assert_at_most(s.lines, MF_SCREEN_LINES);
         if (a.lines <= MF_SCREEN_LINES) {
             assert_string_equal(all, some);
         } else {
-            assert_true(s.left_out > 0);
+            assert_above(s.left_out, 0);
             shortened++;
         }
         free(all);
         free(some);
     }
-    assert_true(shortened > 300);
+    assert_above(shortened, 300);
 }
 
 /* Colour adds escapes and nothing else, to whole lines of a verdict wherever they are folded. */

@@ -85,7 +85,7 @@ static bool is_whole(const char *out, const char *whole) {
 }
 
 /* The line of a failure: ours, with a file of the run and the reason. */
-static bool is_told(const char *out, const char *rank, int number) {
+static bool names_failure(const char *out, const char *rank, int number) {
     char path[160], line[4096], speaker[32];
     bool reported = false;
     snprintf(path, sizeof path, "%s/%s.log", scratch, out);
@@ -128,7 +128,7 @@ static int fail_once(const char *base, const char *whole, const char *fold, cons
     }
     ++*tried;
     bool right = code == 0 ? is_whole("tried", whole)
-                           : code <= 2 && is_told("tried", rank, kinds[kind].number);
+                           : code <= 2 && names_failure("tried", rank, kinds[kind].number);
     if (!right) {
         return wrong("at", c, turn, kind, code);
     }

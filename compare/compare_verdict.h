@@ -1,7 +1,7 @@
 /* compare_verdict.h - the sentence that ends `compare`: what is off most, by how much, what to do.
  */
-#ifndef MF_CLI_COMPARE_VERDICT_H
-#define MF_CLI_COMPARE_VERDICT_H
+#ifndef MF_COMPARE_COMPARE_VERDICT_H
+#define MF_COMPARE_COMPARE_VERDICT_H
 
 #include "compare/compare.h"
 #include "launch/log.h"

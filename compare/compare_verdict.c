@@ -1,5 +1,5 @@
 /* compare_verdict.c - what was predicted wrongly most, and how it becomes right. */
-#include "cli/compare_verdict.h"
+#include "compare/compare_verdict.h"
 
 #include "report/text/show.h"
 

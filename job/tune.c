@@ -1,0 +1,84 @@
+/* tune.c - what fits, single steps and the best plan, what holds back. */
+#include "job/tune.h"
+
+#include "job/problem.h"
+
+#include <string.h>
+
+void mf_tuning_clear(mf_tuning *t) {
+    mf_search_result_clear(&t->search);
+    mf_fit_result_clear(&t->fit);
+    mf_steps_clear(&t->steps);
+    mf_steps_clear(&t->to_fit);
+}
+
+const mf_plan *mf_tuning_better_plan(const mf_tuning *t) {
+    const mf_plan_prediction *now = &t->job->plan.prediction;
+    const mf_plan *best = t->search.count > 0 ? &t->search.plan[0] : NULL;
+    const bool worth =
+        best != NULL &&
+        (!now->fits || best->prediction.step_time_s < now->step_time_s * (1 - MF_TUNE_LEAST_GAIN));
+    return worth ? best : NULL;
+}
+
+const mf_one_step *mf_tuning_step(const mf_tuning *t, const char *what) {
+    for (int i = 0; i < t->steps.count; i++) {
+        if (strcmp(t->steps.step[i].what, what) == 0) {
+            return &t->steps.step[i];
+        }
+    }
+    return NULL;
+}
+
+/* Plans that keep activations on the host compete where the job does so, or where nothing fits
+ * without. */
+static mf_status find_best(mf_tuning *t, mf_search_options *o, mf_err *e) {
+    const mf_plan *now = &t->job->plan;
+    mf_problem p = t->problem;
+    if (!now->prediction.fits) {
+        return mf_host_copies_search(mf_runs_on_search, &t->on, &p, o, false, &t->search, &t->host,
+                                     e);
+    }
+    p.pinned |= mf_host_copies_of(now) ? 0 : MF_PIN(OFFLOAD);
+    o->known_s = now->prediction.step_time_s;
+    mf_status s = mf_runs_on_search(&t->on, &p, o, &t->search, e);
+    t->host.used = t->search.count > 0 && mf_host_copies_of(&t->search.plan[0]);
+    return s;
+}
+
+static mf_status find_all(mf_tuning *t, const mf_tune_request *r, mf_err *e) {
+    const mf_plan *now = &t->job->plan;
+    const mf_layout *l = &now->layout;
+    const mf_target *target = t->on.limited ? &t->on.target : NULL;
+    const mf_fit_options fit = {.cancel = r->cancel, .shown = 1, .threads = r->threads};
+    mf_search_options o;
+    mf_search_options_init(&o);
+    o.cancel = r->cancel;
+    o.threads = r->threads;
+    o.top = 1;
+    mf_status s = mf_planner_fit(&t->problem, &fit, &t->fit, e);
+    s = s == MF_INFEASIBLE ? MF_OK : s;
+    if (s == MF_OK) {
+        s = mf_steps_single(&t->problem, l, &now->assignment, target, r->cancel, &t->steps, e);
+    }
+    if (s == MF_OK && !now->prediction.fits) {
+        s = mf_steps_to_fit(&t->problem, l, &now->assignment, target, r->cancel, 3, &t->to_fit, e);
+    }
+    if (s == MF_OK && t->fit.feasible > 0) {
+        s = find_best(t, &o, e);
+        s = s == MF_INFEASIBLE ? MF_OK : s; /* nothing is faster */
+    }
+    return s == MF_OK ? mf_planner_explain(&t->problem, l, &now->assignment, &t->explanation, e)
+                      : s;
+}
+
+mf_status mf_job_tune(const mf_job *j, const mf_tune_request *r, mf_tuning *out, mf_err *e) {
+    *out = (mf_tuning){.job = j};
+    mf_status s = mf_runs_on_parse(r->runs_on, j->software.name, &out->on, e);
+    if (s == MF_OK) {
+        s = mf_problem_from_job(j, &out->problem, e);
+        out->problem.base.memory = (mf_memory_choice){0};
+        out->problem.base.offload_share = 1;
+    }
+    return s == MF_OK ? find_all(out, r, e) : s;
+}

@@ -1,0 +1,46 @@
+/* tune.h - the three phases on one job, against the layout that it runs with: what fits, what is
+ * faster, what holds back.
+ */
+#ifndef MF_JOB_TUNE_H
+#define MF_JOB_TUNE_H
+
+#include "job/host_copies.h"
+#include "job/job.h"
+#include "job/runs_on.h"
+#include "launch/steps.h"
+
+/* A plan or a step that is as fast as the present layout to the fourth digit is no reason to
+ * change. */
+#define MF_TUNE_LEAST_GAIN 0.0005
+
+typedef struct mf_tune_request {
+    const char *runs_on; /* as mf_runs_on_parse takes it; NULL */
+    int threads;         /* 0: one a core, at most 8 */
+    const volatile int *cancel;
+} mf_tune_request;
+
+typedef struct mf_tuning {
+    const mf_job *job; /* borrowed; its plan is the present layout */
+    mf_problem problem;
+    mf_runs_on on;
+    mf_fit_result fit;
+    mf_steps steps;  /* single ones, fastest first */
+    mf_steps to_fit; /* of a layout that does not fit: what makes it fit */
+    mf_search_result search;
+    mf_host_copies host; /* of the best plan */
+    mf_explanation explanation;
+} mf_tuning;
+
+/* The job must be simulated. No option of its request pins the search. That nothing fits, or
+ * nothing is faster, is a result. The caller clears *out in any case. Errors: MF_USAGE for
+ * --runs-on; those of the planner and of mf_steps_single. */
+mf_status mf_job_tune(const mf_job *j, const mf_tune_request *r, mf_tuning *out, mf_err *e);
+void mf_tuning_clear(mf_tuning *t);
+
+/* The best plan, if it is worth a change; else NULL. */
+const mf_plan *mf_tuning_better_plan(const mf_tuning *t);
+
+/* The single step of this text; NULL: there is none. */
+const mf_one_step *mf_tuning_step(const mf_tuning *t, const char *what);
+
+#endif

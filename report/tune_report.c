@@ -1,0 +1,239 @@
+/* tune_report.c - the three phases of `tune` in one report, verdict last. */
+#include "report/tune_report.h"
+
+#include "job/problem.h"
+#include "report/doubts.h"
+#include "report/host_copies_text.h"
+#include "report/text/show.h"
+
+#include <math.h>
+#include <string.h>
+
+#define MOST_DIMENSIONS 16
+#define SHOWN_REMEDIES 4
+
+/* --- for people ------------------------------------------------------------------------------- */
+
+static void print_layout(FILE *out, const char *name, const mf_plan *plan) {
+    const mf_layout *l = &plan->layout;
+    fprintf(out,
+            "%-12sTP %lld CP %lld PP %lld VPP %lld EP %lld ETP %lld, micro-batch %lld, ZeRO %d/%d, "
+            "%s, %s\n",
+            name, (long long)l->tp, (long long)l->cp, (long long)l->pp, (long long)l->vpp,
+            (long long)l->ep, (long long)l->etp, (long long)l->mbs, l->zero, l->expert_zero,
+            mf_schedule_text(l->schedule), mf_dispatcher_text(l->dispatcher));
+    char text[448];
+    int at = 0;
+    while (mf_report_memory_choice(&plan->assignment, &at, text, sizeof text)) {
+        fprintf(out, "            %s\n", text);
+    }
+    if (at == 0) {
+        fputs("            no layer recomputes\n", out);
+    }
+}
+
+/* How many positions each virtual stage holds, where they stand otherwise than now. */
+static void print_split(FILE *out, const mf_plan *now, const mf_plan *best) {
+    const mf_assignment *a = &now->assignment, *b = &best->assignment;
+    const size_t firsts = (size_t)b->vstages + 1;
+    if (b->vstages == 1 ||
+        (a->vstages == b->vstages && memcmp(a->first, b->first, firsts * sizeof *b->first) == 0)) {
+        return;
+    }
+    fputs("            positions by virtual stage ", out);
+    for (int v = 0, to; v < b->vstages; v = to) {
+        const int held = b->first[v + 1] - b->first[v];
+        for (to = v + 1; to < b->vstages && b->first[to + 1] - b->first[to] == held; to++) {
+        }
+        fprintf(out, to - v > 1 ? "%s%d x %d" : "%s%d", v > 0 ? ", " : "", held, to - v);
+    }
+    putc('\n', out);
+}
+
+static void print_step(FILE *out, const mf_one_step *s, const mf_plan_prediction *now) {
+    fprintf(out, "  %-52s %10s %+7.1f %% %+8.2f GB\n", s->what, mf_show_time(s->step_time_s).s,
+            100 * (s->step_time_s / now->step_time_s - 1), (s->peak_B - now->peak_memory_B) / 1e9);
+}
+
+static void print_fits(FILE *out, const mf_tuning *t) {
+    const mf_plan_prediction *now = &t->job->plan.prediction;
+    fprintf(out, "1. what fits\n  %lld of %lld combinations of degrees fit; yours %s (%s of %s)\n",
+            (long long)t->fit.feasible, (long long)t->fit.count, now->fits ? "does" : "does not",
+            mf_show_bytes(now->peak_memory_B).s, mf_show_bytes(now->usable_B).s);
+    for (int i = 0; i < t->to_fit.count; i++) {
+        print_step(out, &t->to_fit.step[i], now);
+    }
+}
+
+/* The fastest step of each dimension that fits, if it gains. */
+static void print_steps(FILE *out, const mf_tuning *t) {
+    const mf_plan_prediction *now = &t->job->plan.prediction;
+    bool seen[MOST_DIMENSIONS] = {false};
+    fputs("\n2. single steps from here, the best of each kind\n", out);
+    int shown = 0;
+    for (int i = 0; i < t->steps.count && shown < 8; i++) {
+        const mf_one_step *s = &t->steps.step[i];
+        bool gains = s->fits && s->step_time_s < now->step_time_s * (1 - MF_TUNE_LEAST_GAIN);
+        if (gains && !seen[s->dimension]) {
+            seen[s->dimension] = true;
+            print_step(out, s, now);
+            shown++;
+        }
+    }
+    if (shown == 0) {
+        fputs("  none is faster and fits\n", out);
+    }
+}
+
+/* Remedies, with what those that are steps from here cost in memory. Schedules that the target has
+ * not are no steps. */
+static void print_bottlenecks(FILE *out, const mf_tuning *t) {
+    const mf_plan_prediction *now = &t->job->plan.prediction;
+    const mf_explanation *x = &t->explanation;
+    fputs("\n3. what holds it back\n  ", out);
+    mf_show_wrap(out, x->time, 2, 2, 99);
+    for (int i = 0, shown = 0; i < x->remedies && shown < SHOWN_REMEDIES; i++) {
+        const mf_remedy *r = &x->remedy[i];
+        const mf_one_step *s = mf_tuning_step(t, r->what);
+        if (s != NULL) {
+            print_step(out, s, now);
+        } else if (!t->on.limited || strncmp(r->what, "--schedule ", 11) != 0) {
+            fprintf(out, "  %-52s %10s %+7.1f %%\n", r->what, mf_show_time(r->step_time_s).s,
+                    -100 * r->gain);
+        } else {
+            continue;
+        }
+        shown++;
+    }
+}
+
+static void say_verdict(mf_tune_report *r) {
+    const mf_tuning *t = r->found;
+    const mf_plan_prediction *now = &t->job->plan.prediction;
+    const mf_plan *best = mf_tuning_better_plan(t);
+    char *out = r->verdict.decides;
+    const size_t size = sizeof r->verdict.decides;
+    if (best == NULL && !now->fits) {
+        mf_err why;
+        mf_err_clear(&why);
+        mf_problem_nothing_fits(&t->fit, &why);
+        snprintf(out, size, "%.760s",
+                 t->fit.feasible == 0 ? why.text : "the search finds no plan that fits");
+    } else if (best == NULL) {
+        snprintf(out, size, "keep it: the search finds nothing faster%s; at best %.1f %% are left",
+                 t->on.limited ? " that the program can express" : "",
+                 100 * (1 - t->search.stats.lower_bound_s / now->step_time_s));
+    } else {
+        const mf_plan_prediction *then = &best->prediction;
+        snprintf(out, size,
+                 "%s a step (%s to %s) instead of %s: %.2f x as fast, with %s of memory free; no "
+                 "plan takes less than %s",
+                 mf_show_time(then->step_time_s).s, mf_show_time(then->step_time_low_s).s,
+                 mf_show_time(then->step_time_high_s).s, mf_show_time(now->step_time_s).s,
+                 now->step_time_s / then->step_time_s,
+                 mf_show_bytes(then->usable_B - then->peak_memory_B).s,
+                 mf_show_time(t->search.stats.lower_bound_s).s);
+    }
+}
+
+void mf_tune_report_decide(mf_tune_report *r, const char *saved) {
+    const mf_tuning *t = r->found;
+    const mf_plan *best = mf_tuning_better_plan(t);
+    say_verdict(r);
+    r->verdict.next[0] = '\0';
+    if (best != NULL) {
+        const mf_report report = mf_report_of(t->job, best);
+        mf_verdict_text_run(&r->verdict, &report, saved, t->on.limited ? &t->on.target : NULL);
+    }
+}
+
+static void print_change(FILE *out, const mf_tune_report *r) {
+    const mf_tuning *t = r->found;
+    const mf_log *measured = r->measured;
+    const mf_plan_prediction *now = &t->job->plan.prediction;
+    const mf_plan *best = mf_tuning_better_plan(t);
+    if (measured->steps > 0 || best != NULL) {
+        putc('\n', out);
+    }
+    if (measured->steps > 0) {
+        fprintf(out, "measured    %s a step, predicted %s\n", mf_show_time(measured->step_time_s).s,
+                mf_show_time(now->step_time_s).s);
+    }
+    if (best != NULL) {
+        print_layout(out, "change to", best);
+        print_split(out, &t->job->plan, best);
+        mf_host_copies_print(out, &t->host, best->prediction.step_time_s);
+    }
+}
+
+void mf_tune_report_print(FILE *out, const mf_tune_report *r) {
+    const mf_tuning *t = r->found;
+    const mf_job *j = t->job;
+    const mf_plan_prediction *now = &j->plan.prediction;
+    fprintf(out, "%s on %lld x %s, %s samples of %s tokens a step; software profile %s%s%s\n",
+            j->model.name, (long long)j->plan.layout.gpus, j->cluster.name,
+            mf_show_i64(j->plan.layout.gbs).s, mf_show_i64(j->plan.layout.seq).s, j->software.name,
+            t->on.limited ? ", runs on " : "",
+            t->on.limited ? mf_target_info_of(t->on.target)->program : "");
+    print_layout(out, "now", &j->plan);
+    fprintf(out, "            %s a step, %.1f TFLOP/s/GPU\n\n", mf_show_time(now->step_time_s).s,
+            now->model_tflops_per_gpu);
+    print_fits(out, t);
+    print_steps(out, t);
+    print_bottlenecks(out, t);
+    print_change(out, r);
+    mf_verdict_text_print(out, &r->verdict);
+}
+
+/* --- JSON ------------------------------------------------------------------------------------- */
+
+static void json_steps(mf_json_writer *w, const char *key, const mf_steps *steps) {
+    mf_json_write_array(w, key, false);
+    for (int i = 0; i < steps->count; i++) {
+        const mf_one_step *s = &steps->step[i];
+        mf_json_write_object(w, NULL, true);
+        mf_json_write_string(w, "what", s->what);
+        mf_json_write_bool(w, "fits", s->fits);
+        mf_json_write_f64(w, "step_time_s", s->step_time_s);
+        mf_json_write_f64(w, "peak_memory_B", s->peak_B);
+        mf_json_write_end(w);
+    }
+    mf_json_write_end(w);
+}
+
+/* What holds back; memory where the remedy is a step from here. */
+static void json_remedies(mf_json_writer *w, const mf_tuning *t) {
+    mf_json_write_array(w, "remedies", false);
+    for (int i = 0; i < t->explanation.remedies; i++) {
+        const mf_remedy *r = &t->explanation.remedy[i];
+        const mf_one_step *s = mf_tuning_step(t, r->what);
+        mf_json_write_object(w, NULL, true);
+        mf_json_write_string(w, "what", r->what);
+        mf_json_write_f64(w, "step_time_s", r->step_time_s);
+        mf_json_write_f64(w, "gain", r->gain);
+        mf_json_write_string(w, "basis", r->basis);
+        mf_json_write_f64(w, "peak_memory_B", s != NULL ? s->peak_B : (double)NAN);
+        mf_json_write_end(w);
+    }
+    mf_json_write_end(w);
+}
+
+void mf_tune_report_json(mf_json_writer *w, const mf_tune_report *r) {
+    const mf_tuning *t = r->found;
+    mf_plan_write(w, "now", &t->job->plan);
+    mf_json_write_i64(w, "combinations", t->fit.count);
+    mf_json_write_i64(w, "feasible", t->fit.feasible);
+    json_steps(w, "to_fit", &t->to_fit);
+    json_steps(w, "steps", &t->steps);
+    json_remedies(w, t);
+    if (mf_tuning_better_plan(t) != NULL) {
+        mf_plan_write(w, "best", mf_tuning_better_plan(t));
+    } else {
+        mf_json_write_null(w, "best");
+    }
+    mf_json_write_f64(w, "lower_bound_s", t->search.stats.lower_bound_s);
+    mf_json_write_f64(w, "measured_step_time_s", r->measured->step_time_s);
+    mf_json_write_string(w, "time", t->explanation.time);
+    mf_doubts_json(w, r->doubts);
+    mf_json_write_string(w, "verdict", r->verdict.decides);
+}
