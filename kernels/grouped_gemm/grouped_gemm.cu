@@ -1,29 +1,12 @@
 /* grouped_gemm.cu - launches of the grouped GEMM: tensor maps, arguments, cluster launch. The
  * kernel is in grouped_gemm_device.cuh, its choices in grouped_gemm.c. */
 #include "kernels/device/cuda_check.h"
+#include "kernels/device/tensor_map.cuh"
 #include "kernels/grouped_gemm/grouped_gemm_device.cuh"
 
 namespace {
 
 using namespace mf_grouped;
-
-typedef CUresult (*encode_fn)(CUtensorMap *, CUtensorMapDataType, cuuint32_t, void *,
-                              const cuuint64_t *, const cuuint64_t *, const cuuint32_t *,
-                              const cuuint32_t *, CUtensorMapInterleave, CUtensorMapSwizzle,
-                              CUtensorMapL2promotion, CUtensorMapFloatOOBfill);
-
-mf_status find_encode(encode_fn *out, mf_err *e) {
-    void *entry = NULL;
-    cudaDriverEntryPointQueryResult found;
-    MF_CUDA_TRY(cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &entry, 12000,
-                                                 cudaEnableDefault, &found),
-                e);
-    if (found != cudaDriverEntryPointSuccess || !entry) {
-        return mf_err_set(e, MF_LIBRARY, "CUDA: the driver has no cuTensorMapEncodeTiled");
-    }
-    memcpy(out, &entry, sizeof entry);
-    return MF_OK;
-}
 
 /* A row-major array [depth, rows, cols] and the boxes in which it is moved, [depth, rows, cols]. */
 struct Array {
@@ -33,25 +16,15 @@ struct Array {
     int box_cols, box_rows, box_depth;
 };
 
-mf_status encode(encode_fn fn, CUtensorMap *map, const Array &a, mf_err *e) {
-    const cuuint64_t element = a.f32 ? 4 : 2;
-    const cuuint64_t dims[3] = {(cuuint64_t)a.cols, (cuuint64_t)a.rows, (cuuint64_t)a.depth};
-    const cuuint64_t strides[2] = {dims[0] * element, dims[0] * dims[1] * element};
-    const cuuint32_t box[3] = {(cuuint32_t)a.box_cols, (cuuint32_t)a.box_rows,
-                               (cuuint32_t)a.box_depth};
-    const cuuint32_t ones[3] = {1, 1, 1};
-    const bool swizzled = box[0] * element == 128;
-    const CUresult result =
-        fn(map, a.f32 ? CU_TENSOR_MAP_DATA_TYPE_FLOAT32 : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 3,
-           const_cast<void *>(a.p), dims, strides, box, ones, CU_TENSOR_MAP_INTERLEAVE_NONE,
-           swizzled ? CU_TENSOR_MAP_SWIZZLE_128B : CU_TENSOR_MAP_SWIZZLE_NONE,
-           CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
-    if (result != CUDA_SUCCESS) {
-        return mf_err_set(e, MF_LIBRARY,
-                          "CUDA: cuTensorMapEncodeTiled of [%lld, %lld, %lld]: error %d",
-                          (long long)a.depth, (long long)a.rows, (long long)a.cols, (int)result);
-    }
-    return MF_OK;
+mf_status encode(mf_tensor_map_encode fn, CUtensorMap *map, const Array &a, mf_err *e) {
+    const int64_t row_B = a.cols * (a.f32 ? 4 : 2);
+    const mf_tensor_map_array array = {
+        a.p,
+        a.f32,
+        {a.cols, a.rows, a.depth},
+        {row_B, row_B * a.rows},
+        {(uint32_t)a.box_cols, (uint32_t)a.box_rows, (uint32_t)a.box_depth}};
+    return mf_tensor_map(fn, map, &array, e);
 }
 
 struct Maps {
@@ -69,8 +42,8 @@ mf_status encode_all(const mf_kernel_grouped_gemm *g, Maps *maps, mf_err *e) {
     const Array act = {g->act, false, g->n / 2, g->rows, 1, BOX, WARP_ROWS, 1};
     const Array grads = {g->out,    !g->bf16, g->k, g->n, g->experts, g->bf16 ? BOX : BOX / 2,
                          WARP_ROWS, 1};
-    encode_fn fn = NULL;
-    mf_status status = find_encode(&fn, e);
+    mf_tensor_map_encode fn = NULL;
+    mf_status status = mf_tensor_map_find(&fn, e);
     if (status == MF_OK) {
         status = encode(fn, &maps->a, a, e);
     }
