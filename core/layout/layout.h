@@ -147,7 +147,8 @@ enum {
     X(ACT_PASS, "act_pass", 13)             /* the experts' activation in a pass of its own */     \
     X(UNFUSED_ATTENTION, "unfused_attention", 14) /* scores pass through memory */                 \
     X(PIECES_TOGETHER, "pieces_together", 15) /* of products cut by TP overlap: several streams */ \
-    X(LOSS_PASS, "loss_pass", 16)             /* the loss's gradient in a pass of its own */
+    X(LOSS_PASS, "loss_pass", 16)             /* the loss's gradient in a pass of its own */       \
+    X(ONE_ORDER, "one_order", 17) /* FP8 of one scale in one order, where products read any */
 enum {
 #define X(name, text, bit) MF_TRAIT_##name = 1u << bit,
     MF_TRAIT_MAP(X)
