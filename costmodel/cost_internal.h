@@ -144,6 +144,8 @@ double mf_attention_limit_s(const mf_cost_device *d, const mf_op *op);
 double mf_memory_limit_s(const mf_cost_device *d, double bytes);
 /* Sum over queries of the keys that each may see. */
 double mf_attention_keys(const mf_op *op);
+/* FLOPs of the blocks of keys that a kernel walks over, over those that its mask leaves. */
+double mf_attention_walked(const mf_op *op);
 /* FLOPs of attention whose products know no mask (MF_OPF_SCORES). */
 double mf_attention_square_flops(const mf_op *op);
 

@@ -110,13 +110,19 @@ static double attention_bytes(const mf_op *op) {
     return op->kind == MF_OP_ATTENTION_BWD ? 2.5 * once : once;
 }
 
-/* FLOPs that take as much energy with heads of 128. Exponentials and sums are one a pair of tokens,
- * however wide the head: what attention takes above products of as many FLOPs is theirs. */
+/* Of the 4,096 tokens of the kernel that attention's energy is from: half a block of 128 keys
+ * beside the 2,048 that a query sees. */
+static const double walked_then = 1 + 64 / 2048.5;
+
+/* FLOPs that take as much energy with heads of 128 and 4,096 tokens. Exponentials and sums are one
+ * a pair of tokens, however wide the head: what attention takes above products of as many FLOPs is
+ * theirs. */
 static double attention_flops(const mf_op *op) {
     const double of_128 = op->kind == MF_OP_ATTENTION_BWD ? h200.attention_bwd_J : h200.attention_J;
     const double widths = (double)(op->dim[MF_OP_DIM_D_QK] + op->dim[MF_OP_DIM_D_V]);
     const double pairs = 1 - h200.product_J / of_128;
-    return widths > 0 ? op->flops * (1 + pairs * (256 / widths - 1)) : op->flops;
+    const double flops = op->flops * mf_attention_walked(op) / walked_then;
+    return widths > 0 ? flops * (1 + pairs * (256 / widths - 1)) : flops;
 }
 
 /* Terms beside the idle one: bytes, FLOPs as BF16's. */

@@ -71,6 +71,11 @@ double mf_attention_keys(const mf_op *op) {
     return ramp * (first + window - 1) / 2 + (sq - ramp) * window;
 }
 
+double mf_attention_walked(const mf_op *op) {
+    const shape s = shape_of(op);
+    return s.edged ? 1 + 0.5 * block / s.keys : 1;
+}
+
 double mf_attention_square_flops(const mf_op *op) {
     const shape s = shape_of(op);
     /* Backward four products, none of them made again. */

@@ -17,6 +17,11 @@ static const struct {
      "comm_gemm_overlap.cpp of Transformer Engine (num_max_streams); PyTorch's async TP"},
     {"Scales of earlier steps: no pass that finds them; forward sums scattered in FP8", "NeMo FP8",
      "Transformer Engine's delayed scaling, fp8_buf of NeMo's overlaps"},
+    {"FP8 tensors of one scale are written in one order on Blackwell, whose products read either: "
+     "1 "
+     "byte an element less",
+     "Megatron, FP8 per tensor",
+     "quantizer.cpp of Transformer Engine: nvte_is_non_tn_fp8_gemm_supported"},
     {"Queries copied out of the projection's output, gradients of queries, keys and values written "
      "behind each other: 4 bytes an element each",
      "Megatron, heads in groups", "Megatron-LM attention.py: SplitAlongDim, query.reshape"},

@@ -148,7 +148,8 @@ enum {
     X(UNFUSED_ATTENTION, "unfused_attention", 14) /* scores pass through memory */                 \
     X(PIECES_TOGETHER, "pieces_together", 15) /* of products cut by TP overlap: several streams */ \
     X(LOSS_PASS, "loss_pass", 16)             /* the loss's gradient in a pass of its own */       \
-    X(GENERAL_ATTENTION, "general_attention", 17) /* one kernel for MLA's gradients and others */
+    X(GENERAL_ATTENTION, "general_attention", 17) /* one kernel for MLA's gradients and others */  \
+    X(ONE_ORDER, "one_order", 18) /* FP8 of one scale in one order, where products read any */
 enum {
 #define X(name, text, bit) MF_TRAIT_##name = 1u << bit,
     MF_TRAIT_MAP(X)

@@ -310,7 +310,7 @@ mf_status mf_block_lower_uncut(const mf_model *m, const mf_layout *l, const mf_c
                                const mf_block_key *key, mf_block **out, mf_err *e) {
     mf_status status = lower_plainly(m, l, c, key, out, e);
     if (status == MF_OK) {
-        mf_lower_apply_traits(m, l, *out);
+        mf_lower_apply_traits(m, l, c, *out);
     }
     return status;
 }
@@ -323,7 +323,7 @@ mf_status mf_block_lower(const mf_model *m, const mf_layout *l, const mf_cluster
         *out = NULL;
     }
     if (status == MF_OK) {
-        mf_lower_apply_traits(m, l, *out);
+        mf_lower_apply_traits(m, l, c, *out);
     }
     return status;
 }

@@ -203,7 +203,7 @@ void mf_build_find_scratch(mf_build *bd);
 void mf_build_place(mf_build *bd);
 
 /* Changes a finished block to what the program that trains does (lower_traits.c). */
-void mf_lower_apply_traits(const mf_model *m, const mf_layout *l, mf_block *b);
+void mf_lower_apply_traits(const mf_model *m, const mf_layout *l, const mf_cluster *c, mf_block *b);
 
 /* Turns bd->status into an error. */
 mf_status mf_build_failed(const mf_build *bd, mf_err *e);

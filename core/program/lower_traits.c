@@ -4,6 +4,7 @@
 #include "core/program/lower_build.h"
 
 #include <math.h>
+#include <string.h>
 
 /* What Megatron does op by op around its kernels for the experts' activation. Biases of the second
  * product, over FP32 copies: forward product, sum, concatenation and cast, 28 bytes an element of
@@ -186,6 +187,17 @@ static void delay_scales(mf_block *b) {
     }
 }
 
+/* FP8 products of Hopper read both operands along the inner dimension, so that quantisation writes
+ * two orders; those of Blackwell read either, and Transformer Engine then writes one
+ * (quantizer.cpp: nvte_is_non_tn_fp8_gemm_supported). */
+static void quantise_once(mf_block *b) {
+    for (int k = 0; k < b->nops; k++) {
+        mf_op *op = &b->ops[k];
+        const bool passes = op->kind == MF_OP_QUANTISE && op->bytes > 0;
+        op->bytes -= passes ? (double)op->dim[0] * (double)op->dim[1] : 0;
+    }
+}
+
 /* Fused grouped MLP: the experts' activation, its gradient and the quantisation of both cost no
  * pass over memory of their own. */
 static void fuse_experts(mf_block *b) {
@@ -257,8 +269,11 @@ static void run_pieces_together(mf_block *b) {
 
 /* Memory beside the block's own tensors counts in sums only: the block was split into runs
  * before. */
-void mf_lower_apply_traits(const mf_model *m, const mf_layout *l, mf_block *b) {
+void mf_lower_apply_traits(const mf_model *m, const mf_layout *l, const mf_cluster *c,
+                           mf_block *b) {
     const unsigned traits = l->traits | l->software_traits;
+    const bool any_order =
+        l->precision == MF_PREC_FP8_TENSOR && strcmp(c->gpu.arch, "blackwell") == 0;
     run_op_by_op(traits, b);
     if (traits & MF_TRAIT_QKV_COPIES) {
         copy_queries(m, b);
@@ -276,6 +291,9 @@ void mf_lower_apply_traits(const mf_model *m, const mf_layout *l, mf_block *b) {
     }
     if (traits & MF_TRAIT_DELAYED_SCALES) {
         delay_scales(b);
+    }
+    if (any_order && (traits & MF_TRAIT_ONE_ORDER)) {
+        quantise_once(b);
     }
     if (traits & MF_TRAIT_OP_CHECKPOINTS) {
         checkpoint_ops(m, l, b);

@@ -32,16 +32,20 @@ static mf_layout layout_of(mf_precision precision) {
     return l;
 }
 
-static mf_program *lowered(const mf_model *m, mf_layout *l) {
-    mf_cluster c = test_cluster();
+static mf_program *lowered_on(const mf_cluster *c, const mf_model *m, mf_layout *l) {
     mf_assignment a;
     mf_program *p = NULL;
     mf_err e;
     if (mf_layout_resolve(l, m, &e) != MF_OK || mf_assignment_even(m, l, &a, &e) != MF_OK ||
-        mf_program_lower(m, l, &c, &a, &p, &e) != MF_OK) {
+        mf_program_lower(m, l, c, &a, &p, &e) != MF_OK) {
         fail_msg("%s", e.text);
     }
     return p;
+}
+
+static mf_program *lowered(const mf_model *m, mf_layout *l) {
+    const mf_cluster c = test_cluster();
+    return lowered_on(&c, m, l);
 }
 
 static const mf_block *moe_block(const mf_program *p) {
@@ -118,6 +122,45 @@ static void quantising_costs_its_reads_and_two_copies(void **state) {
 }
 
 /* Quantised inputs are what is saved: the experts' rows and activations shrink with the format. */
+static double quantised_bytes(const mf_program *p) {
+    const mf_block *b = moe_block(p);
+    double bytes = 0;
+    for (int i = 0; i < b->nops; i++) {
+        bytes += b->ops[i].kind == MF_OP_QUANTISE ? b->ops[i].bytes : 0;
+        assert_at_least(b->ops[i].bytes, 0);
+    }
+    return bytes;
+}
+
+/* Two reads of BF16 and two copies of a byte: six bytes an element, or five. */
+static void one_scale_is_written_in_one_order_where_products_read_either(void **state) {
+    (void)state;
+    static const struct {
+        const char *arch;
+        mf_precision precision;
+        double share;
+    } cases[] = {{"blackwell", MF_PREC_FP8_TENSOR, 5.0 / 6},
+                 {"hopper", MF_PREC_FP8_TENSOR, 1},
+                 {"blackwell", MF_PREC_MXFP8, 1},
+                 {"blackwell", MF_PREC_NVFP4, 1}};
+    const mf_model m = test_model_moe(true);
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        mf_cluster c = test_cluster();
+        mf_layout l = layout_of(cases[i].precision);
+        snprintf(c.gpu.arch, sizeof c.gpu.arch, "%s", cases[i].arch);
+        mf_program *both = lowered_on(&c, &m, &l);
+        l.software_traits = MF_TRAIT_ONE_ORDER;
+        mf_program *one = lowered_on(&c, &m, &l);
+        assert_close(quantised_bytes(one) / quantised_bytes(both), cases[i].share, 1e-12);
+        mf_program_destroy(one);
+        l.software_traits |= MF_TRAIT_FUSED_EXPERTS; /* some cost no pass at all */
+        one = lowered_on(&c, &m, &l);
+        assert_below(quantised_bytes(one), cases[i].share * quantised_bytes(both));
+        mf_program_destroy(one);
+        mf_program_destroy(both);
+    }
+}
+
 static void saved_activations_shrink_with_the_format(void **state) {
     (void)state;
     const mf_model m = test_model_moe(true);
@@ -277,6 +320,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(covered_products_read_quantised_operands),
         cmocka_unit_test(quantising_costs_its_reads_and_two_copies),
+        cmocka_unit_test(one_scale_is_written_in_one_order_where_products_read_either),
         cmocka_unit_test(saved_activations_shrink_with_the_format),
         cmocka_unit_test(primary_weights_leave_no_bf16_copy),
         cmocka_unit_test(primary_weights_are_gathered_quantised),

@@ -293,18 +293,21 @@ static double recovered_s(const mf_json_value *o) {
     return 0;
 }
 
-/* Two runs of several H200 as they were measured (docs/RUNS2.md, docs/RUNS4.md): one waits for
- * collectives so often that its clock hardly falls, the other one less. */
-static void clock_and_power_beside_collectives_are_as_measured(void **state) {
+/* Runs of several H200 as they were measured (docs/RUNS2.md, docs/RUNS4.md): one waits for
+ * collectives so often that its clock hardly falls, the next one less, and stages of the last wait
+ * for one another. */
+static void clock_and_power_beside_waits_are_as_measured(void **state) {
     (void)state;
     static const struct {
         const char *job;
-        double MHz, W;
+        double MHz, W, near_W;
     } seen[] = {
         {"--gpus 2 --model olmoe-1b-7b --set num_hidden_layers=8 --tp 2 --ep 2 --global-batch 4",
-         1946, 643},
+         1946, 643, 0.045},
         {"--gpus 4 --model mixtral-8x7b --set num_hidden_layers=2 --tp 2 --ep 4 --global-batch 8",
-         1589, 691},
+         1589, 691, 0.045},
+        {"--gpus 2 --model mixtral-8x7b --set num_hidden_layers=2 --pp 2 --global-batch 8", 1651,
+         666, 0.09},
     };
     for (size_t i = 0; i < sizeof seen / sizeof seen[0]; i++) {
         char line[320];
@@ -314,7 +317,7 @@ static void clock_and_power_beside_collectives_are_as_measured(void **state) {
         cli_result r = cli_json(line);
         const mf_json_value *o = mf_json_root(r.json);
         assert_close(cli_number(o, "clock_MHz") / seen[i].MHz, 1, 0.025);
-        assert_close(cli_number(o, "power_W") / seen[i].W, 1, 0.045);
+        assert_close(cli_number(o, "power_W") / seen[i].W, 1, seen[i].near_W);
         cli_free(&r);
     }
 }
@@ -427,7 +430,7 @@ int main(void) {
         cmocka_unit_test(padded_experts_need_no_counts),
         cmocka_unit_test(traits_cost_what_they_do),
         cmocka_unit_test(a_pipeline_layout_places_the_layers_that_it_writes),
-        cmocka_unit_test(clock_and_power_beside_collectives_are_as_measured),
+        cmocka_unit_test(clock_and_power_beside_waits_are_as_measured),
         cmocka_unit_test(a_verdict_says_the_figures_of_its_json),
         cmocka_unit_test(explain_names_an_option_that_does_it),
         cmocka_unit_test(an_owners_cap_slows_steps_and_waits_recover_part_of_it),

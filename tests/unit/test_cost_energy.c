@@ -269,6 +269,32 @@ static void attention_of_narrow_heads_takes_more_a_flop(void **state) {
     mf_cost_destroy(cost);
 }
 
+/* A kernel walks over whole blocks of 128 keys: half a block a row beside what a mask leaves. Bytes
+ * of queries, keys, values and outputs, once, are not part of it. */
+static void attention_takes_energy_by_blocks_of_keys(void **state) {
+    (void)state;
+    static const struct {
+        const char *shape;
+        double tokens, keys, edge;
+    } cases[] = {{"s=1024", 1024, 512.5, 64},
+                 {"s=4096", 4096, 2048.5, 64},
+                 {"s=32768", 32768, 16384.5, 64},
+                 {"s=4096 causal=0", 4096, 4096, 0},
+                 {"s=4096 window=128", 4096, 128 * (1 - 127.0 / 2 / 4096), 64}};
+    mf_cost *cost = cost_of("h200", 0, "moefold", NULL);
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        char text[96];
+        mf_price p;
+        snprintf(text, sizeof text, "attention pass=fwd b=1 h=8 %s dqk=128", cases[i].shape);
+        mf_op op = op_of(cost, text, &p);
+        const double bytes = 4 * cases[i].tokens * 8 * 128 * 2;
+        const double J = mf_cost_energy_J(cost, &op, 1, 0, 0.7475) - 0.565 * 98e-12 * bytes;
+        const double walked = 2.0 * 8 * cases[i].tokens * (cases[i].keys + cases[i].edge) * 256;
+        assert_close(J / (1.01e-12 * walked / (1 + 64 / 2048.5)), 1, 2e-3);
+    }
+    mf_cost_destroy(cost);
+}
+
 /* NCCL's kernels draw while they wait for the other ranks, compute kernels do not. */
 static void a_collective_in_flight_draws_power(void **state) {
     (void)state;
@@ -306,6 +332,7 @@ int main(void) {
         cmocka_unit_test(joules_of_products_grow_with_the_clock),
         cmocka_unit_test(the_stretch_is_where_energy_meets_the_cap),
         cmocka_unit_test(attention_of_narrow_heads_takes_more_a_flop),
+        cmocka_unit_test(attention_takes_energy_by_blocks_of_keys),
         cmocka_unit_test(a_collective_in_flight_draws_power),
         cmocka_unit_test(biases_of_experts_are_another_pass),
         cmocka_unit_test(five_measured_kernels_agree),
