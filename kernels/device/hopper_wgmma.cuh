@@ -1,8 +1,8 @@
 /* hopper_wgmma.cuh - more warpgroup matrix products (kernels/device/hopper.cuh has those of the
  * grouped products): as wide as their sums, and with the left operand in registers.
  *
- * mf_wgmma_sN: d[64 x N] (+)= A[64 x 16] B[16 x N], bf16, both from shared memory.
- * mf_wgmma_rN: A from registers: thread t of the warpgroup holds, for r = 16 (t / 32) + (t % 32) /
+ * Names end in s, or in r, and N: d[64 x N] (+)= A[64 x 16] B[16 x N], bf16. s: both from shared
+ * memory; r: A from registers: thread t of the warpgroup holds, for r = 16 (t / 32) + (t % 32) /
  * 4 and c = 2 (t % 4), pairs of bf16, the lower column in the lower half: a[0] at (r, c), a[1] at
  *     (r + 8, c), a[2] at (r, c + 8), a[3] at (r + 8, c + 8). So 16 columns of sums become a left
  *     operand by rounding alone: d[8k..8k+7] -> a[0..3].
