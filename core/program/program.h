@@ -253,8 +253,9 @@ enum {
     MF_OPF_TOGETHER = 16384, /* GEMM, a piece: all run together, as fast as the whole */
     MF_OPF_BIAS = 32768,     /* GROUPED_GEMM: each expert's bias is added to its rows, in another
                                 pass over them */
-    MF_OPF_ORDERED = 65536 /* ATTENTION_BWD: score gradients pass through memory, so that sums have
-                              one order */
+    MF_OPF_ORDERED = 65536, /* ATTENTION_BWD: score gradients pass through memory, so that sums have
+                               one order */
+    MF_OPF_SINKS = 131072   /* ATTENTION_BWD: every row adds to the gradient of its head's sink */
 };
 
 /* What lowering says about an op besides its kind; ops that are derived from it say the same. */
