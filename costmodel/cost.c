@@ -380,6 +380,10 @@ static void price_op(const mf_cost *cost, const mf_op *op, double load, mf_price
         out->time_s = fmax(stored_scores_s(cost, &o), out->limit_s);
         half = stored_half;
     }
+    if (o.kind == MF_OP_ATTENTION_BWD && (o.flags & MF_OPF_SINKS)) { /* points have no sinks */
+        out->basis = MF_BASIS_DERIVED;
+        out->time_s += mf_attention_sinks_s(&o);
+    }
     half += cost->software.band;
     out->low_s = fmax(out->time_s / (1 + half), out->limit_s);
     out->high_s = out->time_s * (1 + half);

@@ -146,6 +146,8 @@ double mf_memory_limit_s(const mf_cost_device *d, double bytes);
 double mf_attention_keys(const mf_op *op);
 /* FLOPs of the blocks of keys that a kernel walks over, over those that its mask leaves. */
 double mf_attention_walked(const mf_op *op);
+/* What the gradients of sinks take beside a backward pass without (MF_OPF_SINKS). */
+double mf_attention_sinks_s(const mf_op *op);
 /* FLOPs of attention whose products know no mask (MF_OPF_SCORES). */
 double mf_attention_square_flops(const mf_op *op);
 

@@ -60,7 +60,7 @@ static key key_of(const mf_op *op, double load) {
     const int64_t *dim = op->dim;
     return (key){{(uint64_t)op->kind | (uint64_t)(op->pass == MF_PASS_B) << 8 |
                       (uint64_t)op->math << 16 | (uint64_t)op->flags << 24 |
-                      (uint64_t)op->pieces << 40 | UINT64_C(1) << 63,
+                      (uint64_t)op->pieces << 48 | UINT64_C(1) << 63,
                   (uint64_t)op->shape.size, (uint64_t)op->shape.stride, bits_of(op->flops),
                   bits_of(op->bytes), bits_of(op->flags & MF_OPF_ROUTED ? load : 1.0),
                   (uint64_t)dim[0], (uint64_t)dim[1], (uint64_t)dim[2], (uint64_t)dim[3],

@@ -178,6 +178,16 @@ static int attention_coords(const mf_op *op, double *x) {
     return 6;
 }
 
+/* Each row of a head adds its share to the gradient of the head's sink, one after the other: of
+ * GPT-OSS on one and two H200 the backward pass takes 1.5 to 1.65 ns a row and head more than
+ * without sinks, with windows as without, at clocks about a tenth slower than rested. */
+static const double sink_s = 1.4e-9;
+
+double mf_attention_sinks_s(const mf_op *op) {
+    const double rows = (double)op->dim[MF_OP_DIM_BATCH] * (double)op->dim[MF_OP_DIM_SEQ_Q];
+    return op->flags & MF_OPF_SINKS ? sink_s * rows * (double)op->dim[MF_OP_DIM_HEADS] : 0;
+}
+
 double mf_attention_limit_s(const mf_cost_device *d, const mf_op *op) {
     shape s = shape_of(op);
     int math = op->math == MF_MATH_FP4 ? MF_MATH_FP8 : op->math;

@@ -202,6 +202,7 @@ static void grad_attention(mf_build *bd, const mf_op *f) {
     } else {
         op->flags |= bd->l->deterministic ? MF_OPF_ORDERED : 0;
     }
+    op->flags |= f->nin > 3 ? MF_OPF_SINKS : 0;
     op->flops = 2.5 * f->flops; /* five products to the forward's two */
     op->bytes = 2.0 * f->bytes;
     for (int i = 0; i < 3; i++) {

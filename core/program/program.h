@@ -255,8 +255,9 @@ enum {
                                 pass over them */
     MF_OPF_ORDERED = 65536, /* ATTENTION_BWD: score gradients pass through memory, so that sums have
                                one order */
-    MF_OPF_KEPT = 131072    /* ATTENTION_BWD of MLA: score gradients are kept for a product of their
+    MF_OPF_KEPT = 131072,   /* ATTENTION_BWD of MLA: score gradients are kept for a product of their
                                own (mf_attention_may_keep), whose sums have one order, too */
+    MF_OPF_SINKS = 262144   /* ATTENTION_BWD: every row adds to the gradient of its head's sink */
 };
 
 /* What lowering says about an op besides its kind; ops that are derived from it say the same. */

@@ -295,6 +295,37 @@ static void attention_takes_energy_by_blocks_of_keys(void **state) {
     mf_cost_destroy(cost);
 }
 
+/* Rows add to the gradient of their head's sink one after the other, whatever else was measured of
+ * the shape; points have no sinks. */
+static void gradients_of_sinks_take_time_by_row_and_head(void **state) {
+    (void)state;
+    static const char *const models[] = {"gpt-oss-20b", "qwen3-30b-a3b"};
+    mf_cost *cost = cost_of("h200", 0, "moefold", NULL);
+    for (int i = 0; i < 2; i++) {
+        static mf_model m;
+        mf_block *b = layer(models[i], &m);
+        int seen = 0;
+        for (int k = 0; k < b->nops; k++) {
+            mf_op op = b->ops[k];
+            if (op.kind != MF_OP_ATTENTION_BWD) {
+                continue;
+            }
+            mf_price with, without;
+            mf_cost_op(cost, &op, 1, &with);
+            op.flags &= ~(uint32_t)MF_OPF_SINKS;
+            mf_cost_op(cost, &op, 1, &without);
+            const double rows = (double)op.dim[MF_OP_DIM_BATCH] * (double)op.dim[MF_OP_DIM_SEQ_Q];
+            const double each_s = i == 0 ? 1.4e-9 : 0;
+            assert_close(with.time_s - without.time_s,
+                         each_s * rows * (double)op.dim[MF_OP_DIM_HEADS], 1e-9);
+            seen++;
+        }
+        assert_above(seen, 0);
+        mf_block_destroy(b);
+    }
+    mf_cost_destroy(cost);
+}
+
 /* NCCL's kernels draw while they wait for the other ranks, compute kernels do not. */
 static void a_collective_in_flight_draws_power(void **state) {
     (void)state;
@@ -333,6 +364,7 @@ int main(void) {
         cmocka_unit_test(the_stretch_is_where_energy_meets_the_cap),
         cmocka_unit_test(attention_of_narrow_heads_takes_more_a_flop),
         cmocka_unit_test(attention_takes_energy_by_blocks_of_keys),
+        cmocka_unit_test(gradients_of_sinks_take_time_by_row_and_head),
         cmocka_unit_test(a_collective_in_flight_draws_power),
         cmocka_unit_test(biases_of_experts_are_another_pass),
         cmocka_unit_test(five_measured_kernels_agree),
