@@ -196,7 +196,8 @@ static void grad_attention(mf_build *bd, const mf_op *f) {
     bd->pass = MF_PASS_B;
     mf_op *op = mf_build_op(bd, MF_OP_ATTENTION_BWD, f->name, MF_STREAM_COMPUTE);
     mf_grad_copy_shape(op, f);
-    if (mf_attention_may_keep(op) && f->nin == 3 &&
+    const bool hopper = strcmp(bd->c->gpu.arch, "hopper") == 0; /* the kernels are for it alone */
+    if (hopper && mf_attention_may_keep(op) && f->nin == 3 &&
         ((bd->l->traits | bd->l->software_traits) & MF_TRAIT_GENERAL_ATTENTION) == 0) {
         op->flags |= MF_OPF_KEPT;
     } else {

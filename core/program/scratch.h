@@ -25,10 +25,10 @@ int64_t mf_attention_ordered_pieces(int64_t batch, int64_t heads, int64_t kv_hea
 int64_t mf_attention_ordered_B(int64_t batch, int64_t heads, int64_t kv_heads, int64_t seq_q,
                                int64_t seq_k);
 
-/* Whether gradients of attention may be those of kernels/attention/mla_grad.h: BF16, keys of 192
- * and values of 128 for each query head, causal over whole sequences of a multiple of 256, of
- * 16,384 at most (two heads of which take 541 MB). They keep score gradients of two groups of heads
- * at once, which take no more than MF_ATTENTION_ORDERED_B or have one head each. */
+/* Whether gradients of attention may be those of kernels/attention/mla_grad.h, on Hopper: BF16,
+ * keys of 192 and values of 128 for each query head, causal over whole sequences of a multiple of
+ * 256, of 16,384 at most (two heads of which take 541 MB). They keep score gradients of two groups
+ * of heads at once, which take no more than MF_ATTENTION_ORDERED_B or have one head each. */
 bool mf_attention_may_keep(const mf_op *op);
 /* Groups of heads, each begun when the last but one has ended. */
 int64_t mf_attention_kept_groups(int64_t batch, int64_t heads, int64_t seq);

@@ -67,7 +67,7 @@ static void other_programs_sum_them_in_memory(void **state) {
     assert_int_equal(lowered(&w, &scratch_B) & MF_OPF_KEPT, 0);
 }
 
-static void shapes_that_the_kernels_do_not_take_are_left_alone(void **state) {
+static void shapes_and_gpus_that_the_kernels_are_not_for_are_left_alone(void **state) {
     (void)state;
     fixture w;
     int64_t scratch_B;
@@ -82,6 +82,9 @@ static void shapes_that_the_kernels_do_not_take_are_left_alone(void **state) {
     assert_int_equal(lowered(&w, &scratch_B) & MF_OPF_KEPT, MF_OPF_KEPT);
     begin(&w, "deepseek-v3");
     w.l.gpus = w.l.cp = 2; /* parts of sequences, over keys of other ranks */
+    assert_int_equal(lowered(&w, &scratch_B) & MF_OPF_KEPT, 0);
+    begin(&w, "deepseek-v3");
+    assert_ok(mf_cluster_load("b200", &w.c, &e));
     assert_int_equal(lowered(&w, &scratch_B) & MF_OPF_KEPT, 0);
     begin(&w, "deepseek-v3");
     w.l.precision = MF_PREC_FP32;
@@ -108,7 +111,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(deepseek_keeps_them_and_needs_no_order_besides),
         cmocka_unit_test(other_programs_sum_them_in_memory),
-        cmocka_unit_test(shapes_that_the_kernels_do_not_take_are_left_alone),
+        cmocka_unit_test(shapes_and_gpus_that_the_kernels_are_not_for_are_left_alone),
         cmocka_unit_test(groups_fill_half_of_the_memory_each),
     };
     return cmocka_run_group_tests_name("attention_kept", tests, NULL, NULL);
