@@ -522,10 +522,11 @@ static void climb(tree *t, double bound) {
     }
 }
 
-/* What memory has room for. False: nothing fits. */
+/* What memory has room for. False: nothing fits. Asked where weight gradients are split off and
+ * micro-batches wait for them; elsewhere trees end at about the same bounds without. */
 static bool find_room(tree *t) {
     const mf_partition *in = t->in;
-    if (mf_uses(in->evaluator->without, MF_MECHANISM_STAGE_ROOM)) {
+    if (in->split && mf_uses(in->evaluator->without, MF_MECHANISM_STAGE_ROOM)) {
         return mf_rows_room(in, t->room);
     }
     for (int i = 0; i < in->vstages + in->stages; i++) {
