@@ -51,10 +51,11 @@ typedef struct mf_family_bound_other {
 } mf_family_bound_other;
 #define MF_FAMILY_OTHERS 16
 
-/* Every choice of a main layer: what it saves, and its passes. */
+/* Every choice of a main layer: what it saves, the least that any holds from a backward pass to its
+ * weight gradients, and its passes. */
 typedef struct mf_family_bound_choices {
     int count;
-    double saved_B[MF_FAMILY_POINTS];
+    double saved_B[MF_FAMILY_POINTS], held_B;
     mf_family_bound_pass pass[MF_FAMILY_POINTS];
 } mf_family_bound_choices;
 

@@ -43,6 +43,7 @@ static mf_family_bound_pass portion_choice(const mf_layer_times *r, mf_family_bo
 static void add_family_choice(mf_family_bound_choices *w, const mf_layer_times *r,
                               const mf_block_cost *x, double merged_s) {
     if (w->count >= 0 && w->count < MF_FAMILY_POINTS) {
+        w->held_B = w->count == 0 ? x->held_B : mf_smaller(w->held_B, x->held_B);
         w->saved_B[w->count] = x->saved_B;
         w->pass[w->count++] = portion_choice(r, mf_family_bound_pass_of(x), merged_s);
     } else {

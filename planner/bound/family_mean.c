@@ -94,7 +94,7 @@ static int points_on(const void *self, int v, mf_time_memory_point *point, doubl
     const means *m = self;
     const mf_layer_times *r = m->b.r;
     const mf_family_bound_hull *h = &r->hull[0];
-    *held_B = 0.0;
+    *held_B = r->choices ? r->choices->held_B : 0.0;
     for (int i = 0; r->choices && i < r->choices->count; i++) {
         point[i] = (mf_time_memory_point){r->choices->saved_B[i],
                                           mf_mean_visit_s(&m->parts, m->way_s[i], v)};

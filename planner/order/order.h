@@ -164,6 +164,7 @@ typedef struct mf_order_summary {
     float *warm_most;  /* most */
 } mf_order_summary;
 #define MF_ORDER_ROWS 24
+#define MF_ORDER_SPLIT_ROWS 192 /* of split schedules, before they are thinned out */
 
 /* schedule(self, layout, ...) makes the schedule of a layout. *saturated (may be NULL): more
  * micro-batches than eight by stage would give the same. layers: most that a stage can hold.

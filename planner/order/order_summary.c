@@ -46,13 +46,13 @@ static double extreme(const int32_t *sorted, int chunks, int k, int others, bool
     return ((double)sum + (double)(k - held) * rest) / k;
 }
 
-/* The averages of one stage. */
-static void average(const mf_order_summary *s, int p, int others, int32_t *sorted) {
+/* The averages of one stage, of `wide` rows at most. */
+static void average(const mf_order_summary *s, int p, int wide, int others, int32_t *sorted) {
     size_t chunks = (size_t)s->chunks, to = (size_t)p * (size_t)(s->layers + 1);
     for (int row = -1; row < s->rows[p]; row++) {
         const int32_t *n = row < 0
                                ? s->warm_up + (size_t)p * chunks
-                               : s->in_flight + ((size_t)p * MF_ORDER_ROWS + (size_t)row) * chunks;
+                               : s->in_flight + ((size_t)p * (size_t)wide + (size_t)row) * chunks;
         memcpy(sorted, n, chunks * sizeof *sorted);
         qsort(sorted, chunks, sizeof *sorted, ascending);
         for (int k = 0; k <= s->layers; k++) {
@@ -84,17 +84,17 @@ static bool is_under_mean(const int32_t *row, const int32_t *a, const int32_t *b
     return lo <= hi;
 }
 
-/* Leaves the rows of a stage that are under no mean of two others. both: space for the rows, in
- * flight and held side by side. */
-static void thin_out(mf_order_summary *s, int p, int32_t *both) {
+/* Leaves the rows of a stage that are under no mean of two others, the first MF_ORDER_ROWS of them,
+ * and moves them to where they stay. both: space for the rows, in flight and held side by side. */
+static void thin_out(mf_order_summary *s, int p, int wide, int32_t *both) {
     size_t chunks = (size_t)s->chunks, width = 2 * chunks;
-    int32_t *flight = s->in_flight + (size_t)p * MF_ORDER_ROWS * chunks;
-    int32_t *held = s->held + (size_t)p * MF_ORDER_ROWS * chunks;
-    bool gone[MF_ORDER_ROWS] = {false};
+    const size_t from = (size_t)p * (size_t)wide * chunks, to = (size_t)p * MF_ORDER_ROWS * chunks;
+    bool gone[MF_ORDER_SPLIT_ROWS] = {false};
     int rows = s->rows[p], kept = 0;
     for (int k = 0; k < rows; k++) {
-        memcpy(both + (size_t)k * width, flight + (size_t)k * chunks, chunks * sizeof *both);
-        memcpy(both + (size_t)k * width + chunks, held + (size_t)k * chunks, chunks * sizeof *both);
+        int32_t *row = both + (size_t)k * width;
+        memcpy(row, s->in_flight + from + (size_t)k * chunks, chunks * sizeof *both);
+        memcpy(row + chunks, s->held + from + (size_t)k * chunks, chunks * sizeof *both);
     }
     for (int k = 0; k < rows; k++) {
         for (int a = 0; a < rows && !gone[k]; a++) {
@@ -105,33 +105,44 @@ static void thin_out(mf_order_summary *s, int p, int32_t *both) {
             }
         }
     }
-    for (int k = 0; k < rows; k++) {
+    for (int k = 0; k < rows && kept < MF_ORDER_ROWS; k++) {
         if (!gone[k]) {
-            memmove(flight + (size_t)kept * chunks, flight + (size_t)k * chunks,
-                    chunks * sizeof *flight);
-            memmove(held + (size_t)kept * chunks, held + (size_t)k * chunks, chunks * sizeof *held);
+            const int32_t *row = both + (size_t)k * width;
+            memcpy(s->in_flight + to + (size_t)kept * chunks, row, chunks * sizeof *row);
+            memcpy(s->held + to + (size_t)kept * chunks, row + chunks, chunks * sizeof *row);
             kept++;
         }
     }
     s->rows[p] = kept;
 }
 
-static mf_status average_all(mf_order_summary *s, int layers, int others, mf_err *e) {
+/* Gives back what was needed for more rows. */
+static void shrink(int32_t **rows, size_t cells) {
+    int32_t *less = realloc(*rows, cells * sizeof *less);
+    *rows = less ? less : *rows;
+}
+
+static mf_status average_all(mf_order_summary *s, int wide, int layers, int others, mf_err *e) {
     size_t n = (size_t)s->stages * (size_t)(layers + 1);
-    int32_t *sorted = calloc(2 * MF_ORDER_ROWS * (size_t)s->chunks, sizeof *sorted);
+    int32_t *sorted = calloc(2 * (size_t)wide * (size_t)s->chunks, sizeof *sorted);
     s->layers = layers;
     s->flight = calloc(n, sizeof *s->flight);
     s->warm_least = calloc(n, sizeof *s->warm_least);
     s->warm_most = calloc(n, sizeof *s->warm_most);
     bool good = sorted && s->flight && s->warm_least && s->warm_most;
     for (int p = 0; p < s->stages && good; p++) {
-        average(s, p, others, sorted); /* of all rows: the least of a mean may be more */
-        thin_out(s, p, sorted);
+        average(s, p, wide, others, sorted); /* of all rows: the least of a mean may be more */
+        thin_out(s, p, wide, sorted);
     }
     free(sorted);
     if (!good) {
         mf_order_summary_clear(s);
         return mf_err_set(e, MF_NOMEM, "out of memory");
+    }
+    if (wide > MF_ORDER_ROWS) {
+        const size_t cells = (size_t)s->stages * MF_ORDER_ROWS * (size_t)s->chunks;
+        shrink(&s->in_flight, cells);
+        shrink(&s->held, cells);
     }
     return MF_OK;
 }
@@ -167,9 +178,18 @@ static void list_follows(const mf_layout *l, const mf_schedule *s, int64_t p,
     }
 }
 
+/* Rows of a stage before they are thinned out. Where weight gradients are split off, micro-batches
+ * in flight turn one by one into held ones, and each step is a row: with few of them the last would
+ * be missing, where stages hold most. */
+static int rows_of(const mf_layout *l) {
+    const bool split = l->schedule == MF_SCHED_ZB_H1 || l->schedule == MF_SCHED_ZB_V;
+    return split ? MF_ORDER_SPLIT_ROWS : MF_ORDER_ROWS;
+}
+
 static mf_status summarise(const mf_layout *l, mf_order_schedule_fn schedule, void *self,
                            mf_order_summary *out, mf_err *e) {
     mf_schedule *s = NULL;
+    const int wide = rows_of(l);
     memset(out, 0, sizeof *out);
     mf_status status = schedule(self, l, &s, e);
     if (status != MF_OK) {
@@ -179,8 +199,9 @@ static mf_status summarise(const mf_layout *l, mf_order_schedule_fn schedule, vo
     out->stages = (int)s->stages;
     out->chunks = (int)s->chunks;
     out->rows = calloc(stages, sizeof *out->rows);
-    out->in_flight = calloc(stages * MF_ORDER_ROWS * chunks, sizeof *out->in_flight);
-    out->held = calloc(stages * MF_ORDER_ROWS * chunks, sizeof *out->held);
+    const size_t cells = (size_t)wide * chunks;
+    out->in_flight = calloc(stages * cells, sizeof *out->in_flight);
+    out->held = calloc(stages * cells, sizeof *out->held);
     out->warm_up = calloc(stages * chunks, sizeof *out->warm_up);
     out->follow = calloc(stages * chunks * MF_ORDER_BEHIND, sizeof *out->follow);
     if (!out->rows || !out->in_flight || !out->held || !out->warm_up || !out->follow) {
@@ -189,9 +210,8 @@ static mf_status summarise(const mf_layout *l, mf_order_schedule_fn schedule, vo
         goto out;
     }
     for (size_t p = 0; p < stages; p++) {
-        out->rows[p] = mf_schedule_in_flight(s, (int64_t)p, MF_ORDER_ROWS,
-                                             out->in_flight + p * MF_ORDER_ROWS * chunks,
-                                             out->held + p * MF_ORDER_ROWS * chunks);
+        out->rows[p] = mf_schedule_in_flight(s, (int64_t)p, wide, out->in_flight + p * cells,
+                                             out->held + p * cells);
         for (int64_t i = 0; i < s->count[p] && s->events[p][i].pass == MF_EVENT_F; i++) {
             out->warm_up[p * chunks + (size_t)s->events[p][i].chunk]++;
         }
@@ -202,9 +222,9 @@ out:
     return status;
 }
 
-static bool same(const mf_order_summary *a, const mf_order_summary *b) {
+static bool same(const mf_order_summary *a, const mf_order_summary *b, int wide) {
     size_t stages = (size_t)a->stages, chunks = (size_t)a->chunks;
-    size_t cells = stages * MF_ORDER_ROWS * chunks * sizeof *a->in_flight;
+    size_t cells = stages * (size_t)wide * chunks * sizeof *a->in_flight;
     assert(a->rows && b->rows);
     return memcmp(a->rows, b->rows, stages * sizeof *a->rows) == 0 &&
            memcmp(a->in_flight, b->in_flight, cells) == 0 && memcmp(a->held, b->held, cells) == 0 &&
@@ -234,7 +254,7 @@ mf_status mf_order_summarise(const mf_layout *l, mf_order_schedule_fn schedule, 
         }
         status = with(l, 2 * few, schedule, self, &twice, e);
         if (status == MF_OK) {
-            enough = same(out, &twice);
+            enough = same(out, &twice, rows_of(l));
             mf_order_summary_clear(&twice);
         }
         if (!enough) {
@@ -248,5 +268,5 @@ mf_status mf_order_summarise(const mf_layout *l, mf_order_schedule_fn schedule, 
         *saturated = enough;
     }
     mf_status status = enough ? MF_OK : with(l, l->micro_batches, schedule, self, out, e);
-    return status == MF_OK ? average_all(out, layers, others, e) : status;
+    return status == MF_OK ? average_all(out, rows_of(l), layers, others, e) : status;
 }

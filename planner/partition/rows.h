@@ -83,6 +83,11 @@ mf_status mf_rows_add_fixed(mf_rows *b, const mf_partition_tried *tried);
 /* What the last block of a pass on a stage needs at least, whichever it is. */
 double mf_rows_least_beside_B(const mf_partition *in, int stage);
 
+/* --- whole positions (stage_room.c) --- */
+/* The most positions that memory leaves room for on every virtual stage and, behind these, on every
+ * stage with all its chunks: most[vstages + stages]. False: nothing fits. */
+bool mf_rows_room(const mf_partition *in, int *most);
+
 /* --- splits (split_rows.c) --- */
 /* Sizes, layers of each slot up to each virtual stage, figures, memory. */
 mf_status mf_rows_add_splits(mf_rows *b);

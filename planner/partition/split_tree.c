@@ -45,6 +45,7 @@ typedef struct tree {
         *value;  /* [sizes] where trials are made: those made already are rounded; as it was */
     range *side; /* [sizes] */
     int *held;   /* [vstages] positions that losses are known for */
+    int *room;   /* [vstages + stages] positions that memory leaves room for */
     double open; /* least bound of what is left open or is a whole split */
     int64_t lps;
     int64_t started_ns; /* *in->effort_ns when it began */
@@ -473,7 +474,7 @@ static void start_ranges(tree *t) {
     int vstages = t->in->vstages;
     for (int i = 0; i < t->sizes; i++) {
         int most = t->in->positions - vstages + (i < vstages ? 1 : t->in->chunks);
-        t->now[i] = (range){1, (int16_t)most};
+        t->now[i] = (range){1, least_of(most, t->room[i])};
     }
 }
 
@@ -521,9 +522,28 @@ static void climb(tree *t, double bound) {
     }
 }
 
+/* What memory has room for. False: nothing fits. Asked where weight gradients are split off and
+ * micro-batches wait for them; elsewhere trees end at about the same bounds without. */
+static bool find_room(tree *t) {
+    const mf_partition *in = t->in;
+    if (in->split && mf_uses(in->evaluator->without, MF_MECHANISM_STAGE_ROOM)) {
+        return mf_rows_room(in, t->room);
+    }
+    for (int i = 0; i < in->vstages + in->stages; i++) {
+        t->room[i] = in->positions;
+    }
+    return true;
+}
+
 /* The root, then the tree. */
 static void solve_tree(tree *t) {
+    if (!find_room(t)) {
+        return;
+    }
     start_ranges(t);
+    if (!narrow(t, t->now)) {
+        return;
+    }
     t->lps++;
     mf_lp_stall(t->lp, MF_ROOT_STALL_ROUNDS, MF_ROOT_STALL_SHARE);
     double bound = solve(t, t->now, MF_ROOT_ROUNDS);
@@ -554,8 +574,9 @@ static mf_status make_tree(tree *t, mf_err *e) {
     t->n = calloc(3 * (size_t)t->sizes, sizeof *t->n);
     t->side = calloc((size_t)t->sizes, sizeof *t->side);
     t->held = calloc(vstages, sizeof *t->held);
+    t->room = calloc(vstages + (size_t)in->stages, sizeof *t->room);
     t->out->first = calloc(vstages + 1, sizeof *t->out->first);
-    if (!t->now || !t->least || !t->slots_until || !t->n || !t->side || !t->held ||
+    if (!t->now || !t->least || !t->slots_until || !t->n || !t->side || !t->held || !t->room ||
         !t->out->first) {
         return mf_err_set(e, MF_NOMEM, "out of memory");
     }
@@ -617,6 +638,7 @@ mf_status mf_partition_splits(mf_partition *in, const mf_partition_split_options
     free(t.n);
     free(t.side);
     free(t.held);
+    free(t.room);
     mf_partition_losses(in, NULL, INFINITY);
     if (status != MF_OK) {
         mf_partition_split_result_clear(out);

@@ -294,7 +294,7 @@ static void by_splits(refining *c) {
     if (r.outcome == MF_MILP_FAILED) {
         c->out->milp_failed++;
     } else {
-        c->out->milps++;
+        c->out->milps += r.lps > 0;
     }
     if (r.have || r.met ||
         (r.near && c->n->tries == 0 && r.bound_s < o.cutoff_s &&

@@ -112,6 +112,7 @@
 #define MF_LOSS_CELL_NS 12
 #define MF_FILL_SLOT_NS 30
 #define MF_FILL_CHOICE_NS 80
+#define MF_ROOM_CHOICE_NS 2
 /* By run of positions of a stage, by price of a byte, by merged pair that is asked for, for a
  * partition and by class of its blocks, by entry of a program's rows as they are made. */
 #define MF_RUN_NS 60

@@ -29,6 +29,7 @@
     X(CLIMB, "climb", "trees that do not end are grown for less")                                  \
     X(TRIALS, "trials", "numbers are tried before a tree branches on one of them")                 \
     X(STAGE_SUMS, "stage-sums", "trees branch on sums of stages, too")                             \
+    X(STAGE_ROOM, "stage-room", "trees know how many whole positions a stage has memory for")      \
     X(BETWEEN, "between", "paths are looked for between a point and the best one so far")          \
     X(INTEGER_PROGRAM, "integer-program", "GLPK solves the exact program of a layout")             \
     X(EXHAUSTIVE, "exhaustive", "layouts of few plans are simulated whole")                        \

@@ -186,6 +186,51 @@ static void check_one_split(mf_partition *in, const sample *s, nearness *n) {
     }
 }
 
+/* How often a stage holds as many positions as there is said to be room for. */
+static int64_t rooms_met;
+
+/* Keeps as little as any choice does. */
+static mf_assignment leanest(const mf_partition *in, const mf_assignment *a) {
+    mf_assignment lean = *a;
+    for (int v = 0; v < in->vstages; v++) {
+        for (int i = a->first[v]; i < a->first[v + 1]; i++) {
+            const mf_partition_class *c = mf_partition_class_at(in, v, in->slot_at[i]);
+            const mf_partition_choice *least = &c->choice[0];
+            for (int m = 1; m < c->choices; m++) {
+                const mf_partition_choice *x = &c->choice[m];
+                least = x->cost.saved_B < least->cost.saved_B ? x : least;
+            }
+            lean.memory[i] = least->memory;
+        }
+    }
+    return lean;
+}
+
+/* With just the memory that a split takes there is room for what its stages hold. */
+static void check_room(mf_partition *in, const sample *s) {
+    const double usable_B = in->usable_B;
+    for (int i = 0; i < 2 * TRIES; i++) {
+        int most[2 * MF_MAX_VSTAGES], held[MF_MAX_VSTAGES] = {0};
+        const mf_assignment *own = &s->a[i / 2], lean = leanest(in, own);
+        mf_step step;
+        assert_ok(in->evaluator->ops->play(in->evaluator->self, &in->layout, i % 2 ? &lean : own,
+                                           &step, NULL));
+        in->usable_B = step.peak_B;
+        assert_true(mf_rows_room(in, most));
+        for (int v = 0; v < in->vstages; v++) {
+            const int n = own->first[v + 1] - own->first[v];
+            held[mf_layout_stage_of(&in->layout, v)] += n;
+            assert_at_most(n, most[v]);
+        }
+        for (int p = 0; p < in->stages; p++) {
+            const int room = most[in->vstages + p];
+            assert_at_most(held[p], room);
+            rooms_met += held[p] == room && in->stages > 1;
+        }
+    }
+    in->usable_B = usable_B;
+}
+
 /* Paths of earlier layouts, whatever their models and clusters were: an order is an order. */
 typedef struct pool {
     mf_search_path_set *of[64];
@@ -327,6 +372,7 @@ static void check_layout(rng *r, mf_search_context *w, const problem *p, const s
     check_portions(r, in, s, n);
     check_programs(in, s, n);
     check_splits(in, s, n);
+    check_room(in, s);
     check_one_split(in, s, n);
     mf_partition_destroy(in);
 }
@@ -384,6 +430,8 @@ static void no_bound_of_a_family_is_above_a_plan_in_it(void **state) {
     mf_milp_thread_end();
     check_nearness(n);
     assert_above(n[EXACT].tried, cases / 4); /* most problems have plans that fit */
+    printf("  rooms met %lld times\n", (long long)rooms_met);
+    assert_above(rooms_met, cases);
 }
 
 int main(void) {
