@@ -267,6 +267,10 @@ static void add_extras(mf_rows *b) {
     }
 }
 
+/* What is left of a difference of equal times, in units of time: a step is about a hundred. GLPK
+ * took such an entry for a program without a solution. */
+static const double rounding = 1e-12;
+
 /* The sum of a part's seconds over the layers of v as a column: a path's row, which would have an
  * entry for every choice on every virtual stage, has one for each part that it passes through. */
 static void add_part(mf_rows *b, int v, mf_order_part part) {
@@ -279,7 +283,7 @@ static void add_part(mf_rows *b, int v, mf_order_part part) {
             const int col = b->col[mf_partition_cell(in, v, s, m)];
             const double each_s =
                 col >= 0 ? mf_partition_part_s(in, c, m, part, b->hull) / b->unit_s : 0.0;
-            if (!(each_s > 0.0 || each_s < 0.0)) {
+            if (!(fabs(each_s) > rounding)) {
                 continue;
             }
             if (*at < 0) {
