@@ -8,6 +8,7 @@
 #include "core/program/scratch.h"
 
 #include <assert.h>
+#include <string.h>
 
 /* --- gradients -------------------------------------------------------------------------------- */
 
