@@ -119,7 +119,9 @@ static void thin_out(mf_order_summary *s, int p, int wide, int32_t *both) {
 /* Gives back what was needed for more rows. */
 static void shrink(int32_t **rows, size_t cells) {
     int32_t *less = realloc(*rows, cells * sizeof *less);
-    *rows = less ? less : *rows;
+    if (less != NULL) {
+        *rows = less;
+    }
 }
 
 static mf_status average_all(mf_order_summary *s, int wide, int layers, int others, mf_err *e) {
