@@ -236,7 +236,7 @@ template <int BOXES> MF_DEVICE void multiply_rows(float (&d)[32], uint32_t a, ui
 #pragma unroll
         for (int j = 0; j < 4; j++) {
             const uint32_t at = (uint32_t)(i * (BOX_B / 16) + j * 2);
-            mf_wgmma_s64<0, 0>(d, mf_wgmma_descriptor(a + at), mf_wgmma_descriptor(b + at), i | j);
+            mf_wgmma_n64<0, 0>(d, mf_wgmma_descriptor(a + at), mf_wgmma_descriptor(b + at), i | j);
         }
     }
     mf_wgmma_commit();
