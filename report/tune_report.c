@@ -85,8 +85,7 @@ static void print_steps(FILE *out, const mf_tuning *t) {
     }
 }
 
-/* Remedies, with what those that are steps from here cost in memory. Schedules that the target has
- * not are no steps. */
+/* Remedies, with what those that are steps from here cost in memory. */
 static void print_bottlenecks(FILE *out, const mf_tuning *t) {
     const mf_plan_prediction *now = &t->job->plan.prediction;
     const mf_explanation *x = &t->explanation;
@@ -97,11 +96,9 @@ static void print_bottlenecks(FILE *out, const mf_tuning *t) {
         const mf_one_step *s = mf_tuning_step(t, r->what);
         if (s != NULL) {
             print_step(out, s, now);
-        } else if (!t->on.limited || strncmp(r->what, "--schedule ", 11) != 0) {
+        } else {
             fprintf(out, "  %-52s %10s %+7.1f %%\n", r->what, mf_show_time(r->step_time_s).s,
                     -100 * r->gain);
-        } else {
-            continue;
         }
         shown++;
     }
