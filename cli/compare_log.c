@@ -42,8 +42,9 @@ static void print_text(FILE *out, const mf_job *j, const mf_log *l, double facto
                   p->peak_memory_B / l->memory_B);
     }
     if (isnan(factor)) {
-        fputs("\ncorrection  none from a tenth to ten times explains it: another job, or machine?\n",
-              out);
+        fputs(
+            "\ncorrection  none from a tenth to ten times explains it: another job, or machine?\n",
+            out);
         mf_verdict_text_print(out, verdict);
         return;
     }

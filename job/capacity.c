@@ -17,10 +17,8 @@
 
 enum {
     REFINED = 3,          /* cells that halving adds to a row */
-    PATIENCE_US = 2000000, /* of a cell's search without a narrower gap */
-    WIDE_US = 8000000      /* of one more, where the gap stays wide */
+    PATIENCE_US = 2000000 /* of a cell's search without a narrower gap */
 };
-#define WIDE_GAP 0.5
 
 /* A model on a cluster, while its sizes are planned. */
 typedef struct table_row {
@@ -163,33 +161,6 @@ static mf_search_options options_of(watched_cell *w) {
     return o;
 }
 
-/* Patience gives layouts up that were of no use for long. Where memory leaves few of them the best
- * may be among these: one more search gives up none. DeepSeek-V3 on 192 H100 with 15,360 samples:
- * 326.9 s instead of 510.1. */
-static mf_status look_again(table_row *row, const mf_problem *p, mf_search_options o,
-                            bool search_offload, mf_search_result *r, mf_host_copies *host,
-                            mf_err *e) {
-    mf_search_result again = {0};
-    mf_host_copies there = {0};
-    o.budget = WIDE_US;
-    o.patience = 0;
-    mf_status s = mf_host_copies_search(mf_runs_on_search, &row->on, p, &o, search_offload, &again,
-                                        &there, e);
-    if (s == MF_OK) {
-        const double bound_s = fmax(r->stats.lower_bound_s, again.stats.lower_bound_s);
-        if (again.plan[0].prediction.step_time_s < r->plan[0].prediction.step_time_s) {
-            const mf_search_result worse = *r;
-            *r = again;
-            again = worse;
-            *host = there;
-        }
-        r->stats.lower_bound_s = bound_s;
-        r->stats.gap = r->plan[0].prediction.step_time_s / bound_s - 1;
-    }
-    mf_search_result_clear(&again);
-    return s == MF_INFEASIBLE || s == MF_INTERRUPTED ? MF_OK : s; /* the first has a plan */
-}
-
 /* What is asked of a cell: its row's job on its GPUs. */
 static mf_status problem_of(const table_row *row, int64_t gpus, mf_problem *out, mf_err *e) {
     mf_status s = mf_problem_from_job(&row->job, out, e);
@@ -224,9 +195,6 @@ static mf_status plan_cell(growing *g, table_row *row, mf_capacity_cell *c, cons
         o.starts = carry(&problem, c->row, known, count, start);
         s = mf_host_copies_search(mf_runs_on_search, &row->on, &problem, &o, asked->search_offload,
                                   &r, &c->host, &why);
-    }
-    if (s == MF_OK && o.patience > 0 && r.stats.gap > WIDE_GAP) {
-        s = look_again(row, &problem, o, asked->search_offload, &r, &c->host, &why);
     }
     end_watch(&w);
     if (s == MF_OK) {

@@ -24,6 +24,10 @@ static void print_layout(FILE *out, const char *name, const mf_plan *plan) {
             mf_schedule_text(l->schedule), mf_dispatcher_text(l->dispatcher));
     char text[448];
     int at = 0;
+    mf_overlap_format(l->overlap, text, sizeof text);
+    fprintf(out, "            overlap %s%s%s%s\n", text, l->graph != MF_GRAPH_NONE ? ", " : "",
+            l->graph != MF_GRAPH_NONE ? mf_graph_text(l->graph) : "",
+            l->graph != MF_GRAPH_NONE ? " CUDA graphs" : "");
     while (mf_report_memory_choice(&plan->assignment, &at, text, sizeof text)) {
         fprintf(out, "            %s\n", text);
     }
@@ -57,9 +61,10 @@ static void print_step(FILE *out, const mf_one_step *s, const mf_plan_prediction
 
 static void print_fits(FILE *out, const mf_tuning *t) {
     const mf_plan_prediction *now = &t->job->plan.prediction;
-    fprintf(out, "1. what fits\n  %lld of %lld combinations of degrees fit; yours %s (%s of %s)\n",
-            (long long)t->fit.feasible, (long long)t->fit.count, now->fits ? "does" : "does not",
-            mf_show_bytes(now->peak_memory_B).s, mf_show_bytes(now->usable_B).s);
+    fprintf(out, "1. what fits\n  %s of %s combinations of degrees fit; yours %s (%s of %s)\n",
+            mf_show_i64(t->fit.feasible).s, mf_show_i64(t->fit.count).s,
+            now->fits ? "does" : "does not", mf_show_bytes(now->peak_memory_B).s,
+            mf_show_bytes(now->usable_B).s);
     for (int i = 0; i < t->to_fit.count; i++) {
         print_step(out, &t->to_fit.step[i], now);
     }
