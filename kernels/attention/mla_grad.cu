@@ -41,8 +41,17 @@ mf_status map_rows(mf_tensor_map_encode encode, CUtensorMap *map, const void *at
     return mf_tensor_map(encode, map, &a, e);
 }
 
-mf_status map_all(const mf_attention_cuda_shape *s, const mf_attention_cuda_data *d, Maps *m,
-                  mf_err *e) {
+/* A number for each query of each head. */
+mf_status map_numbers(mf_tensor_map_encode encode, CUtensorMap *map, const float *at,
+                      const mf_attention_cuda_shape *s, mf_err *e) {
+    const int64_t row_B = s->seq_q * 4, pairs = s->batch * s->heads;
+    const mf_tensor_map_array a = {
+        at, true, {s->seq_q, pairs, 1}, {row_B, pairs * row_B}, {BOX, 1, 1}};
+    return mf_tensor_map(encode, map, &a, e);
+}
+
+mf_status map_all(const mf_attention_cuda_shape *s, const mf_attention_cuda_data *d,
+                  const float *delta, const float *lse2, Maps *m, mf_err *e) {
     const struct {
         CUtensorMap *map;
         const void *at;
@@ -57,7 +66,8 @@ mf_status map_all(const mf_attention_cuda_shape *s, const mf_attention_cuda_data
     for (size_t i = 0; i < sizeof all / sizeof all[0] && status == MF_OK; i++) {
         status = map_rows(encode, all[i].map, all[i].at, s, *all[i].x, all[i].width, e);
     }
-    return status;
+    status = status == MF_OK ? map_numbers(encode, &m->delta, delta, s, e) : status;
+    return status == MF_OK ? map_numbers(encode, &m->lse2, lse2, s, e) : status;
 }
 
 } // namespace
@@ -130,7 +140,7 @@ mf_status mf_mla_grad_run(mf_mla_grad *g, const mf_attention_cuda_data *d, void 
     float *delta = (float *)(scores + (size_t)lanes(s) * group_B(s));
     float *lse2 = delta + per_row_B(s) / sizeof(float);
     Maps m;
-    mf_status status = map_all(s, d, &m, e);
+    mf_status status = map_all(s, d, delta, lse2, &m, e);
     if (status != MF_OK) {
         return status;
     }
@@ -151,9 +161,7 @@ mf_status mf_mla_grad_run(mf_mla_grad *g, const mf_attention_cuda_data *d, void 
     }
     for (int first = 0, lane = 0; first < all; first += at_once, lane = two ? 1 - lane : 0) {
         const int count = all - first < at_once ? all - first : at_once;
-        const Args p = {delta,
-                        lse2,
-                        scores + (size_t)lane * group_B(s),
+        const Args p = {scores + (size_t)lane * group_B(s),
                         first,
                         (int)s->heads,
                         seq,

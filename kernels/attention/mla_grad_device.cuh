@@ -41,15 +41,15 @@ enum {
 
 /* What both kernels know of the job. */
 struct Args {
-    const float *delta, *lse2; /* [batch x heads, seq]; lse2 = lse log2(e) */
-    uint8_t *scores;           /* ds of `heads of this launch`, each tiles_of(seq) x TILE_B */
-    int first;                 /* of batch x heads */
+    uint8_t *scores; /* ds of `heads of this launch`, each tiles_of(seq) x TILE_B */
+    int first;       /* of batch x heads */
     int heads, seq;
     float scale, scale2; /* scale2 = scale log2(e) */
 };
 
 struct Maps {
     CUtensorMap q, k, v, d_o, dq, dk, dv;
+    CUtensorMap delta, lse2; /* FP32 [batch x heads, seq]; lse2 = lse log2(e) */
 };
 
 /* Tiles of 64 queries with 128 keys that causal attention sees, of one head: those of key block j
@@ -194,7 +194,7 @@ MF_DEVICE KeysWork keys_work(const Args &p) {
     return {pair, pair % p.heads, pair / p.heads * p.seq, block, p.seq / BOX - 2 * block};
 }
 
-MF_DEVICE void load_queries(const KeysSmem &s, const Maps &m, const Args &p, const KeysWork &w) {
+MF_DEVICE void load_queries(const KeysSmem &s, const Maps &m, const KeysWork &w) {
     mf_mbar_expect(s.keys_full(), 2 * (QK_BOXES + VALUE_BOXES) * BOX_B);
     for (int group = 0; group < 2; group++) {
         const int row = w.row + w.block * KEYS + group * BOX;
@@ -207,7 +207,6 @@ MF_DEVICE void load_queries(const KeysSmem &s, const Maps &m, const Args &p, con
                         w.head);
         }
     }
-    const long long per_row = (long long)w.pair * p.seq;
 #pragma unroll 1
     for (int n = 0; n < w.boxes; n++) {
         const int stage = n % KeysSmem::STAGES, at = (2 * w.block + n) * BOX;
@@ -218,14 +217,14 @@ MF_DEVICE void load_queries(const KeysSmem &s, const Maps &m, const Args &p, con
             mf_tma_load(s.q(stage) + (uint32_t)i * BOX_B, &m.q, s.q_full(stage), i * BOX,
                         w.row + at, w.head);
         }
-        bulk_load(s.lse(stage), p.lse2 + per_row + at, BOX * 4, s.q_full(stage));
+        mf_tma_load(s.lse(stage), &m.lse2, s.q_full(stage), at, w.pair, 0);
         mf_mbar_wait(s.do_empty(stage), emptied);
         mf_mbar_expect(s.do_full(stage), VALUE_BOXES * BOX_B + BOX * 4);
         for (int i = 0; i < VALUE_BOXES; i++) {
             mf_tma_load(s.d_o(stage) + (uint32_t)i * BOX_B, &m.d_o, s.do_full(stage), i * BOX,
                         w.row + at, w.head);
         }
-        bulk_load(s.delta(stage), p.delta + per_row + at, BOX * 4, s.do_full(stage));
+        mf_tma_load(s.delta(stage), &m.delta, s.do_full(stage), at, w.pair, 0);
     }
 }
 
@@ -237,7 +236,7 @@ template <int BOXES> MF_DEVICE void multiply_rows(float (&d)[32], uint32_t a, ui
 #pragma unroll
         for (int j = 0; j < 4; j++) {
             const uint32_t at = (uint32_t)(i * (BOX_B / 16) + j * 2);
-            mf_wgmma_s64<0, 0>(d, mf_wgmma_descriptor(a + at), mf_wgmma_descriptor(b + at), i | j);
+            mf_wgmma_n64<0, 0>(d, mf_wgmma_descriptor(a + at), mf_wgmma_descriptor(b + at), i | j);
         }
     }
     mf_wgmma_commit();
@@ -413,7 +412,7 @@ __global__ void __launch_bounds__(THREADS, 1)
     if (warpgroup == 0) {
         mf_registers_give<24>();
         if (threadIdx.x == 0) {
-            load_queries(s, m, p, w);
+            load_queries(s, m, w);
         }
     } else {
         mf_registers_take<240>();

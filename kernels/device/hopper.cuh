@@ -280,8 +280,10 @@ MF_DEVICE void mf_wgmma_n128(float (&d)[128], uint64_t a, uint64_t b, int add) {
                  : "l"(a), "l"(b), "r"(add), "n"(MN_A), "n"(MN_B));
 }
 
-template <int MN_A, int MN_B>
-MF_DEVICE void mf_wgmma_n64(float (&d)[128], uint64_t a, uint64_t b, int add) {
+/* Into the first 32 of a thread's sums. */
+template <int MN_A, int MN_B, int SUMS>
+MF_DEVICE void mf_wgmma_n64(float (&d)[SUMS], uint64_t a, uint64_t b, int add) {
+    static_assert(SUMS >= 32, "64 columns have 32 sums a thread");
     asm volatile("{\n"
                  ".reg .pred p;\n"
                  "setp.ne.b32 p, %34, 0;\n"

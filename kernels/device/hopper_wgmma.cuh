@@ -13,20 +13,6 @@
 #include "kernels/device/hopper.cuh"
 
 template <int MN_A, int MN_B>
-MF_DEVICE void mf_wgmma_s64(float (&d)[32], uint64_t a, uint64_t b, int add) {
-    asm volatile("{\n"
-                 ".reg .pred p;\n"
-                 "setp.ne.b32 p, %34, 0;\n"
-                 "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 "
-                 "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
-                 "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, "
-                 "%32, %33, p, 1, 1, %35, %36;\n"
-                 "}"
-                 : MF_D16(0), MF_D16(16)
-                 : "l"(a), "l"(b), "r"(add), "n"(MN_A), "n"(MN_B));
-}
-
-template <int MN_A, int MN_B>
 MF_DEVICE void mf_wgmma_s192(float (&d)[96], uint64_t a, uint64_t b, int add) {
     asm volatile("{\n"
                  ".reg .pred p;\n"

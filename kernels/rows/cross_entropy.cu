@@ -5,12 +5,10 @@
 #include "kernels/rows/cross_entropy.h"
 #include "kernels/rows/cross_entropy_device.cuh"
 
-#define FLIGHT 4
-
 template <typename T, int N> __global__ void ce_stats(mf_kernel_ce_stats a) {
     mf_await();
     __shared__ float highs[32], sums[32];
-    int64_t r = blockIdx.x, cols = live_cols(a.cols, a.begin, a.vocab), whole = cols / N * N;
+    int64_t r = blockIdx.x, cols = live_cols(a.cols, a.begin, a.vocab);
     const T *row = (const T *)a.logits + r * a.stride;
     float high = -INFINITY, sum = 0.0f, hit[1] = {0.0f};
     if (threadIdx.x == 0) { /* on its way while the row is read */
@@ -19,51 +17,7 @@ template <typename T, int N> __global__ void ce_stats(mf_kernel_ce_stats a) {
             mf_load(hit, row + t);
         }
     }
-    int64_t step = (int64_t)blockDim.x * N;
-    for (int64_t c0 = threadIdx.x * N; c0 < whole; c0 += step * FLIGHT) {
-        mf_raw<T, N> raw[FLIGHT];
-        float top = high;
-#pragma unroll
-        for (int k = 0; k < FLIGHT; k++) {
-            if (c0 + k * step < whole) {
-                raw[k] = mf_fetch<T, N>(row + c0 + k * step);
-            }
-        }
-#pragma unroll
-        for (int k = 0; k < FLIGHT; k++) {
-            if (c0 + k * step < whole) {
-                float x[N];
-                mf_widen(x, raw[k]);
-#pragma unroll
-                for (int i = 0; i < N; i++) {
-                    top = fmaxf(top, x[i]);
-                }
-            }
-        }
-        if (top == -INFINITY) {
-            continue;
-        }
-        sum *= mf_exp<T>(high - top);
-        high = top;
-#pragma unroll
-        for (int k = 0; k < FLIGHT; k++) {
-            if (c0 + k * step < whole) {
-                float x[N];
-                mf_widen(x, raw[k]);
-#pragma unroll
-                for (int i = 0; i < N; i++) {
-                    sum += mf_exp<T>(x[i] - high);
-                }
-            }
-        }
-    }
-    for (int64_t c = whole + threadIdx.x; c < cols; c += blockDim.x) {
-        float x[1];
-        mf_load(x, row + c);
-        if (x[0] > -INFINITY) {
-            join(high, sum, x[0], 1.0f);
-        }
-    }
+    weigh<T, N>(row, (int)cols, (int)blockDim.x, high, sum);
     join_lanes(high, sum, 32);
     if (threadIdx.x % 32 == 0) {
         highs[threadIdx.x / 32] = high;

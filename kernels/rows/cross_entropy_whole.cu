@@ -13,7 +13,6 @@
 
 #define THREADS 256
 #define WARPS (THREADS / 32)
-#define FLIGHT 4             /* vectors that a thread weighs at a time */
 #define BLOCKS 8             /* of a cluster: the most that every GPU with clusters takes */
 #define STAGES 4             /* slices of a block at most: one at work, the others on their way */
 #define SLICE_B (36 << 10)   /* of a slice, if a cluster suffices: three blocks a processor */
@@ -30,19 +29,6 @@ typedef struct slices {
 typedef struct part_stats {
     float high, sum, target;
 } part_stats;
-
-#define LOG2_E 1.4426950408889634f
-
-__device__ static float exp_of_two(float x) { /* below 1e-38: 0 */
-    float y;
-    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-    return y;
-}
-
-/* exp(x) as mf_exp<T>, in two instructions for bf16. */
-template <typename T> __device__ static float quick_exp(float x) {
-    return sizeof(T) == 2 ? exp_of_two(x * LOG2_E) : expf(x);
-}
 
 /* (high, sum) of a warp's threads, in each of them. */
 template <typename T> __device__ static void join_warp(float &high, float &sum) {
@@ -67,51 +53,6 @@ template <typename T> struct gradient_of {
         return expf(x - lse) * scale;
     }
 };
-
-/* (high, sum) of what this thread reads of a slice of which `live` columns count. */
-template <typename T, int N>
-__device__ static void weigh(const T *slice, int live, float &high, float &sum) {
-    const int whole = live / N * N;
-    for (int c0 = (int)threadIdx.x * N; c0 < whole; c0 += THREADS * N * FLIGHT) {
-        mf_raw<T, N> raw[FLIGHT];
-        float top = high;
-#pragma unroll
-        for (int k = 0; k < FLIGHT; k++) {
-            if (c0 + k * THREADS * N < whole) {
-                float x[N];
-                raw[k] = mf_fetch<T, N>(slice + c0 + k * THREADS * N);
-                mf_widen(x, raw[k]);
-#pragma unroll
-                for (int i = 0; i < N; i++) {
-                    top = fmaxf(top, x[i]);
-                }
-            }
-        }
-        if (top == -INFINITY) {
-            continue;
-        }
-        sum *= quick_exp<T>(high - top);
-        high = top;
-#pragma unroll
-        for (int k = 0; k < FLIGHT; k++) {
-            if (c0 + k * THREADS * N < whole) {
-                float x[N];
-                mf_widen(x, raw[k]);
-#pragma unroll
-                for (int i = 0; i < N; i++) {
-                    sum += quick_exp<T>(x[i] - high);
-                }
-            }
-        }
-    }
-    for (int c = whole + (int)threadIdx.x; c < live; c += THREADS) {
-        float x[1];
-        mf_load(x, slice + c);
-        if (x[0] > -INFINITY) {
-            join(high, sum, x[0], 1.0f);
-        }
-    }
-}
 
 /* The gradient of a slice into its place in global memory. */
 template <typename T, int N>
@@ -176,7 +117,7 @@ __global__ void __launch_bounds__(THREADS, 3) ce_whole(mf_kernel_ce_whole a, sli
         float high = -INFINITY, sum = 0.0f, logit[1] = {0.0f};
         if (cols > 0) {
             mf_bulk_wait(&full[s], parity);
-            weigh<T, N>(slice, live, high, sum);
+            weigh<T, N>(slice, live, THREADS, high, sum);
         }
         join_warp<T>(high, sum);
         if (lane == 0) {
