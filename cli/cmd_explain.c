@@ -92,6 +92,9 @@ static mf_status run(const mf_args *a, const mf_cli *cli, mf_err *e) {
     if (s == MF_OK) {
         s = mf_planner_explain(&problem, &j.plan.layout, &j.plan.assignment, &explanation, e);
     }
+    if (s == MF_OK && on.limited) {
+        mf_steps_keep_said(on.target, &j.model, &j.plan.layout, &j.plan.assignment, &explanation);
+    }
     if (s == MF_OK && !j.plan.prediction.fits) {
         s = mf_steps_to_fit(&problem, &j.plan.layout, &j.plan.assignment, NULL, cli->cancel,
                             MF_TO_FIT_SHOWN, &to_fit, e);
@@ -111,7 +114,7 @@ static mf_status run(const mf_args *a, const mf_cli *cli, mf_err *e) {
         s = mf_step_power_of(&j, &j.plan, &f.report.power, e);
         s = s == MF_OK ? mf_step_power_add_waits(&explanation, &j, &f.report.power, e) : s;
         mf_verdict_text_explain(&f.verdict, &f.report, &explanation, f.to_fit,
-                                on.limited ? &on.target : NULL, mf_args_text(a, MF_OPT_PLAN, NULL));
+                                mf_args_text(a, MF_OPT_PLAN, NULL));
         if (s == MF_OK && json) {
             s = print_json(cli->out, &f, e);
         } else if (s == MF_OK) {
@@ -138,7 +141,8 @@ const mf_command mf_cmd_explain = {
               "--plan FILE [options]"},
     .about = "Says in words what fills the memory and where the step time goes, what more memory "
              "or bandwidth would gain, which modules and ops cost most on the busiest stage, and "
-             "what their prices rest on. --top sets how many ops are listed.",
+             "what their prices rest on. --top sets how many ops are listed. Under a megatron-* "
+             "profile only options that Megatron can express are proposed.",
     .example = "moefold explain --plan plan.json",
     .options = options,
     .run = run,

@@ -261,8 +261,12 @@ static mf_status run(const mf_args *a, const mf_cli *cli, mf_err *e) {
         s = mf_plan_save(&r.plan[0], a->value[MF_OPT_OUT].text, e);
     }
     if (s == MF_OK && found == MF_OK) {
-        const mf_report_step step = {
-            .report = &report, .problem = &problem, .found = &r, .verdict = verdict.decides};
+        const mf_report_step step = {.report = &report,
+                                     .problem = &problem,
+                                     .found = &r,
+                                     .verdict = verdict.decides,
+                                     .runs_on = mf_args_text(a, MF_OPT_RUNS_ON, NULL),
+                                     .doubts = &doubts};
         s = mf_step_power_of(&j, report.plan, &report.power, e);
         s = s == MF_OK ? mf_report_folder_step(mf_args_report(a, cli), &j, &step, e) : s;
     }

@@ -55,7 +55,8 @@ static mf_status print(const mf_args *a, const mf_cli *cli, const mf_job *j, mf_
     if (a->value[MF_OPT_REPORT].given) {
         mf_problem problem;
         mf_status s = mf_problem_from_job(j, &problem, e);
-        const mf_report_step step = {.report = &r, .problem = &problem, .verdict = verdict.decides};
+        const mf_report_step step = {
+            .report = &r, .problem = &problem, .verdict = verdict.decides, .doubts = &doubts};
         s = s == MF_OK ? mf_report_folder_step(mf_args_report(a, cli), j, &step, e) : s;
         if (s != MF_OK) {
             return s;

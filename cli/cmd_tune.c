@@ -36,6 +36,7 @@ static mf_status write_folder(const mf_args *a, const mf_cli *cli, const finding
                                  .problem = &f->tuning.problem,
                                  .found = better != NULL ? &f->tuning.search : NULL,
                                  .verdict = f->report.verdict.decides,
+                                 .runs_on = mf_args_text(a, MF_OPT_RUNS_ON, NULL),
                                  .more = write_tune,
                                  .user = &f->report};
     mf_status s = mf_step_power_of(&f->x.job, plan, &report.power, e);
@@ -82,6 +83,11 @@ static mf_status run(const mf_args *a, const mf_cli *cli, mf_err *e) {
     s = s == MF_OK ? mf_report_folder_create(mf_args_text(a, MF_OPT_REPORT, NULL), e) : s;
     s = s == MF_OK ? load(a, f, e) : s;
     s = s == MF_OK ? mf_job_tune(&f->x.job, &r, &f->tuning, e) : s;
+    if (s == MF_OK && f->tuning.on.limited) {
+        const mf_plan *now = &f->x.job.plan;
+        mf_steps_keep_said(f->tuning.on.target, &f->x.job.model, &now->layout, &now->assignment,
+                           &f->tuning.explanation);
+    }
     s = s == MF_OK ? report(a, cli, f, e) : s;
     mf_tuning_clear(&f->tuning);
     mf_import_clear(&f->x);
@@ -101,7 +107,8 @@ const mf_command mf_cmd_tune = {
     .about = "Takes a job as `import` reads it (a script, a log, a recipe, flags), or a plan, and "
              "reports in three parts what fits, and what would make the job fit if it does not; "
              "the best single step of each kind from here (degrees, micro-batch, schedule, ZeRO, "
-             "dispatcher, recomputation, offload), each simulated, and the best plan; and what "
+             "dispatcher, graphs, overlap, recomputation, offload), each simulated, and the best "
+             "plan; and what "
              "holds the step back. The verdict comes last. Under a megatron-* profile only what "
              "Megatron can express counts (--runs-on any lifts that).",
     .example = "moefold tune launch.sh train.log --cluster h100",

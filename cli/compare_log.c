@@ -41,6 +41,13 @@ static void print_text(FILE *out, const mf_job *j, const mf_log *l, double facto
         print_row(out, "memory", mf_show_bytes(l->memory_B).s, mf_show_bytes(p->peak_memory_B).s,
                   p->peak_memory_B / l->memory_B);
     }
+    if (isnan(factor)) {
+        fputs(
+            "\ncorrection  none from a tenth to ten times explains it: another job, or machine?\n",
+            out);
+        mf_verdict_text_print(out, verdict);
+        return;
+    }
     fprintf(
         out, "\ncorrection  with its efficiencies divided by %.3f %s says what was measured%s%s\n",
         factor, j->software.name, path != NULL ? ", written to " : "", path != NULL ? path : "");
@@ -50,7 +57,7 @@ static void print_text(FILE *out, const mf_job *j, const mf_log *l, double facto
 typedef struct logged {
     const mf_job *j;
     const mf_log *l;
-    double factor;
+    double factor; /* NAN: there is none */
     mf_doubts doubts;
     mf_verdict_text text;
 } logged;
@@ -110,6 +117,10 @@ mf_status mf_compare_log(const mf_args *a, const mf_cli *cli, mf_err *e) {
     s = s == MF_OK ? mf_job_simulate(j, &(mf_sim_options){0}, e) : s;
     if (s == MF_OK) {
         s = mf_correction_find(j->cost, j->program, &j->routing, l.step_time_s, &factor, e);
+        if (s == MF_INPUT && out == NULL) { /* what was measured is to be seen all the same */
+            factor = (double)NAN;
+            s = MF_OK;
+        }
     }
     if (s == MF_OK && out != NULL) {
         s = mf_correction_save(&j->software, j->cluster.name, factor, a->value[MF_OPT_LOG].text,

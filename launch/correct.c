@@ -26,10 +26,11 @@ static mf_status step_with(mf_cost *cost, const mf_software *base, const mf_prog
 mf_status mf_correction_find(mf_cost *cost, const mf_program *p, const mf_routing *routing,
                              double measured_s, double *factor, mf_err *e) {
     const mf_software base = *mf_cost_software(cost);
-    double f = 1, step_s = 0;
+    double f = 1, step_s = 0, predicted_s = 0;
     mf_status s = MF_OK;
     for (int round = 0; round < MOST_ROUNDS && s == MF_OK; round++) {
         s = step_with(cost, &base, p, routing, f, &step_s, e);
+        predicted_s = round == 0 ? step_s : predicted_s;
         if (s != MF_OK || fabs(step_s / measured_s - 1) < CLOSE) {
             break;
         }
@@ -41,9 +42,10 @@ mf_status mf_correction_find(mf_cost *cost, const mf_program *p, const mf_routin
     mf_cost_set_software(cost, &base);
     if (s == MF_OK && fabs(step_s / measured_s - 1) >= CLOSE) {
         return mf_err_set(e, MF_INPUT,
-                          "measured %.4g s a step: no correction from a tenth to ten times brings "
-                          "the prediction there; is it another job, or another machine?",
-                          measured_s);
+                          "measured %.4g s a step, predicted %.4g s: no correction from a tenth to "
+                          "ten times brings the prediction there; is it another job, or another "
+                          "machine?",
+                          measured_s, predicted_s);
     }
     *factor = f;
     return s;

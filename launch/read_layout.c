@@ -290,6 +290,10 @@ static mf_status read_sharding(reading *x, mf_err *e) {
     double share = 1.0; /* what --optimizer-cpu-offload alone means */
     mf_status s = mf_settings_f64(x->s, "optimizer-offload-fraction", 0, 1, &share, e);
     l->offload_optimizer = mf_settings_is_on(x->s, "optimizer-cpu-offload") ? share : 0;
+    /* All of them; the GPU makes the update, as in moefold. */
+    if (mf_settings_is_on(x->s, "offload-optimizer-states")) {
+        l->offload_optimizer = 1;
+    }
     return s;
 }
 
@@ -448,6 +452,20 @@ static mf_status read_ours(reading *x, mf_err *e) {
     return status == MF_OK ? mf_settings_f64(s, "reserve", 0, 0.99, &x->l->reserve, e) : status;
 }
 
+/* Degrees that do not divide are often none that anybody wrote. */
+static mf_status resolve(const reading *x, mf_err *e) {
+    mf_status s = mf_layout_resolve(x->l, x->model, e);
+    if (s == MF_LAYOUT && x->l->etp > 1 && x->l->etp == x->l->tp &&
+        !mf_settings_has(x->s, "expert-tensor-parallel-size")) {
+        mf_err cause = *e;
+        return mf_err_set(e, s,
+                          "%.400s; ETP is TP, Megatron's default where no "
+                          "--expert-tensor-parallel-size says otherwise",
+                          cause.text);
+    }
+    return s;
+}
+
 mf_status mf_read_plan(mf_read *r, const mf_model *m, int64_t gpus, mf_plan *out, mf_err *e) {
     reading x = {.r = r, .s = &r->settings, .model = m, .plan = out, .l = &out->layout};
     mf_plan_init(out);
@@ -469,7 +487,7 @@ mf_status mf_read_plan(mf_read *r, const mf_model *m, int64_t gpus, mf_plan *out
         read_graphs(&x);
         s = read_ours(&x, e);
     }
-    s = s == MF_OK ? mf_layout_resolve(x.l, m, e) : s;
+    s = s == MF_OK ? resolve(&x, e) : s;
     s = s == MF_OK ? split(&x, e) : s;
     s = s == MF_OK ? mf_assignment_check(m, x.l, &out->assignment, e) : s;
     return s == MF_OK ? read_memory(&x, e) : s;

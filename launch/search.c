@@ -88,9 +88,12 @@ static mf_problem problem_of(const mf_problem *p, const family *f) {
     }
     mf_layout like = q.base;
     like.schedule = f->merged ? MF_SCHED_MERGED : MF_SCHED_1F1B;
+    if (like.graph == MF_GRAPH_STEP && !mf_target_captures_step(p->model, &like)) {
+        q.base.graph = like.graph = MF_GRAPH_PARTIAL; /* as mf_target_concede does, and: */
+    }
     if (like.graph == MF_GRAPH_PARTIAL &&
         ((f->recompute & R(LAYER)) || !mf_target_captures_attention(p->model, &like))) {
-        q.base.graph = MF_GRAPH_NONE; /* as mf_target_concede does */
+        q.base.graph = MF_GRAPH_NONE;
     }
     return q;
 }

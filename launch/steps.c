@@ -35,7 +35,18 @@ static const struct number {
 };
 enum { NUMBERS = sizeof numbers / sizeof numbers[0] };
 
-enum { SCHEDULE = NUMBERS, ZERO, DISPATCHER, RECOMPUTE, OFFLOAD, OPTIMIZER, MOMENTS, DIMENSIONS };
+enum {
+    SCHEDULE = NUMBERS,
+    ZERO,
+    DISPATCHER,
+    GRAPH,
+    OVERLAP,
+    RECOMPUTE,
+    OFFLOAD,
+    OPTIMIZER,
+    MOMENTS,
+    DIMENSIONS
+};
 
 static const uint16_t recomputed[] = {
     R(NONE),
@@ -53,6 +64,7 @@ static const uint16_t offloaded[] = {
     O(EXPERT_FC1) | O(FFN) | O(EXPERT_IN),
     O(EXPERT_FC1) | O(FFN) | O(EXPERT_IN) | O(INPUT) | O(QKV) | O(ATTN_OUT),
 };
+static const uint8_t overlaps[] = {MF_OVERLAP_DP, MF_OVERLAP_TP, MF_OVERLAP_DP | MF_OVERLAP_TP};
 static const double on_host[] = {0, 0.25, 0.5, 0.75, 1};
 
 #define LIST_OF(table, i, value)                                                                   \
@@ -140,6 +152,15 @@ static bool set_value(int dimension, int i, const mf_model *m, mf_layout *l) {
     case DISPATCHER:
         l->dispatcher = (mf_dispatcher)i;
         return m->experts > 0 && i < MF_DISPATCH_COUNT;
+    case GRAPH:
+        l->graph = (mf_graph_mode)i;
+        return i < MF_GRAPH_COUNT;
+    case OVERLAP: /* besides what runs beside compute already */
+        if (i == sizeof overlaps) {
+            return false;
+        }
+        l->overlap |= overlaps[i];
+        return true;
     case RECOMPUTE:
         LIST_OF(recomputed, i, l->memory.recompute);
         l->memory.recompute &= modules_of(m);
@@ -171,6 +192,11 @@ static void name_step(int dimension, const mf_layout *l, char *out, size_t size)
         snprintf(out, size, "--zero %d --expert-zero %d", l->zero, l->expert_zero);
     } else if (dimension == DISPATCHER) {
         snprintf(out, size, "--dispatcher %s", mf_dispatcher_text(l->dispatcher));
+    } else if (dimension == GRAPH) {
+        snprintf(out, size, "--cuda-graph %s", mf_graph_text(l->graph));
+    } else if (dimension == OVERLAP) {
+        mf_overlap_format(l->overlap, mask, sizeof mask);
+        snprintf(out, size, "--overlap %s", mask);
     } else if (dimension == RECOMPUTE) {
         mf_recompute_format(l->memory.recompute, mask, sizeof mask);
         snprintf(out, size, "--recompute %s", mask);
@@ -247,9 +273,9 @@ static bool same_layout(const mf_layout *a, const mf_layout *b) {
     return a->tp == b->tp && a->cp == b->cp && a->pp == b->pp && a->vpp == b->vpp &&
            a->ep == b->ep && a->etp == b->etp && a->mbs == b->mbs && a->schedule == b->schedule &&
            a->zero == b->zero && a->expert_zero == b->expert_zero &&
-           a->dispatcher == b->dispatcher && a->memory.recompute == b->memory.recompute &&
-           a->memory.offload == b->memory.offload && a->moments_bf16 == b->moments_bf16 &&
-           a->offload_optimizer == b->offload_optimizer;
+           a->dispatcher == b->dispatcher && a->graph == b->graph && a->overlap == b->overlap &&
+           a->memory.recompute == b->memory.recompute && a->memory.offload == b->memory.offload &&
+           a->moments_bf16 == b->moments_bf16 && a->offload_optimizer == b->offload_optimizer;
 }
 
 bool mf_step_is_of_held(const mf_layout *from, const mf_one_step *step) {
@@ -363,6 +389,10 @@ static mf_status play_single(player *x, const mf_layout *l, const mf_assignment 
     mf_status s = MF_OK;
     *out = (mf_steps){0};
     for (int d = 0; d < DIMENSIONS && s == MF_OK; d++) {
+        if ((d == GRAPH || d == OVERLAP) &&
+            (x->to_fit || mf_cluster_is_cpu(mf_cost_cluster(p->cost)))) {
+            continue; /* memory is the same; CPU ranks have neither */
+        }
         for (int i = 0; i < MOST_VALUES && s == MF_OK; i++) {
             mf_one_step step = {.dimension = d, .value = i, .layout = *l};
             if (set_value(d, i, p->model, &step.layout)) {
@@ -382,6 +412,46 @@ mf_status mf_steps_single(const mf_problem *p, const mf_layout *l, const mf_assi
                           mf_err *e) {
     player x = {.p = p, .target = target, .cancel = cancel, .out = out};
     return play_single(&x, l, a, e);
+}
+
+/* --- what an explanation proposes --------------------------------------------------------------
+ */
+
+/* Sets what "--schedule merged" and the like say; false: it is no such option. */
+static bool apply_option(const char *what, mf_layout *l) {
+    char option[32], value[32];
+    uint8_t overlap;
+    if (sscanf(what, "--%31s %31s", option, value) != 2) {
+        return false;
+    }
+    if (strcmp(option, "schedule") == 0) {
+        return mf_schedule_parse(value, &l->schedule, NULL) == MF_OK;
+    }
+    if (strcmp(option, "dispatcher") == 0) {
+        return mf_dispatcher_parse(value, &l->dispatcher, NULL) == MF_OK;
+    }
+    if (strcmp(option, "cuda-graph") == 0) {
+        return mf_graph_parse(value, &l->graph, NULL) == MF_OK;
+    }
+    if (strcmp(option, "overlap") == 0 && mf_overlap_parse(value, &overlap, NULL) == MF_OK) {
+        l->overlap |= overlap;
+        return true;
+    }
+    return false;
+}
+
+void mf_steps_keep_said(mf_target t, const mf_model *m, const mf_layout *l, const mf_assignment *a,
+                        mf_explanation *x) {
+    const mf_problem p = {.model = m};
+    const player said = {.p = &p, .target = &t};
+    int kept = 0;
+    for (int i = 0; i < x->remedies; i++) {
+        mf_one_step step = {.layout = *l, .assignment = *a};
+        if (!apply_option(x->remedy[i].what, &step.layout) || can_say(&said, &step)) {
+            x->remedy[kept++] = x->remedy[i];
+        }
+    }
+    x->remedies = kept;
 }
 
 /* --- pairs ------------------------------------------------------------------------------------ */

@@ -36,6 +36,11 @@ mf_status mf_steps_single(const mf_problem *p, const mf_layout *l, const mf_assi
                           const mf_target *target, const volatile int *cancel, mf_steps *out,
                           mf_err *e);
 
+/* Of an explanation of the plan (l, a), keeps the remedies that are no option, and the options that
+ * the target can express. */
+void mf_steps_keep_said(mf_target t, const mf_model *m, const mf_layout *l, const mf_assignment *a,
+                        mf_explanation *x);
+
 /* What makes a plan fit that does not: single steps that fit, then pairs of the steps that save
  * most, where they add to these; least time first. At most `most` of them. Errors: as above. */
 mf_status mf_steps_to_fit(const mf_problem *p, const mf_layout *l, const mf_assignment *a,

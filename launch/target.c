@@ -342,6 +342,10 @@ bool mf_target_captures_attention(const mf_model *m, const mf_layout *l) {
            !(m->qkv_bias || m->o_bias);
 }
 
+bool mf_target_captures_step(const mf_model *m, const mf_layout *l) {
+    return m->experts == 0 || l->pad_to_capacity;
+}
+
 static bool concede_graph(const step_input *in, mf_plan *p, mf_concession *c) {
     mf_layout *l = &p->layout;
     bool whole = false, offload = false;
@@ -356,6 +360,11 @@ static bool concede_graph(const step_input *in, mf_plan *p, mf_concession *c) {
                "delay its weight gradients");
     } else if (l->graph == MF_GRAPH_STEP && offload) {
         SAY(c, "cuda_graph step: offloading has no settings there that moefold knows");
+    } else if (l->graph == MF_GRAPH_STEP && !mf_target_captures_step(in->model, l)) {
+        SAY(c, "cuda_graph step: routed rows that are not padded to a capacity cannot be captured; "
+               "parts of the layers are");
+        l->graph = MF_GRAPH_PARTIAL;
+        return true;
     } else {
         return false;
     }

@@ -45,6 +45,9 @@ const mf_layer_class *mf_target_class_at(const mf_model *m, int position);
 /* Whether attention can be captured in a CUDA graph of its own: not with biases, where weight
  * gradients wait for the merged passes while gradients are reduced. */
 bool mf_target_captures_attention(const mf_model *m, const mf_layout *l);
+/* Whether a whole step can be one CUDA graph: routed rows change in number from step to step,
+ * unless they are padded to the experts' capacity (docs/user-guide/features/cuda_graph.md). */
+bool mf_target_captures_step(const mf_model *m, const mf_layout *l);
 
 /* Megatron-Bridge's recipe for the model of this name ("deepseek_v3_pretrain_config"); NULL: there
  * is none. */

@@ -71,6 +71,7 @@ static const mf_word words[] = {
     {"optimizer-cpu-offload", SWITCH, "optimizer.optimizer_cpu_offload", NULL, false, false},
     {"optimizer-offload-fraction", VALUE, "optimizer.optimizer_offload_fraction", NULL, false,
      false},
+    {"offload-optimizer-states", SWITCH, NULL, NULL, false, false},
     {"overlap-cpu-optimizer-d2h-h2d", SWITCH, "optimizer.overlap_cpu_optimizer_d2h_h2d", NULL,
      false, false},
     {"bf16", SWITCH, NULL, NULL, false, false},
@@ -128,6 +129,7 @@ static const mf_word words[] = {
     {"nodes", VALUE, NULL, NULL, false, false},
     {"ntasks-per-node", VALUE, NULL, NULL, false, false},
     /* what moefold writes or meets, and does not price */
+    MOOT("cuda-graph-warmup-steps", VALUE),
     MOOT("add-qkv-bias", SWITCH),
     MOOT("normalization", VALUE),
     MOOT("norm-epsilon", VALUE),

@@ -3,6 +3,7 @@
 
 #include "job/job.h"
 #include "job/unsaid.h"
+#include "launch/target.h"
 #include "report/text/show.h"
 
 #include <math.h>
@@ -376,10 +377,12 @@ static bool moot(const char *hint, const mf_report *r) {
         }
     }
     double bandwidth_Bps, latency_s;
+    const bool theirs = strcmp(r->software->name, MF_SOFTWARE_OURS) != 0;
     return (begins(hint, "EP inside") &&
             mf_cluster_link(r->cluster, l->etp * l->ep, &bandwidth_Bps, &latency_s)) ||
            (begins(hint, "--cuda-graph") &&
-            (mf_cluster_is_cpu(r->cluster) || l->graph == MF_GRAPH_STEP)) ||
+            (mf_cluster_is_cpu(r->cluster) || l->graph == MF_GRAPH_STEP ||
+             (theirs && l->graph == MF_GRAPH_PARTIAL && !mf_target_captures_step(r->model, l)))) ||
            (begins(hint, "a zero-bubble") &&
             (l->schedule == MF_SCHED_ZB_H1 || l->schedule == MF_SCHED_ZB_V)) ||
            (begins(hint, "a lower ZeRO") && l->zero == 0 && l->expert_zero == 0) ||

@@ -3,6 +3,8 @@
 
 #include "core/base/version.h"
 #include "job/account.h"
+#include "job/runs_on.h"
+#include "launch/steps.h"
 #include "report/account_report.h"
 #include "report/page/page.h"
 #include "report/schedule_slices.h"
@@ -208,6 +210,7 @@ mf_status mf_report_folder_step(mf_report_folder to, const mf_job *j, const mf_r
     const mf_search_result *found = step->found;
     const mf_plan *plan = step->report->plan;
     mf_explanation x = {0};
+    mf_runs_on on = {0};
     mf_json_writer w;
     char title[256];
     if (to.dir == NULL) {
@@ -216,9 +219,13 @@ mf_status mf_report_folder_step(mf_report_folder to, const mf_job *j, const mf_r
     mf_status s = write_inputs(to, j, e);
     s = s == MF_OK ? save_plan(to.dir, plan, e) : s;
     s = s == MF_OK && found != NULL ? write_candidates(to.dir, found, e) : s;
+    s = s == MF_OK ? mf_runs_on_parse(step->runs_on, j->software.name, &on, e) : s;
     s = s == MF_OK ? mf_planner_explain(step->problem, &plan->layout, &plan->assignment, &x, e) : s;
     if (s != MF_OK) {
         return s;
+    }
+    if (on.limited) {
+        mf_steps_keep_said(on.target, &j->model, &plan->layout, &plan->assignment, &x);
     }
     snprintf(title, sizeof title, "%s on %lld x %s", j->model.name, (long long)plan->layout.gpus,
              j->cluster.name);
@@ -236,6 +243,9 @@ mf_status mf_report_folder_step(mf_report_folder to, const mf_job *j, const mf_r
     mf_report_json_explanation(&w, &x);
     if (found != NULL) {
         write_found(&w, found);
+    }
+    if (step->doubts != NULL) {
+        mf_doubts_json(&w, step->doubts);
     }
     if (step->more != NULL) {
         step->more(&w, step->user);

@@ -16,6 +16,7 @@
 
 #include "job/job.h"
 #include "report/capacity_table.h"
+#include "report/doubts.h"
 #include "report/report.h"
 
 /* Where a report goes, and which command line it is of. */
@@ -36,6 +37,8 @@ typedef struct mf_report_step {
     const mf_problem *problem;
     const mf_search_result *found; /* what a search found, the plan first; NULL */
     const char *verdict;           /* what to do, in a sentence; NULL */
+    const char *runs_on;     /* whose options alone are proposed: as mf_runs_on_parse takes it */
+    const mf_doubts *doubts; /* NULL: `more` says them, or nobody */
     /* Writes further members of report.json into the object that is open; NULL: there are none. */
     void (*more)(mf_json_writer *w, const void *user);
     const void *user;

@@ -24,6 +24,10 @@ static void print_layout(FILE *out, const char *name, const mf_plan *plan) {
             mf_schedule_text(l->schedule), mf_dispatcher_text(l->dispatcher));
     char text[448];
     int at = 0;
+    mf_overlap_format(l->overlap, text, sizeof text);
+    fprintf(out, "            overlap %s%s%s%s\n", text, l->graph != MF_GRAPH_NONE ? ", " : "",
+            l->graph != MF_GRAPH_NONE ? mf_graph_text(l->graph) : "",
+            l->graph != MF_GRAPH_NONE ? " CUDA graphs" : "");
     while (mf_report_memory_choice(&plan->assignment, &at, text, sizeof text)) {
         fprintf(out, "            %s\n", text);
     }
@@ -57,9 +61,10 @@ static void print_step(FILE *out, const mf_one_step *s, const mf_plan_prediction
 
 static void print_fits(FILE *out, const mf_tuning *t) {
     const mf_plan_prediction *now = &t->job->plan.prediction;
-    fprintf(out, "1. what fits\n  %lld of %lld combinations of degrees fit; yours %s (%s of %s)\n",
-            (long long)t->fit.feasible, (long long)t->fit.count, now->fits ? "does" : "does not",
-            mf_show_bytes(now->peak_memory_B).s, mf_show_bytes(now->usable_B).s);
+    fprintf(out, "1. what fits\n  %s of %s combinations of degrees fit; yours %s (%s of %s)\n",
+            mf_show_i64(t->fit.feasible).s, mf_show_i64(t->fit.count).s,
+            now->fits ? "does" : "does not", mf_show_bytes(now->peak_memory_B).s,
+            mf_show_bytes(now->usable_B).s);
     for (int i = 0; i < t->to_fit.count; i++) {
         print_step(out, &t->to_fit.step[i], now);
     }
@@ -85,8 +90,7 @@ static void print_steps(FILE *out, const mf_tuning *t) {
     }
 }
 
-/* Remedies, with what those that are steps from here cost in memory. Schedules that the target has
- * not are no steps. */
+/* Remedies, with what those that are steps from here cost in memory. */
 static void print_bottlenecks(FILE *out, const mf_tuning *t) {
     const mf_plan_prediction *now = &t->job->plan.prediction;
     const mf_explanation *x = &t->explanation;
@@ -97,11 +101,9 @@ static void print_bottlenecks(FILE *out, const mf_tuning *t) {
         const mf_one_step *s = mf_tuning_step(t, r->what);
         if (s != NULL) {
             print_step(out, s, now);
-        } else if (!t->on.limited || strncmp(r->what, "--schedule ", 11) != 0) {
+        } else {
             fprintf(out, "  %-52s %10s %+7.1f %%\n", r->what, mf_show_time(r->step_time_s).s,
                     -100 * r->gain);
-        } else {
-            continue;
         }
         shown++;
     }

@@ -103,12 +103,11 @@ void mf_verdict_text_simulate(mf_verdict_text *v, const mf_report *r, const char
 }
 
 /* An option that can be typed, fits and gains; remedies stand with the largest gain first. */
-static const mf_remedy *best_option(const mf_explanation *x, const mf_target *target) {
+static const mf_remedy *best_option(const mf_explanation *x) {
     for (int i = 0; i < x->remedies; i++) {
         const mf_remedy *r = &x->remedy[i];
         const bool typed = strncmp(r->what, "--", 2) == 0 && strchr(r->what, '(') == NULL;
-        const bool schedule = strncmp(r->what, "--schedule ", 11) == 0;
-        if (typed && r->gain >= LEAST_GAIN && !(schedule && target != NULL)) {
+        if (typed && r->gain >= LEAST_GAIN) {
             return r;
         }
     }
@@ -127,12 +126,12 @@ static void say_searched(const mf_plan *p, char *out, size_t size) {
 }
 
 void mf_verdict_text_explain(mf_verdict_text *v, const mf_report *r, const mf_explanation *x,
-                             const mf_steps *to_fit, const mf_target *target, const char *file) {
+                             const mf_steps *to_fit, const char *file) {
     char time[128], memory[96], proof[112], better[MF_STEP_TEXT + 96];
     say_time(&r->plan->prediction, time, sizeof time);
     say_memory(r, memory, sizeof memory);
     say_searched(r->plan, proof, sizeof proof);
-    const mf_remedy *gain = best_option(x, target);
+    const mf_remedy *gain = best_option(x);
     const mf_one_step *fit = to_fit != NULL && to_fit->count > 0 ? &to_fit->step[0] : NULL;
     if (fit != NULL) {
         snprintf(better, sizeof better, "run it with %s: that fits and takes %s a step", fit->what,

@@ -29,9 +29,9 @@ void mf_verdict_text_run(mf_verdict_text *v, const mf_report *r, const char *sav
 void mf_verdict_text_simulate(mf_verdict_text *v, const mf_report *r, const char *file);
 
 /* Of one layout, with the option that gains most, or that makes it fit (to_fit: NULL where it
- * does). target: whose schedules alone count; NULL: all. */
+ * does). */
 void mf_verdict_text_explain(mf_verdict_text *v, const mf_report *r, const mf_explanation *x,
-                             const mf_steps *to_fit, const mf_target *target, const char *file);
+                             const mf_steps *to_fit, const char *file);
 
 /* Of all combinations of degrees. fastest: what a short search found, where nothing fits of the job
  * with the options `with`. */

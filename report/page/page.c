@@ -169,6 +169,19 @@ static void write_verdict(const mf_page *p) {
     }
 }
 
+/* One a line; those of `capacity` and `tune` stand among their own members. */
+static void write_warnings(const mf_page *p) {
+    static const char *const places[] = {"/warnings", "/capacity/warnings", "/tune/warnings"};
+    for (size_t i = 0; i < sizeof places / sizeof places[0]; i++) {
+        const mf_json_value *list = mf_page_at(p, "%s", places[i]);
+        for (size_t k = 0; list != NULL && k < mf_json_size(list); k++) {
+            fputs("<p class=\"note\"><b>Warning</b>: ", p->f);
+            mf_page_text(p, mf_page_string(mf_json_at(list, k)));
+            fputs("</p>\n", p->f);
+        }
+    }
+}
+
 void mf_page_write(FILE *f, const mf_json *report, const char *text) {
     const mf_page p = {.f = f, .root = mf_json_root(report)};
     const char *title = mf_page_string(mf_page_at(&p, "/title"));
@@ -182,6 +195,7 @@ void mf_page_write(FILE *f, const mf_json *report, const char *text) {
     mf_page_text(&p, title);
     fputs("</h1></header>\n", f);
     write_verdict(&p);
+    write_warnings(&p);
     mf_page_job(&p);
     mf_page_step(&p);
     mf_page_capacity(&p);

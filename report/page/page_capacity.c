@@ -315,6 +315,8 @@ static const struct column {
                {"step_time_high_s", "to", MF_UNIT_TIME},
                {"tokens_per_s", "tokens/s", MF_UNIT_COUNT},
                {"run_s", "run", MF_UNIT_DAYS},
+               {"skewed/run_s", "skewed", MF_UNIT_DAYS},
+               {"node_lost/run_s", "node lost", MF_UNIT_DAYS},
                {"gpu_h", "GPU-hours", MF_UNIT_COUNT},
                {"cost_usd", "USD", MF_UNIT_COUNT},
                {"usd_per_million_tokens", "USD/Mtok", MF_UNIT_CENTS},
@@ -353,7 +355,7 @@ static void write_row(const mf_page *p, size_t i) {
     fputs("</td><td>", p->f);
     mf_page_figure(p, MF_UNIT_WHOLE, CELL "gpus", i);
     if (!fits) {
-        fputs("</td><td colspan=\"16\" class=\"l\" style=\"white-space:normal\">", p->f);
+        fputs("</td><td colspan=\"18\" class=\"l\" style=\"white-space:normal\">", p->f);
         mf_page_text(p, text_at(p, i, "missing"));
         fputs("</td></tr>\n", p->f);
         return;

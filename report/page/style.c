@@ -12,7 +12,7 @@ const char mf_page_style[] =
     "--c9:#cf7388;--c10:#7b828b;--c11:#4b5158}}\n"
     "*{box-sizing:border-box}\n"
     "body{margin:0;background:var(--bg);color:var(--fg);font:15px/1.5 system-ui,sans-serif}\n"
-    "main{max-width:1080px;margin:0 auto;padding:20px 24px 48px}\n"
+    "main{max-width:1200px;margin:0 auto;padding:20px 24px 48px}\n"
     "h1{font-size:24px;line-height:1.25;margin:4px 0 12px}h2{font-size:17px;margin:32px 0 10px}\n"
     ".lead{margin:0 0 16px;font-size:16px}.lead::first-letter{text-transform:uppercase}\n"
     "section{break-inside:avoid}\n"
@@ -65,7 +65,7 @@ const char mf_page_style[] =
 const char mf_page_print_style[] =
     "@media print{:root{color-scheme:light}main{max-width:none;padding:0}body{font-size:11px;"
     "print-color-adjust:exact;-webkit-print-color-adjust:exact}.wide{overflow:visible}"
-    "table{font-size:9px}th,td{padding:3px 4px 3px "
-    "0}th.l,td.l{padding-left:4px}h1{font-size:17px}h2{font-size:13px;margin:18px 0 6px}"
+    "table{font-size:8.5px}th,td{padding:3px 3px 3px "
+    "0}th.l,td.l{padding-left:3px}h1{font-size:17px}h2{font-size:13px;margin:18px 0 6px}"
     ".tile b{font-size:15px}.tile span,.note,.legend,.gantt>.name,.axis{font-size:10px}"
     ".tiles{grid-template-columns:repeat(auto-fit,minmax(110px,1fr))}}\n";

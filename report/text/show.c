@@ -41,6 +41,11 @@ mf_shown mf_show_time(double time_s) {
     if (time_s <= 0) {
         return (mf_shown){"0 s"};
     }
+    if (time_s >= 9999.5 && time_s < 1e15) {
+        mf_shown t;
+        snprintf(t.s, sizeof t.s, "%.28s s", mf_show_i64(llround(time_s)).s);
+        return t;
+    }
     return scaled(time_s, scales, COUNT(scales), " ", "");
 }
 
@@ -101,6 +106,13 @@ void mf_show_bar(FILE *out, double value, double whole, int width) {
     }
 }
 
+/* Of the word at p; "39 %" is one. */
+static size_t word_length(const char *p) {
+    size_t n = strcspn(p, " \n");
+    bool number = n > 0 && p[n - 1] >= '0' && p[n - 1] <= '9';
+    return number && p[n] == ' ' && p[n + 1] == '%' ? n + 1 + strcspn(p + n + 1, " \n") : n;
+}
+
 void mf_show_wrap_at(FILE *out, const char *text, int column, int indent, int width) {
     const char *p = text;
     int at = column;
@@ -111,7 +123,7 @@ void mf_show_wrap_at(FILE *out, const char *text, int column, int indent, int wi
             p++;
             continue;
         }
-        size_t length = strcspn(p, " \n");
+        size_t length = word_length(p);
         if (at > indent && at + (int)length > width) {
             fprintf(out, "\n%*s", indent, "");
             at = indent;
@@ -120,7 +132,7 @@ void mf_show_wrap_at(FILE *out, const char *text, int column, int indent, int wi
         at += (int)length;
         p += length;
         if (*p == ' ') {
-            size_t next = strcspn(p + 1, " \n");
+            size_t next = word_length(p + 1);
             if (at + 1 + (int)next <= width) {
                 putc(' ', out);
                 at++;

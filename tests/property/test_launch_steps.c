@@ -177,12 +177,76 @@ static void test_a_targets_steps_are_those_it_can_express(void **state) {
     mf_cost_destroy(w.cost);
 }
 
+/* Megatron-LM captures a whole step of dense models, and of experts that are padded to a capacity;
+ * parts of the layers else. */
+static void test_graphs_and_overlap_are_steps_too(void **state) {
+    fixture w;
+    mf_steps all, some, padded;
+    mf_err e;
+    const mf_target target = MF_TARGET_MEGATRON;
+    (void)state;
+    fixture_init(&w, 80e9);
+    w.layout.overlap &= (uint8_t)~MF_OVERLAP_DP;
+    assert_int_equal(mf_steps_single(&w.problem, &w.layout, &w.assignment, NULL, NULL, &all, &e),
+                     MF_OK);
+    assert_int_equal(
+        mf_steps_single(&w.problem, &w.layout, &w.assignment, &target, NULL, &some, &e), MF_OK);
+    w.layout.capacity_factor = 1;
+    w.layout.pad_to_capacity = true;
+    w.layout.dispatcher = MF_DISPATCH_ALLTOALL;
+    assert_int_equal(
+        mf_steps_single(&w.problem, &w.layout, &w.assignment, &target, NULL, &padded, &e), MF_OK);
+    assert_below(best_of(&all, "--cuda-graph step"), HUGE_VAL);
+    assert_below(best_of(&some, "--cuda-graph partial"), HUGE_VAL);
+    assert_true(best_of(&some, "--cuda-graph step") == HUGE_VAL);
+    assert_below(best_of(&padded, "--cuda-graph step"), HUGE_VAL);
+    assert_below(best_of(&some, "--overlap dp,pp"), HUGE_VAL);
+    assert_below(best_of(&some, "--overlap tp,dp,pp"), HUGE_VAL);
+    mf_steps_clear(&all);
+    mf_steps_clear(&some);
+    mf_steps_clear(&padded);
+    mf_cost_destroy(w.cost);
+}
+
+static void test_an_explanation_proposes_what_the_target_can_express(void **state) {
+    static const struct {
+        const char *what;
+        bool said;
+    } rows[] = {{"--cuda-graph step", false}, {"GEMMs 10 % faster", true},
+                {"--schedule zb-h1", false},  {"--schedule merged", true},
+                {"--overlap tp", true},       {"memory for keeping every activation", true}};
+    enum { ROWS = sizeof rows / sizeof rows[0] };
+    fixture w;
+    mf_explanation x = {.remedies = ROWS};
+    (void)state;
+    fixture_init(&w, 80e9);
+    w.layout.vpp = 2; /* what merges passes there */
+    w.layout.schedule = MF_SCHED_INTERLEAVED;
+    assert_int_equal(mf_layout_resolve(&w.layout, &w.model, NULL), MF_OK);
+    assert_int_equal(mf_assignment_even(&w.model, &w.layout, &w.assignment, NULL), MF_OK);
+    for (int i = 0; i < ROWS; i++) {
+        snprintf(x.remedy[i].what, sizeof x.remedy[i].what, "%s", rows[i].what);
+    }
+    mf_steps_keep_said(MF_TARGET_MEGATRON, &w.model, &w.layout, &w.assignment, &x);
+    int kept = 0;
+    for (int i = 0; i < ROWS; i++) {
+        if (rows[i].said) {
+            assert_below(kept, x.remedies);
+            assert_string_equal(x.remedy[kept++].what, rows[i].what);
+        }
+    }
+    assert_int_equal(x.remedies, kept);
+    mf_cost_destroy(w.cost);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_the_best_single_step_is_that_of_brute_force),
         cmocka_unit_test(test_steps_name_what_the_model_has),
         cmocka_unit_test(test_what_makes_a_layout_fit_does),
         cmocka_unit_test(test_a_targets_steps_are_those_it_can_express),
+        cmocka_unit_test(test_graphs_and_overlap_are_steps_too),
+        cmocka_unit_test(test_an_explanation_proposes_what_the_target_can_express),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

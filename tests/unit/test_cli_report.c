@@ -243,12 +243,34 @@ static void sizes_are_a_front_of_time_and_money(void **state) {
     assert_above(check_figures(page, mf_json_root(doc)), 50);
     assert_needs_nothing(page);
     assert_non_null(strstr(page, "class=\"plot\""));
+    assert_non_null(strstr(page, "data-at=\"/capacity/cells/1/node_lost/run_s\""));
+    assert_non_null(strstr(page, "<b>Warning</b>: the price of h100 has no date"));
     assert_non_null(strstr(csv, "\"olmoe-1b-7b\",\"h20\",32,1,0,moefold,bf16,"));
     mf_json_destroy(doc);
     free(page);
     free(text);
     free(csv);
     cli_free(&r);
+}
+
+/* What Megatron cannot run is not what a plan for it should do next. */
+static void a_page_proposes_what_the_program_can_do(void **state) {
+    static const char *const software[] = {"moefold", "megatron-26.06"};
+    (void)state;
+    for (int theirs = 0; theirs < 2; theirs++) {
+        char line[512];
+        snprintf(line, sizeof line,
+                 "simulate --model mixtral-8x7b --cluster h100 --gpus 16 --global-batch 64 --seq "
+                 "4096 --ep 8 --pp 2 --software %s -o %s",
+                 software[theirs], dir);
+        cli_result r = cli_run(line, NULL);
+        assert_int_equal(r.code, 0);
+        char *page = read_file("report.html");
+        assert_int_equal(strstr(page, ">--schedule zb-h1") == NULL, theirs);
+        assert_non_null(strstr(page, "all communication 10 % faster"));
+        free(page);
+        cli_free(&r);
+    }
 }
 
 static void markup_in_a_name_stays_text(void **state) {
@@ -390,6 +412,8 @@ int main(void) {
         cmocka_unit_test_setup_teardown(a_job_is_tuned_and_compared_on_a_page, new_folder,
                                         remove_folder),
         cmocka_unit_test_setup_teardown(markup_in_a_name_stays_text, new_folder, remove_folder),
+        cmocka_unit_test_setup_teardown(a_page_proposes_what_the_program_can_do, new_folder,
+                                        remove_folder),
         cmocka_unit_test_setup_teardown(what_can_be_no_folder_is_refused_before_the_work,
                                         new_folder, remove_folder),
     };

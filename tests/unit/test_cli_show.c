@@ -12,6 +12,8 @@ static void times_pick_their_unit(void **state) {
     assert_string_equal(mf_show_time(0.0124).s, "12.40 ms");
     assert_string_equal(mf_show_time(8.2e-6).s, "8.200 us");
     assert_string_equal(mf_show_time(0).s, "0 s");
+    assert_string_equal(mf_show_time(9999.4).s, "9999 s");
+    assert_string_equal(mf_show_time(31716675.4).s, "31,716,675 s");
     assert_string_equal(mf_show_time(1e-12).s, "0.000 us");
     assert_string_equal(mf_show_time(0.9999).s, "1.000 s"); /* rounds up into the next unit */
     assert_string_equal(mf_show_time(0.0 / 0.0).s, "-");
@@ -49,6 +51,18 @@ static void assert_wrapped(const char *text, int column, int indent, int width, 
     free(out);
 }
 
+static void a_share_stays_with_its_sign(void **state) {
+    char *text = NULL;
+    size_t size = 0;
+    FILE *out = open_memstream(&text, &size);
+    (void)state;
+    assert_non_null(out);
+    mf_show_wrap_at(out, "slower by 39 %; more", 0, 2, 13);
+    assert_int_equal(fclose(out), 0);
+    assert_string_equal(text, "slower by\n  39 %; more\n");
+    free(text);
+}
+
 static void text_is_wrapped_between_words(void **state) {
     (void)state;
     assert_wrapped("one two three", 0, 0, 80, "one two three\n");
@@ -79,6 +93,7 @@ int main(void) {
         cmocka_unit_test(sizes_are_decimal),
         cmocka_unit_test(whole_numbers_have_thousands),
         cmocka_unit_test(text_is_wrapped_between_words),
+        cmocka_unit_test(a_share_stays_with_its_sign),
         cmocka_unit_test(bars_never_pass_their_width),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

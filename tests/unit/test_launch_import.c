@@ -716,6 +716,54 @@ static void test_a_log_gives_medians_past_the_warm_up(void **state) {
     mf_log_clear(&l);
 }
 
+/* Best practice of ModelZoo for DeepSeek-V3 on GB200: kept on the host, updated on the GPU. */
+static void test_optimizer_states_may_wait_on_the_host(void **state) {
+    static const char text[] = DEEPSEEK_V3 ZOO(1, 4, 64) V3_STAGES
+        "--global-batch-size 8192 --seq-length 4096 --offload-optimizer-states "
+        "--cuda-graph-impl transformer_engine --cuda-graph-warmup-steps 0";
+    mf_read r = {0};
+    mf_read_model found = {0};
+    mf_plan p;
+    mf_err e;
+    (void)state;
+    mf_err_clear(&e);
+    mf_plan_init(&p);
+    assert_int_equal(mf_read_text(&r, "run.sh", text, NULL, &e), MF_OK);
+    assert_int_equal(mf_read_find_model(&r, NULL, &found, &e), MF_OK);
+    assert_int_equal(mf_read_plan(&r, &found.model, 256, &p, &e), MF_OK);
+    assert_true(p.layout.offload_optimizer == 1);
+    assert_int_equal(r.unknown.count, 0);
+    mf_plan_clear(&p);
+    mf_read_clear(&r);
+}
+
+/* Nobody wrote the degree that does not divide. */
+static void test_a_degree_that_nobody_wrote_is_explained(void **state) {
+    static const char *const ends[] = {"", "--expert-tensor-parallel-size 8"};
+    (void)state;
+    for (int said = 0; said < 2; said++) {
+        char text[1024];
+        mf_read r = {0};
+        mf_read_model found = {0};
+        mf_plan p;
+        mf_err e;
+        mf_err_clear(&e);
+        mf_plan_init(&p);
+        snprintf(text, sizeof text,
+                 QWEN3_30B "--tensor-model-parallel-size 8 --pipeline-model-parallel-size 2 "
+                           "--expert-model-parallel-size 8 --global-batch-size 64 "
+                           "--micro-batch-size 1 --seq-length 4096 %s",
+                 ends[said]);
+        assert_int_equal(mf_read_text(&r, "run.sh", text, NULL, &e), MF_OK);
+        assert_int_equal(mf_read_find_model(&r, NULL, &found, &e), MF_OK);
+        assert_int_equal(mf_read_plan(&r, &found.model, 64, &p, &e), MF_LAYOUT);
+        assert_non_null(strstr(e.text, "ETP 8 x EP 8 x PP 2 = 128"));
+        assert_int_equal(strstr(e.text, "ETP is TP") == NULL, said);
+        mf_plan_clear(&p);
+        mf_read_clear(&r);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_public_recipes_import_without_edits),
@@ -727,6 +775,8 @@ int main(void) {
         cmocka_unit_test(test_another_size_is_another_model),
         cmocka_unit_test(test_the_launchers_defaults_stand_for_what_nobody_sets),
         cmocka_unit_test(test_one_of_several_launches_is_read),
+        cmocka_unit_test(test_optimizer_states_may_wait_on_the_host),
+        cmocka_unit_test(test_a_degree_that_nobody_wrote_is_explained),
         cmocka_unit_test(test_an_argument_dump_reads_as_the_flags_do),
         cmocka_unit_test(test_a_log_gives_medians_past_the_warm_up),
     };
