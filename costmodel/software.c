@@ -3,6 +3,7 @@
  */
 #include "core/base/json.h"
 #include "core/base/paths.h"
+#include "core/base/text.h"
 #include "costmodel/cost.h"
 
 #include <stddef.h>
@@ -23,8 +24,7 @@ const char *const *mf_software_shipped(size_t *count) {
 }
 
 static bool is_path(const char *name) {
-    size_t n = strlen(name);
-    return strchr(name, '/') != NULL || (n > 5 && strcmp(name + n - 5, ".json") == 0);
+    return strchr(name, '/') != NULL || mf_text_ends_with(name, ".json");
 }
 
 /* --- reading ---------------------------------------------------------------------------------- */

@@ -4,12 +4,10 @@
 #include "job/job.h"
 #include "job/prices.h"
 #include "job/problem.h"
+#include "job/tune.h"
 #include "simulator/anew.h"
 
 #include <math.h>
-
-/* Remedies that gain less are not named. */
-#define LEAST_GAIN 5e-4
 
 /* Of a GPU of one stage over a step: energy of ops beside what is drawn anyway, its work, and the
  * clock over the highest one, by the time that it is held. */
@@ -231,7 +229,7 @@ mf_status mf_step_power_add_waits(mf_explanation *x, const mf_job *j, const mf_s
                    .basis = "re-simulated, not measured"};
     mf_status s = recovered_s(j, &j->plan, p, &r.step_time_s, e);
     r.gain = s == MF_OK ? 1 - r.step_time_s / j->plan.prediction.step_time_s : 0;
-    if (r.gain < LEAST_GAIN || x->remedies == MF_EXPLAIN_MAX_REMEDIES) {
+    if (r.gain < MF_TUNE_LEAST_GAIN || x->remedies == MF_EXPLAIN_MAX_REMEDIES) {
         return s;
     }
     int at = x->remedies++;
