@@ -117,6 +117,7 @@ static const struct {
     {"host_adam_s", 0, 1e-3, offsetof(mf_software, host_adam_s)},
     {"power_cap", 0, 2, offsetof(mf_software, power_cap)},
     {"prefetch_exposed", 0, 1, offsetof(mf_software, prefetch_exposed)},
+    {"prefetch_inside", 0, 1, offsetof(mf_software, prefetch_inside)},
     {"signal_s", 0, 1e-3, offsetof(mf_software, signal_s)},
     {"first_anew", 0, 1, offsetof(mf_software, first_anew)},
     {"copies_in_pass", 0, 1, offsetof(mf_software, copies_in_pass)},
