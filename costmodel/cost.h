@@ -86,6 +86,9 @@ typedef struct mf_software {
      * prefetches is apart from how well it hides what it does once a step. 0 = as overlap_exposed
      * says of dp; may be missing in a file. */
     double prefetch_exposed;
+    /* ... of those that stay inside a domain, where compute loses to NCCL's kernels and no network
+     * is late. 0 = the same; may be missing in a file. */
+    double prefetch_inside;
     /* Time of AdamW per element of offloaded states on a GPU's share of the host's CPU. 0 = the
      * program copies them to the device and back; may be missing in a file. */
     double host_adam_s;

@@ -3,6 +3,7 @@
  */
 #include "core/base/json.h"
 #include "core/base/paths.h"
+#include "core/base/text.h"
 #include "costmodel/cost.h"
 
 #include <stddef.h>
@@ -23,8 +24,7 @@ const char *const *mf_software_shipped(size_t *count) {
 }
 
 static bool is_path(const char *name) {
-    size_t n = strlen(name);
-    return strchr(name, '/') != NULL || (n > 5 && strcmp(name + n - 5, ".json") == 0);
+    return strchr(name, '/') != NULL || mf_text_ends_with(name, ".json");
 }
 
 /* --- reading ---------------------------------------------------------------------------------- */
@@ -117,6 +117,7 @@ static const struct {
     {"host_adam_s", 0, 1e-3, offsetof(mf_software, host_adam_s)},
     {"power_cap", 0, 2, offsetof(mf_software, power_cap)},
     {"prefetch_exposed", 0, 1, offsetof(mf_software, prefetch_exposed)},
+    {"prefetch_inside", 0, 1, offsetof(mf_software, prefetch_inside)},
     {"signal_s", 0, 1e-3, offsetof(mf_software, signal_s)},
     {"first_anew", 0, 1, offsetof(mf_software, first_anew)},
     {"copies_in_pass", 0, 1, offsetof(mf_software, copies_in_pass)},

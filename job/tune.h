@@ -9,8 +9,8 @@
 #include "job/runs_on.h"
 #include "launch/steps.h"
 
-/* A plan or a step that is as fast as the present layout to the fourth digit is no reason to
- * change. */
+/* A plan, a step or a remedy that is as fast as the present layout to the fourth digit is no reason
+ * to change, and is not named. */
 #define MF_TUNE_LEAST_GAIN 0.0005
 
 typedef struct mf_tune_request {

@@ -1,6 +1,7 @@
 /* store_shipped.c - the points that ship with moefold as text, and stores built from them. */
 #include "core/base/file.h"
 #include "core/base/paths.h"
+#include "core/base/text.h"
 #include "core/model/model.h"
 #include "profiles/store_private.h"
 
@@ -12,8 +13,7 @@
 #include <unistd.h>
 
 static int is_csv(const struct dirent *entry) {
-    size_t n = strlen(entry->d_name);
-    return entry->d_name[0] != '.' && n > 4 && strcmp(entry->d_name + n - 4, ".csv") == 0;
+    return entry->d_name[0] != '.' && mf_text_ends_with(entry->d_name, ".csv");
 }
 
 /* Does something with one file. */

@@ -175,7 +175,7 @@ static double slowdown(void *user, int i, double sm_share, double memory_Bps) {
     return mf_cost_slowdown(b->cost, b->play.ops[i].memory_share, fmin(sm_share, 0.9), memory_Bps);
 }
 
-void mf_block_exposed(const mf_cost *cost, double exposed[MF_STREAM_COUNT]) {
+void mf_block_exposed(const mf_cost *cost, double exposed[MF_STREAM_COUNT], double *inside) {
     static const struct {
         mf_stream stream;
         int overlap; /* place in mf_software.overlap_exposed */
@@ -188,10 +188,11 @@ void mf_block_exposed(const mf_cost *cost, double exposed[MF_STREAM_COUNT]) {
         exposed[share[i].stream] = mf_cost_software(cost)->overlap_exposed[share[i].overlap];
     }
     /* Inside a block data parallelism is ZeRO-3's, or a reduction per micro-batch. */
-    double prefetch = mf_cost_software(cost)->prefetch_exposed;
-    if (prefetch > 0) {
-        exposed[MF_STREAM_DP] = prefetch;
+    const mf_software *s = mf_cost_software(cost);
+    if (s->prefetch_exposed > 0) {
+        exposed[MF_STREAM_DP] = s->prefetch_exposed;
     }
+    *inside = s->prefetch_inside > 0 ? s->prefetch_inside : exposed[MF_STREAM_DP];
 }
 
 int mf_block_play_add(mf_block_play *b, const mf_block *block, unsigned passes) {
@@ -227,6 +228,6 @@ mf_status mf_block_play_build(mf_block_play *b, const mf_block *block, unsigned 
     b->play.deps = b->deps;
     b->play.slowdown = slowdown;
     b->play.user = b;
-    mf_block_exposed(b->cost, b->play.exposed);
+    mf_block_exposed(b->cost, b->play.exposed, &b->play.exposed_inside);
     return MF_OK;
 }

@@ -41,8 +41,9 @@ int mf_block_play_add(mf_block_play *b, const mf_block *block, unsigned passes);
 /* What the device copies to or from the place from where, or to where, an op copies beside another
  * block, is waited for by all of its block; 0 for most ops and programs. */
 double mf_block_staged_s(const mf_cost *cost, const mf_op *op, double load);
-/* What a software profile leaves exposed of each stream. */
-void mf_block_exposed(const mf_cost *cost, double exposed[MF_STREAM_COUNT]);
+/* What a software profile leaves exposed of each stream; *inside: of MF_STREAM_DP where it stays
+ * inside a domain. */
+void mf_block_exposed(const mf_cost *cost, double exposed[MF_STREAM_COUNT], double *inside);
 /* Price of an op, beside which compute is slowed by what it takes. */
 void mf_block_price(const mf_cost *cost, const mf_op *op, double load, mf_play_op *q);
 

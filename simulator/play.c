@@ -108,7 +108,8 @@ static void find_rates(player *g) {
             used[op->link] += op->link_share;
             sm += op->sm_share;
             memory += op->memory_Bps;
-            exposed = larger(exposed, g->p->exposed[s]);
+            exposed =
+                larger(exposed, mf_play_exposed(g->p->exposed, g->p->exposed_inside, s, op->link));
             beside = true;
         }
     }

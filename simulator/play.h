@@ -46,6 +46,7 @@ typedef struct mf_play {
     const int *deps;
     mf_slowdown_fn slowdown;         /* NULL = none */
     double exposed[MF_STREAM_COUNT]; /* share of a stream's time that compute beside it loses */
+    double exposed_inside;           /* of MF_STREAM_DP's where it stays inside a domain */
     void *user;
 
     /* result */
@@ -62,6 +63,12 @@ void mf_play_run(mf_play *p);
 /* Critical path of the same ops, each as fast as alone, the host infinitely ahead: never above
  * time_s of mf_play_run. `end` is work space [n]. */
 double mf_play_bound(const mf_play *p, double *end);
+
+/* Share of communication's time that compute beside it loses. */
+static inline double mf_play_exposed(const double exposed[MF_STREAM_COUNT], double inside,
+                                     int stream, int link) {
+    return stream == MF_STREAM_DP && link == MF_LINK_SCALEUP ? inside : exposed[stream];
+}
 
 /* Class of waiting for a stream. */
 mf_breakdown_kind mf_play_stream_class(mf_stream s);

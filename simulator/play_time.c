@@ -117,7 +117,8 @@ static void find_rates(timer *g) {
         used[op->link] += op->link_share;
         sm += op->sm_share;
         memory += op->memory_Bps;
-        exposed = larger(exposed, g->t->exposed[s]);
+        exposed =
+            larger(exposed, mf_play_exposed(g->t->exposed, g->t->exposed_inside, s, op->link));
     }
     for (unsigned left = beside; left != 0; left &= left - 1) {
         lane *x = &g->lane[first_of(left)];

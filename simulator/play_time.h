@@ -33,6 +33,7 @@ typedef struct mf_timing {
     mf_timed_op *ops; /* [n] in issue order */
     int n;
     const double *exposed; /* [MF_STREAM_COUNT] as in mf_play */
+    double exposed_inside;
     /* Slow-down (>= 1) of compute with this memory_share beside communication that takes these
      * shares. */
     double (*slowdown)(const void *user, double memory_share, double sm_share, double memory_Bps);

@@ -23,7 +23,7 @@ struct mf_priced {
     double sync_s[MF_GO_COUNT];         /* device idle for the host */
     double staged_s[MF_GO_COUNT];       /* copies where blocks meet */
     double dp_host_s[MF_GO_COUNT];
-    double exposed[MF_STREAM_COUNT];
+    double exposed[MF_STREAM_COUNT], exposed_inside;
     mf_timed_work
         *ops; /* [n] by go; deps count from the go's first; all of these stand behind it */
     int *deps;
@@ -112,7 +112,7 @@ mf_status mf_priced_create(const mf_cost *cost, const mf_layout *l, const mf_blo
                 build.deps[k] -= head.first[g];
             }
         }
-        mf_block_exposed(cost, head.exposed);
+        mf_block_exposed(cost, head.exposed, &head.exposed_inside);
         status = take(&head, &build, l, b, out, e);
     }
     mf_block_play_clear(&build);
@@ -228,8 +228,12 @@ static void issue_clear(issue *x) {
 }
 
 static double run(const mf_priced *p, const issue *x) {
-    const mf_timing timing = {
-        .ops = x->ops, .n = x->n, .exposed = p->exposed, .slowdown = slowdown, .user = p->cost};
+    const mf_timing timing = {.ops = x->ops,
+                              .n = x->n,
+                              .exposed = p->exposed,
+                              .exposed_inside = p->exposed_inside,
+                              .slowdown = slowdown,
+                              .user = p->cost};
     return mf_play_time_s(&timing);
 }
 

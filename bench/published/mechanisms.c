@@ -8,6 +8,10 @@ static const struct {
 } mechanisms[] = {
     {"Gradients accumulated and reduced in BF16", "NeMo, Megatron-Bridge, Megatron FSDP",
      "their performance recipes: grad_reduce_in_fp32 = false"},
+    {"Gathers and reductions of ZeRO-3 beside compute hold it up for a quarter of their time "
+     "inside "
+     "an NVLink domain; over a network as fitted (0.32 to 0.67)",
+     "FSDP", "runs of two H200 with ZeRO-3 (docs/RUNS2.md); no row is fitted to it"},
     {"FP8 weights are the primary ones: gathered as they are, no BF16 copy",
      "Bridge current scaling and MXFP8; torchtitan per-tensor",
      "fp8_param_gather of Bridge's precision recipes; torchtitan's float8.md"},

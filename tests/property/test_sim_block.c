@@ -501,7 +501,7 @@ static double op_by_op(const one_block *x, int times) {
     const mf_software *s = mf_cost_software(x->cost);
     k.play.exposed[MF_STREAM_EP] = s->overlap_exposed[0];
     k.play.exposed[MF_STREAM_TP] = s->overlap_exposed[1];
-    k.play.exposed[MF_STREAM_DP] = s->overlap_exposed[2];
+    k.play.exposed[MF_STREAM_DP] = k.play.exposed_inside = s->overlap_exposed[2];
     k.play.exposed[MF_STREAM_PP] = s->overlap_exposed[3];
     k.play.exposed[MF_STREAM_CP] = s->overlap_exposed[4];
     k.play.deps = k.deps;

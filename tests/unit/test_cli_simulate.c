@@ -294,8 +294,8 @@ static double recovered_s(const mf_json_value *o) {
 }
 
 /* Runs of several H200 as they were measured (docs/RUNS2.md, docs/RUNS4.md): one waits for
- * collectives so often that its clock hardly falls, the next one less, and stages of the last wait
- * for one another. */
+ * collectives so often that its clock hardly falls, the next one less, stages of the third wait for
+ * one another, and the last gathers its parameters beside what it computes. */
 static void clock_and_power_beside_waits_are_as_measured(void **state) {
     (void)state;
     static const struct {
@@ -308,6 +308,8 @@ static void clock_and_power_beside_waits_are_as_measured(void **state) {
          1589, 691, 0.045},
         {"--gpus 2 --model mixtral-8x7b --set num_hidden_layers=2 --pp 2 --global-batch 8", 1651,
          666, 0.09},
+        {"--gpus 4 --model llama3-8b --set num_hidden_layers=6 --zero 3 --global-batch 8", 1532,
+         693, 0.045},
     };
     for (size_t i = 0; i < sizeof seen / sizeof seen[0]; i++) {
         char line[320];

@@ -227,6 +227,7 @@ static void random_fixture(rng *r, fixture *w) {
     for (int s = 1; s < MF_STREAM_COUNT; s++) {
         w->play.exposed[s] = (double)rng_range(r, 0, 60) / 100;
     }
+    w->play.exposed_inside = (double)rng_range(r, 0, 60) / 100;
 }
 
 static void what_holds_of_every_play(void **state) {
@@ -265,6 +266,7 @@ static void what_holds_of_every_play(void **state) {
         }
         w.play.slowdown = NULL; /* without contention the bound is the time */
         memset(w.play.exposed, 0, sizeof w.play.exposed);
+        w.play.exposed_inside = 0;
         mf_play_run(&w.play);
         assert_close(w.play.time_s, bound, eps);
         assert_at_most(w.play.time_s, time + eps);
@@ -306,8 +308,11 @@ static void time_alone_is_that_of_the_play_to_the_last_bit(void **state) {
         }
         w.play.slowdown = slowdown_at;
         w.play.user = &w;
-        const mf_timing timing = {
-            .ops = ops, .n = w.play.n, .exposed = w.play.exposed, .slowdown = slowdown_of};
+        const mf_timing timing = {.ops = ops,
+                                  .n = w.play.n,
+                                  .exposed = w.play.exposed,
+                                  .exposed_inside = w.play.exposed_inside,
+                                  .slowdown = slowdown_of};
         double time_s = mf_play_time_s(&timing);
         mf_play_run(&w.play);
         assert_memory_equal(&time_s, &w.play.time_s, sizeof time_s);

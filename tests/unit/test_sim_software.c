@@ -59,6 +59,26 @@ static void prefetched_gathers_cost_what_the_profile_says_and_only_under_zero_3(
     assert_above(other, 1.05 * one);
 }
 
+static void gathers_inside_a_domain_cost_what_the_profile_says_of_those(void **state) {
+    (void)state;
+    mf_layout l;
+    base_layout(&l);
+    l.zero = 3;
+    mf_software same = profile(), inside = same;
+    same.prefetch_exposed = inside.prefetch_exposed = 0.9;
+    inside.prefetch_inside = 0.3;
+    /* 16 ranks lie on two machines. */
+    assert_below(fabs(step_s(&l, &same) - step_s(&l, &inside)), 1e-12);
+    l.gpus = 8;
+    l.gbs /= 2;
+    const double all_s = step_s(&l, &same), less_s = step_s(&l, &inside);
+    assert_above(all_s, 1.02 * less_s);
+    inside.prefetch_exposed = 0.3;
+    assert_below(fabs(step_s(&l, &inside) - less_s), 1e-12);
+    inside.prefetch_inside = 0; /* as the others */
+    assert_below(fabs(step_s(&l, &inside) - less_s), 1e-12);
+}
+
 static void adam_on_the_host_costs_its_time_per_element(void **state) {
     (void)state;
     mf_layout l;
@@ -96,6 +116,7 @@ pieces_of_a_ring_over_keys_of_others_are_slower_and_whole_attention_is_not(void 
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(prefetched_gathers_cost_what_the_profile_says_and_only_under_zero_3),
+        cmocka_unit_test(gathers_inside_a_domain_cost_what_the_profile_says_of_those),
         cmocka_unit_test(adam_on_the_host_costs_its_time_per_element),
         cmocka_unit_test(
             pieces_of_a_ring_over_keys_of_others_are_slower_and_whole_attention_is_not),
