@@ -2,6 +2,7 @@
 #include "job/tune.h"
 
 #include "job/problem.h"
+#include "job/unsaid.h"
 
 #include <string.h>
 
@@ -79,6 +80,12 @@ mf_status mf_job_tune(const mf_job *j, const mf_tune_request *r, mf_tuning *out,
         s = mf_problem_from_job(j, &out->problem, e);
         out->problem.base.memory = (mf_memory_choice){0};
         out->problem.base.offload_share = 1;
+        /* What nobody chose does not hold the best plan back. */
+        out->problem.base.overlap |= MF_OVERLAP_DP | MF_OVERLAP_PP;
+        if (out->problem.base.graph == MF_GRAPH_NONE) {
+            out->problem.base.graph =
+                mf_unsaid_graph(&j->software.unsaid, &j->model, 0, MF_GRAPH_NONE);
+        }
     }
     return s == MF_OK ? find_all(out, r, e) : s;
 }
