@@ -22,6 +22,7 @@
 #define LEAST_SHARE 0.003
 #define DEAR 0.33
 
+/* What a choice adds to a part of its virtual stage where it is the last. */
 static double more_s(const mf_partition_choice *c, mf_order_part part) {
     switch ((int)part) {
     case MF_ORDER_F:
@@ -37,7 +38,7 @@ static double more_s(const mf_partition_choice *c, mf_order_part part) {
     }
 }
 
-/* By the passes that come most often. */
+/* What tells a dear choice: what it takes more of the passes that come most often. */
 static double decides_s(const mf_partition *in, const mf_partition_choice *c) {
     return in->merged ? c->end_pair_s[MF_PORTIONS_B_FULL] : c->end_f_s + c->end_b_s;
 }

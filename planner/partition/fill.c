@@ -264,11 +264,13 @@ static void best_of_slot(const filling *f, const banned *bans, int v, int s, dou
                          change *best) {
     slot_layers x;
     double end_s[2] = {0.0, 0.0};
+    *f->in->effort_ns += MF_FILL_LOOK_NS;
     if (!is_used(mf_partition_class_at(f->in, v, s),
                  &f->count[mf_partition_cell(f->in, v, s, 0)])) {
         return;
     }
     find_layers(f, v, s, &x);
+    *f->in->effort_ns += MF_FILL_CHANGE_NS * (int64_t)x.class->choices;
     const mf_partition_choice *choice = x.class->choice;
     end_s[0] = x.last ? last_end_of(f, x.class, x.count, -1) : 0.0;
     for (int m = 0; m < x.class->choices; m++) {

@@ -206,7 +206,7 @@ static mf_status chunk_pairs(mf_partition *in, const int *first, const placed *a
 mf_status mf_partition_play_counts(mf_partition *in, const int *first, const int32_t *count,
                                    double *pair_s, mf_order_path *out, mf_err *e) {
     size_t cells = mf_partition_cells(in), n = (size_t)in->vstages;
-    double *amount = malloc((cells + 2 * n) * sizeof *amount), *end_s = amount + cells;
+    double *amount = malloc((cells + 2 * n) * sizeof *amount);
     placed *at = calloc((size_t)in->positions, sizeof *at);
     mf_status status = MF_OK;
     if (!amount || !at) {
@@ -217,6 +217,7 @@ mf_status mf_partition_play_counts(mf_partition *in, const int *first, const int
     for (size_t i = 0; i < cells; i++) {
         amount[i] = count[i];
     }
+    double *end_s = amount + cells;
     place_positions(in, first, count, at);
     for (size_t v = 0; v < n; v++) {
         const placed *last = &at[first[v + 1] - 1];
