@@ -10,13 +10,9 @@
 /* --- the sequence ----------------------------------------------------------------------------- */
 
 static bool detached(const mf_block_play *b, const mf_op *op) {
-    if (op->stream == MF_STREAM_DP) {
-        return (b->l->overlap & MF_OVERLAP_DP) != 0;
-    }
-    if (op->stream == MF_STREAM_D2H) {
-        return !b->own_out;
-    }
-    return (op->flags & MF_OPF_PREFETCH) != 0 && !(b->own_in && op->stream == MF_STREAM_H2D);
+    const bool own =
+        (b->own_out && op->stream == MF_STREAM_D2H) || (b->own_in && op->stream == MF_STREAM_H2D);
+    return !own && mf_sim_detached(b->l, op);
 }
 
 static bool cut_alike(const mf_op *a, const mf_op *b) {

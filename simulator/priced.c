@@ -96,10 +96,11 @@ static mf_status take(mf_priced *head, const mf_block_play *from, const mf_layou
 }
 
 mf_status mf_priced_create(const mf_cost *cost, const mf_layout *l, const mf_block *b, bool split,
-                           double load, mf_priced **out, mf_err *e) {
+                           bool at_end, double load, mf_priced **out, mf_err *e) {
     const unsigned passes[MF_GO_COUNT] = {
         MF_PASS_F, split ? MF_PASS_R | MF_PASS_B : MF_PASS_BACKWARD, split ? MF_PASS_W : 0};
-    mf_block_play build = {.cost = cost, .l = l, .load = load};
+    const bool own = at_end && mf_cost_software(cost)->copies_in_pass > 0;
+    mf_block_play build = {.cost = cost, .l = l, .load = load, .own_out = own, .own_in = own};
     mf_priced head = {.cost = cost, .load = load};
     *out = NULL;
     mf_status status = mf_block_play_init(&build, b, NULL, e);

@@ -16,10 +16,11 @@ typedef enum mf_go {
     MF_GO_COUNT
 } mf_go;
 
-/* The block is only read, and not kept. split: its weight gradients are a pass of their own. The
+/* The block is only read, and not kept. split: its weight gradients are a pass of their own.
+ * at_end: its passes are played as MF_SIM_LAST, MF_SIM_FIRST, where copies stay in their pass. The
  * cost model must outlive the result, which the caller destroys. Errors: MF_NOMEM. */
 mf_status mf_priced_create(const mf_cost *cost, const mf_layout *l, const mf_block *b, bool split,
-                           double load, mf_priced **out, mf_err *e);
+                           bool at_end, double load, mf_priced **out, mf_err *e);
 void mf_priced_destroy(mf_priced *p);
 
 /* Time of op i of the block, alone. */

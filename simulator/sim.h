@@ -28,6 +28,14 @@ static inline double mf_sim_link_rate(double share, double used) {
 
 /* --- one block -------------------------------------------------------------------------------- */
 
+/* Does an op play beside the block, waiting for nothing, where its copies have a neighbour? */
+static inline bool mf_sim_detached(const mf_layout *l, const mf_op *op) {
+    if (op->stream == MF_STREAM_DP) {
+        return (l->overlap & MF_OVERLAP_DP) != 0;
+    }
+    return op->stream == MF_STREAM_D2H || (op->flags & MF_OPF_PREFETCH) != 0;
+}
+
 #define MF_BREAKDOWN_MAP(X)                                                                        \
     X(COMPUTE, "compute")                                                                          \
     X(RECOMPUTE, "recompute")                                                                      \

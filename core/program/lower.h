@@ -30,6 +30,8 @@ typedef struct mf_block_key {
                               model's own and that of the depth before */
     bool before_depth;     /* MTP: not the last depth: goes out with two states side by side */
     bool unplaced; /* nobody needs workspaces: local tensors get no address, local_*_B are 0 */
+    bool at_end;   /* prices: last of its virtual stage, so that its copies to and from the host
+                      have no block beside them (simulator/sim.h); lowers to the same block */
     mf_memory_choice memory;
 } mf_block_key;
 enum { MF_HALF_ATTENTION = 1, MF_HALF_FFN = 2, MF_HALF_BOTH = 3 };

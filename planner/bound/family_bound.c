@@ -47,6 +47,7 @@ mf_family_bound_ends mf_family_bound_ends_of(const mf_layer_times *r, const mf_l
     if (!first && !last) {
         return x;
     }
+    x.tables = first != last;
     mf_param_count params = {0, 0, 0};
     if (first) {
         add_end(&x, &r->embedding, mode);
@@ -97,7 +98,8 @@ mf_family_bound_layout mf_family_bound_layout_of(const mf_layer_times *r, const 
 /* What activations of k main layers of a stage may take. */
 double mf_family_bound_room_B(const mf_family_bound_layout *b, const mf_family_bound_ends *ends,
                               int k) {
-    return b->room_B - ends->used_B - ends->work_B - k * b->layer_B;
+    const double more_B = ends->tables ? b->f->tables_B - b->r->layer_comm_B : 0.0;
+    return b->room_B - mf_larger(more_B, 0.0) - ends->used_B - ends->work_B - k * b->layer_B;
 }
 
 /* Split, a micro-batch's way back through the stages behind p at the least. What stands before them

@@ -13,6 +13,7 @@ typedef struct mf_family_bound_ends {
     double time_s, plain_s, f_s, b_s, w_s;
     double anew_s; /* what a first micro-batch's weight gradients take less */
     double used_B; /* persistent */
+    bool tables;   /* one of them stands there, the other elsewhere */
     double work_B; /* least workspace of these and layers */
 } mf_family_bound_ends;
 

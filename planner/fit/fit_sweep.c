@@ -5,11 +5,11 @@
  */
 #include "planner/fit/fit_sweep.h"
 
+#include "core/base/clock.h"
 #include "core/base/flag.h"
 
 #include <pthread.h>
 #include <stdlib.h>
-#include <time.h>
 #include <unistd.h>
 
 typedef struct side {
@@ -258,18 +258,12 @@ static const mf_dense_point *take(sweep *w, int *own) {
     return &w->dense[w->side[best].next++];
 }
 
-static double clock_s(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
 /* Under the lock. */
 static void tell(sweep *w, int64_t done) {
     w->now.done += done;
     w->now.feasible = w->r->feasible;
     if (w->q->o->progress != NULL) {
-        w->now.wall_s = clock_s() - w->started_s;
+        w->now.wall_s = mf_clock_s() - w->started_s;
         w->q->o->progress(&w->now, w->q->o->user);
     }
 }
@@ -357,7 +351,7 @@ mf_status mf_fit_sweep_run(const mf_fit_sweep *q, mf_fit_crew *crew, mf_fit_resu
                .r = r,
                .e = e,
                .now = {.gpus = q->space.base.gpus},
-               .started_s = clock_s(),
+               .started_s = mf_clock_s(),
                .status = MF_OK};
     *r = (mf_fit_result){0};
     mf_status s = find_points(&w);

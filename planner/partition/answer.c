@@ -19,11 +19,16 @@ const mf_partition_class *mf_partition_class_at(const mf_partition *in, int v, i
     return &in->class[in->slot[slot].class_of[in->variant[v]]];
 }
 
+bool mf_partition_stands_before(const mf_partition_class *c, int m, int other) {
+    const mf_partition_choice *a = &c->choice[m], *b = &c->choice[other];
+    const double a_s = a->end_f_s + a->end_b_s, b_s = b->end_f_s + b->end_b_s;
+    return a_s > b_s || (!(a_s < b_s) && a->cost.local_b_B > b->cost.local_b_B);
+}
+
 int mf_partition_next_choice(const mf_partition_class *c, const int32_t *left) {
     int best = -1;
     for (int m = 0; m < c->choices; m++) {
-        if (left[m] > 0 &&
-            (best < 0 || c->choice[m].cost.local_b_B > c->choice[best].cost.local_b_B)) {
+        if (left[m] > 0 && (best < 0 || mf_partition_stands_before(c, m, best))) {
             best = m;
         }
     }

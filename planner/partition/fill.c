@@ -25,17 +25,53 @@ typedef struct chunk_bytes {
 typedef struct filling {
     const mf_partition *in;
     int32_t *count; /* [cells] */
+    const int *first;
     int stage;
     double alone;                  /* alone_share of the stage */
     chunk_bytes chunk[MAX_CHUNKS]; /* of the stage, as of count */
 } filling;
 
-/* Seconds of a layer by micro-batch: merged, those of the warm-up and of its mirror image run
- * alone. */
+/* Seconds of a layer by micro-batch, beside layers that copy nothing: merged, those of the warm-up
+ * and of its mirror image run alone. */
 static double time_of(const filling *f, const mf_partition_class *c, int m) {
     const mf_partition_choice *x = &c->choice[m];
     double alone_s = x->cost.f.time_s + x->cost.b.time_s + x->cost.w.time_s;
-    return f->in->merged ? x->pair_s + f->alone * (alone_s - x->pair_s) : alone_s;
+    return f->in->merged ? x->apart_s + f->alone * (alone_s - x->apart_s) : alone_s;
+}
+
+/* What layers take more that copy beside layers that copy. Those that copy stand first on a virtual
+ * stage, and backward passes go from the last: of `copies` among n layers no two meet as long as
+ * they are no more than half. met_s: of all of them, where each meets one. */
+static double meeting_s(int n, int copies, double met_s) {
+    return 2 * copies > n ? met_s * (2 * copies - n) / copies : 0.0;
+}
+
+static int copies_of(const mf_partition_class *c, int m) {
+    return c->choice[m].memory.offload != 0;
+}
+
+static double met_of(const filling *f, const mf_partition_class *c, int m) {
+    const mf_partition_choice *x = &c->choice[m];
+    return f->in->merged ? (1.0 - f->alone) * mf_larger(x->pair_s - x->apart_s, 0.0) : 0.0;
+}
+
+/* What it takes more as the last of its virtual stage. */
+static double end_of(const filling *f, const mf_partition_class *c, int m) {
+    const mf_partition_choice *x = &c->choice[m];
+    const double alone_s = x->end_f_s + x->end_b_s;
+    return f->in->merged ? x->end_own_s + f->alone * (alone_s - x->end_own_s) : alone_s;
+}
+
+/* The same of the layer that is written last, with one of choice m less. */
+static double last_end_of(const filling *f, const mf_partition_class *c, const int32_t *count,
+                          int less) {
+    double least_s = HUGE_VAL;
+    for (int m = 0; m < c->choices; m++) {
+        if (count[m] > (m == less)) {
+            least_s = fmin(least_s, end_of(f, c, m));
+        }
+    }
+    return least_s;
 }
 
 /* Share of a stage's micro-batches that are not paired. */
@@ -50,12 +86,11 @@ static double alone_share(const mf_partition *in, int stage) {
 
 /* --- bytes of a stage ------------------------------------------------------------------------- */
 
-/* Choices of a slot with the largest backward workspace first, as mf_partition_write orders them.
- */
+/* Choices of a slot as mf_partition_write orders them. */
 static void order_choices(const mf_partition_class *c, int order[MF_CATALOGUE_MAX]) {
     for (int m = 0; m < c->choices; m++) {
         int at = m;
-        while (at > 0 && c->choice[order[at - 1]].cost.local_b_B < c->choice[m].cost.local_b_B) {
+        while (at > 0 && mf_partition_stands_before(c, m, order[at - 1])) {
             order[at] = order[at - 1];
             at--;
         }
@@ -134,7 +169,8 @@ static void weigh_chunks(filling *f) {
 /* The stage, its chunks as they were weighed. */
 static double weigh_stage(const filling *f) {
     const mf_partition *in = f->in;
-    double persistent = 0, comm = 0, gather = 0, boundary = 0, peak = 0, extra_f = 0, extra_b = 0;
+    double persistent = 0, gather = 0, boundary = 0, peak = 0, extra_f = 0, extra_b = 0;
+    double comm = mf_partition_tables_B(in, f->stage);
     int chunks = chunks_of(f);
     for (int c = 0; c < chunks; c++) {
         const chunk_bytes *x = &f->chunk[c];
@@ -182,23 +218,72 @@ static bool is_banned(const banned *b, int v, int slot, int from, int to) {
     return false;
 }
 
+/* Layers of a slot on a virtual stage, as of the counts. */
+typedef struct slot_layers {
+    const mf_partition_class *class;
+    const int32_t *count;
+    bool last; /* the virtual stage ends with one of them */
+    int n;     /* positions of the virtual stage */
+    int copies;
+    double met_s; /* of those that copy, where each meets another one */
+    double time_s[MF_CATALOGUE_MAX];
+} slot_layers;
+
+static void find_layers(const filling *f, int v, int s, slot_layers *x) {
+    x->class = mf_partition_class_at(f->in, v, s);
+    x->count = &f->count[mf_partition_cell(f->in, v, s, 0)];
+    x->last = f->in->slot_at[f->first[v + 1] - 1] == s;
+    x->n = f->first[v + 1] - f->first[v];
+    x->copies = 0;
+    x->met_s = 0.0;
+    for (int m = 0; m < x->class->choices; m++) {
+        x->time_s[m] = time_of(f, x->class, m);
+        if (x->count[m] > 0 && copies_of(x->class, m) > 0) {
+            x->copies += x->count[m];
+            x->met_s += x->count[m] * met_of(f, x->class, m);
+        }
+    }
+}
+
+/* What a layer takes more with choice t instead of m. end_s: of the last one as of now, and of all
+ * but the layer. */
+static double change_s(const filling *f, const slot_layers *x, int m, int t,
+                       const double end_s[2]) {
+    const mf_partition_class *c = x->class;
+    const int copies = x->copies + copies_of(c, t) - copies_of(c, m);
+    double more_s = x->time_s[t] - x->time_s[m];
+    if (x->copies + copies > 0) {
+        const double met_s = x->met_s + met_of(f, c, t) - met_of(f, c, m);
+        more_s += meeting_s(x->n, copies, met_s) - meeting_s(x->n, x->copies, x->met_s);
+    }
+    return x->last ? more_s + mf_smaller(end_s[1], end_of(f, c, t)) - end_s[0] : more_s;
+}
+
 /* Best change of one layer of a slot on v, if better than *best. */
 static void best_of_slot(const filling *f, const banned *bans, int v, int s, double flight,
                          change *best) {
-    const mf_partition *in = f->in;
-    const mf_partition_class *class = mf_partition_class_at(in, v, s);
-    const int32_t *count = &f->count[mf_partition_cell(in, v, s, 0)];
-    for (int m = 0; m < class->choices; m++) {
-        if (count[m] <= 0) {
+    slot_layers x;
+    double end_s[2] = {0.0, 0.0};
+    *f->in->effort_ns += MF_FILL_LOOK_NS;
+    if (!is_used(mf_partition_class_at(f->in, v, s),
+                 &f->count[mf_partition_cell(f->in, v, s, 0)])) {
+        return;
+    }
+    find_layers(f, v, s, &x);
+    *f->in->effort_ns += MF_FILL_CHANGE_NS * (int64_t)x.class->choices;
+    const mf_partition_choice *choice = x.class->choice;
+    end_s[0] = x.last ? last_end_of(f, x.class, x.count, -1) : 0.0;
+    for (int m = 0; m < x.class->choices; m++) {
+        if (x.count[m] <= 0) {
             continue;
         }
-        const double time_s = time_of(f, class, m);
-        for (int t = 0; t < class->choices; t++) {
-            double less_B = class->choice[m].cost.saved_B - class->choice[t].cost.saved_B;
+        end_s[1] = x.last ? last_end_of(f, x.class, x.count, m) : 0.0;
+        for (int t = 0; t < x.class->choices; t++) {
+            double less_B = choice[m].cost.saved_B - choice[t].cost.saved_B;
             if (!(less_B > 0.0)) {
                 continue;
             }
-            const double more_s = mf_larger(time_of(f, class, t) - time_s, 1e-9);
+            const double more_s = mf_larger(change_s(f, &x, m, t, end_s), 1e-9);
             if (flight * less_B < (1.0 - 1e-9) * best->gain * more_s) {
                 continue; /* without a division */
             }
@@ -259,6 +344,7 @@ static void apply(filling *f, const change *c, int by) {
 static bool fill_stage(filling *f, const int *first, double room_B) {
     banned bans = {.count = 0};
     f->alone = alone_share(f->in, f->stage);
+    f->first = first;
     start_stage(f, first);
     double weight_B = weigh_stage(f);
     while (weight_B > room_B) {

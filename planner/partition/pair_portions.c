@@ -21,9 +21,16 @@
 
 mf_status mf_partition_pair_s(mf_partition *in, int f, int m, int b, int k, double *time_s,
                               mf_err *e) {
+    return mf_partition_end_pair_s(in, f, m, false, b, k, false, time_s, e);
+}
+
+mf_status mf_partition_end_pair_s(mf_partition *in, int f, int m, bool f_ends, int b, int k,
+                                  bool b_ends, double *time_s, mf_err *e) {
     mf_block_key fk = in->class[f].key, bk = in->class[b].key;
     fk.memory = in->class[f].choice[m].memory;
+    fk.at_end = f_ends;
     bk.memory = in->class[b].choice[k].memory;
+    bk.at_end = b_ends;
     return mf_block_costs_least_pair(in->costs, &in->layout, &fk, &bk, time_s, e);
 }
 
@@ -176,6 +183,15 @@ static void portion_forward(dividing *x, int i, int until) {
     reduce_backward_portions(x, i, until);
 }
 
+/* What backward passes up to `until` leave forward row i. */
+static double left_forward_s(const dividing *x, int i, int until) {
+    double u_s = x->row[i].alone_s;
+    for (int j = 0; j < until; j++) {
+        u_s = fmin(u_s, x->pair_s[i * x->cols + j] - x->col[j].portion_s);
+    }
+    return u_s;
+}
+
 /* The largest portion of backward column j beside those of the forward passes up to `until`. */
 static void portion_backward(dividing *x, int j, int until) {
     double w_s = x->col[j].alone_s;
@@ -206,6 +222,9 @@ static void divide(dividing *x, mf_portions set) {
         for (; i < x->rows && x->row[i].class == class; i++) {
             x->row[i].portion_s = fmin(x->row[first].portion_s, x->row[i].alone_s);
             reduce_backward_portions(x, i, j);
+            if (set == MF_PORTIONS_B_FULL && x->all) {
+                x->row[i].portion_s = left_forward_s(x, i, j);
+            }
         }
     }
 }
@@ -249,6 +268,56 @@ static void write_portions(const dividing *x, mf_portions set) {
     write_backward(x, set);
 }
 
+/* --- last blocks ------------------------------------------------------------------------------ */
+
+/* Portions of a backward pass that is the first of its virtual stage: beside any forward pass, be
+ * that the last of its own, whose copies make the pair quicker by a hair at most. */
+static mf_status portion_end(const dividing *x, int class, int k, mf_err *e) {
+    mf_partition_choice *c = &x->in->class[class].choice[k];
+    double portion_s[MF_PORTIONS];
+    for (int set = 0; set < MF_PORTIONS; set++) {
+        portion_s[set] = c->cost.b.time_s + c->end_b_s;
+    }
+    for (int i = 0; i < x->rows; i++) {
+        const side *row = &x->row[i];
+        double pair_s;
+        mf_status status = mf_partition_end_pair_s(x->in, row->class, row->choice, false, class, k,
+                                                   true, &pair_s, e);
+        if (status != MF_OK) {
+            return status;
+        }
+        pair_s *= 1.0 - 2 * COPIES;
+        const mf_partition_choice *f = &x->in->class[row->class].choice[row->choice];
+        for (int set = 0; set < MF_PORTIONS; set++) {
+            portion_s[set] = fmin(portion_s[set], pair_s - f->f_pair_s[set]);
+        }
+    }
+    for (int set = 0; set < MF_PORTIONS; set++) {
+        c->end_pair_s[set] = fmax(0.0, portion_s[set] - c->b_pair_s[set]);
+    }
+    return MF_OK;
+}
+
+/* Where offloading is pinned a row stands for choices that are not asked for here. */
+static mf_status portion_ends(const dividing *x, mf_err *e) {
+    mf_status status = MF_OK;
+    for (int i = 0; i < x->in->classes; i++) {
+        if (pinned(&x->in->class[i])) {
+            return MF_OK;
+        }
+    }
+    for (int i = 0; i < x->in->classes; i++) {
+        const mf_partition_class *c = &x->in->class[i];
+        for (int k = 0; k < c->choices && status == MF_OK; k++) {
+            if (c->choice[k].end_b_s > 0.0 && has_col(x, c, k)) {
+                *x->in->effort_ns += MF_PAIR_NS * (int64_t)x->rows;
+                status = portion_end(x, i, k, e);
+            }
+        }
+    }
+    return status;
+}
+
 static int rank_of(const mf_partition *in, int rank, int after) {
     for (int i = after + 1; i < in->classes; i++) {
         if (portion_rank(&in->class[i]) == rank) {
@@ -284,10 +353,27 @@ mf_status mf_partition_portion_pairs(mf_partition *in, bool all, mf_err *e) {
         divide(&x, (mf_portions)set);
         write_portions(&x, (mf_portions)set);
     }
+    status = status == MF_OK && all ? portion_ends(&x, e) : status;
 out:
     free(x.row);
     free(x.col);
     free(x.pair_s);
+    return status;
+}
+
+/* One choice beside its own kind, and beside the first one. */
+static mf_status own_pair(mf_partition *in, int class, int m, mf_err *e) {
+    mf_partition_choice *c = &in->class[class].choice[m];
+    const double first_s = in->class[class].choice[0].pair_s;
+    double forward_s = 0.0, backward_s = 0.0;
+    mf_status status = mf_partition_pair_s(in, class, m, class, m, &c->pair_s, e);
+    c->apart_s = c->pair_s;
+    if (status != MF_OK || c->memory.offload == 0 || m == 0) {
+        return status;
+    }
+    status = mf_partition_pair_s(in, class, m, class, 0, &forward_s, e);
+    status = status == MF_OK ? mf_partition_pair_s(in, class, 0, class, m, &backward_s, e) : status;
+    c->apart_s = forward_s + backward_s - first_s;
     return status;
 }
 
@@ -298,7 +384,13 @@ mf_status mf_partition_own_pairs(mf_partition *in, mf_err *e) {
     }
     for (int i = 0; i < in->classes; i++) {
         for (int m = 0; m < in->class[i].choices && status == MF_OK; m++) {
-            status = mf_partition_pair_s(in, i, m, i, m, &in->class[i].choice[m].pair_s, e);
+            mf_partition_choice *c = &in->class[i].choice[m];
+            double end_s = 0.0;
+            status = own_pair(in, i, m, e);
+            if (status == MF_OK && c->end_b_s > 0.0) {
+                status = mf_partition_end_pair_s(in, i, m, true, i, m, true, &end_s, e);
+                c->end_own_s = fmax(0.0, end_s - c->pair_s);
+            }
         }
     }
     in->own_pairs = status == MF_OK;

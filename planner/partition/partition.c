@@ -70,6 +70,12 @@ int mf_partition_variant(const mf_layout *l, int vstage) {
     return (embedding ? 1 : 0) | (head ? 2 : 0);
 }
 
+double mf_partition_tables_B(const mf_partition *in, int stage) {
+    const bool end = stage == (int)mf_layout_stage_of(&in->layout, 0) ||
+                     stage == (int)mf_layout_stage_of(&in->layout, in->vstages - 1);
+    return end ? in->tables_B : 0.0;
+}
+
 /* Block of a position on a stage that holds embedding and head or not
  * (core/program/lower_program.c). With MTP depths an earlier one may hold the copies: then the
  * smaller block's parameters are assumed.
@@ -98,7 +104,8 @@ static bool same_kind(const mf_block_key *a, const mf_block_key *b) {
 /* Does choice a do at least as well as b in every respect? Less saved has to outweigh a larger
  * workspace even with one micro-batch in flight. Copies to the host that cost nothing here fill its
  * memory, and cost something beside another block's. */
-static bool beats(const mf_block_cost *a, const mf_block_cost *b) {
+static bool beats(const mf_partition_choice *one, const mf_partition_choice *other) {
+    const mf_block_cost *a = &one->cost, *b = &other->cost;
     const mf_pass_cost *pass[2][3] = {{&a->f, &a->b, &a->w}, {&b->f, &b->b, &b->w}};
     for (int i = 0; i < 3; i++) {
         const mf_pass_cost *x = pass[0][i], *y = pass[1][i];
@@ -107,7 +114,9 @@ static bool beats(const mf_block_cost *a, const mf_block_cost *b) {
             return false;
         }
     }
-    return a->offload_B <= b->offload_B && a->saved_B <= b->saved_B && a->held_B <= b->held_B &&
+    return a->f.time_s + one->end_f_s <= b->f.time_s + other->end_f_s &&
+           a->b.time_s + one->end_b_s <= b->b.time_s + other->end_b_s &&
+           a->offload_B <= b->offload_B && a->saved_B <= b->saved_B && a->held_B <= b->held_B &&
            a->saved_B + a->local_f_B <= b->saved_B + b->local_f_B &&
            a->saved_B + a->local_b_B <= b->saved_B + b->local_b_B &&
            a->saved_B + a->local_w_B <= b->saved_B + b->local_w_B;
@@ -117,12 +126,12 @@ static bool beats(const mf_block_cost *a, const mf_block_cost *b) {
 static void add_choice(mf_partition_class *out, const mf_partition_choice *c) {
     int kept = 0;
     for (int k = 0; k < out->choices; k++) {
-        if (beats(&out->choice[k].cost, &c->cost)) {
+        if (beats(&out->choice[k], c)) {
             return;
         }
     }
     for (int k = 0; k < out->choices; k++) {
-        if (!beats(&c->cost, &out->choice[k].cost)) {
+        if (!beats(c, &out->choice[k])) {
             out->choice[kept++] = out->choice[k];
         }
     }
@@ -146,7 +155,7 @@ static void set_floors(mf_partition_class *c) {
     }
 }
 
-enum { CHOICE_FIGURES = 11 };
+enum { CHOICE_FIGURES = 12 };
 
 /* What counts depends on how passes are played; the rest is 0 for all. */
 static void choice_figures(const mf_partition_choice *c, bool merged, double out[CHOICE_FIGURES]) {
@@ -161,6 +170,7 @@ static void choice_figures(const mf_partition_choice *c, bool merged, double out
         out[7 + 2 * i] = merged ? c->f_pair_s[i] : 0.0;
         out[8 + 2 * i] = merged ? c->b_pair_s[i] : 0.0;
     }
+    out[11] = c->ends;
 }
 
 /* Is some mixture of choices with figures x and y (in parts of one) at least as good as one with z,
@@ -200,6 +210,24 @@ static void find_hull(mf_partition_class *c, bool merged) {
     }
 }
 
+/* What the last of a virtual stage takes more. */
+static mf_status price_end(mf_partition *in, const mf_block_key *key, mf_partition_choice *c,
+                           mf_err *e) {
+    mf_block_key at_end = *key;
+    mf_block_cost q;
+    at_end.at_end = true;
+    if (key->kind != MF_POS_LAYER || key->memory.offload == 0 ||
+        !mf_uses(in->evaluator->without, MF_MECHANISM_END_COPIES)) {
+        return MF_OK;
+    }
+    mf_status status = mf_block_costs_least(in->costs, &in->layout, &at_end, true, &q, e);
+    if (status == MF_OK) {
+        c->end_f_s = fmax(0.0, q.f.time_s - c->cost.f.time_s);
+        c->end_b_s = fmax(0.0, q.b.time_s - c->cost.b.time_s);
+    }
+    return status;
+}
+
 static mf_status price_class(mf_partition *in, const mf_block_key *key, uint32_t pinned,
                              mf_partition_class *out, mf_err *e) {
     const mf_layout *l = &in->layout;
@@ -214,6 +242,7 @@ static mf_status price_class(mf_partition *in, const mf_block_key *key, uint32_t
         mf_block_key with = *key;
         with.memory = memory[i];
         mf_status status = mf_block_costs_least(in->costs, l, &with, true, &c.cost, e);
+        status = status == MF_OK ? price_end(in, &with, &c, e) : status;
         if (status != MF_OK) {
             return status;
         }
@@ -420,6 +449,7 @@ static void find_rates(mf_partition_class *c) {
 }
 
 static void compare_choices(mf_partition *in) {
+    mf_partition_find_ends(in);
     for (int i = 0; i < in->classes; i++) {
         mf_partition_class *c = &in->class[i];
         set_floors(c);
@@ -486,6 +516,7 @@ static mf_status fill_in(mf_partition *in, uint32_t pinned, const mf_order_summa
     o->ops->send(o->self, l, &in->send_s, &in->hold_s);
     in->fixed_B = o->ops->fixed_B(o->self, l);
     in->usable_B = o->ops->usable_B(o->self, l);
+    in->tables_B = o->ops->tables_B(o->self, l);
     in->tail = o->ops->tail(o->self, l, all_params(in));
     in->tail.fixed_s -= anew_s(in);
     in->lost = 1.0;
@@ -531,10 +562,12 @@ mf_status mf_partition_create(mf_block_costs *costs, const mf_layout *l, uint32_
     in->slot_at = calloc((size_t)in->positions, sizeof *in->slot_at);
     in->variant = calloc((size_t)in->vstages, sizeof *in->variant);
     in->effort_ns = calloc(1, sizeof *in->effort_ns);
+    in->end_more = calloc((size_t)in->vstages, sizeof *in->end_more);
     for (int v = 0; in->variant && v < in->vstages; v++) {
         in->variant[v] = (uint8_t)mf_partition_variant(l, v);
     }
-    if (!in->segment || !in->slot || !in->slot_at || !in->variant || !in->effort_ns) {
+    if (!in->segment || !in->slot || !in->slot_at || !in->variant || !in->effort_ns ||
+        !in->end_more) {
         mf_partition_destroy(in);
         return mf_err_set(e, MF_NOMEM, "out of memory");
     }
@@ -563,6 +596,7 @@ void mf_partition_destroy(mf_partition *in) {
     free(in->slot_at);
     free(in->variant);
     free(in->effort_ns);
+    free(in->end_more);
     free(in->class);
     free(in);
 }

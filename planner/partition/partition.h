@@ -48,8 +48,21 @@ typedef struct mf_partition_choice {
     /* merged: a pair of this forward and that backward takes at least the sum of the two, in every
      * set of portions */
     double f_pair_s[MF_PORTIONS], b_pair_s[MF_PORTIONS];
-    double pair_s; /* merged: beside the backward pass of its own kind (mf_partition_own_pairs) */
+    /* Merged: beside the backward pass of its own kind, and as much on average where both its
+     * passes stand beside the first choice's (mf_partition_own_pairs). */
+    double pair_s, apart_s;
+    /* What its forward pass, its backward pass and a pair with that take more, by set, where it is
+     * the last of its virtual stage: copies to and from the host have no block beside them. */
+    double end_f_s, end_b_s, end_pair_s[MF_PORTIONS];
+    bool ends;        /* it is a dear one: takes much more there (end_copies.c) */
+    double end_own_s; /* merged: beside the forward pass of its own kind (mf_partition_own_pairs) */
 } mf_partition_choice;
+
+/* What the last position of a virtual stage takes more at least, where its choice is a dear one. */
+typedef struct mf_end_more {
+    bool any;
+    double more_s[MF_ORDER_PARTS];
+} mf_end_more;
 
 /* A kind of block under this layout, with the choices that nothing beats in every respect. */
 typedef struct mf_partition_class {
@@ -63,6 +76,8 @@ typedef struct mf_partition_class {
     double rate[MF_ORDER_W + 1]; /* of reductions beside F, B, W of any choice, at most */
     double f_host_s, b_host_s, w_host_s; /* least over the choices */
     double least_s[MF_ORDER_PARTS];      /* least over the choices */
+    bool ends;                           /* some choices are dear ones, */
+    double end_more_s[MF_ORDER_PARTS];   /* each of which takes so much more */
     int choices;
     mf_partition_choice choice[MF_CATALOGUE_MAX];
 } mf_partition_class;
@@ -82,6 +97,8 @@ typedef struct mf_partition {
     mf_layout layout;
     int positions, vstages, stages, chunks;
     bool split, merged, own_pairs;
+    bool ends;             /* some choice takes more as the last of a virtual stage: */
+    mf_end_more *end_more; /* [vstages] */
     int segments, slots, classes;
     mf_segment *segment;
     mf_partition_slot *slot;
@@ -94,6 +111,7 @@ typedef struct mf_partition {
     double *pair_s;  /* [class][choice][class][choice] merged pairs; 0 = not asked yet; made when
                       * first needed */
     double send_s, hold_s, fixed_B, usable_B;
+    double tables_B; /* at least, of buffers on the stages of embedding and head */
     mf_tail tail;
     double lost;        /* share of gathers and reductions that blocks beside them lose at least */
     int64_t *effort_ns; /* [1] what was done with it so far, in counted nanoseconds of one core */
@@ -115,6 +133,8 @@ double mf_partition_path_fixed_s(const mf_partition *in, const mf_order_path *c)
 
 /* What a virtual stage's rank holds: bit 0 the embedding, bit 1 the head. */
 int mf_partition_variant(const mf_layout *l, int vstage);
+/* Buffers that a stage has at least for tables (tables_B); 0 on most. */
+double mf_partition_tables_B(const mf_partition *in, int stage);
 /* The class of a slot on a virtual stage. */
 const mf_partition_class *mf_partition_class_at(const mf_partition *in, int v, int slot);
 
@@ -122,6 +142,16 @@ const mf_partition_class *mf_partition_class_at(const mf_partition *in, int v, i
  * figure that makes choices of the hull stand for all. m < 0: the least over all choices. */
 double mf_partition_part_s(const mf_partition *in, const mf_partition_class *c, int m,
                            mf_order_part part, bool floor);
+
+/* --- last blocks (end_copies.c) --------------------------------------------------------------- */
+
+/* Finds the dear choices of all classes. */
+void mf_partition_find_ends(mf_partition *in);
+/* What the last position of virtual stage v takes more with a dear one, at least:
+ * [MF_ORDER_PARTS]; NULL: nothing. */
+const double *mf_partition_end_more_s(const mf_partition *in, int v);
+/* How much of that position is of a dear one at least. */
+double mf_partition_end_share(const mf_partition *in, const double *count, int v);
 
 /* --- answers ---------------------------------------------------------------------------------- */
 
@@ -134,6 +164,9 @@ size_t mf_partition_cell(const mf_partition *in, int v, int slot, int m);
  * least of all that they stand for. */
 mf_status mf_partition_pair_s(mf_partition *in, int f, int m, int b, int k, double *time_s,
                               mf_err *e);
+/* The same where the one or the other is the last of its virtual stage. */
+mf_status mf_partition_end_pair_s(mf_partition *in, int f, int m, bool f_ends, int b, int k,
+                                  bool b_ends, double *time_s, mf_err *e);
 /* Gives every choice its portions of merged pairs (f_pair_s, b_pair_s; pair_portions.c). all:
  * layers' choices that offload or recompute are asked for where else one of them stands for the
  * others. Errors: as the evaluator reports. */
@@ -145,10 +178,12 @@ mf_status mf_partition_sharpen(mf_partition *in, mf_err *e);
 mf_status mf_partition_own_pairs(mf_partition *in, mf_err *e);
 
 /* Writes counts out as an assignment: positions in order; inside a virtual stage, blocks of a slot
- * with the larger backward workspace come first, so that backward frees most before they run.
- * Errors: MF_NOMEM; MF_INTERNAL when the counts are no assignment. */
+ * that would take more as its last come first, and of those that take alike the ones with the
+ * larger backward workspace, so that backward frees most before they run. Errors: MF_NOMEM;
+ * MF_INTERNAL when the counts are no assignment. */
 mf_status mf_partition_write(const mf_partition *in, const int32_t *count, mf_assignment *out,
                              mf_err *e);
+bool mf_partition_stands_before(const mf_partition_class *c, int m, int other);
 /* The choice that is written next of those that are left (left[choices], one at least). */
 int mf_partition_next_choice(const mf_partition_class *c, const int32_t *left);
 

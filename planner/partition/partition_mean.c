@@ -76,9 +76,10 @@ static int points_on(const void *self, int v, mf_time_memory_point *point, doubl
 }
 
 /* Bytes of each stage for main layers: embedding and head stand on the first and the last. */
-static void find_rooms(const mf_partition *in, double main_B, double *room_B) {
+static void find_rooms(const mf_partition *in, double main_B, double comm_B, double *room_B) {
     for (int p = 0; p < in->stages; p++) {
-        room_B[p] = main_B;
+        const double more_B = mf_partition_tables_B(in, p) - comm_B; /* than for a main layer */
+        room_B[p] = main_B - mf_larger(more_B, 0.0);
     }
     for (int s = 0; s < in->slots; s++) {
         const int v = in->slot[s].v_lo;
@@ -113,7 +114,7 @@ mf_status mf_partition_mean_s(const mf_partition *in, const mf_path_set *c, doub
                             .points = points_on,
                             .self = &m};
         mf_family_bound_run(in->model, &x.first, &x.last);
-        find_rooms(in, mf_main_room_B(&fl), room_B);
+        find_rooms(in, mf_main_room_B(&fl), fl.main.comm_B, room_B);
         double sum_s = others_s(&m) + mf_partition_path_fixed_s(in, &c->mean);
         sum_s += mf_mean_layers_s(&x, in->effort_ns);
         *in->effort_ns += MF_MEAN_NS;

@@ -59,6 +59,13 @@ static void whole_path(const mf_rows *b, mf_milp_lazy_row *row) {
             }
         }
     }
+    for (int v = 0; v < b->in->vstages; v++) {
+        const double more_s = mf_rows_end_s(b, &b->path, v);
+        if (more_s > 0.0 || more_s < 0.0) {
+            row->col[row->count] = b->end_col[v];
+            row->value[row->count++] = more_s / b->unit_s;
+        }
+    }
 }
 
 /* The path as a row: sum x * seconds - T <= -(what does not depend on x). */

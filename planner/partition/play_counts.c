@@ -36,9 +36,25 @@ static void sum_parts(const mf_partition *in, const double *count, bool coarse, 
     }
 }
 
+/* What last positions take more at least. */
+static void sum_ends(const mf_partition *in, const double *count, double *part_s) {
+    const size_t n = (size_t)in->vstages;
+    for (size_t v = 0; v < n; v++) {
+        const double *more = mf_partition_end_more_s(in, (int)v);
+        if (more == NULL) {
+            continue;
+        }
+        const double share = mf_partition_end_share(in, count, (int)v);
+        for (size_t p = 0; p < MF_ORDER_PARTS; p++) {
+            part_s[p * n + v] += share * more[p];
+        }
+    }
+}
+
+/* end_s: of the last block of each virtual stage, forward, then backward; NULL: not known. */
 static mf_status play(mf_partition *in, const double *count, bool coarse,
-                      const double *stage_extra_s, const double *pair_s, mf_order_path *out,
-                      mf_err *e) {
+                      const double *stage_extra_s, const double *pair_s, const double *end_s,
+                      mf_order_path *out, mf_err *e) {
     size_t n = (size_t)in->vstages;
     if (!in->graph) {
         mf_status status = make_graph(in, e);
@@ -52,6 +68,14 @@ static mf_status play(mf_partition *in, const double *count, bool coarse,
         return mf_err_set(e, MF_NOMEM, "out of memory");
     }
     sum_parts(in, count, coarse, part_s);
+    if (end_s != NULL) {
+        for (size_t v = 0; v < n; v++) {
+            part_s[MF_ORDER_F * n + v] += end_s[v];
+            part_s[MF_ORDER_B * n + v] += end_s[n + v];
+        }
+    } else if (!coarse) {
+        sum_ends(in, count, part_s);
+    }
     for (int v = 0; v < in->vstages && stage_extra_s; v++) { /* spread evenly over the chunks */
         double extra_s = stage_extra_s[mf_layout_stage_of(&in->layout, v)] / in->chunks;
         part_s[MF_ORDER_B * n + (size_t)v] += extra_s;
@@ -76,7 +100,7 @@ static mf_status play(mf_partition *in, const double *count, bool coarse,
 
 mf_status mf_partition_play(mf_partition *in, const double *count, bool coarse,
                             const double *stage_extra_s, mf_order_path *out, mf_err *e) {
-    return play(in, count, coarse, stage_extra_s, NULL, out, e);
+    return play(in, count, coarse, stage_extra_s, NULL, NULL, out, e);
 }
 
 /* --- merged pairs as they are ----------------------------------------------------------------- */
@@ -142,13 +166,20 @@ static mf_status chunk_pair(mf_partition *in, const int *first, const placed *at
         const mf_pairing_step *s = &order->step[k];
         const placed *f = s->f >= 0 ? &at[first[vf] + s->f] : NULL;
         const placed *b = s->b >= 0 ? &at[first[vb + 1] - 1 - s->b] : NULL;
+        const mf_partition_choice *fc = f ? &in->class[f->class].choice[f->choice] : NULL;
+        const mf_partition_choice *bc = b ? &in->class[b->class].choice[b->choice] : NULL;
+        const bool f_ends = f && first[vf] + s->f + 1 == first[vf + 1] && fc->end_f_s > 0.0;
+        const bool b_ends = b && s->b == 0 && bc->end_b_s > 0.0;
         double time_s = 0.0;
-        if (f && b) {
+        if (f && b && (f_ends || b_ends)) {
+            status = mf_partition_end_pair_s(in, f->class, f->choice, f_ends, b->class, b->choice,
+                                             b_ends, &time_s, e);
+        } else if (f && b) {
             status = pair_of(in, f->class, f->choice, b->class, b->choice, &time_s, e);
         } else if (f) {
-            time_s = in->class[f->class].choice[f->choice].cost.f.time_s;
+            time_s = fc->cost.f.time_s + (f_ends ? fc->end_f_s : 0.0);
         } else if (b) {
-            time_s = in->class[b->class].choice[b->choice].cost.b.time_s;
+            time_s = bc->cost.b.time_s + (b_ends ? bc->end_b_s : 0.0);
         }
         *sum_s += time_s;
     }
@@ -174,8 +205,8 @@ static mf_status chunk_pairs(mf_partition *in, const int *first, const placed *a
 
 mf_status mf_partition_play_counts(mf_partition *in, const int *first, const int32_t *count,
                                    double *pair_s, mf_order_path *out, mf_err *e) {
-    size_t cells = mf_partition_cells(in);
-    double *amount = malloc(cells * sizeof *amount);
+    size_t cells = mf_partition_cells(in), n = (size_t)in->vstages;
+    double *amount = malloc((cells + 2 * n) * sizeof *amount);
     placed *at = calloc((size_t)in->positions, sizeof *at);
     mf_status status = MF_OK;
     if (!amount || !at) {
@@ -186,12 +217,18 @@ mf_status mf_partition_play_counts(mf_partition *in, const int *first, const int
     for (size_t i = 0; i < cells; i++) {
         amount[i] = count[i];
     }
+    double *end_s = amount + cells;
+    place_positions(in, first, count, at);
+    for (size_t v = 0; v < n; v++) {
+        const placed *last = &at[first[v + 1] - 1];
+        end_s[v] = in->class[last->class].choice[last->choice].end_f_s;
+        end_s[n + v] = in->class[last->class].choice[last->choice].end_b_s;
+    }
     if (in->merged) {
-        place_positions(in, first, count, at);
         status = chunk_pairs(in, first, at, pair_s, e);
     }
     if (status == MF_OK) {
-        status = play(in, amount, false, NULL, in->merged ? pair_s : NULL, out, e);
+        status = play(in, amount, false, NULL, in->merged ? pair_s : NULL, end_s, out, e);
     }
     free(amount);
     free(at);

@@ -178,25 +178,48 @@ static void add_patterns(mf_rows *b) {
     }
 }
 
-/* What the last block of a pass on a stage needs at least, whichever it is: its workspace, and the
- * buffers that the stage keeps for blocks like it (core/memory/memory.c). */
-double mf_rows_least_beside_B(const mf_partition *in, int stage) {
-    double least_B = INFINITY;
+/* Bytes beside what blocks keep: least figures of any block, or the most that is sure of them. */
+typedef struct beside {
+    double work_B, comm_B, gather_B, boundary_B;
+    double sum_B; /* of one block */
+} beside;
+
+/* Of a position on virtual stage v, whichever it is: one stands there. */
+static beside least_on(const mf_partition *in, int v) {
+    beside x = {HUGE_VAL, HUGE_VAL, HUGE_VAL, HUGE_VAL, HUGE_VAL};
     double gathers = mf_memory_gathers(&in->layout), boundaries = mf_memory_boundaries(&in->layout);
     for (int s = 0; s < in->slots; s++) {
-        for (int v = in->slot[s].v_lo; v <= in->slot[s].v_hi; v++) {
-            if (mf_layout_stage_of(&in->layout, v) != stage) {
-                continue;
-            }
-            const mf_partition_class *c = mf_partition_class_at(in, v, s);
-            for (int m = 0; m < c->choices; m++) {
-                const mf_block_cost *q = &c->choice[m].cost;
-                least_B = fmin(least_B, fmax(q->local_f_B, q->local_b_B) + q->comm_B +
-                                            gathers * q->gather_B + boundaries * q->boundary_B);
-            }
+        const mf_partition_class *c = mf_partition_class_at(in, v, s);
+        for (int m = 0; v >= in->slot[s].v_lo && v <= in->slot[s].v_hi && m < c->choices; m++) {
+            const mf_block_cost *q = &c->choice[m].cost;
+            const double work_B = fmax(q->local_f_B, q->local_b_B);
+            x.work_B = fmin(x.work_B, work_B);
+            x.comm_B = fmin(x.comm_B, q->comm_B);
+            x.gather_B = fmin(x.gather_B, q->gather_B);
+            x.boundary_B = fmin(x.boundary_B, q->boundary_B);
+            x.sum_B = fmin(x.sum_B,
+                           work_B + q->comm_B + gathers * q->gather_B + boundaries * q->boundary_B);
         }
     }
-    return isinf(least_B) ? 0.0 : least_B;
+    return x;
+}
+
+/* The workspace of the last block of a pass, whichever it is, and the buffers that a stage keeps
+ * (core/memory/memory.c) for blocks that stand on any of its chunks, and for tables. */
+double mf_rows_least_beside_B(const mf_partition *in, int stage) {
+    double gathers = mf_memory_gathers(&in->layout), boundaries = mf_memory_boundaries(&in->layout);
+    beside all = {.work_B = HUGE_VAL, .sum_B = HUGE_VAL};
+    all.comm_B = mf_partition_tables_B(in, stage);
+    for (int k = 0; k < in->chunks; k++) {
+        const beside x = least_on(in, (int)mf_layout_vstage(&in->layout, stage, k));
+        all.work_B = fmin(all.work_B, x.work_B);
+        all.sum_B = fmin(all.sum_B, x.sum_B);
+        all.comm_B = fmax(all.comm_B, x.comm_B);
+        all.gather_B = fmax(all.gather_B, x.gather_B);
+        all.boundary_B = fmax(all.boundary_B, x.boundary_B);
+    }
+    return fmax(all.sum_B,
+                all.work_B + all.comm_B + gathers * all.gather_B + boundaries * all.boundary_B);
 }
 
 static void add_memory(mf_rows *b) {
@@ -353,6 +376,7 @@ mf_status mf_rows_add_fixed(mf_rows *b, const mf_partition_tried *tried) {
     }
     add_memory(b);
     add_tried(b, tried);
+    mf_rows_add_ends(b);
     return add_parts(b);
 }
 
@@ -374,6 +398,7 @@ void mf_rows_clear(mf_rows *b) {
     free(b->until);
     free(b->figure);
     free(b->figure_col);
+    free(b->end_col);
     free(b->sum);
     free(b->curves_s);
     free(b->count);
@@ -412,9 +437,10 @@ mf_status mf_rows_make(mf_rows *b, mf_partition *in, const mf_partition_tried *t
     b->count = malloc(point * sizeof *b->count);
     b->extra = malloc((size_t)in->stages * sizeof *b->extra);
     b->until = malloc((size_t)in->vstages * (size_t)in->slots * sizeof *b->until);
+    b->end_col = malloc((size_t)in->vstages * sizeof *b->end_col);
     b->curves_s = malloc((size_t)in->stages * (size_t)(in->positions + 1) * sizeof *b->curves_s);
     if (!b->col || !b->top || !b->count || !b->extra || !b->until || !b->curves_s || !b->inner ||
-        !b->here) {
+        !b->here || !b->end_col) {
         status = mf_err_set(e, MF_NOMEM, "out of memory");
         goto out;
     }

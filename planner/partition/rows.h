@@ -42,6 +42,8 @@ typedef struct mf_rows {
     int *figure_col;  /* [vstages][MF_FIGURES] column of the sum over layers, -1 = there is none.
                        * Splits: over layers of classes where the figure is mixed; with every
                        * choice: of parts alone; coarse: NULL */
+    int *end_col;     /* [vstages] column of how much of the last position is dear (end_copies.c),
+                       * -1 = nothing is; coarse: so are all */
     double *sum;      /* splits: [columns] of a row that is being made */
     int sums;         /* columns that it may have */
     double *curves_s; /* coarse: [stages][main layers + 1] a stage's extra by its main layers */
@@ -93,6 +95,11 @@ bool mf_rows_room(const mf_partition *in, int *most);
 mf_status mf_rows_add_splits(mf_rows *b);
 /* What the layers add to a path, as entries of its row. */
 void mf_rows_split_path(mf_rows *b, const mf_order_path *path, mf_milp_lazy_row *row);
+
+/* --- last blocks (end_copies.c) --- */
+void mf_rows_add_ends(mf_rows *b);
+/* Seconds of a path by its column end_col[v]. */
+double mf_rows_end_s(const mf_rows *b, const mf_order_path *path, int v);
 
 /* --- one split (split_bound.c) --- */
 typedef struct mf_fixed_split {

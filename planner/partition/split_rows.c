@@ -117,6 +117,11 @@ void mf_rows_split_path(mf_rows *b, const mf_order_path *path, mf_milp_lazy_row 
             }
         }
     }
+    for (int v = 0; v < b->in->vstages; v++) {
+        if (b->end_col[v] >= 0) {
+            b->sum[b->end_col[v]] += mf_rows_end_s(b, path, v) / b->unit_s;
+        }
+    }
     take_entries(b, row);
 }
 
@@ -236,6 +241,7 @@ mf_status mf_rows_add_splits(mf_rows *b) {
             add_figure(b, v, k);
         }
     }
+    mf_rows_add_ends(b);
     b->sums = b->milp.cols;
     b->sum = calloc((size_t)b->sums + 1, sizeof *b->sum);
     if (!b->sum || b->milp.failed) {

@@ -253,6 +253,7 @@ static recipe recipe_of(const mf_model *m, const mf_layout *l, const mf_block_ke
         x.keeps = *key;
         x.keeps.memory = (mf_memory_choice){0, 0};
         x.keeps.unplaced = true;
+        x.keeps.at_end = false;
     }
     return x;
 }
@@ -375,8 +376,8 @@ static mf_status make(const holding *h, const held *from, block_entry **out, mf_
     }
     mf_status status = lower(h->p, &from->layout, &from->key, &b, e);
     if (status == MF_OK) {
-        status =
-            mf_priced_create(h->p->cost, &from->layout, b, from->key.split, h->load, &x->priced, e);
+        status = mf_priced_create(h->p->cost, &from->layout, b, from->key.split, from->key.at_end,
+                                  h->load, &x->priced, e);
     }
     if (status == MF_OK) {
         status = find_out(h, from, b, x, e);

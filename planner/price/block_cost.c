@@ -65,14 +65,6 @@ static void path_op(path *p, const mf_block *b, const mf_op *op, double time_s) 
     }
 }
 
-/* Ops that the simulator plays beside the block, waiting for nothing. */
-static bool detached(const mf_layout *l, const mf_op *op) {
-    if (op->stream == MF_STREAM_DP) {
-        return (l->overlap & MF_OVERLAP_DP) != 0;
-    }
-    return op->stream == MF_STREAM_D2H || (op->flags & MF_OPF_PREFETCH) != 0;
-}
-
 /* The part of a layer that a block is, in the passes that are priced. */
 typedef enum block_part {
     WHOLE,
@@ -107,10 +99,10 @@ static mf_pass_cost passes_cost(const mf_cost *cost, const mf_layout *l, const m
         q.host_s += mf_cost_host_s(cost, op, l->graph);
         q.sync_s += mf_cost_host_sync_s(cost, op, l->graph);
         busy_s[op->stream] += time_s;
-        if (!detached(l, op)) {
+        if (!mf_sim_detached(l, op)) {
             path_op(&p, b, op, time_s);
         }
-        if (!detached(l, op) && part == SECOND_HALF) {
+        if (!mf_sim_detached(l, op) && part == SECOND_HALF) {
             path_op(&from_input, b, op, time_s);
         }
     }

@@ -14,6 +14,7 @@ static mf_block_key plain_key(const mf_block_key *k) {
         plain.parts = 0;
         plain.memory = (mf_memory_choice){0, 0};
     }
+    plain.at_end = k->at_end && plain.memory.offload != 0;
     return plain;
 }
 
@@ -37,7 +38,8 @@ static uint64_t block_word(const mf_model *m, const mf_block_key *key) {
            (uint64_t)k.split << 14 | (uint64_t)k.shared_embedding << 15 |
            (uint64_t)k.shared_head << 16 | (uint64_t)k.after_depth << 17 |
            (uint64_t)k.before_depth << 18 | (uint64_t)k.unplaced << 19 |
-           (uint64_t)k.memory.recompute << 20 | (uint64_t)k.memory.offload << 36;
+           (uint64_t)k.memory.recompute << 20 | (uint64_t)k.memory.offload << 36 |
+           (uint64_t)k.at_end << 52;
 }
 
 static bool is_layer(const mf_block_key *k) {

@@ -247,6 +247,20 @@ static double real_fixed_B(void *self, const mf_layout *l) {
     return mf_memory_context_B(c, l) + mf_memory_comm_B(c, l) + (double)inputs.size_B;
 }
 
+/* As core/memory/memory_scratch.c has it for two copies. A tied head is one of the embedding; an
+ * MTP depth holds a copy of both, so that either the stage of the head has one of the embedding, or
+ * the depth's has one of the head. */
+static double real_tables_B(void *self, const mf_layout *l) {
+    const mf_evaluator_real *o = self;
+    const mf_model *m = o->model;
+    const bool apart = mf_layout_stage_of(l, 0) != mf_layout_stage_of(l, l->pp * l->vpp - 1);
+    if (!apart || !(m->tied_embeddings || m->mtp_layers > 0) ||
+        mf_cluster_is_cpu(mf_cost_cluster(o->cost))) {
+        return 0;
+    }
+    return 4.0 * (2 * 2 + 1) * ceil((double)m->vocab / (double)l->tp) * (double)m->hidden;
+}
+
 static double real_usable_B(void *self, const mf_layout *l) {
     const mf_evaluator_real *o = self;
     return mf_cluster_usable_B(mf_cost_cluster(o->cost), l->reserve);
@@ -348,6 +362,7 @@ mf_evaluator mf_evaluator_init(mf_evaluator_real *real) {
         .tail = real_tail,
         .flops_s = real_flops_s,
         .fixed_B = real_fixed_B,
+        .tables_B = real_tables_B,
         .usable_B = real_usable_B,
         .step = real_step,
         .play = real_play,

@@ -96,6 +96,9 @@ typedef struct mf_evaluator_ops {
     double (*flops_s)(void *self, const mf_layout *l, double flops);
     /* Bytes on every rank whatever it holds: context, communication buffers. */
     double (*fixed_B)(void *self, const mf_layout *l);
+    /* Bytes of scratch at least on the stages of the embedding and of the head, for sums over
+     * copies of tables on other stages. */
+    double (*tables_B)(void *self, const mf_layout *l);
     /* Bytes a rank may use. */
     double (*usable_B)(void *self, const mf_layout *l);
     /* The memory plan alone (simulate false; of what fits, its size may have gaps too many) or with

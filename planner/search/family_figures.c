@@ -18,7 +18,8 @@ mf_family_bound_fixed mf_search_fixed(const mf_search_context *w, const mf_layou
     mf_param_count none = {0, 0, 0};
     mf_family_bound_fixed f = {.tail = o->ops->tail(o->self, l, none),
                                .fixed_B = o->ops->fixed_B(o->self, l),
-                               .usable_B = o->ops->usable_B(o->self, l)};
+                               .usable_B = o->ops->usable_B(o->self, l),
+                               .tables_B = o->ops->tables_B(o->self, l)};
     o->ops->send(o->self, l, &f.send_s, &f.hold_s);
     return f;
 }

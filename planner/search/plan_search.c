@@ -1,5 +1,6 @@
 /* plan_search.c - phase 2 as the rooms above call it: the search on the real rooms below, and its
  * answers as complete plans. */
+#include "core/base/clock.h"
 #include "planner/fit/fit_sweep.h"
 #include "planner/planner.h"
 #include "planner/price/price_book.h"
@@ -9,17 +10,10 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 void mf_search_options_init(mf_search_options *o) {
     *o = (mf_search_options){0};
-}
-
-static double clock_s(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
 /* What the search asks for: what its progress reports need besides the figures of the moment, and
@@ -34,7 +28,7 @@ typedef struct asked {
 
 static void tell(void *user, double best_s, double bound_s, int64_t priced, int64_t milps) {
     asked *r = user;
-    double now_s = clock_s();
+    double now_s = mf_clock_s();
     if (r->options->progress == NULL || now_s - r->reported_s < 0.25) {
         return;
     }
@@ -150,7 +144,7 @@ mf_status mf_planner_search(const mf_problem *p, const mf_search_options *o,
                             mf_search_result *result, mf_err *e) {
     *result = (mf_search_result){0};
     const mf_problem less = with_headroom(p, o->min_headroom_B);
-    asked w = {.problem = &less, .options = o, .started_s = clock_s()};
+    asked w = {.problem = &less, .options = o, .started_s = mf_clock_s()};
     mf_price_book *own = NULL;
     const mf_space space = {.model = p->model,
                             .base = less.base,
@@ -215,7 +209,7 @@ mf_status mf_planner_search(const mf_problem *p, const mf_search_options *o,
     s->unlisted_s = report.unlisted_s;
     memcpy(s->ended, report.ended, sizeof s->ended);
     s->interrupted = report.interrupted;
-    s->wall_s = clock_s() - w.started_s;
+    s->wall_s = mf_clock_s() - w.started_s;
     mf_space_describe_left_out(&request.space, s->left_out, sizeof s->left_out);
     mf_search_report_clear(&report);
     if (status != MF_OK) {

@@ -26,6 +26,7 @@
     X(RELAXATION, "relaxation", "the first layout of an order is relaxed without memory choices")  \
     X(SPLITS, "splits", "a tree over numbers of layers, with linear programs, bounds a layout")    \
     X(PAIR_PORTIONS, "pair-portions", "trees ask for the merged pairs of all choices")             \
+    X(END_COPIES, "end-copies", "last blocks of virtual stages take more for their copies")        \
     X(CLIMB, "climb", "trees that do not end are grown for less")                                  \
     X(TRIALS, "trials", "numbers are tried before a tree branches on one of them")                 \
     X(STAGE_SUMS, "stage-sums", "trees branch on sums of stages, too")                             \

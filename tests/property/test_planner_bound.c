@@ -433,6 +433,8 @@ static void no_bound_of_a_family_is_above_a_plan_in_it(void **state) {
     assert_above(n[EXACT].tried, cases / 4); /* most problems have plans that fit */
     printf("  rooms met %lld times\n", (long long)rooms_met);
     assert_above(rooms_met, cases);
+    printf("  last positions that take more met %lld times\n", (long long)ends_met);
+    assert_above(ends_met, cases);
 }
 
 int main(void) {

@@ -215,6 +215,9 @@ static inline bool counts_of(const mf_partition *in, const mf_assignment *a, dou
     return true;
 }
 
+/* How often the last position of a virtual stage took more for its copies. */
+static int64_t ends_met;
+
 /* What passes lose, with all that is known of the plan: where its positions stand, and what it
  * takes. The path's own figures say what it takes. */
 static inline void check_losses(mf_partition *in, const sample *s, int plan, const double *count,
@@ -238,6 +241,14 @@ static inline void check_losses(mf_partition *in, const sample *s, int plan, con
                 }
             }
         }
+    }
+    for (int v = 0; v < in->vstages; v++) {
+        const double *more = mf_partition_end_more_s(in, v);
+        const double share = more ? mf_partition_end_share(in, count, v) : 0.0;
+        for (int p = 0; p < MF_ORDER_PARTS && share > 0.0; p++) {
+            sum_s += share * path->count[p][v] * more[p];
+        }
+        ends_met += share > 0.0;
     }
     assert_at_most(fabs(sum_s - path->time_s), 1e-9 * path->time_s);
 }

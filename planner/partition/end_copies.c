@@ -1,0 +1,141 @@
+/* end_copies.c - what the last block of a virtual stage takes more for copies to and from the host.
+ *
+ * Where copies stay in their pass, those of a block travel beside its neighbour. The last block of
+ * a virtual stage has none behind it in the forward pass, nor before it in the backward pass: there
+ * its copies are waited for (simulator/step_chunk.c). A layer that copies little, put there, takes
+ * little more; where all layers copy much, one of them does.
+ *
+ * Counts do not tell which layer is last. Some choices take much more there than the others: with
+ * n layers of the others on a virtual stage, at least 1 - n of the last position takes what the
+ * least of the dear ones does (nothing where n is 1 or more). That is convex in the counts: a
+ * column of a program says so, and a play adds it.
+ */
+#include "planner/partition/partition.h"
+
+#include "planner/partition/rows.h"
+
+#include <math.h>
+#include <string.h>
+
+/* What takes so little more, over its passes, does not count; and what takes less than this part of
+ * the most is not dear. */
+#define LEAST_SHARE 0.003
+#define DEAR 0.33
+
+/* What a choice adds to a part of its virtual stage where it is the last. */
+static double more_s(const mf_partition_choice *c, mf_order_part part) {
+    switch ((int)part) {
+    case MF_ORDER_F:
+        return c->end_f_s;
+    case MF_ORDER_B:
+        return c->end_b_s;
+    case MF_ORDER_B_PAIR:
+        return c->end_pair_s[MF_PORTIONS_B_FULL];
+    case MF_ORDER_PAIR_PORTION_B:
+        return c->end_pair_s[MF_PORTIONS_F_FULL];
+    default:
+        return 0.0;
+    }
+}
+
+/* What tells a dear choice: what it takes more of the passes that come most often. */
+static double decides_s(const mf_partition *in, const mf_partition_choice *c) {
+    return in->merged ? c->end_pair_s[MF_PORTIONS_B_FULL] : c->end_f_s + c->end_b_s;
+}
+
+/* Which choices of a class end dearly, and what all of them take more. */
+static void find_dear(const mf_partition *in, mf_partition_class *c) {
+    const double little_s = LEAST_SHARE * (c->choice[0].cost.f.time_s + c->choice[0].cost.b.time_s);
+    double most_s = 0.0;
+    for (int m = 0; m < c->choices; m++) {
+        most_s = fmax(most_s, decides_s(in, &c->choice[m]));
+    }
+    c->ends = most_s > little_s;
+    for (int p = 0; p < MF_ORDER_PARTS; p++) {
+        c->end_more_s[p] = HUGE_VAL;
+    }
+    for (int m = 0; m < c->choices; m++) {
+        mf_partition_choice *x = &c->choice[m];
+        x->ends = decides_s(in, x) > fmax(little_s, DEAR * most_s);
+        for (int p = 0; p < MF_ORDER_PARTS && x->ends; p++) {
+            c->end_more_s[p] = fmin(c->end_more_s[p], more_s(x, (mf_order_part)p));
+        }
+    }
+}
+
+/* Of the classes that can stand on v. */
+static void find_more(const mf_partition *in, int v, mf_end_more *out) {
+    out->any = false;
+    for (int s = 0; s < in->slots; s++) {
+        const mf_partition_class *c = mf_partition_class_at(in, v, s);
+        const bool stands = v >= in->slot[s].v_lo && v <= in->slot[s].v_hi;
+        if (!stands || !c->ends) {
+            continue;
+        }
+        for (int p = 0; p < MF_ORDER_PARTS; p++) {
+            const double more_s = c->end_more_s[p];
+            out->more_s[p] = out->any ? fmin(out->more_s[p], more_s) : more_s;
+        }
+        out->any = true;
+    }
+}
+
+void mf_partition_find_ends(mf_partition *in) {
+    in->ends = false;
+    for (int i = 0; i < in->classes; i++) {
+        find_dear(in, &in->class[i]);
+        in->ends |= in->class[i].ends;
+    }
+    for (int v = 0; v < in->vstages && in->ends; v++) {
+        find_more(in, v, &in->end_more[v]);
+    }
+}
+
+const double *mf_partition_end_more_s(const mf_partition *in, int v) {
+    return in->ends && in->end_more[v].any ? in->end_more[v].more_s : NULL;
+}
+
+double mf_partition_end_share(const mf_partition *in, const double *count, int v) {
+    double share = 1.0;
+    for (int s = 0; s < in->slots && share > 0.0; s++) {
+        const mf_partition_class *c = mf_partition_class_at(in, v, s);
+        const bool stands = v >= in->slot[s].v_lo && v <= in->slot[s].v_hi;
+        for (int m = 0; m < c->choices && stands; m++) {
+            share -= c->choice[m].ends ? 0.0 : count[mf_partition_cell(in, v, s, m)];
+        }
+    }
+    return fmax(share, 0.0);
+}
+
+/* --- columns ---------------------------------------------------------------------------------- */
+
+void mf_rows_add_ends(mf_rows *b) {
+    const mf_partition *in = b->in;
+    for (int v = 0; v < in->vstages; v++) {
+        b->end_col[v] = -1;
+        if (mf_partition_end_more_s(in, v) == NULL) {
+            continue;
+        }
+        b->end_col[v] = mf_milp_add_col(&b->milp, 0, 1, 0, false);
+        const int row = mf_milp_add_row(&b->milp, 1, INFINITY);
+        mf_milp_add_entry(&b->milp, row, b->end_col[v], 1);
+        for (int s = 0; s < in->slots; s++) {
+            const mf_partition_class *c = mf_partition_class_at(in, v, s);
+            for (int m = 0; m < c->choices; m++) {
+                const int col = b->col[mf_partition_cell(in, v, s, m)];
+                if (col >= 0 && !c->choice[m].ends) {
+                    mf_milp_add_entry(&b->milp, row, col, 1);
+                }
+            }
+        }
+    }
+}
+
+double mf_rows_end_s(const mf_rows *b, const mf_order_path *path, int v) {
+    const double *more = b->end_col[v] >= 0 ? mf_partition_end_more_s(b->in, v) : NULL;
+    double sum_s = 0.0;
+    for (int p = 0; more && p < MF_ORDER_PARTS; p++) {
+        sum_s += path->count[p][v] * more[p];
+    }
+    return sum_s;
+}
