@@ -4,7 +4,6 @@
 #include "job/job.h"
 #include "job/prices.h"
 #include "job/problem.h"
-#include "job/tune.h"
 #include "simulator/anew.h"
 
 #include <math.h>
@@ -247,11 +246,11 @@ static mf_status recovered_s(const mf_job *j, const mf_plan *plan, const mf_step
 
 mf_status mf_step_power_add_waits(mf_explanation *x, const mf_job *j, const mf_step_power *p,
                                   mf_err *e) {
-    mf_remedy r = {.what = "waits that recover power for work behind them",
+    mf_remedy r = {.what = "a power cap that holds on average over the step, waits included",
                    .basis = "re-simulated, not measured"};
     mf_status s = recovered_s(j, &j->plan, p, &r.step_time_s, e);
     r.gain = s == MF_OK ? 1 - r.step_time_s / j->plan.prediction.step_time_s : 0;
-    if (r.gain < MF_TUNE_LEAST_GAIN || x->remedies == MF_EXPLAIN_MAX_REMEDIES) {
+    if (r.gain < MF_LEAST_GAIN || x->remedies == MF_EXPLAIN_MAX_REMEDIES) {
         return s;
     }
     int at = x->remedies++;

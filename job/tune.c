@@ -16,9 +16,8 @@ void mf_tuning_clear(mf_tuning *t) {
 const mf_plan *mf_tuning_better_plan(const mf_tuning *t) {
     const mf_plan_prediction *now = &t->job->plan.prediction;
     const mf_plan *best = t->search.count > 0 ? &t->search.plan[0] : NULL;
-    const bool worth =
-        best != NULL &&
-        (!now->fits || best->prediction.step_time_s < now->step_time_s * (1 - MF_TUNE_LEAST_GAIN));
+    const bool worth = best != NULL && (!now->fits || best->prediction.step_time_s <
+                                                          now->step_time_s * (1 - MF_LEAST_GAIN));
     return worth ? best : NULL;
 }
 

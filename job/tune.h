@@ -9,10 +9,6 @@
 #include "job/runs_on.h"
 #include "launch/steps.h"
 
-/* A plan, a step or a remedy that is as fast as the present layout to the fourth digit is no reason
- * to change, and is not named. */
-#define MF_TUNE_LEAST_GAIN 0.0005
-
 typedef struct mf_tune_request {
     const char *runs_on; /* as mf_runs_on_parse takes it; NULL */
     int threads;         /* 0: one a core, at most 8 */

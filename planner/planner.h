@@ -190,6 +190,10 @@ typedef struct mf_remedy {
     char basis[40];     /* "dual price", "re-simulated" */
 } mf_remedy;
 
+/* A plan, a step or a remedy that is as fast as the present layout to the fourth digit is no reason
+ * to change, and is not named. */
+#define MF_LEAST_GAIN 5e-4
+
 #define MF_EXPLAIN_MAX_REMEDIES 16
 
 typedef struct mf_explanation {

@@ -78,7 +78,7 @@ static void print_steps(FILE *out, const mf_tuning *t) {
     int shown = 0;
     for (int i = 0; i < t->steps.count && shown < 8; i++) {
         const mf_one_step *s = &t->steps.step[i];
-        bool gains = s->fits && s->step_time_s < now->step_time_s * (1 - MF_TUNE_LEAST_GAIN);
+        bool gains = s->fits && s->step_time_s < now->step_time_s * (1 - MF_LEAST_GAIN);
         if (gains && !seen[s->dimension]) {
             seen[s->dimension] = true;
             print_step(out, s, now);

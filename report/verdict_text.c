@@ -6,9 +6,6 @@
 #include <math.h>
 #include <string.h>
 
-/* A remedy that gains less is no reason to change anything (as in `tune`). */
-#define LEAST_GAIN 0.0005
-
 /* --- parts of a sentence ---------------------------------------------------------------------- */
 
 /* "takes 3.823 s a step (3.446 s to 4.296 s)" */
@@ -107,7 +104,7 @@ static const mf_remedy *best_option(const mf_explanation *x) {
     for (int i = 0; i < x->remedies; i++) {
         const mf_remedy *r = &x->remedy[i];
         const bool typed = strncmp(r->what, "--", 2) == 0 && strchr(r->what, '(') == NULL;
-        if (typed && r->gain >= LEAST_GAIN) {
+        if (typed && r->gain >= MF_LEAST_GAIN) {
             return r;
         }
     }

@@ -93,7 +93,7 @@ static int by_gain(const void *a, const void *b) {
 static void note_as(attempt *t, const char *what, double after_s, bool fits, const char *basis) {
     mf_explanation *x = t->out;
     double gain = 1.0 - after_s / t->before_s;
-    if (gain < 5e-4 || x->remedies == MF_EXPLAIN_MAX_REMEDIES) {
+    if (gain < MF_LEAST_GAIN || x->remedies == MF_EXPLAIN_MAX_REMEDIES) {
         return;
     }
     mf_remedy *r = &x->remedy[x->remedies++];

@@ -102,10 +102,11 @@ void mf_doubt_job(mf_doubts *d, const mf_model *m, const mf_cluster *c, const mf
                  (long long)m->max_position, m->name);
     }
     if (l->gbs > 0 && tokens > most_tokens) {
-        mf_doubt(d,
-                 "--global-batch %lld is %.3g tokens a step: it counts samples, a suffix M (4M) "
-                 "counts tokens",
-                 (long long)l->gbs, tokens);
+        mf_doubt(
+            d,
+            "--global-batch %lld is %.3g billion tokens a step: it counts samples, a suffix M (4M) "
+            "counts tokens",
+            (long long)l->gbs, 1e-9 * tokens);
     }
     if (gpus > 0 || (c->gpus_per_node > 0 && l->gpus > c->gpus_per_node &&
                      l->gpus % (int64_t)c->gpus_per_node != 0)) {
