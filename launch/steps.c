@@ -155,12 +155,12 @@ static bool set_value(int dimension, int i, const mf_model *m, mf_layout *l) {
     case GRAPH:
         l->graph = (mf_graph_mode)i;
         return i < MF_GRAPH_COUNT;
-    case OVERLAP: /* besides what runs beside compute already */
-        if (i == sizeof overlaps) {
-            return false;
-        }
-        l->overlap |= overlaps[i];
+    case OVERLAP: { /* besides what runs beside compute already */
+        uint8_t more;
+        LIST_OF(overlaps, i, more);
+        l->overlap |= more;
         return true;
+    }
     case RECOMPUTE:
         LIST_OF(recomputed, i, l->memory.recompute);
         l->memory.recompute &= modules_of(m);

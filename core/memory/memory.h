@@ -76,6 +76,12 @@ mf_status mf_memory_count(const mf_program *p, const mf_schedule *s, int64_t sta
 mf_status mf_memory_walk(const mf_program *p, const mf_schedule *s, int64_t stage, double *bytes,
                          mf_err *e);
 
+/* Elements (FP32) that the sum over `copies` copies of a table on several stages needs beside their
+ * gradients, at most over ranks: what a rank reduces of it goes to each other copy, comes from
+ * each, and is added up. `table`: elements on a rank; `dense`: of its position, all but experts.
+ * None where ranks have whole gradients, which are summed in place. */
+int64_t mf_memory_table_sum(const mf_layout *l, int64_t copies, int64_t table, int64_t dense);
+
 /* Bytes of the CUDA context and of the workspaces of cuBLASLt and cuDNN, part of every stage's
  * peak. CPU ranks have none of it; their stages' context is the scratch of the kernels
  * (core/memory/memory_inputs.h). */

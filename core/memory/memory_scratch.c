@@ -1,5 +1,6 @@
 /* memory_scratch.c - scratch that kernels need beside their operands: a part for each stream of a
  * GPU, one for all streams of CPU ranks. */
+#include "core/memory/memory.h"
 #include "core/memory/memory_inputs.h"
 
 static int64_t most(int64_t a, int64_t b) {
@@ -46,6 +47,21 @@ static int64_t positions_B(const mf_program *p, int64_t stage) {
     return largest;
 }
 
+int64_t mf_memory_table_sum(const mf_layout *l, int64_t copies, int64_t table, int64_t dense) {
+    const int64_t ranks = l->dp * l->cp, window = dense / ranks + ranks - 1;
+    return l->zero == 0 || ranks == 1 ? 0 : (2 * copies - 1) * (window < table ? window : table);
+}
+
+/* The largest position of a stage, by elements outside its experts. */
+static int64_t largest_dense(const mf_program *p, int64_t stage) {
+    int64_t largest = 0;
+    for (int i = 0; i < p->assignment.positions; i++) {
+        const int64_t dense = p->blocks[p->block_of[i]]->params.dense;
+        largest = mf_program_stage_of(p, i) == stage ? most(largest, dense) : largest;
+    }
+    return largest;
+}
+
 /* What pass O packs into one message: counts, sums over copies, shards of tables from and for other
  * stages. */
 static int64_t step_end_B(const mf_program *p, int64_t stage) {
@@ -57,7 +73,9 @@ static int64_t step_end_B(const mf_program *p, int64_t stage) {
     }
     for (int t = 0; t < MF_TABLES; t++) {
         if (w.table_elements[t] > 0.0 && w.table_copies[t] > 1) {
-            largest = most(largest, (2 * w.table_copies[t] + 1) * (int64_t)w.table_elements[t]);
+            largest = most(largest, mf_memory_table_sum(&p->layout, w.table_copies[t],
+                                                        (int64_t)w.table_elements[t],
+                                                        largest_dense(p, stage)));
         }
     }
     return 4 * largest;

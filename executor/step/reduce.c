@@ -218,6 +218,11 @@ void mf_exec_reduce_clear(mf_exec *x) {
     }
 }
 
+/* Does every rank reduce all gradients of its stage? Then all of a table's are summed in place. */
+static bool has_whole_gradients(const mf_exec *x) {
+    return mf_exec_zero(x, 0) == 0 || ranks_of(x, 0) == 1;
+}
+
 /* Elements of a table that data-parallel rank i of a copy's stage reduces. */
 static void window(const mf_exec *x, const table_copy *c, int64_t elements, int64_t i,
                    int64_t *first, int64_t *end) {
@@ -239,8 +244,8 @@ static mf_status sum_shards(mf_exec *x, const table_copies *t, mf_err *e) {
     window(x, &t->copy[t->mine], elements, me, &first, &end);
     int64_t owned_first, owned;
     float *g = mf_exec_own_gradient(x, t->param, &owned_first, &owned); /* element `first` */
-    float *send = x->scratch, *receive = send + t->count * (end - first);
-    float *sum = receive + t->count * (end - first);
+    float *send = x->scratch, *receive = send + (t->count - 1) * (end - first);
+    float *sum = receive + (t->count - 1) * (end - first);
     mf_status status = MF_OK;
     for (int c = 0; c < t->count; c++) {
         for (int64_t i = 0; i < ranks; i++) {
@@ -276,10 +281,10 @@ static mf_status sum_shards(mf_exec *x, const table_copies *t, mf_err *e) {
 mf_status mf_exec_sum_tables(mf_exec *x, const mf_op *op, mf_err *e) {
     const table_copies *t =
         &x->table[op->step_end == MF_STEP_END_HEAD_COPIES ? MF_TABLE_HEAD : MF_TABLE_EMBEDDING];
-    const mf_param *q = &x->params.list[t->param];
-    if (mf_exec_zero(x, 0) == 0) {
-        return mf_comm_all_reduce(x->wire, t->same, MF_COMM_F32, MF_COMM_SUM,
-                                  mf_exec_gradient(x, t->param), q->rows * q->cols, e);
+    if (has_whole_gradients(x)) {
+        int64_t first, count;
+        float *g = mf_exec_own_gradient(x, t->param, &first, &count);
+        return mf_comm_all_reduce(x->wire, t->same, MF_COMM_F32, MF_COMM_SUM, g, count, e);
     }
     return sum_shards(x, t, e);
 }
@@ -309,9 +314,12 @@ int64_t mf_exec_reduce_scratch(const mf_exec *x) {
     }
     for (int t = 0; t < MF_TABLES; t++) {
         const table_copies *c = &x->table[t];
-        if (c->mine >= 0 && c->count > 1) {
+        if (c->mine >= 0 && c->count > 1 && !has_whole_gradients(x)) {
             const mf_param *q = &x->params.list[c->param];
-            int64_t need = (2 * c->count + 1) * q->rows * q->cols;
+            int64_t first, end;
+            window(x, &c->copy[c->mine], q->rows * q->cols,
+                   mf_comm_group_rank(x->comm, MF_GROUP_DP_CP), &first, &end);
+            int64_t need = (2 * c->count - 1) * (end - first);
             most = need > most ? need : most;
         }
     }

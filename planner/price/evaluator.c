@@ -247,7 +247,7 @@ static double real_fixed_B(void *self, const mf_layout *l) {
     return mf_memory_context_B(c, l) + mf_memory_comm_B(c, l) + (double)inputs.size_B;
 }
 
-/* As core/memory/memory_scratch.c has it for two copies. A tied head is one of the embedding; an
+/* Of two copies, in positions that hold nothing else. A tied head is one of the embedding; an
  * MTP depth holds a copy of both, so that either the stage of the head has one of the embedding, or
  * the depth's has one of the head. */
 static double real_tables_B(void *self, const mf_layout *l) {
@@ -258,7 +258,8 @@ static double real_tables_B(void *self, const mf_layout *l) {
         mf_cluster_is_cpu(mf_cost_cluster(o->cost))) {
         return 0;
     }
-    return 4.0 * (2 * 2 + 1) * ceil((double)m->vocab / (double)l->tp) * (double)m->hidden;
+    const int64_t table = (m->vocab + l->tp - 1) / l->tp * m->hidden;
+    return 4.0 * (double)mf_memory_table_sum(l, 2, table, table);
 }
 
 static double real_usable_B(void *self, const mf_layout *l) {

@@ -286,7 +286,7 @@ static double recovered_s(const mf_json_value *o) {
         const mf_json_value *x = mf_json_at(remedies, i);
         const char *what = NULL;
         assert_ok(mf_json_string(cli_member(x, "what"), &what, NULL));
-        if (strstr(what, "waits that recover") != NULL) {
+        if (strstr(what, "a power cap that holds on average") != NULL) {
             return cli_number(x, "step_time_s");
         }
     }
@@ -324,7 +324,7 @@ static void clock_and_power_beside_waits_are_as_measured(void **state) {
     }
 }
 
-static void an_owners_cap_slows_steps_and_waits_recover_part_of_it(void **state) {
+static void an_owners_cap_slows_steps_and_less_so_if_it_holds_on_average(void **state) {
     (void)state;
     cli_result low = under_cap("simulate", 450), none = under_cap("simulate", 2000);
     cli_result usual = under_cap("explain", 700);
@@ -435,7 +435,7 @@ int main(void) {
         cmocka_unit_test(clock_and_power_beside_waits_are_as_measured),
         cmocka_unit_test(a_verdict_says_the_figures_of_its_json),
         cmocka_unit_test(explain_names_an_option_that_does_it),
-        cmocka_unit_test(an_owners_cap_slows_steps_and_waits_recover_part_of_it),
+        cmocka_unit_test(an_owners_cap_slows_steps_and_less_so_if_it_holds_on_average),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -4,6 +4,7 @@
 #include "core/memory/memory_place.h"
 #include "core/program/pairing.h"
 #include "tests/support/models.h"
+#include "tests/support/rng.h"
 #include "tests/support/test.h"
 
 #include <stdlib.h>
@@ -508,6 +509,39 @@ static void cpu_ranks_hold_no_driver_context(void **state) {
     assert_close(mf_memory_comm_B(&c, &l), 0, 0);
 }
 
+/* Ranks cut a position's gradients into parts of one size, the last gets what is left; the table
+ * stands somewhere in it. */
+static int64_t longest_part(int64_t dense, int64_t at, int64_t table, int64_t ranks) {
+    int64_t longest = 0;
+    for (int64_t i = 0; i < ranks; i++) {
+        const int64_t each = dense / ranks, end = i + 1 < ranks ? (i + 1) * each : dense;
+        const int64_t from = i * each > at ? i * each : at;
+        const int64_t to = end < at + table ? end : at + table;
+        longest = to - from > longest ? to - from : longest;
+    }
+    return longest;
+}
+
+static void sums_over_tables_need_what_a_rank_reduces_of_them(void **state) {
+    (void)state;
+    rng r = rng_init(29);
+    for (int i = 0; i < 2000; i++) {
+        const int64_t copies = rng_range(&r, 2, 4), table = rng_range(&r, 1, 5000);
+        const int64_t at = rng_range(&r, 0, 3000), dense = at + table + rng_range(&r, 0, 3000);
+        mf_layout l = {.zero = (uint8_t)rng_range(&r, 1, 3),
+                       .dp = rng_range(&r, 1, 9),
+                       .cp = rng_range(&r, 1, 3)};
+        const int64_t ranks = l.dp * l.cp, part = longest_part(dense, at, table, ranks);
+        const int64_t has = mf_memory_table_sum(&l, copies, table, dense);
+        /* sent to and received from the other copies, and the sum */
+        const int64_t needs = ranks > 1 ? (2 * (copies - 1) + 1) * part : 0;
+        assert_at_least(has, needs);
+        assert_at_most(has, ranks > 1 ? (2 * copies - 1) * (dense / ranks + ranks) : 0);
+        l.zero = 0; /* in place */
+        assert_int_equal(mf_memory_table_sum(&l, copies, table, dense), 0);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_plan_is_what_a_count_of_everything_alive_gives),
@@ -518,6 +552,7 @@ int main(void) {
         cmocka_unit_test(one_gpu_needs_no_nccl),
         cmocka_unit_test(more_ranks_to_exchange_with_take_more),
         cmocka_unit_test(cpu_ranks_hold_no_driver_context),
+        cmocka_unit_test(sums_over_tables_need_what_a_rank_reduces_of_them),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
