@@ -115,8 +115,8 @@
 /* By slot of a chunk that is looked at for a change of choices, by choice of those that stand
  * there.
  */
-#define MF_FILL_LOOK_NS 10
-#define MF_FILL_CHANGE_NS 40
+#define MF_FILL_LOOK_NS 5
+#define MF_FILL_CHANGE_NS 20
 #define MF_ROOM_CHOICE_NS 2
 /* By run of positions of a stage, by price of a byte, by merged pair that is asked for, for a
  * partition and by class of its blocks, by entry of a program's rows as they are made. */
