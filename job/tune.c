@@ -79,7 +79,8 @@ mf_status mf_job_tune(const mf_job *j, const mf_tune_request *r, mf_tuning *out,
         s = mf_problem_from_job(j, &out->problem, e);
         out->problem.base.memory = (mf_memory_choice){0};
         out->problem.base.offload_share = 1;
-        /* What nobody chose does not hold the best plan back. */
+        /* The best plan may use what the job leaves out: overlap of DP and PP, and the CUDA graphs
+         * that its program has by default. */
         out->problem.base.overlap |= MF_OVERLAP_DP | MF_OVERLAP_PP;
         if (out->problem.base.graph == MF_GRAPH_NONE) {
             out->problem.base.graph =

@@ -76,10 +76,11 @@ mf_status mf_memory_count(const mf_program *p, const mf_schedule *s, int64_t sta
 mf_status mf_memory_walk(const mf_program *p, const mf_schedule *s, int64_t stage, double *bytes,
                          mf_err *e);
 
-/* Elements (FP32) that the sum over `copies` copies of a table on several stages needs beside their
- * gradients, at most over ranks: what a rank reduces of it goes to each other copy, comes from
- * each, and is added up. `table`: elements on a rank; `dense`: of its position, all but experts.
- * None where ranks have whole gradients, which are summed in place. */
+/* Scratch, in FP32 elements, of the rank that needs most to sum a table's gradient over the
+ * `copies` stages that hold it: its part of the gradient, which it sends to each other copy and
+ * receives from each, and their sum. `table`: the table's elements on a rank; `dense`: all elements
+ * of its position but those of experts. 0 where ranks hold whole gradients: these are summed in
+ * place. */
 int64_t mf_memory_table_sum(const mf_layout *l, int64_t copies, int64_t table, int64_t dense);
 
 /* Bytes of the CUDA context and of the workspaces of cuBLASLt and cuDNN, part of every stage's

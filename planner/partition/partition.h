@@ -77,7 +77,7 @@ typedef struct mf_partition_class {
     double f_host_s, b_host_s, w_host_s; /* least over the choices */
     double least_s[MF_ORDER_PARTS];      /* least over the choices */
     bool ends;                           /* some choices are dear ones, */
-    double end_more_s[MF_ORDER_PARTS];   /* each of which takes so much more */
+    double end_more_s[MF_ORDER_PARTS];   /* and what each of them adds there, at least */
     int choices;
     mf_partition_choice choice[MF_CATALOGUE_MAX];
 } mf_partition_class;

@@ -737,7 +737,7 @@ static void test_optimizer_states_may_wait_on_the_host(void **state) {
     mf_read_clear(&r);
 }
 
-/* Nobody wrote the degree that does not divide. */
+/* The degree that does not divide is ETP, which Megatron sets to TP where a script does not. */
 static void test_a_degree_that_nobody_wrote_is_explained(void **state) {
     static const char *const ends[] = {"", "--expert-tensor-parallel-size 8"};
     (void)state;
