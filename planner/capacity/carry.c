@@ -3,6 +3,12 @@
 
 #include <math.h>
 
+/* A level that had no ranks to shard over says nothing of a size that has: states of optimizers are
+ * sharded then, which costs least of all that saves memory. None where there are none. */
+static uint8_t level(uint8_t was, int64_t ranks_then, int64_t ranks) {
+    return ranks == 1 ? 0 : ranks_then == 1 ? 1 : was;
+}
+
 /* What a search chooses, on the GPUs of p and with all else that p says. */
 static bool refold(const mf_problem *p, const mf_layout *from, mf_layout *out) {
     mf_layout l = p->base;
@@ -20,6 +26,15 @@ static bool refold(const mf_problem *p, const mf_layout *from, mf_layout *out) {
     l.zero = from->zero;
     l.expert_zero = from->expert_zero;
     *out = l;
+    if (mf_layout_resolve(out, p->model, NULL) != MF_OK) {
+        return false;
+    }
+    if ((p->pinned & MF_PIN(ZERO)) == 0) {
+        out->zero = level(l.zero, from->dp * from->cp, out->dp * out->cp);
+    }
+    if ((p->pinned & MF_PIN(EXPERT_ZERO)) == 0) {
+        out->expert_zero = level(l.expert_zero, from->edp, out->edp);
+    }
     return mf_layout_resolve(out, p->model, NULL) == MF_OK;
 }
 

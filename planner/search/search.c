@@ -505,7 +505,9 @@ static bool start_last_phase(mf_search_state *s) {
     return true;
 }
 
-/* With patience, tries that have long been of no use end; their layouts stay open besides. */
+/* With patience, tries that have long been of no use end; their layouts stay open besides. What
+ * does not fit counts for nothing: where memory is tight, the least bounds are of layouts that do
+ * not. */
 static void drop_vain_tries(mf_search_state *s) {
     while (s->r->patience > 0 && s->vain_tries >= MF_VAIN_TRIES && s->queue.nodes > 0 &&
            mf_search_queue_top(&s->queue)->level == MF_LEVEL_TRY) {

@@ -168,7 +168,7 @@ typedef struct mf_search_outcome {
     int64_t priced, simulated, milps, milp_failed;
     int64_t work;              /* counted, about microseconds */
     bool evaluated;            /* a layout was bounded with costs of its own */
-    bool tried;                /* one that was to be tried was not closed by its bound */
+    bool tried;                /* one that was to be tried fits: it may be compared */
     mf_search_path_set *paths; /* found on the way; owned */
     bool found;
     mf_search_found plan; /* last: set where found alone */

@@ -51,7 +51,7 @@ typedef struct mf_search_state {
     double fits_s;       /* and that is the best step that any of them takes at its leanest, */
     int64_t look_until;  /* work at which the look behind the gap ends; 0: it has not begun */
     int64_t fits_tries;  /* of whose degrees so many are tried in any case */
-    int64_t vain_tries;  /* layouts that were tried since one of them gave a better plan */
+    int64_t vain_tries;  /* that were tried and fit since one of them gave a better plan */
     bool opened;         /* open ones were tried */
     bool spent;          /* its effort is used: nothing is started any more */
     double narrowed;     /* the gap as of when it last narrowed, */

@@ -203,6 +203,43 @@ static void the_nearest_plans_are_carried(void **state) {
     mf_cost_destroy(w.cost);
 }
 
+/* One rank has nothing to share with: what its level says counts only for sizes of one, too. */
+static void levels_over_one_rank_are_not_carried_to_more(void **state) {
+    (void)state;
+    fixture w;
+    fixture_init(&w);
+    mf_layout l = w.problem.base;
+    l.gpus = 8;
+    l.pp = 2;
+    l.ep = 4; /* 4 ranks of data parallelism, none of experts' */
+    l.mbs = 1;
+    l.zero = 2;
+    l.expert_zero = 0;
+    assert_ok(mf_layout_resolve(&l, &w.model, NULL));
+    assert_int_equal(l.edp, 1);
+    mf_assignment a;
+    assert_ok(mf_assignment_even(&w.model, &l, &a, NULL));
+    const mf_carried from = {0, &l, &a};
+    mf_known_plan start[MF_CARRY_MOST];
+    mf_problem p = w.problem;
+    p.base.gpus = 16;
+    assert_int_equal(mf_carry_starts(&p, 0, &from, 1, start), 1);
+    assert_int_equal(start[0].layout.edp, 2);
+    assert_int_equal(start[0].layout.zero, 2);
+    assert_int_equal(start[0].layout.expert_zero, 1);
+    p.pinned |= MF_PIN(EXPERT_ZERO);
+    assert_int_equal(mf_carry_starts(&p, 0, &from, 1, start), 1);
+    assert_int_equal(start[0].layout.expert_zero, 0);
+    p.pinned &= ~MF_PIN(EXPERT_ZERO);
+    const mf_carried back = {0, &start[0].layout, &a};
+    start[0].layout.expert_zero = 3;
+    mf_known_plan again[MF_CARRY_MOST];
+    p.base.gpus = 8;
+    assert_int_equal(mf_carry_starts(&p, 0, &back, 1, again), 1);
+    assert_int_equal(again[0].layout.expert_zero, 0);
+    mf_cost_destroy(w.cost);
+}
+
 /* --- several cells at once ---------------------------------------------------------------------
  */
 
@@ -386,6 +423,7 @@ int main(void) {
         cmocka_unit_test(known_plans_that_are_none_are_left_out),
         cmocka_unit_test(threads_do_not_change_what_comes_of_known_plans),
         cmocka_unit_test(the_nearest_plans_are_carried),
+        cmocka_unit_test(levels_over_one_rank_are_not_carried_to_more),
         cmocka_unit_test(cells_come_after_those_that_they_depend_on),
         cmocka_unit_test(after_a_failure_no_cell_begins),
         cmocka_unit_test(skew_is_the_second_worst_of_twenty_draws),

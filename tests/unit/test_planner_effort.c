@@ -13,14 +13,15 @@
 typedef struct job {
     const char *model, *cluster;
     int64_t gpus, gbs;
-    bool hybrid; /* its layers of many kinds make relaxations large */
+    bool hybrid;        /* its layers of many kinds make relaxations large */
+    int64_t tp, pp, ep; /* 0: any */
 } job;
 
 static const job jobs[] = {
-    {"mixtral-8x22b", "h100", 128, 256, false},
-    {"gpt-oss-120b", "h100", 256, 512, false},
-    {"nemotron-h-56b", "h100", 256, 512, true},
-    {"nemotron-3-ultra", "h100", 256, 512, true},
+    {"mixtral-8x22b", "h100", 128, 256, false, 0, 0, 0},
+    {"gpt-oss-120b", "h100", 256, 512, false, 0, 0, 0},
+    {"nemotron-h-56b", "h100", 256, 512, true, 0, 0, 0},
+    {"nemotron-3-ultra", "h100", 256, 512, true, 0, 0, 0},
 };
 
 static double cpu_s(void) {
@@ -33,7 +34,7 @@ typedef struct searched {
     double counted_s, took_s, plan_s, gap;
 } searched;
 
-static searched search(const job *j, int64_t budget_us) {
+static searched search(const job *j, int64_t budget_us, int64_t patience_us) {
     mf_model model;
     mf_cluster cluster = {0};
     mf_software software = {0};
@@ -47,11 +48,18 @@ static searched search(const job *j, int64_t budget_us) {
     p.base.gpus = j->gpus;
     p.base.gbs = j->gbs;
     p.base.seq = 4096;
+    if (j->tp > 0) {
+        p.base.tp = j->tp;
+        p.base.pp = j->pp;
+        p.base.ep = j->ep;
+        p.pinned = MF_PIN(TP) | MF_PIN(PP) | MF_PIN(EP) | MF_PIN(OFFLOAD);
+    }
     mf_search_options o;
     mf_search_result x;
     mf_search_options_init(&o);
     o.threads = 1;
     o.budget = budget_us;
+    o.patience = patience_us;
     const double start_s = cpu_s();
     assert_ok(mf_planner_search(&p, &o, &x, NULL));
     assert_above(x.count, 0);
@@ -73,8 +81,9 @@ static void a_search_takes_the_effort_that_it_is_allowed(void **state) {
     double all_s = 0.0, all_took_s = 0.0, least = HUGE_VAL, most = 0.0;
     for (size_t i = 0; i < sizeof jobs / sizeof jobs[0]; i += (size_t)case_stride(4)) {
         const double budget_s = cases_sampled() ? 0.8 : jobs[i].hybrid ? 5.0 : 3.0;
-        const searched x = search(&jobs[i], (int64_t)(1e6 * budget_s));
-        const searched less = jobs[i].hybrid ? x : search(&jobs[i], (int64_t)(0.25e6 * budget_s));
+        const searched x = search(&jobs[i], (int64_t)(1e6 * budget_s), 0);
+        const searched less =
+            jobs[i].hybrid ? x : search(&jobs[i], (int64_t)(0.25e6 * budget_s), 0);
         printf("  %-18s counted %.2f s of %.1f, CPU time %.2f s; with a quarter %.2f s: gap %.4f "
                "and %.4f\n",
                jobs[i].model, x.counted_s, budget_s, x.took_s, less.counted_s, x.gap, less.gap);
@@ -92,8 +101,19 @@ static void a_search_takes_the_effort_that_it_is_allowed(void **state) {
     assert_at_most(most, 2.5 * least);
 }
 
+/* No stage has room for the layers of an even split, nor for those of most layouts. */
+static void a_plan_is_found_where_few_layouts_fit(void **state) {
+    (void)state;
+    const job tight = {"deepseek-v3", "h100", 192, 15360, false, 4, 6, 32};
+    const searched x = search(&tight, 800000, 2000000);
+    printf("  plan of %.1f s after %.2f counted seconds\n", x.plan_s, x.counted_s);
+    assert_at_most(x.plan_s, 300.0);
+    assert_at_most(x.counted_s, 2.0);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_plan_is_found_where_few_layouts_fit),
         cmocka_unit_test(a_search_takes_the_effort_that_it_is_allowed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
