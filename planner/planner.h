@@ -180,6 +180,10 @@ mf_status mf_planner_fit(const mf_problem *p, const mf_fit_options *o, mf_fit_re
                          mf_err *e);
 void mf_fit_result_clear(mf_fit_result *r);
 
+/* What parameters, gradients and optimizer states take of some GPU at least, however they are
+ * shared. Where that is more than usable nothing fits. 0: it is not known. */
+double mf_planner_share_B(const mf_problem *p);
+
 /* --- explain ---------------------------------------------------------------------------------- */
 
 /* What one more unit of something would buy for a plan. */

@@ -21,6 +21,13 @@ typedef struct fit {
 /* --- sizes ------------------------------------------------------------------------------------ */
 
 static mf_status fits_at(fit *w, int64_t gpus, bool *fits, mf_err *e) {
+    mf_problem there = *w->p;
+    there.base.gpus = gpus;
+    *fits = false;
+    if (mf_planner_share_B(&there) >
+        mf_cluster_usable_B(mf_cost_cluster(w->p->cost), w->p->base.reserve)) {
+        return MF_OK;
+    }
     const mf_fit_sweep q = {
         .p = w->p, .o = w->o, .space = mf_fit_space(w->p, gpus), .first_only = true};
     mf_fit_result scratch;

@@ -483,12 +483,15 @@ static void fits_are_the_same_on_any_number_of_threads(void **state) {
     }
     assert_above(r[0].count, 50);
     assert_below(r[0].feasible, r[0].count);
+    const double share_B = mf_planner_share_B(&w.problem);
+    assert_above(share_B, 0.0);
     for (int64_t k = 0; k < r[0].count; k++) {
         const mf_fit_entry *a = &r[0].entry[k], *b = &r[1].entry[k], *c = &r[2].entry[k];
         int64_t nth = k < r[0].feasible ? k : k - r[0].feasible;
         assert_true(a->exact);
         assert_true(b->exact);
         assert_true(a->peak_B == b->peak_B);
+        assert_at_most(share_B, a->peak_B);
         assert_true(a->layout.tp == b->layout.tp);
         assert_true(a->layout.ep == b->layout.ep);
         assert_true(a->layout.pp == b->layout.pp);
