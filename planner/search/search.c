@@ -11,6 +11,9 @@
 #include <string.h>
 #include <time.h>
 
+/* A search is told slow once it has taken so many times its patience. */
+enum { MF_SLOW_PATIENCE = 3 };
+
 bool mf_search_uses(const mf_search_state *s, mf_mechanism m) {
     return mf_uses(s->r->evaluator->without, m);
 }
@@ -244,6 +247,7 @@ static mf_status merge(mf_search_state *s, mf_search_node *node, mf_search_outco
         double before_s = s->best_s;
         keep_found(s, &o->plan);
         if (s->best_s < before_s && status == MF_OK && !s->ranking) {
+            s->slow = false;
             status = open_again(s, e);
         }
     }
@@ -351,8 +355,24 @@ static bool is_stale(const mf_search_state *s) {
     return s->r->patience > 0 && has_plan(s) && s->work - s->narrowed_at >= s->r->patience;
 }
 
+/* Would the gap that was asked for take longer than all did so far, as fast as the gap has narrowed
+ * since the mark before the last? Asked at every mark, one for each time of patience. */
+static void note_pace(mf_search_state *s, double gap) {
+    const int64_t patience = s->r->patience;
+    if (patience == 0 || s->work - s->mark[1].at < patience) {
+        return;
+    }
+    const mf_search_mark *then = &s->mark[0];
+    const double narrower = then->gap - gap, left = gap - mf_search_asked_gap(s);
+    s->slow = s->work >= MF_SLOW_PATIENCE * patience && isfinite(then->gap) &&
+              left * (double)(s->work - then->at) > narrower * (double)s->work;
+    s->mark[0] = s->mark[1];
+    s->mark[1] = (mf_search_mark){s->work, gap};
+}
+
 static void note_gap(mf_search_state *s) {
     const double gap = s->best_s / mf_search_lower_bound(s) - 1.0;
+    note_pace(s, gap);
     if ((!s->opened && mf_search_least_open(s) < s->stuck.key_s) || s->best_s < s->free_best_s) {
         s->free_at = s->work;
         s->free_best_s = s->best_s;
@@ -363,10 +383,16 @@ static void note_gap(mf_search_state *s) {
     }
 }
 
+/* Is it too slow, with all done that may give it a better plan? */
+static bool is_slow(const mf_search_state *s) {
+    return s->slow &&
+           (s->queue.nodes == 0 || mf_search_queue_top(&s->queue)->level != MF_LEVEL_TRY);
+}
+
 /* Is it time to try open layouts? That comes at the same moment whatever the effort. */
 static bool is_time_to_try(const mf_search_state *s) {
     const int64_t after = s->r->open_work ? s->r->open_work : MF_TRY_OPEN_US;
-    return !s->opened && (s->work >= after || is_stale(s)) && has_plan(s);
+    return !s->opened && (s->work >= after || is_stale(s) || is_slow(s)) && has_plan(s);
 }
 
 /* Is the best plan the leanest of its degrees, and were few others of them tried? Then the effort
@@ -401,7 +427,8 @@ static bool is_done(mf_search_state *s) {
     if (!has_below_target(s)) {
         return !continues_past_gap(s);
     }
-    s->stale = s->opened && is_stale(s);
+    s->stale = s->opened && (is_stale(s) || is_slow(s));
+    s->stale_for = s->work - s->narrowed_at;
     s->spent = has_plan(s) && (s->stale || (!has_least_memory(s) && mf_search_is_spent(s)));
     return s->spent;
 }
@@ -642,7 +669,7 @@ mf_status mf_search_run(const mf_search_request *r, mf_search_report *out, mf_er
     s->r = r;
     s->best_s = known_s(s);
     s->stuck.key_s = s->target_s = s->unlisted_s = s->narrowed = s->fits_s = s->free_best_s =
-        HUGE_VAL;
+        s->mark[0].gap = s->mark[1].gap = HUGE_VAL;
     mf_search_queue_init(&s->queue);
     s->step_gap = mf_search_uses(s, MF_MECHANISM_GAP_STEPS)
                       ? fmax(mf_search_asked_gap(s), MF_DEFAULT_GAP)

@@ -77,11 +77,16 @@ void mf_search_note_end(mf_search_state *s) {
     } else if (gap <= mf_search_asked_gap(s)) {
         snprintf(s->ended, sizeof s->ended, "a gap of %.3g %% is proven",
                  100.0 * mf_search_asked_gap(s));
+    } else if (s->stale && s->slow) {
+        snprintf(s->ended, sizeof s->ended,
+                 "at its pace of late a gap of %.3g %% would take longer than its %.3g counted "
+                 "seconds of one core (--effort allows more)",
+                 100.0 * mf_search_asked_gap(s), 1e-6 * (double)s->work);
     } else if (s->stale) {
         snprintf(s->ended, sizeof s->ended,
                  "the last %.3g of its %.3g counted seconds of one core did not narrow the gap "
                  "(--effort allows more)",
-                 1e-6 * (double)(s->work - s->narrowed_at), 1e-6 * (double)s->work);
+                 1e-6 * (double)s->stale_for, 1e-6 * (double)s->work);
     } else if (s->spent) {
         snprintf(s->ended, sizeof s->ended,
                  "its effort of %.3g counted seconds of one core is used (--effort allows more)",

@@ -28,6 +28,12 @@ typedef struct mf_search_taken {
 } mf_search_taken;
 enum { MF_TAKEN_TRIES = 4, MF_TAKEN_KINDS = (MF_LEVEL_TRY + 1) * MF_TAKEN_TRIES };
 
+/* The gap when so much had been done. */
+typedef struct mf_search_mark {
+    int64_t at;
+    double gap;
+} mf_search_mark;
+
 typedef struct mf_search_state {
     const mf_search_request *r;
     mf_search_context context;
@@ -44,19 +50,22 @@ typedef struct mf_search_state {
     int64_t stucks; /* below the target when they were given up */
     mf_search_task task[MF_TASKS_IN_FLIGHT];
     int64_t merged;
-    double pricing_s;    /* of tasks that bound families and layouts */
-    double step_gap;     /* the gap that is worked on, at least the one that was asked for */
-    bool patient;        /* no tree is put aside any more */
-    bool fits_tried;     /* layouts that fit were asked for, and tried, */
-    double fits_s;       /* and that is the best step that any of them takes at its leanest, */
-    int64_t look_until;  /* work at which the look behind the gap ends; 0: it has not begun */
-    int64_t fits_tries;  /* of whose degrees so many are tried in any case */
-    int64_t vain_tries;  /* that were tried and fit since one of them gave a better plan */
-    bool opened;         /* open ones were tried */
-    bool spent;          /* its effort is used: nothing is started any more */
-    double narrowed;     /* the gap as of when it last narrowed, */
-    int64_t narrowed_at; /* the work by then */
-    bool stale;          /* it has not narrowed for long */
+    double pricing_s;       /* of tasks that bound families and layouts */
+    double step_gap;        /* the gap that is worked on, at least the one that was asked for */
+    bool patient;           /* no tree is put aside any more */
+    bool fits_tried;        /* layouts that fit were asked for, and tried, */
+    double fits_s;          /* and that is the best step that any of them takes at its leanest, */
+    int64_t look_until;     /* work at which the look behind the gap ends; 0: it has not begun */
+    int64_t fits_tries;     /* of whose degrees so many are tried in any case */
+    int64_t vain_tries;     /* that were tried and fit since one of them gave a better plan */
+    bool opened;            /* open ones were tried */
+    bool spent;             /* its effort is used: nothing is started any more */
+    double narrowed;        /* the gap as of when it last narrowed, */
+    int64_t narrowed_at;    /* the work by then */
+    mf_search_mark mark[2]; /* earlier gaps, the older first; HUGE_VAL: none */
+    bool slow;              /* at its pace of late it would not end soon */
+    bool stale;             /* it ends for want of a narrower gap, */
+    int64_t stale_for;      /* which it has not had for so much work */
     int64_t free_at;    /* work by which the layout `stuck` was not the least of all, or a better */
     double free_best_s; /* plan was found: this one */
     mf_search_taken taken[MF_TAKEN_KINDS];
