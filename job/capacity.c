@@ -399,18 +399,22 @@ static mf_status refine(growing *g, int row, mf_err *e) {
     return s;
 }
 
-/* A search stops when its proof is tight enough: another cluster's plan of the same size may be
- * faster here than the one that was found. So no cluster that is better in every figure takes
- * longer. */
+/* A search stops when its proof is tight enough: another cluster's plan of the same size, or that
+ * of a larger one, may be faster here than the one that was found. So no cluster that is better in
+ * every figure takes longer. */
 static mf_status try_plan_of(mf_capacity *z, const mf_job *j, const mf_capacity_cell *from,
                              mf_capacity_cell *c, mf_err *e) {
     mf_problem problem;
     mf_plan plan;
+    mf_known_plan there[MF_CARRY_MOST] = {{.layout = from->layout, .assignment = from->assignment}};
+    const mf_carried known = carried_of(from);
     mf_status s = mf_problem_from_job(j, &problem, e);
-    if (s != MF_OK || mf_job_check_cluster(&from->layout, &j->cluster, NULL) != MF_OK) {
+    problem.base.gpus = c->gpus;
+    if (s != MF_OK || (from->row == c->row && carry(&problem, c->row, &known, 1, there) == 0) ||
+        mf_job_check_cluster(&there[0].layout, &j->cluster, NULL) != MF_OK) {
         return s;
     }
-    s = mf_planner_predict(&problem, &from->layout, &from->assignment, &plan, NULL, e);
+    s = mf_planner_predict(&problem, &there[0].layout, &there[0].assignment, &plan, NULL, e);
     if (s == MF_OK && plan.prediction.fits && plan.prediction.step_time_s < c->step_time_s) {
         double bound_s = c->step_time_s / (1 + c->gap);
         s = fill(c, z->r, j, &plan, e);
@@ -420,16 +424,22 @@ static mf_status try_plan_of(mf_capacity *z, const mf_job *j, const mf_capacity_
     return s;
 }
 
+/* May a plan be of use to a cell whose search did not know it? */
+static bool may_help(const growing *g, const mf_capacity_cell *from, const mf_capacity_cell *c) {
+    const int clusters = g->z->r->clusters;
+    return from->feasible && from->row / clusters == c->row / clusters &&
+           (from->row == c->row ? from->gpus > c->gpus && from->gpus <= 2 * c->gpus
+                                : from->gpus == c->gpus);
+}
+
 static mf_status share_plans(const growing *g, mf_err *e) {
     mf_capacity *z = g->z;
-    const int clusters = z->r->clusters;
     mf_status s = MF_OK;
     for (int a = 0; s == MF_OK && a < z->count; a++) {
         mf_capacity_cell *c = &z->cell[a];
         for (int b = 0; s == MF_OK && c->feasible && b < z->count; b++) {
             const mf_capacity_cell *from = &z->cell[b];
-            if (from->feasible && from->row != c->row && from->gpus == c->gpus &&
-                from->row / clusters == c->row / clusters) {
+            if (may_help(g, from, c)) {
                 s = try_plan_of(z, &g->row[c->row].job, from, c, e);
             }
         }

@@ -477,11 +477,34 @@ static void a_cluster_better_in_every_figure_never_takes_longer(void **state) {
     remove(best);
 }
 
+/* A plan that is found for twice as many GPUs later is tried on a size, too. */
+static void a_larger_size_may_give_a_smaller_one_its_plan(void **state) {
+    (void)state;
+    static const char *const sizes[] = {"32", "32,64"};
+    double step_s[2];
+    for (int i = 0; i < 2; i++) {
+        char line[256];
+        snprintf(line, sizeof line,
+                 "capacity --models olmoe-1b-7b --clusters b200 --sizes %s --global-batch 192 "
+                 "--seq 4096 --gap 50%% --effort 1 --json",
+                 sizes[i]);
+        cli_result r = cli_json(line);
+        const mf_json_value *c = mf_json_at(cli_member(mf_json_root(r.json), "cells"), 0);
+        assert_close(cli_number(c, "gpus"), 32, 0);
+        assert_at_most(cli_number(c, "gap"), 0.5 * (1 + 1e-9));
+        step_s[i] = cli_number(c, "step_time_s");
+        cli_free(&r);
+    }
+    printf("  32 GPUs: %.4f s alone, %.4f s beside 64\n", step_s[0], step_s[1]);
+    assert_below(step_s[1], 0.99 * step_s[0]);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_cell_is_the_plan_of_its_size),
         cmocka_unit_test(tables_are_the_same_on_any_number_of_threads),
         cmocka_unit_test(effort_limits_every_cell),
+        cmocka_unit_test(a_larger_size_may_give_a_smaller_one_its_plan),
         cmocka_unit_test(time_money_and_energy_follow_from_the_tokens),
         cmocka_unit_test(rows_have_the_step_time_in_megatron),
         cmocka_unit_test(prices_of_the_command_line_make_the_cost),
