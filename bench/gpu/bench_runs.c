@@ -137,6 +137,13 @@ static const char *const runs_of_two[] = {
     TWO LLAMA "--pp 2 --micro-batch 1 --global-batch 4 --seq 4096" STEP,
     TWO MIXTRAL "--pp 2 --micro-batch 1 --global-batch 4 --seq 4096" STEP,
     TWO QWEN3 "--micro-batch 1 --global-batch 4 --seq 4096" STEP,
+    /* few bubbles, as in long pipelines with many micro-batches: a GPU's power cap is one on
+     * average over some tens of milliseconds (bench_cap), so that short bubbles count */
+    TWO LLAMA "--pp 2 --micro-batch 1 --global-batch 24 --seq 4096" STEP,
+    TWO OLMOE "--pp 2 --micro-batch 1 --global-batch 24 --seq 4096" STEP,
+    TWO QWEN3 "--pp 2 --vpp 2 --micro-batch 1 --global-batch 24 --seq 4096" STEP,
+    TWO GPT_OSS "--pp 2 --micro-batch 1 --global-batch 24 --seq 4096" STEP,
+    TWO DEEPSEEK SHALLOW "--pp 2 --micro-batch 1 --global-batch 24 --seq 4096" STEP,
 };
 
 static const char *const runs_of_four[] = {
