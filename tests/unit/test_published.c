@@ -527,8 +527,7 @@ static void simulated(const pub_row *r, double got[3]) {
 /* All rows; every eighth where sanitizers make each ten times as long. */
 static void the_command_line_of_a_row_gives_its_number(void **state) {
     table *t = *state;
-    const char *sanitized = getenv("MF_SANITIZED");
-    const int every = sanitized != NULL && strcmp(sanitized, "all") != 0 ? 8 : 1;
+    const int every = case_stride(8);
     predict_all(t);
     for (int i = 0, n = 0; i < t->predicted; i++) {
         const pub_row *r = &t->rows[i];
