@@ -26,11 +26,16 @@ static double given_or(const mf_args *a, mf_option_id id, double otherwise) {
     return a->value[id].given ? a->value[id].f : otherwise;
 }
 
-/* Each line once. */
+/* Each line once; what the last line says of the same program goes on there: "moefold in bf16; ops
+ * of h100 measured until D; ops of ...". */
 static void add_line(watched *w, const char *text) {
     const size_t used = strlen(w->program);
-    if (strstr(w->program, text) == NULL) {
-        snprintf(w->program + used, sizeof w->program - used, "%s%s", used > 0 ? "\n" : "", text);
+    const char *last = strrchr(w->program, '\n'), *rest = strstr(text, "; ");
+    last = last != NULL ? last + 1 : w->program;
+    const bool goes_on = rest != NULL && strncmp(last, text, (size_t)(rest - text) + 2) == 0;
+    if (strstr(w->program, goes_on ? rest : text) == NULL) {
+        snprintf(w->program + used, sizeof w->program - used, "%s%s",
+                 used > 0 && !goes_on ? "\n" : "", goes_on ? rest : text);
     }
 }
 

@@ -108,9 +108,8 @@ const mf_command mf_cmd_tune = {
              "reports in three parts what fits, and what would make the job fit if it does not; "
              "the best single step of each kind from here (degrees, micro-batch, schedule, ZeRO, "
              "dispatcher, graphs, overlap, recomputation, offload), each simulated, and the best "
-             "plan; and what "
-             "holds the step back. The verdict comes last. Under a megatron-* profile only what "
-             "Megatron can express counts (--runs-on any lifts that).",
+             "plan; and what holds the step back. The verdict comes last. Under a megatron-* "
+             "profile only what Megatron can express counts (--runs-on any lifts that).",
     .example = "moefold tune launch.sh train.log --cluster h100",
     .words = MF_ARGS_MAX_WORDS,
     .options = options,
