@@ -121,9 +121,9 @@ static void print_cell(FILE *out, const mf_capacity_table *t, int at) {
     } else {
         fprintf(out, "%9s/s %9s", mf_show_count(c->tokens_per_s).s, usd(c, false).s);
     }
-    fprintf(out, " %6s %6s  %lld/%lld/%lld/%lld/%lld/%lld %s%s\n", mf_show_percent(c->mfu).s,
+    fprintf(out, " %6s %6s  %lld/%lld/%lld/%lld/%lld/%lld %s %s%s\n", mf_show_percent(c->mfu).s,
             mf_show_percent(c->goodput.share).s, LL(l->tp), LL(l->cp), LL(l->pp), LL(l->vpp),
-            LL(l->ep), LL(l->etp), mf_schedule_text(l->schedule),
+            LL(l->ep), LL(l->etp), mf_schedule_text(l->schedule), mf_precision_text(l->precision),
             c->host.used ? ", host copies" : "");
 }
 
