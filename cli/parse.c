@@ -26,10 +26,11 @@ static mf_status unknown_option(const char *arg, size_t length, const mf_option_
     if (near != NULL) {
         snprintf(mean, sizeof mean, " (did you mean --%.64s?)", near);
     }
+    const bool is_longer = near != NULL && strncmp(near, bare, strlen(bare)) == 0;
     if (mf_option_find(bare, strlen(bare), NULL) != MF_OPT_COUNT &&
         mf_option_find(bare, strlen(bare), allowed) == MF_OPT_COUNT) {
         return mf_err_set(e, MF_USAGE, "%s is an option of other commands, not of this one%s", name,
-                          mean);
+                          is_longer ? mean : "");
     }
     const char *here = mf_megatron_flag_here(bare);
     if (here != NULL && here[0] != '\0') {
