@@ -230,6 +230,9 @@ static mf_status run(const mf_args *a, const mf_cli *cli, mf_err *e) {
     }
     s = found = search(a, cli, &problem, j.software.name, &r, &host, e);
     if (found == MF_INFEASIBLE) {
+        doubts = (mf_doubts){0};
+        mf_doubt_job(&doubts, &j.model, &j.cluster, &j.plan.layout); /* a slip may be why */
+        mf_doubts_print(a->notes, &doubts);
         s = explain_nothing(a, cli, &j, &problem, &r, json, e);
         goto out;
     }

@@ -27,6 +27,11 @@ static void write_tune(mf_json_writer *w, const void *user) {
     mf_json_write_end(w);
 }
 
+/* A job that was read is Megatron's, whatever its prices are; a plan's profile says who runs it. */
+static const char *runs_on(const mf_args *a) {
+    return mf_args_text(a, MF_OPT_RUNS_ON, a->value[MF_OPT_PLAN].given ? NULL : "megatron");
+}
+
 /* Of the best plan, or of the layout that there is where nothing is faster. */
 static mf_status write_folder(const mf_args *a, const mf_cli *cli, const findings *f, mf_err *e) {
     const mf_plan *better = mf_tuning_better_plan(&f->tuning);
@@ -36,7 +41,7 @@ static mf_status write_folder(const mf_args *a, const mf_cli *cli, const finding
                                  .problem = &f->tuning.problem,
                                  .found = better != NULL ? &f->tuning.search : NULL,
                                  .verdict = f->report.verdict.decides,
-                                 .runs_on = mf_args_text(a, MF_OPT_RUNS_ON, NULL),
+                                 .runs_on = runs_on(a),
                                  .more = write_tune,
                                  .user = &f->report};
     mf_status s = mf_step_power_of(&f->x.job, plan, &report.power, e);
@@ -75,9 +80,8 @@ static mf_status run(const mf_args *a, const mf_cli *cli, mf_err *e) {
     if (f == NULL) {
         return mf_err_set(e, MF_NOMEM, "out of memory");
     }
-    const mf_tune_request r = {.runs_on = mf_args_text(a, MF_OPT_RUNS_ON, NULL),
-                               .threads = mf_args_threads(a),
-                               .cancel = cli->cancel};
+    const mf_tune_request r = {
+        .runs_on = runs_on(a), .threads = mf_args_threads(a), .cancel = cli->cancel};
     mf_routing_init(&f->x.job.routing);
     mf_status s = mf_args_check_out(a, e);
     s = s == MF_OK ? mf_report_folder_create(mf_args_text(a, MF_OPT_REPORT, NULL), e) : s;
@@ -108,9 +112,9 @@ const mf_command mf_cmd_tune = {
              "reports in three parts what fits, and what would make the job fit if it does not; "
              "the best single step of each kind from here (degrees, micro-batch, schedule, ZeRO, "
              "dispatcher, graphs, overlap, recomputation, offload), each simulated, and the best "
-             "plan; and what "
-             "holds the step back. The verdict comes last. Under a megatron-* profile only what "
-             "Megatron can express counts (--runs-on any lifts that).",
+             "plan; and what holds the step back. The verdict comes last. Of a job that was read, "
+             "and under a megatron-* profile, only what Megatron can express counts (--runs-on any "
+             "lifts that).",
     .example = "moefold tune launch.sh train.log --cluster h100",
     .words = MF_ARGS_MAX_WORDS,
     .options = options,

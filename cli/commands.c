@@ -16,11 +16,23 @@ const mf_command *mf_cli_command_find(const char *name) {
     return NULL;
 }
 
+/* Lines of the error stream, no wider than the terminal. In one piece: ranks share the stream. */
+static void say_folded(const mf_cli *cli, const char *lines) {
+    const mf_screen how = {.columns = cli->columns, .all = true};
+    char *text = NULL;
+    size_t size;
+    FILE *out = cli->columns > 0 ? open_memstream(&text, &size) : NULL;
+    bool folded = out != NULL && mf_screen_write(out, lines, &how, NULL) == MF_OK;
+    folded = (out == NULL || fclose(out) == 0) && folded;
+    fputs(folded ? text : lines, cli->err);
+    fflush(cli->err);
+    free(text);
+}
+
 void mf_cli_say(const mf_cli *cli, mf_err *e) {
     if (e->text[0] == '\0') {
         return;
     }
-    /* In one piece: ranks share their standard error. */
     char line[4 * MF_ERR_TEXT_MAX + 64];
     int n = snprintf(line, sizeof line, "moefold%s%s: ", cli->command != NULL ? " " : "",
                      cli->command != NULL ? cli->command->name : "");
@@ -30,8 +42,8 @@ void mf_cli_say(const mf_cli *cli, mf_err *e) {
                       c);
     }
     line[n++] = '\n';
-    fwrite(line, 1, (size_t)n, cli->err);
-    fflush(cli->err);
+    line[n] = '\0';
+    say_folded(cli, line);
     mf_err_clear(e);
 }
 
@@ -58,24 +70,35 @@ static bool wants_help(int argc, const char *const *argv) {
     return false;
 }
 
-/* Runs the command, its results as the terminal shows them. */
-static mf_status run_on_screen(const mf_args *a, mf_cli *cli, mf_err *e) {
+/* Runs the command, its notes and then its results as the terminal shows them. */
+static mf_status run_on_screen(mf_args *a, mf_cli *cli, mf_err *e) {
     FILE *out = cli->out;
-    char *text = NULL;
-    size_t size;
+    char *text = NULL, *notes = NULL;
+    size_t size, notes_size;
     cli->out = open_memstream(&text, &size);
-    if (cli->out == NULL) {
+    a->notes = open_memstream(&notes, &notes_size);
+    if (cli->out == NULL || a->notes == NULL) {
+        (void)(cli->out != NULL && fclose(cli->out));
+        (void)(a->notes != NULL && fclose(a->notes));
+        free(text);
+        free(notes);
         cli->out = out;
         return mf_err_set(e, MF_NOMEM, "out of memory");
     }
     mf_status s = cli->command->run(a, cli, e);
-    const bool complete = fclose(cli->out) == 0;
+    const bool noted = fclose(a->notes) == 0, complete = fclose(cli->out) == 0;
     cli->out = out;
+    a->notes = cli->err;
+    if (noted && notes[0] != '\0') {
+        say_folded(cli, notes);
+    }
     const mf_screen how = {
         .columns = cli->columns, .all = a->value[MF_OPT_VERBOSE].given, .colour = cli->colour};
-    mf_status shown = complete ? mf_screen_write(out, text, &how, s == MF_OK ? e : NULL)
-                               : mf_err_set(s == MF_OK ? e : NULL, MF_NOMEM, "out of memory");
+    mf_status shown = complete && noted
+                          ? mf_screen_write(out, text, &how, s == MF_OK ? e : NULL)
+                          : mf_err_set(s == MF_OK ? e : NULL, MF_NOMEM, "out of memory");
     free(text);
+    free(notes);
     return s == MF_OK ? shown : s;
 }
 

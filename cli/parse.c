@@ -21,9 +21,16 @@ static mf_status unknown_option(const char *arg, size_t length, const mf_option_
     for (size_t i = 0; allowed[i] != MF_OPT_COUNT; i++) {
         known[count++] = mf_option_get(allowed[i])->name;
     }
+    const char *near = mf_nearest_word(bare, known, count);
+    char mean[96] = "";
+    if (near != NULL) {
+        snprintf(mean, sizeof mean, " (did you mean --%.64s?)", near);
+    }
+    const bool is_longer = near != NULL && strncmp(near, bare, strlen(bare)) == 0;
     if (mf_option_find(bare, strlen(bare), NULL) != MF_OPT_COUNT &&
         mf_option_find(bare, strlen(bare), allowed) == MF_OPT_COUNT) {
-        return mf_err_set(e, MF_USAGE, "%s is an option of other commands, not of this one", name);
+        return mf_err_set(e, MF_USAGE, "%s is an option of other commands, not of this one%s", name,
+                          is_longer ? mean : "");
     }
     const char *here = mf_megatron_flag_here(bare);
     if (here != NULL && here[0] != '\0') {
@@ -34,10 +41,7 @@ static mf_status unknown_option(const char *arg, size_t length, const mf_option_
                           "%s is a flag of Megatron's: `moefold import` and `tune` read whole jobs",
                           name);
     }
-    const char *near = mf_nearest_word(bare, known, count);
-    return mf_err_set(e, MF_USAGE, "unknown option %s%s%s%s", name,
-                      near != NULL ? " (did you mean --" : "", near != NULL ? near : "",
-                      near != NULL ? "?)" : "");
+    return mf_err_set(e, MF_USAGE, "unknown option %s%s", name, mean);
 }
 
 static mf_status parse_value(const mf_option *o, const char *text, mf_value *v, mf_err *e) {

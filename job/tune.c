@@ -30,6 +30,33 @@ const mf_one_step *mf_tuning_step(const mf_tuning *t, const char *what) {
     return NULL;
 }
 
+/* Where nothing fits: with all states of the optimizer on the host, as `fit` does, and with as many
+ * as the step that loses least time; the faster of both. */
+static mf_status find_best_offloaded(mf_tuning *t, mf_search_options *o, mf_err *e) {
+    const double some = t->to_fit.count > 0 ? t->to_fit.step[0].layout.offload_optimizer : 0;
+    const double share[] = {1, some};
+    mf_status s = MF_OK;
+    for (int i = 0; i < (some > 0 && some < 1 ? 2 : 1) && s == MF_OK; i++) {
+        mf_search_result found = {0};
+        mf_host_copies host = {0};
+        mf_problem p = t->problem;
+        p.base.offload_optimizer = share[i];
+        s = mf_host_copies_search(mf_runs_on_search, &t->on, &p, o, false, &found, &host, e);
+        if (found.count > 0 &&
+            (t->search.count == 0 ||
+             found.plan[0].prediction.step_time_s < t->search.plan[0].prediction.step_time_s)) {
+            const mf_search_result slower = t->search;
+            t->search = found;
+            found = slower;
+            t->host = host;
+            t->offloaded = share[i];
+        }
+        mf_search_result_clear(&found);
+        s = s == MF_INFEASIBLE || s == MF_LAYOUT ? MF_OK : s;
+    }
+    return s;
+}
+
 /* Plans that keep activations on the host compete where the job does so, or where nothing fits
  * without. */
 static mf_status find_best(mf_tuning *t, mf_search_options *o, mf_err *e) {
@@ -67,6 +94,8 @@ static mf_status find_all(mf_tuning *t, const mf_tune_request *r, mf_err *e) {
     if (s == MF_OK && t->fit.feasible > 0) {
         s = find_best(t, &o, e);
         s = s == MF_INFEASIBLE ? MF_OK : s; /* nothing is faster */
+    } else if (s == MF_OK && t->problem.base.offload_optimizer < 1) {
+        s = find_best_offloaded(t, &o, e);
     }
     return s == MF_OK ? mf_planner_explain(&t->problem, l, &now->assignment, &t->explanation, e)
                       : s;

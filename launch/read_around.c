@@ -3,7 +3,9 @@
  * takes for a script's MODEL.
  *
  * A module is looked for under each folder above the file, as Python would with that folder on its
- * path; one that is not there (torch, another package) is passed over.
+ * path; one that is not there (torch, another package) is passed over. So is one of which nothing
+ * but classes is taken: a recipe reads no class, and the models of Bridge and its training loop,
+ * hundreds of files, hang on those.
  */
 #define _XOPEN_SOURCE 700 /* realpath */
 #include "launch/read_internal.h"
@@ -74,8 +76,11 @@ static bool find_module(const char *path, const char *name, size_t length, char 
 static mf_status read_module(mf_read *r, const char *path, mf_err *e) {
     char *text = NULL;
     size_t length = 0;
-    if (mf_settings_has(&r->modules, path) || r->modules.count >= MOST_MODULES) {
+    if (mf_settings_has(&r->modules, path)) {
         return MF_OK;
+    }
+    if (r->modules.count >= MOST_MODULES) {
+        return mf_err_set(e, MF_INPUT, "it imports more than %d modules", MOST_MODULES);
     }
     mf_settings_put(&r->modules, path, "%s", "");
     if (mf_file_load(path, MOST_MODULE_B, &text, &length, NULL) != MF_OK ||
@@ -87,6 +92,31 @@ static mf_status read_module(mf_read *r, const char *path, mf_err *e) {
     s = s == MF_OK ? mf_read_add_python(r, path, text) : s;
     free(text);
     return s;
+}
+
+/* "(a, B as C)" or "a, b": whether one of the names may be a function or a constant, or all are
+ * ("*"). Classes are CamelCase. */
+static bool takes_more_than_classes(const char *names) {
+    const char *end = names + strcspn(names, *names == '(' ? ")" : "\n");
+    for (const char *at = names; at < end;) {
+        const size_t length = strspn(at, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+                                         "0123456789_");
+        size_t lower = 0;
+        for (size_t i = 0; i < length; i++) {
+            lower += islower((unsigned char)at[i]) != 0;
+        }
+        const bool is_as = length == 2 && strncmp(at, "as", 2) == 0;
+        const bool is_class = length > 0 && isupper((unsigned char)*at) && lower > 0;
+        if (*at == '*' || (length > 0 && !is_class && !is_as)) {
+            return true;
+        }
+        if (*at == '#') {
+            at += strcspn(at, "\n");
+            continue;
+        }
+        at += length > 0 ? length : 1;
+    }
+    return false;
 }
 
 mf_status mf_read_imports(mf_read *r, const char *path, const char *text, mf_err *e) {
@@ -104,7 +134,7 @@ mf_status mf_read_imports(mf_read *r, const char *path, const char *text, mf_err
         }
         const bool begins = at == text || at[-1] == '\n';
         if (begins && length > 0 && strncmp(name + length, " import ", 8) == 0 &&
-            find_module(whole, name, length, found)) {
+            takes_more_than_classes(name + length + 8) && find_module(whole, name, length, found)) {
             s = read_module(r, found, e);
         }
     }

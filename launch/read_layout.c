@@ -248,12 +248,16 @@ static mf_status read_dispatcher(reading *x, mf_err *e) {
     const char *word = mf_settings_text(x->s, "moe-token-dispatcher-type", "None");
     word = strcmp(word, "None") != 0 ? word : usual_dispatcher(x);
     bool deep = mf_settings_is_on(x->s, "moe-enable-deepep");
-    (void)mf_settings_has(x->s, "moe-flex-dispatcher-backend");
+    const char *backend = mf_settings_text(x->s, "moe-flex-dispatcher-backend", "deepep");
+    bool reorders = mf_settings_is_on(x->s, "moe-permute-fusion-into-hybridep");
     if (x->model->experts == 0 || x->l->ep * x->l->etp == 1) {
         return MF_OK; /* tokens stay where they are */
     }
     if (strcmp(word, "flex") == 0 || deep) {
         x->l->dispatcher = MF_DISPATCH_FUSED;
+        if (reorders && strcmp(backend, "hybridep") == 0) { /* DeepEP's exchange reorders no rows */
+            x->l->traits |= MF_TRAIT_DISPATCH_PERMUTES;
+        }
     } else if (strcmp(word, "alltoall") == 0 || strcmp(word, "alltoall_seq") == 0) {
         x->l->dispatcher = MF_DISPATCH_ALLTOALL;
     } else if (strcmp(word, "allgather") == 0) {

@@ -171,6 +171,11 @@ mf_status mf_read_find_model(mf_read *r, const char *name, mf_read_model *out, m
     }
     const char *ours = mf_settings_text(&r->moefold, "model", NULL);
     name = name != NULL ? name : ours;
+    if (name == NULL && mf_settings_has(&r->settings, "model.crossattn_emb_size")) {
+        return mf_err_set(e, MF_INPUT,
+                          "its layers attend to a second sequence (crossattn_emb_size): no model "
+                          "that moefold knows does");
+    }
     for (size_t i = 0; name == NULL && w.hidden > 0 && i < count; i++) {
         mf_model m;
         if (mf_model_load(names[i], &m, NULL) == MF_OK && matches(&w, &m)) {

@@ -407,6 +407,19 @@ static bool concede_order(const step_input *in, mf_plan *p, mf_concession *c) {
     return true;
 }
 
+/* What a plan was priced with by hand; a target's own lie in its software profile. */
+static bool concede_traits(const step_input *in, mf_plan *p, mf_concession *c) {
+    mf_layout *l = &p->layout;
+    const uint32_t asked = l->traits;
+    const bool fused =
+        in->model->experts > 0 && l->dispatcher == MF_DISPATCH_FUSED && l->ep * l->etp > 1;
+    char words[256];
+    l->traits &= fused ? MF_TRAIT_DISPATCH_PERMUTES : MF_TRAIT_NONE;
+    mf_traits_format(asked & ~l->traits, words, sizeof words);
+    SAY(c, "traits %.160s: no flag says them", words);
+    return l->traits != asked;
+}
+
 static const struct step {
     const char *what;
     bool (*concede)(const step_input *in, mf_plan *p, mf_concession *c);
@@ -425,6 +438,7 @@ static const struct step {
     {"optimizer", concede_optimizer},
     {"FP8 attention", concede_attention},
     {"order of sums", concede_order},
+    {"traits", concede_traits},
 };
 
 /* One step after another; what one changes, another may have to look at again. */

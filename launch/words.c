@@ -54,6 +54,7 @@ static const mf_word words[] = {
     MODEL("moe-enable-deepep", SWITCH, "moe_enable_deepep"),
     MODEL("moe-grouped-gemm", SWITCH, "moe_grouped_gemm"),
     MODEL("moe-permute-fusion", SWITCH, "moe_permute_fusion"),
+    MODEL("moe-permute-fusion-into-hybridep", SWITCH, "moe_permute_fusion_into_hybridep"),
     MODEL("moe-expert-capacity-factor", VALUE, "moe_expert_capacity_factor"),
     MODEL("moe-pad-expert-input-to-capacity", SWITCH, "moe_pad_expert_input_to_capacity"),
     /* parameters, optimizer, precision */
@@ -122,6 +123,7 @@ static const mf_word words[] = {
     MODEL("moe-layer-freq", VALUE, "moe_layer_freq"),
     MODEL("moe-router-topk", VALUE, "moe_router_topk"),
     MODEL("mtp-num-layers", VALUE, "mtp_num_layers"),
+    {"model.crossattn_emb_size", VALUE, "model.crossattn_emb_size", NULL, false, false},
     {"vocab-size", VALUE, NULL, NULL, false, false},
     /* launchers */
     {"nnodes", VALUE, NULL, NULL, false, false},
@@ -161,6 +163,7 @@ static const mf_word words[] = {
     MOOT("apply-layernorm-1p", SWITCH),
     MOOT("attention-output-gate", SWITCH),
     MOOT("experimental-attention-variant", VALUE),
+    MOOT("linear-attention-type", VALUE), /* the same before it got that name */
     MOOT("linear-attention-freq", VALUE),
     MOOT("linear-conv-kernel-dim", VALUE),
     MOOT("linear-key-head-dim", VALUE),
@@ -235,6 +238,8 @@ static const mf_word words[] = {
     MOOT("lr-warmup-init", VALUE),
     MOOT("lr-warmup-fraction", VALUE),
     MOOT("weight-decay", VALUE),
+    MOOT("no-weight-decay-cond-type", VALUE), /* which weights decay costs nothing */
+    MOOT("apply-wd-to-qk-layernorm", SWITCH),
     MOOT("clip-grad", VALUE),
     MOOT("adam-beta1", VALUE),
     MOOT("adam-beta2", VALUE),

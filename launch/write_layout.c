@@ -127,6 +127,9 @@ static void write_communication(const mf_launch *x, mf_settings *s) {
     if (l->dispatcher == MF_DISPATCH_FUSED && l->ep * l->etp > 1) {
         mf_settings_put(s, "moe-token-dispatcher-type", "flex");
         mf_settings_put(s, "moe-flex-dispatcher-backend", "hybridep");
+        if ((l->traits & MF_TRAIT_DISPATCH_PERMUTES) != 0) {
+            mf_settings_on(s, "moe-permute-fusion-into-hybridep");
+        }
     } else {
         mf_settings_put(s, "moe-token-dispatcher-type", "%s",
                         l->dispatcher == MF_DISPATCH_ALLGATHER ? "allgather" : "alltoall");

@@ -1,6 +1,7 @@
 /* capacity_table.c - the table of `moefold capacity` and its verdicts, for people. */
 #include "report/capacity_table.h"
 
+#include "report/text/screen.h"
 #include "report/text/show.h"
 
 #include <math.h>
@@ -120,39 +121,62 @@ static void print_cell(FILE *out, const mf_capacity_table *t, int at) {
     } else {
         fprintf(out, "%9s/s %9s", mf_show_count(c->tokens_per_s).s, usd(c, false).s);
     }
-    fprintf(out, " %6s %6s  %lld/%lld/%lld/%lld/%lld/%lld %s%s\n", mf_show_percent(c->mfu).s,
+    fprintf(out, " %6s %6s  %lld/%lld/%lld/%lld/%lld/%lld %s %s%s\n", mf_show_percent(c->mfu).s,
             mf_show_percent(c->goodput.share).s, LL(l->tp), LL(l->cp), LL(l->pp), LL(l->vpp),
-            LL(l->ep), LL(l->etp), mf_schedule_text(l->schedule),
+            LL(l->ep), LL(l->etp), mf_schedule_text(l->schedule), mf_precision_text(l->precision),
             c->host.used ? ", host copies" : "");
 }
 
-static void print_prices(FILE *out, const mf_capacity_table *t) {
-    const char *label = "prices";
-    char text[320];
+/* What an hour costs, on the first line; its date, and where it is from if `source`. */
+static void say_price(const mf_capacity_price *p, const char *cluster, bool first, bool source,
+                      char *out, size_t size) {
+    const bool dated = p->date[0] >= '0' && p->date[0] <= '9';
+    if (source) {
+        snprintf(out, size, "%s: %s", cluster, p->source[0] != '\0' ? p->source : "no source");
+    } else if (!p->known) {
+        snprintf(out, size, "none is known for %s: --price %s=USD", cluster, cluster);
+    } else {
+        const bool own = strcmp(p->source, "--price") == 0;
+        snprintf(out, size, "%s %.2f%s (%s)", cluster, p->usd_gpu_h, first ? " USD a GPU-hour" : "",
+                 own     ? "--price"
+                 : dated ? p->date
+                         : "undated");
+    }
+}
+
+/* All of the clusters, each once. */
+static void say_prices(const mf_capacity_table *t, bool source, char *out, size_t size) {
+    size_t used = 0;
+    bool known = false;
+    out[0] = '\0';
     for (int i = 0; i < t->count && t->cell[i].row < t->clusters; i++) {
         const mf_capacity_price *p = &t->cell[i].price;
-        const bool dated = p->date[0] >= '0' && p->date[0] <= '9';
-        if (!mf_capacity_begins_row(t, i)) {
+        const bool own = strcmp(p->source, "--price") == 0;
+        if (!mf_capacity_begins_row(t, i) || (source && (!p->known || own))) {
             continue;
         }
-        fprintf(out, "%-10s  ", label);
-        if (!p->known) {
-            snprintf(text, sizeof text, "none is known for %s: --price %s=USD", t->cell[i].cluster,
-                     t->cell[i].cluster);
-        } else if (strcmp(p->source, "--price") == 0) {
-            snprintf(text, sizeof text, "%s %.2f USD a GPU-hour (--price)", t->cell[i].cluster,
-                     p->usd_gpu_h);
-        } else {
-            snprintf(text, sizeof text, "%s %.2f USD a GPU-hour, %s: %s", t->cell[i].cluster,
-                     p->usd_gpu_h, dated ? p->date : "undated",
-                     p->source[0] != '\0' ? p->source : "no source");
+        char text[320];
+        say_price(p, t->cell[i].cluster, !known, source, text, sizeof text);
+        known |= p->known;
+        if (used < size) {
+            used += (size_t)snprintf(out + used, size - used, "%s%s",
+                                     used == 0 ? ""
+                                     : source  ? "; "
+                                               : ", ",
+                                     text);
         }
-        mf_show_wrap(out, text, 12, 14, 99);
-        label = "";
     }
-    if (t->power_usd_kWh > 0) {
-        fprintf(out, "            %g USD for a kWh\n", t->power_usd_kWh);
+    if (!source && t->power_usd_kWh > 0 && used < size) {
+        snprintf(out + used, size - used, "%s%g USD for a kWh", used > 0 ? ", " : "",
+                 t->power_usd_kWh);
     }
+}
+
+static void print_prices(FILE *out, const mf_capacity_table *t) {
+    char text[1024];
+    say_prices(t, false, text, sizeof text);
+    fputs("prices      ", out);
+    mf_show_wrap(out, text, 12, 12, 99);
 }
 
 /* Which programs plans are limited to, if any. */
@@ -222,22 +246,37 @@ static void print_elsewhere(FILE *out, const mf_capacity_table *t) {
 
 /* --- verdicts --------------------------------------------------------------------------------- */
 
-static void print_offer(FILE *out, const mf_capacity_table *t, int at) {
+static void say_offer(const mf_capacity_table *t, int at, char *out, size_t size) {
     const mf_capacity_cell *c = &t->cell[at];
-    fprintf(out, "%s x %s", mf_show_i64(c->gpus).s, c->cluster);
+    size_t used = (size_t)snprintf(out, size, "%s x %.40s", mf_show_i64(c->gpus).s, c->cluster);
     if (t->tokens == NULL) {
-        fprintf(out, ", %s tokens/s", mf_show_count(c->tokens_per_s).s);
+        used += (size_t)snprintf(out + used, size - used, ", %s tokens/s",
+                                 mf_show_count(c->tokens_per_s).s);
     } else {
-        fprintf(out, ", %s (%s to %s)", days(c->run_s).s, days(t->offer[at].low_s).s,
-                days(t->offer[at].high_s).s);
+        used += (size_t)snprintf(out + used, size - used, ", %s (%s to %s)", days(c->run_s).s,
+                                 days(t->offer[at].low_s).s, days(t->offer[at].high_s).s);
     }
     if (c->price.known) {
-        fprintf(out, ", %s USD%s", usd(c, t->tokens != NULL).s,
-                t->tokens != NULL ? "" : " a million tokens");
+        snprintf(out + used, size - used, ", %s USD%s", usd(c, t->tokens != NULL).s,
+                 t->tokens != NULL ? "" : " a million tokens");
     }
 }
 
-enum { VERDICT_COLUMN = 31 };
+/* Verdicts stand beside their labels, below them where the screen is narrow. */
+enum { VERDICT_COLUMN = 31, BELOW = 4, NARROW = 80 };
+
+static int verdict_column(void) {
+    return mf_screen_columns(NARROW) < NARROW ? BELOW : VERDICT_COLUMN;
+}
+
+static void print_label(FILE *out, const char *label) {
+    const int column = verdict_column();
+    if (column == BELOW || strlen(label) > VERDICT_COLUMN - 3) {
+        fprintf(out, "  %s\n%*s", label, column, "");
+    } else {
+        fprintf(out, "  %-28s ", label);
+    }
+}
 
 /* "misses the deadline", "keeps both", ... */
 static const char *kept(const mf_capacity_table *t, const mf_capacity_strain *x) {
@@ -273,8 +312,9 @@ static void print_strains(FILE *out, const mf_capacity_table *t, int at) {
         }
     }
     if (text[0] != '\0') {
-        fprintf(out, "%*s", VERDICT_COLUMN, "");
-        mf_show_wrap(out, text, VERDICT_COLUMN, VERDICT_COLUMN, 99);
+        const int column = verdict_column();
+        fprintf(out, "%*s", column, "");
+        mf_show_wrap(out, text, column, column, 99);
     }
 }
 
@@ -305,17 +345,18 @@ static void print_verdict(FILE *out, const mf_capacity_table *t, int model, mf_v
     int best = mf_verdict_best(t->offer, t->count, model, v);
     char label[96];
     say_verdict(t, v, label, sizeof label);
-    fprintf(out, strlen(label) > VERDICT_COLUMN - 3 ? "  %s\n%31s" : "  %-28s %s", label, "");
+    print_label(out, label);
     if (best < 0) {
         fputs("none of these\n", out);
         return;
     }
     const mf_offer *o = &t->offer[best];
-    print_offer(out, t, best);
-    if ((timed && !o->surely_in_time) || (paid && !o->surely_in_budget)) {
-        fputs("; not at the upper end of its band", out);
-    }
-    putc('\n', out);
+    const int column = verdict_column();
+    const bool late = (timed && !o->surely_in_time) || (paid && !o->surely_in_budget);
+    char offer[320], text[400];
+    say_offer(t, best, offer, sizeof offer);
+    snprintf(text, sizeof text, "%s%s", offer, late ? "; not at the upper end of its band" : "");
+    mf_show_wrap(out, text, column, column, 99);
     char ties[1024] = "";
     size_t used = 0;
     for (int i = 0; i < t->count && used < sizeof ties - 96; i++) {
@@ -326,8 +367,8 @@ static void print_verdict(FILE *out, const mf_capacity_table *t, int model, mf_v
         }
     }
     if (used > 0) {
-        fprintf(out, "%*s", VERDICT_COLUMN, "");
-        mf_show_wrap(out, ties, VERDICT_COLUMN, VERDICT_COLUMN, 99);
+        fprintf(out, "%*s", column, "");
+        mf_show_wrap(out, ties, column, column, 99);
     }
     print_strains(out, t, best);
 }
@@ -343,8 +384,8 @@ static void print_smallest(FILE *out, const mf_capacity_table *t, int model) {
                                      gpus > 0 ? mf_show_i64(gpus).s : "none of the sizes");
         }
     }
-    fprintf(out, "  %-28s ", "smallest by cluster");
-    mf_show_wrap(out, text, VERDICT_COLUMN, VERDICT_COLUMN, 99);
+    print_label(out, "smallest by cluster");
+    mf_show_wrap(out, text, verdict_column(), verdict_column(), 99);
 }
 
 /* The header of the table of one model. */
@@ -454,23 +495,25 @@ static double say_gap(const mf_capacity_table *t, char *out, size_t size) {
 }
 
 void mf_capacity_print(FILE *out, const mf_capacity_table *t) {
-    char note[1024], proof[480];
+    char note[2560], proof[480], sources[1024];
     const double gap = say_gap(t, proof, sizeof proof);
     fputs("trained by  ", out);
     mf_show_wrap(out, t->program, 12, 12, 99);
     print_elsewhere(out, t);
     print_runs_on(out, t);
     print_prices(out, t);
+    say_prices(t, true, sources, sizeof sources);
     snprintf(
         note, sizeof note,
         "%s *: no other is both as fast and as cheap. A tie: the gap and, between clusters, "
         "the band leave it open which is better. good: share of the time that makes progress, "
-        "with failures and checkpoints.%s%s%s",
+        "with failures and checkpoints.%s%s%s%s%s%s",
         proof, has_skew(t) ? " skewed: the run under uneven routing." : "",
         has_lost(t) ? " node lost: the run on what is left without one; !: misses a limit." : "",
         t->tokens != NULL ? " Energy: what the GPUs draw by the joules of a step's ops, and their "
                             "share of the host."
-                          : "");
+                          : "",
+        sources[0] != '\0' ? " Prices: " : "", sources, sources[0] != '\0' ? "." : "");
     if (gap >= 0) { /* something fits */
         putc('\n', out);
         mf_show_wrap(out, note, 0, 0, 99);

@@ -25,9 +25,13 @@ static void print_layout(FILE *out, const char *name, const mf_plan *plan) {
     char text[448];
     int at = 0;
     mf_overlap_format(l->overlap, text, sizeof text);
-    fprintf(out, "            overlap %s%s%s%s\n", text, l->graph != MF_GRAPH_NONE ? ", " : "",
+    fprintf(out, "            overlap %s%s%s%s", text, l->graph != MF_GRAPH_NONE ? ", " : "",
             l->graph != MF_GRAPH_NONE ? mf_graph_text(l->graph) : "",
             l->graph != MF_GRAPH_NONE ? " CUDA graphs" : "");
+    if (l->offload_optimizer > 0) {
+        fprintf(out, ", %.3g %% of the optimizer on the host", 100 * l->offload_optimizer);
+    }
+    putc('\n', out);
     while (mf_report_memory_choice(&plan->assignment, &at, text, sizeof text)) {
         fprintf(out, "            %s\n", text);
     }
@@ -67,6 +71,13 @@ static void print_fits(FILE *out, const mf_tuning *t) {
             mf_show_bytes(now->usable_B).s);
     for (int i = 0; i < t->to_fit.count; i++) {
         print_step(out, &t->to_fit.step[i], now);
+    }
+    if (!now->fits && t->to_fit.count == 0) {
+        fputs("  no single step, and no pair of those that save most, makes yours fit\n", out);
+    }
+    if (t->offloaded > 0) {
+        fprintf(out, "  with --offload-optimizer %.3g%% some do: the best of them is below\n",
+                100 * t->offloaded);
     }
 }
 
@@ -127,13 +138,19 @@ static void say_verdict(mf_tune_report *r) {
                  100 * (1 - t->search.stats.lower_bound_s / now->step_time_s));
     } else {
         const mf_plan_prediction *then = &best->prediction;
+        char before[96];
+        snprintf(before, sizeof before, "and it fits (yours would take %s)",
+                 mf_show_time(now->step_time_s).s);
+        if (now->fits) {
+            snprintf(before, sizeof before, "instead of %s: %.2f x as fast",
+                     mf_show_time(now->step_time_s).s, now->step_time_s / then->step_time_s);
+        }
         snprintf(out, size,
-                 "%s a step (%s to %s) instead of %s: %.2f x as fast, with %s of memory free; no "
-                 "plan takes less than %s",
+                 "%s a step (%s to %s) %s, with %s of memory free; no plan%s takes less than %s",
                  mf_show_time(then->step_time_s).s, mf_show_time(then->step_time_low_s).s,
-                 mf_show_time(then->step_time_high_s).s, mf_show_time(now->step_time_s).s,
-                 now->step_time_s / then->step_time_s,
+                 mf_show_time(then->step_time_high_s).s, before,
                  mf_show_bytes(then->usable_B - then->peak_memory_B).s,
+                 t->offloaded > 0 ? " with that" : "",
                  mf_show_time(t->search.stats.lower_bound_s).s);
     }
 }

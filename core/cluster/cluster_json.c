@@ -1,6 +1,8 @@
 /* cluster_json.c - a cluster's JSON: one table of figures with their units and sane ranges. */
 #include "core/cluster/cluster_json.h"
 
+#include "core/base/text.h"
+
 #include <math.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -454,7 +456,7 @@ static void name_after(const char *path, char *out, size_t size) {
     const char *slash = strrchr(path, '/');
     const char *base = slash != NULL ? slash + 1 : path;
     size_t n = strlen(base);
-    n = n > 5 && strcmp(base + n - 5, ".json") == 0 ? n - 5 : n;
+    n -= n > 5 && mf_text_ends_with(base, ".json") ? 5 : 0;
     snprintf(out, size, "%.*s", (int)(n < size ? n : size - 1), base);
     for (char *p = out; *p != '\0'; p++) { /* one line, whatever the file is called */
         *p = (unsigned char)*p < 0x20 || (unsigned char)*p >= 0x7f ? '_' : *p;

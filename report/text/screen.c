@@ -15,6 +15,7 @@ int mf_screen_columns(int otherwise) {
 typedef enum worth {
     PLAIN,
     DETAIL, /* whoever wants it asks with -v */
+    NOTE,   /* words about a table, which makes way before its rows do */
     ANSWER, /* plans and remedies: the output is read for them */
 } worth;
 
@@ -27,14 +28,16 @@ static const struct {
     {"the fastest", ANSWER, false},   {"what the ops", DETAIL, false},
     {"its costliest", DETAIL, false}, {"left out", DETAIL, false},
     {"FLOPs as ", DETAIL, false},     {"cluster  ", ANSWER, false},
-    {"Every plan is ", DETAIL, true}, {"Plans are proven ", DETAIL, true},
-    {"No plan is ", DETAIL, true},    {"op by op", ANSWER, false},
+    {"Every plan is ", NOTE, true},   {"Plans are proven ", NOTE, true},
+    {"No plan is ", NOTE, true},      {"op by op", ANSWER, false},
 };
 
 typedef struct line {
     const char *text;
     int length, indent;
     int height; /* lines that it takes */
+    int cut;    /* where a row goes on below, as all rows of its table; 0: where it fits */
+    int rest;   /* and the first column of what stands there */
     int hidden; /* number of lines left out from here on; 0: this one is shown */
     bool kept;  /* part of a verdict, not a row of a table */
     worth worth;
@@ -118,7 +121,8 @@ static int fold(FILE *out, const line *l, int columns, bool colour) {
     const char *at = l->text;
     int left = l->length, indent = 0, height = 0;
     do {
-        int n = piece(at, left, columns - indent);
+        const bool aligned = height == 0 && l->cut > 0 && left > columns;
+        int n = aligned ? l->cut : piece(at, left, columns - indent);
         int end = n;
         while (end > 0 && at[end - 1] == ' ') {
             end--;
@@ -130,9 +134,12 @@ static int fold(FILE *out, const line *l, int columns, bool colour) {
         } else if (out != NULL) {
             fprintf(out, "%*s%.*s\n", indent, "", end, at);
         }
+        if (aligned) {
+            n = l->rest < left ? l->rest : left;
+        }
         at += n;
         left -= n;
-        while (left > 0 && *at == ' ') {
+        while (!aligned && left > 0 && *at == ' ') {
             at++;
             left--;
         }
@@ -230,6 +237,41 @@ static void narrow_tables(line *l, int count, int columns, char *drop, char *roo
     }
 }
 
+/* Whether a column is blank in every row. */
+static bool is_gap(const line *l, int rows, int column) {
+    for (int i = 0; i < rows; i++) {
+        if (column < l[i].length && l[i].text[column] != ' ') {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* Rows that are too wide all the same go on below from the same column on: the last gap of the
+ * whole table that fits, in its second half. */
+static void align_tables(line *l, int count, int columns) {
+    for (int from = 0, to; from < count; from = to) {
+        int width = l[from].length, at = columns;
+        for (to = from + 1; to < count && is_next_row(&l[from], &l[to]); to++) {
+            width = l[to].length > width ? l[to].length : width;
+        }
+        while (at > columns / 2 && !is_gap(l + from, to - from, at)) {
+            at--;
+        }
+        if (width <= columns || to - from < 2 || l[from].indent == 0 || at <= columns / 2) {
+            continue;
+        }
+        int rest = at;
+        while (rest < width && is_gap(l + from, to - from, rest)) {
+            rest++;
+        }
+        for (int i = from; i < to; i++) {
+            l[i].cut = at;
+            l[i].rest = rest;
+        }
+    }
+}
+
 static worth worth_of(const line *l, bool *whole) {
     for (size_t i = 0; i < sizeof paragraphs / sizeof paragraphs[0]; i++) {
         if (begins(l, paragraphs[i].begins)) {
@@ -238,6 +280,10 @@ static worth worth_of(const line *l, bool *whole) {
         }
     }
     return PLAIN;
+}
+
+static bool is_detail(const line *l) {
+    return l->worth == DETAIL || l->worth == NOTE;
 }
 
 /* drop and room: as long as the text each. */
@@ -264,6 +310,7 @@ static void cut(const char *text, line *l, int count, int columns, char *drop, c
         l[i].length = wide ? without_bar(&l[i]) : l[i].length;
     }
     narrow_tables(l, count, columns, drop, room);
+    align_tables(l, count, columns);
     for (int i = 0; i < count; i++) {
         l[i].height = fold(NULL, &l[i], columns, false);
     }
@@ -282,7 +329,7 @@ static int longest(const line *l, int count, int kept, int answers, int *end) {
             to++;
         }
         const int rows = l[from].worth == ANSWER && kept < answers ? answers : kept;
-        const bool row = l[from].indent <= ROW_INDENT || l[from].worth == DETAIL;
+        const bool row = l[from].indent <= ROW_INDENT || is_detail(&l[from]);
         if (to - from > rows + 1 && to - from > most && l[from].hidden == 0 && !l[from].kept &&
             row && (kept > 2 || l[from].indent > 0)) {
             most = to - from;
@@ -360,14 +407,23 @@ static void hide_middle(line *l, int count) {
     }
 }
 
+/* Notes, down to their first line. */
+static void hide_notes(line *l, int count) {
+    for (int at = count - 1; at > 0 && total(l, count) > MF_SCREEN_LINES; at--) {
+        if (l[at].worth == NOTE && l[at - 1].worth == NOTE && l[at].length > 0) {
+            hide(l, at, at + 1);
+        }
+    }
+}
+
 /* Details, the last of them first, each down to its title; `whole`: and that. */
 static void hide_details(line *l, int count, bool whole) {
     for (int end = count, from; end > 0 && total(l, count) > MF_SCREEN_LINES; end = from) {
         from = end - 1;
-        if (l[from].worth != DETAIL || (l[from].indent == 0 && !whole)) {
+        if (!is_detail(&l[from]) || (l[from].indent == 0 && !whole)) {
             continue;
         }
-        while (from > 0 && l[from - 1].worth == DETAIL && (l[from - 1].indent > 0 || whole)) {
+        while (from > 0 && is_detail(&l[from - 1]) && (l[from - 1].indent > 0 || whole)) {
             from--;
         }
         int first = end - 1;
@@ -436,11 +492,12 @@ static void hide_rows(line *l, int count, int kept, int answers) {
     }
 }
 
-/* Leaves rows out until no more than MF_SCREEN_LINES are left: of the longest tables at first, then
- * of details, then of all tables, then whole details and paragraphs, then what stands in the
- * middle. */
+/* Leaves lines out until no more than MF_SCREEN_LINES are left: of notes, then of the longest
+ * tables at first, then of details, then of all tables, then whole details and paragraphs, then
+ * what stands in the middle. */
 static void shorten(line *l, int count) {
     static const int keep[] = {8, 5, 2, 0};
+    hide_notes(l, count);
     for (int k = 0; k < 4; k++) {
         hide_rows(l, count, keep[k], ANSWER_ROWS);
         if (k <= 1) {

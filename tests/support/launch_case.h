@@ -136,6 +136,9 @@ static void draw(rng *r, const mf_model *m, mf_plan *p) {
         p->layout.offload_optimizer = rng_range(r, 0, 2) ? 0 : 1.0 / (double)rng_range(r, 1, 7);
         p->layout.graph = (mf_graph_mode)rng_range(r, 0, MF_GRAPH_COUNT - 1);
         p->layout.fp8_attention = rng_range(r, 0, 3) == 0;
+        const uint32_t any = 1u << rng_range(r, 0, 18);
+        const uint32_t some[] = {0, MF_TRAIT_DISPATCH_PERMUTES, any, any};
+        p->layout.traits = some[rng_range(r, 0, 3)];
     } while (mf_assignment_even(m, &p->layout, &p->assignment, &e) != MF_OK);
     draw_choices(r, p);
 }
@@ -161,6 +164,7 @@ static void check(const mf_cost *cost, const mf_cluster *c, const mf_model *m, m
     read_back(script, m, &back);
     free(script);
     assert_same_layers(m, &p, &back);
+    assert_int_equal(p.layout.traits, back.layout.traits);
     played a = play(cost, c, m, &p), b = play(cost, c, m, &back);
     if (a.time_s != b.time_s || a.peak_B != b.peak_B) {
         say("drawn", &drawn->layout);

@@ -388,10 +388,33 @@ static void a_job_is_tuned_and_compared_on_a_page(void **state) {
     free(text);
 }
 
-static void a_job_that_does_not_fit_gets_what_would_make_it_fit(void **state) {
+static void what_fits_with_the_optimizer_on_the_host_is_planned(void **state) {
     (void)state;
     char line[512];
     snprintf(line, sizeof line, "simulate " TIGHT "--reserve 80%% --out %s/now.json", dir);
+    cli_result r = cli_run(line, NULL);
+    cli_free(&r);
+    snprintf(line, sizeof line, "tune --plan %s/now.json -o %s --out %s/best.json", dir, dir, dir);
+    r = cli_run(line, NULL);
+    assert_int_equal(r.code, 0);
+    assert_non_null(strstr(r.out, "  with --offload-optimizer "));
+    assert_non_null(strstr(r.out, " of the optimizer on the host\n"));
+    assert_non_null(strstr(r.out, " and it fits (yours would take "));
+    cli_free(&r);
+    snprintf(line, sizeof line, "simulate --plan %s/best.json", dir);
+    r = cli_run(line, NULL);
+    assert_non_null(strstr(r.out, ": fits, headroom"));
+    cli_free(&r);
+    char *page = read_file("report.html");
+    assert_null(strstr(page, "nothing fits"));
+    assert_non_null(strstr(page, "and it fits"));
+    free(page);
+}
+
+static void a_job_that_does_not_fit_gets_what_would_make_it_fit(void **state) {
+    (void)state;
+    char line[512];
+    snprintf(line, sizeof line, "simulate " TIGHT "--reserve 90%% --out %s/now.json", dir);
     cli_result r = cli_run(line, NULL);
     cli_free(&r);
     snprintf(line, sizeof line, "tune --plan %s/now.json -o %s", dir, dir);
@@ -400,7 +423,7 @@ static void a_job_that_does_not_fit_gets_what_would_make_it_fit(void **state) {
     assert_non_null(strstr(r.out, "verdict     nothing fits: the leanest layout"));
     char *page = read_file("report.html");
     assert_non_null(strstr(page, "<p class=\"lead\">nothing fits: the leanest layout"));
-    assert_non_null(strstr(page, "the smallest size that would: 2 GPUs.</p>"));
+    assert_non_null(strstr(page, "the smallest size that would: 4 GPUs.</p>"));
     assert_null(strstr(page, "keep it"));
     assert_non_null(strstr(page, "it does not fit"));
     free(page);
@@ -433,6 +456,8 @@ int main(void) {
         cmocka_unit_test_setup_teardown(a_plan_lists_its_candidates, new_folder, remove_folder),
         cmocka_unit_test_setup_teardown(sizes_are_a_front_of_time_and_money, new_folder,
                                         remove_folder),
+        cmocka_unit_test_setup_teardown(what_fits_with_the_optimizer_on_the_host_is_planned,
+                                        new_folder, remove_folder),
         cmocka_unit_test_setup_teardown(a_job_that_does_not_fit_gets_what_would_make_it_fit,
                                         new_folder, remove_folder),
         cmocka_unit_test_setup_teardown(the_best_plan_of_a_job_is_that_of_plan, new_folder,

@@ -382,6 +382,57 @@ static void test_public_recipes_import_without_edits(void **state) {
     }
 }
 
+/* HybridEP's exchange can reorder the rows; another exchange has no such kernel. */
+static void test_rows_are_reordered_in_hybrideps_exchange_where_flags_say_so(void **state) {
+    (void)state;
+    static const struct {
+        const char *flags;
+        uint32_t traits;
+    } rows[] = {
+        {"--moe-flex-dispatcher-backend hybridep --moe-permute-fusion-into-hybridep",
+         MF_TRAIT_DISPATCH_PERMUTES},
+        {"--moe-flex-dispatcher-backend hybridep", 0},
+        {"--moe-flex-dispatcher-backend deepep --moe-permute-fusion-into-hybridep", 0},
+        {"--moe-permute-fusion-into-hybridep\nDISPATCHER=hybridep", MF_TRAIT_DISPATCH_PERMUTES},
+        {"--moe-permute-fusion-into-hybridep\nDISPATCHER=alltoall", 0},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        char text[1024];
+        snprintf(text, sizeof text,
+                 MIXTRAL_8X22B ZOO(1, 1, 8) "--seq-length 4096 --moe-token-dispatcher-type flex %s",
+                 rows[i].flags);
+        const recipe x = {.text = text, .gpus = 64, .model = "mixtral-8x22b"};
+        mf_read r = {0};
+        mf_read_model found = {0};
+        mf_plan p;
+        mf_plan_init(&p);
+        read_or_fail(&r, &x, &found, &p);
+        assert_int_equal(p.layout.traits, rows[i].traits);
+        assert_int_equal(r.unknown.count, 0);
+        mf_read_clear(&r);
+    }
+}
+
+/* Names that ModelZoo's model configurations still use: the first is the name of what
+ * --experimental-attention-variant says today, the second chooses parameters that decay. */
+static void test_flags_of_older_releases_are_known(void **state) {
+    (void)state;
+    const recipe x = {
+        .text = MIXTRAL_8X22B ZOO(
+            1, 1, 8) "--seq-length 4096\n"
+                     "  --linear-attention-type gated_delta_net "
+                     "--no-weight-decay-cond-type qwen3_next --apply-wd-to-qk-layernorm",
+        .gpus = 64,
+        .model = "mixtral-8x22b"};
+    mf_read r = {0};
+    mf_read_model found = {0};
+    mf_plan p;
+    mf_plan_init(&p);
+    read_or_fail(&r, &x, &found, &p);
+    assert_int_equal(r.unknown.count, 0);
+    mf_read_clear(&r);
+}
+
 static void test_megatrons_defaults_hold_for_what_is_not_said(void **state) {
     (void)state;
     const recipe x = {.text = MIXTRAL_8X22B
@@ -577,6 +628,24 @@ static void test_modules_that_are_not_known_are_listed(void **state) {
     mf_read_clear(&r);
 }
 
+/* WAN, which makes videos, has the widths of Llama-2-13B. */
+static void test_a_model_with_cross_attention_is_not_taken_for_one_of_its_widths(void **state) {
+    (void)state;
+    static const char widths[] = "model.num_layers=40 model.hidden_size=5120 "
+                                 "model.ffn_hidden_size=13824 model.num_attention_heads=40";
+    mf_read r = {0};
+    mf_read_model found = {0};
+    mf_err e;
+    mf_err_clear(&e);
+    assert_int_equal(mf_read_text(&r, "overrides", widths, NULL, &e), MF_OK);
+    assert_int_equal(mf_read_find_model(&r, NULL, &found, &e), MF_OK);
+    assert_string_equal(found.name, "llama2-13b");
+    assert_int_equal(mf_read_text(&r, "overrides", "model.crossattn_emb_size=5120", NULL, &e),
+                     MF_OK);
+    assert_int_equal(mf_read_find_model(&r, NULL, &found, &e), MF_INPUT);
+    mf_read_clear(&r);
+}
+
 /* Part of a name is another size of the family. */
 static void test_another_size_is_another_model(void **state) {
     (void)state;
@@ -767,11 +836,14 @@ static void test_a_degree_that_nobody_wrote_is_explained(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_public_recipes_import_without_edits),
+        cmocka_unit_test(test_rows_are_reordered_in_hybrideps_exchange_where_flags_say_so),
+        cmocka_unit_test(test_flags_of_older_releases_are_known),
         cmocka_unit_test(test_megatrons_defaults_hold_for_what_is_not_said),
         cmocka_unit_test(test_a_recipes_name_says_how_many_gpus),
         cmocka_unit_test(test_a_recipe_is_followed_through_its_functions),
         cmocka_unit_test(test_functions_of_one_name_stay_apart),
         cmocka_unit_test(test_modules_that_are_not_known_are_listed),
+        cmocka_unit_test(test_a_model_with_cross_attention_is_not_taken_for_one_of_its_widths),
         cmocka_unit_test(test_another_size_is_another_model),
         cmocka_unit_test(test_the_launchers_defaults_stand_for_what_nobody_sets),
         cmocka_unit_test(test_one_of_several_launches_is_read),

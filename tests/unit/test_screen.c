@@ -94,6 +94,46 @@ static void wide_tables_move_their_columns_together(void **state) {
     free(out);
 }
 
+/* Rows that do not fit in one line all go on from the same column. */
+static void rows_that_take_two_lines_break_at_one_column(void **state) {
+    (void)state;
+    char *out = shown("  cluster   GPUs  step time     energy  MFU  layout\n"
+                      "  h100       256  3.600 s    19.40 MWh    9  1/1/2/5/4/1\n"
+                      "* gb200     1024  14.54 s    1.485 GWh   46  1/1/8/4/32/1 merged\n",
+                      40, true);
+    assert_string_equal(out, "  cluster GPUs step time    energy MFU\n"
+                             "      layout\n"
+                             "  h100     256 3.600 s   19.40 MWh   9\n"
+                             "      1/1/2/5/4/1\n"
+                             "* gb200   1024 14.54 s   1.485 GWh  46\n"
+                             "      1/1/8/4/32/1 merged\n");
+    free(out);
+}
+
+/* Words about a table make way before its rows. */
+static void notes_make_way_before_rows(void **state) {
+    (void)state;
+    char text[4096] = "trained by  moefold\n\nEvery plan is proven to be\n";
+    for (int i = 0; i < 20; i++) {
+        snprintf(text + strlen(text), 64, "note %d\n", i);
+    }
+    strcat(text, "\nqwen3-8b\n  cluster  GPUs  time\n");
+    for (int i = 0; i < 20; i++) {
+        snprintf(text + strlen(text), 64, "%c h100     %4d  3 d\n", i % 3 == 0 ? '*' : ' ', 8 + i);
+    }
+    char *out = shown(text, 80, false);
+    const shape s = shape_of(out);
+    assert_at_most(s.lines, MF_SCREEN_LINES);
+    assert_non_null(strstr(out, "Every plan is proven to be\n"));
+    assert_null(strstr(out, "note 19\n"));
+    for (int i = 0; i < 20; i++) {
+        char row[64];
+        snprintf(row, sizeof row, "h100     %4d  3 d\n", 8 + i);
+        assert_non_null(strstr(out, row));
+    }
+    free(out);
+}
+
 /* What people read the output for keeps its best rows, however much else there is; what ends the
  * output stays, too. */
 static void answers_keep_their_first_rows(void **state) {
@@ -306,6 +346,8 @@ int main(void) {
         cmocka_unit_test(wide_lines_go_on_behind_their_label),
         cmocka_unit_test(bars_make_way_all_of_them),
         cmocka_unit_test(wide_tables_move_their_columns_together),
+        cmocka_unit_test(rows_that_take_two_lines_break_at_one_column),
+        cmocka_unit_test(notes_make_way_before_rows),
         cmocka_unit_test(answers_keep_their_first_rows),
         cmocka_unit_test(long_tables_lose_their_last_rows),
         cmocka_unit_test(a_verdict_is_no_row),

@@ -1,5 +1,6 @@
 # Every command at 60, 80 and 120 columns: nothing wider, at most 40 lines, the verdict last; -v shows
-# all of it, and files and --json are as they are without a terminal. Sanitizers see the narrowest.
+# all of it, notes on standard error are as narrow, and files and --json are as they are without a terminal. Sanitizers
+# see the narrowest.
 . "${0%/*}/../driver.sh"
 job="--model olmoe-1b-7b --cluster h100 --gpus 8 --global-batch 64 --seq 4096"
 pins="--tp 1 --cp 1 --pp 1 --etp 1 --dispatcher fused --schedule 1f1b"
@@ -12,13 +13,14 @@ at() {
     rc=$?
     awk -v columns="$columns" -v most="$most" -v rc="$rc" -v what="$1 ${2:-}" '
         length($0) > widest { widest = length($0) }
+        FILENAME != ARGV[1] { NR-- } # what is noted counts no lines
         END {
             printf "%s at %d: exit %d", what, columns, rc
             if (widest > columns) printf ", %d COLUMNS WIDE", widest
             if (NR > most) printf ", %d LINES", NR
             if (NR == 0) printf ", EMPTY"
             print ""
-        }' "$work/out" >>"$golden_transcript"
+        }' "$work/out" "$work/err" >>"$golden_transcript"
 }
 # shellcheck disable=SC2086 # words, not one
 $golden_limit "$golden_binary" plan $job $pins --out "$work/plan.json" >"$work/.out" 2>&1
