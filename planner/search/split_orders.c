@@ -384,7 +384,7 @@ static double own_bound_s(const bounding *b) {
     double bound_s = 0.0;
     if (b->n->tries == 0 && (b->l->zero >= 2 || b->l->expert_zero >= 2)) {
         b->out->status = raised_rates(b, true, &r);
-        bound_s = b->out->status == MF_OK ? choices_bound_s(b, &r) : 0.0;
+        bound_s = b->out->status == MF_OK ? choices_bound_s(b, &r) * MF_LEVELS_SAFETY : 0.0;
     }
     if (b->out->status == MF_OK && bound_s < b->to.enough_s) {
         b->out->status = mf_search_rates_of(b->w, b->l, true, &r, &b->out->err);
