@@ -14,6 +14,11 @@ typedef struct kept_rates {
     mf_layer_times times; /* last: what of it is not there has no memory */
 } kept_rates;
 
+static void *recall(const mf_search_context *w, const mf_search_key *key) {
+    const bool keeps = mf_uses(w->evaluator->without, MF_MECHANISM_KEPT_FIGURES);
+    return keeps ? mf_search_find(w, key) : NULL;
+}
+
 /* The two sides of l, and `more`, which is small. */
 static mf_search_key key_of(mf_search_kind kind, const mf_layout *l, int64_t more) {
     return (mf_search_key){.kind = (int64_t)kind,
@@ -100,7 +105,7 @@ static void ask_again(kept_rates *x) {
 mf_status mf_search_rates_of(mf_search_context *w, const mf_layout *l, bool exact,
                              mf_search_rates *out, mf_err *e) {
     const mf_search_key key = rates_key(l, exact);
-    kept_rates *kept = mf_search_find(w, &key);
+    kept_rates *kept = recall(w, &key);
     if (kept) {
         mf_layer_times_copy(&out->times, &kept->times);
         ask_again(kept);
@@ -148,7 +153,7 @@ void mf_search_stages_of(mf_search_context *w, const mf_layout *of, const mf_par
     const mf_evaluator *o = w->evaluator;
     mf_search_key key = key_of(MF_KNOWN_STAGES, of, 0);
     key.word[4] = of->pp;
-    const mf_search_stages *kept = mf_search_find(w, &key);
+    const mf_search_stages *kept = recall(w, &key);
     if (kept) {
         *out = *kept;
         return;
@@ -227,7 +232,7 @@ static mf_search_key own_key(mf_search_kind kind, const mf_layout *l, const mf_l
 void mf_search_add_own(mf_search_context *w, const mf_layout *l, mf_layer_times *r) {
     const mf_search_key key = own_key(MF_KNOWN_OWN, l, r);
     own_figures made;
-    const own_figures *own = mf_search_find(w, &key);
+    const own_figures *own = recall(w, &key);
     if (!own) {
         find_own(w, l, r, &made);
         keep_figures(w, &key, &made,
@@ -252,7 +257,7 @@ typedef struct kept_fixed {
 mf_family_bound_fixed mf_search_fixed_of(mf_search_context *w, const mf_layout *l,
                                          const mf_layer_times *r) {
     const mf_search_key key = own_key(MF_KNOWN_FIXED, l, r);
-    const kept_fixed *kept = mf_search_find(w, &key);
+    const kept_fixed *kept = recall(w, &key);
     if (kept) {
         return kept->fixed;
     }

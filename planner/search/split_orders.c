@@ -382,7 +382,8 @@ static bool is_raised(const mf_search_node *n, double bound_s) {
 static double own_bound_s(const bounding *b) {
     mf_search_rates r;
     double bound_s = 0.0;
-    if (b->n->tries == 0 && (b->l->zero >= 2 || b->l->expert_zero >= 2)) {
+    const bool adds = b->l->zero >= 2 || b->l->expert_zero >= 2;
+    if (adds && b->n->tries == 0 && mf_uses(b->w->evaluator->without, MF_MECHANISM_PLAIN_CHOICES)) {
         b->out->status = raised_rates(b, true, &r);
         bound_s = b->out->status == MF_OK ? choices_bound_s(b, &r) * MF_LEVELS_SAFETY : 0.0;
     }

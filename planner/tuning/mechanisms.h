@@ -14,11 +14,13 @@
 #define MF_MECHANISM_MAP(X)                                                                        \
     X(BLOCK_CACHE, "block-cache", "lowered and priced blocks are kept")                            \
     X(COST_CACHE, "cost-cache", "costs of blocks and pairs are kept")                              \
+    X(KEPT_FIGURES, "kept-figures", "what families add up from costs is kept")                     \
     X(HALVES, "halves", "families without a pipeline degree are bounded, by halves of layers")     \
     X(FLOORS, "floors", "orders and layouts are bounded by the work of every stage")               \
     X(FAMILY_MEAN, "family-mean",                                                                  \
       "means of paths bound orders and layouts before their partition")                            \
     X(OWN_CHOICES, "own-choices", "layouts are bounded by all memory choices as simulated")        \
+    X(PLAIN_CHOICES, "plain-choices", "and before that by these without what ZeRO adds to blocks") \
     X(PATH_SETS, "path-sets", "four sets of paths are kept for an order, instead of one")          \
     X(OVERLAP_LOSS, "overlap-loss", "passes lose time to gathers and reductions beside them")      \
     X(FIXED_SPLIT, "fixed-split", "whole splits count what their own positions lose")              \
