@@ -122,6 +122,28 @@ static const char *const runs_of_two[] = {
                          "4096" STEP,
     TWO QWEN3 "--ep 2 --schedule merged --overlap ep,dp,pp --micro-batch 2 --global-batch 8 "
               "--seq 4096 --force-balance" STEP,
+
+    /* the same jobs shared otherwise, so that their order says something */
+    TWO LLAMA "--micro-batch 1 --global-batch 4 --seq 4096" STEP,
+    TWO MIXTRAL "--micro-batch 1 --global-batch 4 --seq 4096" STEP,
+    TWO QWEN3 "--ep 2 --micro-batch 1 --global-batch 4 --seq 4096" STEP,
+    TWO OLMOE "--ep 2 --micro-batch 2 --global-batch 8 --seq 4096" STEP,
+    TWO GPT_OSS "--pp 2 --micro-batch 1 --global-batch 4 --seq 4096" STEP,
+    TWO LLAMA "--tp 2 --micro-batch 1 --global-batch 4 --seq 4096" STEP,
+    TWO MIXTRAL "--tp 2 --ep 2 --micro-batch 1 --global-batch 4 --seq 4096" STEP,
+    TWO QWEN3 "--tp 2 --ep 2 --micro-batch 1 --global-batch 4 --seq 4096" STEP,
+    TWO OLMOE "--pp 2 --micro-batch 1 --global-batch 4 --seq 4096" STEP,
+    TWO GPT_OSS "--micro-batch 1 --global-batch 4 --seq 4096" STEP,
+    TWO LLAMA "--pp 2 --micro-batch 1 --global-batch 4 --seq 4096" STEP,
+    TWO MIXTRAL "--pp 2 --micro-batch 1 --global-batch 4 --seq 4096" STEP,
+    TWO QWEN3 "--micro-batch 1 --global-batch 4 --seq 4096" STEP,
+    /* few bubbles, as in long pipelines with many micro-batches: a GPU's power cap is one on
+     * average over some tens of milliseconds (bench_cap), so that short bubbles count */
+    TWO LLAMA "--pp 2 --micro-batch 1 --global-batch 24 --seq 4096" STEP,
+    TWO OLMOE "--pp 2 --micro-batch 1 --global-batch 24 --seq 4096" STEP,
+    TWO QWEN3 "--pp 2 --vpp 2 --micro-batch 1 --global-batch 24 --seq 4096" STEP,
+    TWO GPT_OSS "--pp 2 --micro-batch 1 --global-batch 24 --seq 4096" STEP,
+    TWO DEEPSEEK SHALLOW "--pp 2 --micro-batch 1 --global-batch 24 --seq 4096" STEP,
 };
 
 static const char *const runs_of_four[] = {

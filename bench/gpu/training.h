@@ -183,14 +183,22 @@ static inline double training_field(const char *line, const char *key) {
     return at != NULL ? strtod(at + strlen(quoted), NULL) : 0;
 }
 
-/* Lines of metrics.jsonl there are; those behind `skip` go into the means. */
-static inline int training_metrics(const char *folder, int skip, training_result *r) {
+/* Lines of metrics.jsonl there are; those behind `skip` go into the means. *arena_B: the last
+ * step's arena (NULL: not wanted). */
+static inline int training_metrics(const char *folder, int skip, double *arena_B,
+                                   training_result *r) {
     char path[TRAINING_LINE], line[TRAINING_LINE];
     int lines = 0;
     snprintf(path, sizeof path, "%s/run/metrics.jsonl", folder);
     FILE *f = fopen(path, "r");
     while (f != NULL && fgets(line, sizeof line, f) != NULL) {
-        if (strchr(line, '\n') != NULL && lines++ >= skip && r != NULL) {
+        if (strchr(line, '\n') == NULL) {
+            break; /* being written */
+        }
+        if (arena_B != NULL) {
+            *arena_B = training_field(line, "memory_B");
+        }
+        if (lines++ >= skip && r != NULL) {
             r->steps++;
             r->step_s += training_field(line, "step_time_s");
             r->tflops += training_field(line, "model_tflops_per_gpu");
@@ -205,7 +213,8 @@ static inline int training_metrics(const char *folder, int skip, training_result
 
 /* Steps that are watched: those behind `warm_s` seconds from the end of the first, and behind the
  * ones that are timed op by op and the one in which a graph is made, until there are `steps` of
- * them and `watch_s` seconds are over. A run that has not come so far after `limit_s` seconds is
+ * them and `watch_s` seconds are over. Where routing has asked for more room all begins anew, since
+ * the run had a pause. A run that has not come so far after `limit_s` seconds is
  * given up; 0: none is. */
 typedef struct training_window {
     double warm_s, watch_s, limit_s;
@@ -225,7 +234,7 @@ static inline bool training_watch(pid_t child, const char *folder, const trainin
                                   const training_gpus *g, training_result *r) {
     const struct timespec pause = {0, 50000000};
     const double start_s = mf_clock_s();
-    double begun_s = 0, warm_at_s = 0;
+    double begun_s = 0, warm_at_s = 0, arena_B = 0, had_B = 0;
     int lines = 0, warm = -1;
     while (warm < 0 || lines < warm + w->steps || mf_clock_s() - warm_at_s < w->watch_s) {
         if (waitpid(child, NULL, WNOHANG) != 0) {
@@ -238,8 +247,13 @@ static inline bool training_watch(pid_t child, const char *folder, const trainin
             return false;
         }
         nanosleep(&pause, NULL);
-        lines = training_metrics(folder, 0, NULL);
-        begun_s = lines > 0 && !(begun_s > 0) ? mf_clock_s() : begun_s;
+        lines = training_metrics(folder, 0, &arena_B, NULL);
+        if (lines > 0 && (arena_B < had_B || arena_B > had_B)) {
+            had_B = arena_B;
+            begun_s = mf_clock_s();
+            warm = -1;
+            *r = (training_result){0};
+        }
         if (warm < 0 && lines > MF_OP_TIMED_STEPS && mf_clock_s() - begun_s >= w->warm_s) {
             warm = lines;
             warm_at_s = mf_clock_s();
@@ -249,7 +263,7 @@ static inline bool training_watch(pid_t child, const char *folder, const trainin
         }
     }
     training_end(child, g);
-    training_metrics(folder, warm, r);
+    training_metrics(folder, warm, NULL, r);
     double n = r->steps > 0 ? r->steps : 1, looks = r->samples > 0 ? r->samples : 1;
     r->step_s /= n;
     r->tflops /= n;

@@ -208,8 +208,10 @@ mf_status mf_exec_expert_load(mf_exec *x, double *counts, mf_err *e) {
 
 struct mf_exec_kept {
     int parameters;
-    mf_exec_state *state; /* [parameters], each in memory of its own */
-    float *corrections;   /* [positions, experts] */
+    mf_exec_state *state; /* [parameters], each in memory of its own unless `memory` has all */
+    mf_device *device;
+    void *memory;       /* of the device; NULL: in the host's */
+    float *corrections; /* [positions, experts] */
     int64_t steps, skipped;
 };
 
@@ -217,22 +219,39 @@ static size_t corrections_B(const mf_exec *x) {
     return (size_t)(x->p->assignment.positions * x->p->model.experts) * sizeof(float);
 }
 
-static mf_status keep_state(mf_exec *x, int i, mf_exec_state *s, mf_err *e) {
+/* The device's memory for all states, where it has room for it. */
+static void find_memory(mf_exec *x, double room_B, mf_exec_kept *k) {
+    const int64_t size_B = mf_exec_staging_B(x);
+    k->device = x->device;
+    if (!mf_exec_device(x)->on_host && size_B > 0 && (double)size_B <= room_B &&
+        mf_exec_device(x)->allocate(x->device, size_B, &k->memory, NULL) != MF_OK) {
+        k->memory = NULL;
+    }
+}
+
+/* *at: the next place in k->memory, if there is any. */
+static mf_status keep_state(mf_exec *x, int i, mf_exec_kept *k, int64_t *at, mf_err *e) {
     mf_status status = MF_OK;
+    mf_exec_state *s = &k->state[i];
     find_state(x, i, s);
-    for (int k = 0; k < MF_EXEC_STATES && s->count > 0; k++) {
-        const void *there = s->value[k];
-        s->value[k] = status == MF_OK ? malloc(state_B(s, k)) : NULL;
+    for (int v = 0; v < MF_EXEC_STATES && s->count > 0; v++) {
+        const void *there = s->value[v];
+        const size_t size_B = state_B(s, v);
+        s->value[v] = status != MF_OK     ? NULL
+                      : k->memory != NULL ? (char *)k->memory + *at
+                                          : malloc(size_B);
+        *at += mf_align_B((int64_t)size_B);
         if (status == MF_OK) {
-            status = s->value[k] != NULL
-                         ? mf_exec_read_state(x, s->value[k], there, (int64_t)state_B(s, k), e)
+            status = s->value[v] != NULL
+                         ? mf_exec_read_state(x, s->value[v], there, (int64_t)size_B, e)
                          : mf_err_set(e, MF_NOMEM, "no host memory for the weights' states");
         }
     }
     return status;
 }
 
-mf_status mf_exec_keep(mf_exec *x, mf_exec_kept **out, mf_err *e) {
+mf_status mf_exec_keep(mf_exec *x, double room_B, mf_exec_kept **out, mf_err *e) {
+    int64_t at = 0;
     mf_exec_kept *k = calloc(1, sizeof *k);
     *out = k;
     if (k != NULL) {
@@ -242,10 +261,11 @@ mf_status mf_exec_keep(mf_exec *x, mf_exec_kept **out, mf_err *e) {
     if (k == NULL || k->state == NULL || k->corrections == NULL) {
         return mf_err_set(e, MF_NOMEM, "no host memory for the weights' states");
     }
+    find_memory(x, room_B, k);
     mf_status status = mf_exec_copy(x, k->corrections, x->corrections, corrections_B(x), e);
     for (int i = 0; i < x->params.count && status == MF_OK; i++) {
         k->parameters = i + 1;
-        status = keep_state(x, i, &k->state[i], e);
+        status = keep_state(x, i, k, &at, e);
     }
     k->steps = reported(x)->step;
     k->skipped = reported(x)->skipped;
@@ -262,11 +282,14 @@ mf_status mf_exec_restore(mf_exec *x, const mf_exec_kept *k, mf_err *e) {
 
 void mf_exec_kept_destroy(mf_exec_kept *k) {
     for (int i = 0; k != NULL && i < k->parameters; i++) {
-        for (int s = 0; s < MF_EXEC_STATES && k->state[i].count > 0; s++) {
+        for (int s = 0; s < MF_EXEC_STATES && k->state[i].count > 0 && k->memory == NULL; s++) {
             free(k->state[i].value[s]);
         }
     }
     if (k != NULL) {
+        if (k->memory != NULL) {
+            k->device->ops->release(k->device, k->memory);
+        }
         free(k->state);
         free(k->corrections);
     }

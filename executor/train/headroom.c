@@ -1,15 +1,25 @@
 /* headroom.c - replaces the run's program when routing needs more token headroom than it has. */
 #include "executor/train/run.h"
 
+#include "core/base/clock.h"
 #include "core/memory/memory.h"
 
+#include <math.h>
+
 /* Where memory allows, the new program has this many times the headroom that the routing needs, as
- * the next routing may need more. */
-static const double spare = 1.1;
+ * the next routing may need more. A run that is here again has routing that goes on to drift, and
+ * each time it stands still for seconds: it gets more, and the third time all there can be. */
+static const double spare[] = {1.1, 1.3};
+
+static double spare_now(const run *r) {
+    const int count = sizeof spare / sizeof spare[0];
+    return r->grown < count ? spare[r->grown] : (double)r->layout.ep;
+}
 
 typedef struct remedy {
     double headroom; /* routed rows over the balanced number */
     bool recompute;  /* recompute all layers, which saves least between passes */
+    double peak_B;   /* of the fullest rank */
 } remedy;
 
 /* No routing sends a rank more than all rows of its expert-parallel group. */
@@ -29,7 +39,7 @@ static void apply(const run *r, const remedy *to, mf_layout *l, mf_assignment *a
 }
 
 /* Does the program then fit? All ranks get the same answer. */
-static mf_status judge(const run *r, const remedy *to, bool *fits, double *peak_B, mf_err *e) {
+static mf_status judge(const run *r, remedy *to, bool *fits, mf_err *e) {
     mf_layout l;
     mf_assignment a;
     mf_program *program = NULL;
@@ -41,7 +51,7 @@ static mf_status judge(const run *r, const remedy *to, bool *fits, double *peak_
     s = s == MF_OK ? mf_memory_plan(program, schedule, &memory, e) : s;
     if (s == MF_OK) {
         *fits = memory->fits;
-        *peak_B = memory->peak_B;
+        to->peak_B = memory->peak_B;
     }
     mf_memory_destroy(memory);
     mf_schedule_destroy(schedule);
@@ -49,17 +59,18 @@ static mf_status judge(const run *r, const remedy *to, bool *fits, double *peak_
     return s;
 }
 
-/* The first that fits of: `spare` times the headroom that is needed; that headroom; the same with
- * recomputation. */
+/* The first that fits of: the headroom that is needed with what is to spare; with less of that;
+ * that headroom; the same with recomputation. */
 static mf_status choose(const run *r, double asked, remedy *out, mf_err *e) {
-    const remedy remedies[] = {
-        {at_most(r, spare * asked), false}, {at_most(r, asked), false}, {at_most(r, asked), true}};
-    double peak_B = 0.0;
-    for (size_t i = 0; i < sizeof remedies / sizeof remedies[0]; i++) {
+    const double factors[] = {spare_now(r), fmin(spare_now(r), spare[1]), spare[0], 1, 1};
+    const size_t count = sizeof factors / sizeof factors[0];
+    remedy last = {.headroom = asked};
+    for (size_t i = 0; i < count; i++) {
         bool fits = false;
-        mf_status s = judge(r, &remedies[i], &fits, &peak_B, e);
+        last = (remedy){.headroom = at_most(r, factors[i] * asked), .recompute = i + 1 == count};
+        mf_status s = judge(r, &last, &fits, e);
         if (s != MF_OK || fits) {
-            *out = remedies[i];
+            *out = last;
             return s;
         }
     }
@@ -69,16 +80,17 @@ static mf_status choose(const run *r, double asked, remedy *out, mf_err *e) {
         "headroom %.3g is too small for it, and no program with that room fits: all layers "
         "recomputed it needs %.2f GB of %.2f usable (more balance: --aux-loss; less memory: "
         "--micro-batch, --tp, --zero)",
-        (long long)r->done + 1, asked, mf_layout_token_headroom(&r->layout), 1e-9 * peak_B,
+        (long long)r->done + 1, asked, mf_layout_token_headroom(&r->layout), 1e-9 * last.peak_B,
         1e-9 * mf_cluster_usable_B(r->o->cluster, r->layout.reserve));
 }
 
-/* Replaces the run's program. States move through host memory, as the device may not hold two
- * arenas. */
+/* Replaces the run's program. The device may not hold two arenas; what outlives the program it
+ * holds beside either, if it can. */
 static mf_status change(run *r, const remedy *to, mf_err *e) {
     mf_exec_kept *kept = NULL;
     const int64_t updates = mf_exec_steps(r->exec);
-    mf_status s = mf_comm_agree(r->comm, mf_exec_keep(r->exec, &kept, e), e);
+    const double room_B = mf_cluster_usable_B(r->o->cluster, r->layout.reserve) - to->peak_B;
+    mf_status s = mf_comm_agree(r->comm, mf_exec_keep(r->exec, room_B, &kept, e), e);
     if (s == MF_OK) {
         mf_run_unmake(r);
         apply(r, to, &r->layout, &r->assignment);
@@ -94,7 +106,7 @@ static mf_status change(run *r, const remedy *to, mf_err *e) {
 
 mf_status mf_run_more_headroom(run *r, int64_t asked, mf_err *e) {
     const double had = mf_layout_token_headroom(&r->layout);
-    const double wanted = had * 1e-3 * (double)asked;
+    const double wanted = had * 1e-3 * (double)asked, began_s = mf_clock_s();
     remedy to = {.headroom = had};
     mf_comm_add_again(r->comm);
     if (r->wire != NULL) {
@@ -103,12 +115,14 @@ mf_status mf_run_more_headroom(run *r, int64_t asked, mf_err *e) {
     mf_status s = mf_comm_agree(r->comm, choose(r, wanted, &to, e), e);
     s = s == MF_OK ? change(r, &to, e) : s;
     if (s == MF_OK) {
+        r->grown++;
         mf_run_warn(r,
                     "step %lld: routing asked for %.3g x the balanced number of rows on a rank, "
                     "there was room for %.3g x: it is run again with room for %.3g x%s, by which "
-                    "the run goes on",
+                    "the run goes on (%.1f s lost; --token-headroom %.3g has it from the start)",
                     (long long)r->done + 1, wanted, had, to.headroom,
-                    to.recompute ? ", all layers recomputed" : "");
+                    to.recompute ? ", all layers recomputed" : "", mf_clock_s() - began_s,
+                    to.headroom);
     }
     return s;
 }
