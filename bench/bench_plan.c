@@ -290,7 +290,8 @@ static bool measure(const char *path, int i, int k, int64_t effort_s, measured *
 
 /* Caches change no figure, counted effort included: they are timed. */
 static bool is_cache(mf_mechanism m) {
-    return m == MF_MECHANISM_BLOCK_CACHE || m == MF_MECHANISM_COST_CACHE;
+    return m == MF_MECHANISM_BLOCK_CACHE || m == MF_MECHANISM_COST_CACHE ||
+           m == MF_MECHANISM_KEPT_FIGURES;
 }
 
 /* A gap counts as far as it is wider than the one that was asked for. */

@@ -106,8 +106,10 @@ mf_status mf_layer_times_whole(mf_block_costs *q, const mf_layout *l, mf_layer_t
  * take beside passes may hide behind what these recompute. */
 mf_status mf_layer_times_paths(mf_block_costs *q, const mf_layout *l, mf_layer_times *out,
                                mf_err *e);
-/* Raises passes to those of other rates of the same blocks, whose buffers are taken over. */
-void mf_layer_times_larger(mf_layer_times *r, const mf_layer_times *with);
+/* Raises passes to those of other rates of the same blocks, whose buffers are taken over. With
+ * choices, theirs are raised as well, in *choices, which is lent to r. */
+void mf_layer_times_larger(mf_layer_times *r, const mf_layer_times *with,
+                           mf_family_bound_choices *choices);
 /* Adds the hulls of a main layer over the catalogue, as simulated, which are lent to r with
  * *choices; and the least workspaces. */
 mf_status mf_layer_times_exact_hull(mf_block_costs *q, const mf_layout *l, uint32_t pinned,

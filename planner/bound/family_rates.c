@@ -472,7 +472,17 @@ static void larger_pass(mf_family_bound_pass *p, const mf_family_bound_pass *wit
     }
 }
 
-void mf_layer_times_larger(mf_layer_times *r, const mf_layer_times *with) {
+void mf_layer_times_larger(mf_layer_times *r, const mf_layer_times *with,
+                           mf_family_bound_choices *choices) {
+    if (r->choices) {
+        const int count = r->choices->count;
+        memmove(choices, r->choices,
+                offsetof(mf_family_bound_choices, pass) + (size_t)count * sizeof choices->pass[0]);
+        for (int i = 0; i < count; i++) {
+            larger_pass(&choices->pass[i], &with->layer);
+        }
+        r->choices = choices;
+    }
     larger_pass(&r->all, &with->all);
     larger_pass(&r->layer, &with->layer);
     larger_pass(&r->embedding, &with->embedding);
@@ -482,7 +492,7 @@ void mf_layer_times_larger(mf_layer_times *r, const mf_layer_times *with) {
     }
     r->f_least_s = mf_larger(r->f_least_s, with->f_least_s);
     r->b_least_s = mf_larger(r->b_least_s, with->b_least_s);
-    r->layer_comm_B = with->layer_comm_B;
+    r->layer_comm_B = mf_larger(r->layer_comm_B, with->layer_comm_B);
     r->layer_gather_B = with->layer_gather_B;
     r->anew_s = with->anew_s;
     r->layer_anew_s[0] = with->layer_anew_s[0];

@@ -190,27 +190,45 @@ static bool set_counted(mf_costs_counted *x, int64_t number) {
     return page != NULL;
 }
 
-static _Thread_local mf_costs_noted *noted;
+static _Thread_local mf_costs_noted *noted, *listed;
 
 void mf_block_costs_note(mf_costs_noted *x) {
     noted = x;
 }
 
+void mf_block_costs_list(mf_costs_noted *x) {
+    listed = x;
+}
+
 /* Without memory for it the entry is not counted. */
-static void note(entry *x) {
-    if (x == NULL || noted == NULL || is_counted(noted->counted, x->number)) {
-        return;
-    }
-    if (noted->count == noted->allocated) {
-        const int64_t allocated = 2 * noted->allocated + 64;
-        void **grown = realloc(noted->entry, (size_t)allocated * sizeof *grown);
+static void append(mf_costs_noted *to, entry *x) {
+    if (to->count == to->allocated) {
+        const int64_t allocated = 2 * to->allocated + 64;
+        void **grown = realloc(to->entry, (size_t)allocated * sizeof *grown);
         if (!grown) {
             return;
         }
-        noted->entry = grown;
-        noted->allocated = allocated;
+        to->entry = grown;
+        to->allocated = allocated;
     }
-    noted->entry[noted->count++] = x;
+    to->entry[to->count++] = x;
+}
+
+/* False: it is counted. */
+static bool note(entry *x) {
+    if (noted == NULL || is_counted(noted->counted, x->number)) {
+        return noted == NULL;
+    }
+    append(noted, x);
+    return true;
+}
+
+bool mf_block_costs_ask_again(const mf_costs_noted *x) {
+    bool open = false;
+    for (int64_t i = 0; i < x->count; i++) {
+        open |= note(x->entry[i]);
+    }
+    return open;
 }
 
 int64_t mf_block_costs_count(mf_costs_noted *x) {
@@ -239,7 +257,10 @@ static mf_status answer(mf_block_costs *q, const question *x, entry **out, mf_er
     *out = find(q, hash, &key);
     const mf_status status = *out ? MF_OK : make(q, x, &key, hash, out, e);
     if (status == MF_OK) {
-        note(*out);
+        (void)note(*out);
+        if (listed != NULL) {
+            append(listed, *out);
+        }
     }
     return status;
 }

@@ -39,6 +39,11 @@ typedef struct mf_costs_noted {
     int64_t count, allocated;
 } mf_costs_noted;
 void mf_block_costs_note(mf_costs_noted *x);
+/* For whoever keeps what he made of costs: between list(x) and list(NULL) all that a thread asks
+ * for stands in x as well, counted or not, and ask_again(x) notes it as if it were asked for anew.
+ * False: all of it has been counted, for good. */
+void mf_block_costs_list(mf_costs_noted *x);
+bool mf_block_costs_ask_again(const mf_costs_noted *x);
 int64_t mf_block_costs_count(mf_costs_noted *x);
 void mf_costs_noted_clear(mf_costs_noted *x);
 /* Costs asked of the evaluator so far. */

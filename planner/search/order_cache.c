@@ -1,25 +1,9 @@
-/* order_cache.c - what is known of orders, in one table: the list of a pipeline degree's, and the
- * summary of each. Whoever asks first finds it; it does not change afterwards. */
+/* order_cache.c - the table of what a search knows, and what it knows of orders: the list of a
+ * pipeline degree's, and the summary of each. */
 #include "planner/search/search.h"
 
 #include <stdlib.h>
 #include <string.h>
-
-/* LIST     orders of a pipeline degree and a number of micro-batches
- * SUMMARY  of one order */
-typedef enum order_kind { LIST, SUMMARY } order_kind;
-
-/* Compared byte by byte: it has no gaps. */
-typedef struct order_key {
-    int64_t pp, vpp, micro_batches; /* LIST: vpp 0 */
-    int32_t kind, schedule;
-} order_key;
-
-/* In front of what is kept. */
-struct mf_search_known {
-    mf_search_known *next;
-    order_key key;
-};
 
 typedef struct kept_summary {
     mf_search_known head;
@@ -32,16 +16,15 @@ typedef struct kept_list {
     mf_search_listed order[];
 } kept_list;
 
-static size_t bucket_of(const order_key *key) {
-    const int64_t by[] = {key->pp, key->vpp, key->micro_batches, key->schedule};
+static size_t bucket_of(const mf_search_key *key) {
     uint64_t h = (uint64_t)key->kind;
-    for (int i = 0; i < 4; i++) {
-        h = (h ^ (h >> 32) ^ (uint64_t)by[i]) * UINT64_C(0x9e3779b97f4a7c15);
+    for (size_t i = 0; i < sizeof key->word / sizeof key->word[0]; i++) {
+        h = (h ^ (h >> 32) ^ (uint64_t)key->word[i]) * UINT64_C(0x9e3779b97f4a7c15);
     }
     return (size_t)(h >> 40) % MF_SEARCH_BUCKETS;
 }
 
-static void *find(const mf_search_context *w, const order_key *key) {
+void *mf_search_find(const mf_search_context *w, const mf_search_key *key) {
     mf_search_known *x = atomic_load_explicit(&w->known[bucket_of(key)], memory_order_acquire);
     while (x && memcmp(&x->key, key, sizeof *key) != 0) {
         x = x->next;
@@ -49,18 +32,17 @@ static void *find(const mf_search_context *w, const order_key *key) {
     return x;
 }
 
-/* With the lock held: others find it from now on. */
-static void publish(mf_search_context *w, const order_key *key, mf_search_known *x) {
+void mf_search_publish(mf_search_context *w, const mf_search_key *key, mf_search_known *x) {
     _Atomic(mf_search_known *) *head = &w->known[bucket_of(key)];
     x->key = *key;
     x->next = atomic_load_explicit(head, memory_order_relaxed);
     atomic_store_explicit(head, x, memory_order_release);
 }
 
-void mf_search_orders_clear(mf_search_context *w) {
+void mf_search_known_clear(mf_search_context *w) {
     for (int b = 0; b < MF_SEARCH_BUCKETS; b++) {
         for (mf_search_known *x = w->known[b]; x; x = x->next) {
-            if (x->key.kind == SUMMARY) {
+            if (x->key.kind == MF_KNOWN_SUMMARY) {
                 mf_order_summary_clear(&((kept_summary *)x)->order);
             }
         }
@@ -89,15 +71,15 @@ static kept_list *list_orders(mf_search_context *w, const mf_layout *l) {
 
 mf_status mf_search_orders_of(mf_search_context *w, const mf_layout *l, mf_search_listed **out,
                               int *count, mf_err *e) {
-    const order_key key = {.pp = l->pp, .micro_batches = l->micro_batches, .kind = LIST};
-    kept_list *kept = find(w, &key);
+    const mf_search_key key = {.kind = MF_KNOWN_ORDERS, .word = {l->pp, l->micro_batches}};
+    kept_list *kept = mf_search_find(w, &key);
     if (!kept) {
         pthread_mutex_lock(&w->lock);
-        kept = find(w, &key); /* another thread's are equal */
+        kept = mf_search_find(w, &key); /* another thread's are equal */
         if (!kept) {
             kept = list_orders(w, l);
             if (kept) {
-                publish(w, &key, &kept->head);
+                mf_search_publish(w, &key, &kept->head);
             }
         }
         pthread_mutex_unlock(&w->lock);
@@ -114,18 +96,15 @@ mf_status mf_search_orders_of(mf_search_context *w, const mf_layout *l, mf_searc
 /* --- summaries -------------------------------------------------------------------------------- */
 
 /* Of an order with many micro-batches (0: so many that more of them change nothing). */
-static order_key summary_key(const mf_layout *l, int64_t micro_batches) {
-    return (order_key){.pp = l->pp,
-                       .vpp = l->vpp,
-                       .micro_batches = micro_batches,
-                       .kind = SUMMARY,
-                       .schedule = (int32_t)l->schedule};
+static mf_search_key summary_key(const mf_layout *l, int64_t micro_batches) {
+    return (mf_search_key){.kind = MF_KNOWN_SUMMARY,
+                           .word = {l->pp, micro_batches, l->vpp, (int64_t)l->schedule}};
 }
 
 static kept_summary *find_summary(const mf_search_context *w, const mf_layout *l) {
-    const order_key key = summary_key(l, l->micro_batches), all = summary_key(l, 0);
-    kept_summary *kept = find(w, &key);
-    return kept || l->micro_batches <= 8 * l->pp ? kept : find(w, &all);
+    const mf_search_key key = summary_key(l, l->micro_batches), all = summary_key(l, 0);
+    kept_summary *kept = mf_search_find(w, &key);
+    return kept || l->micro_batches <= 8 * l->pp ? kept : mf_search_find(w, &all);
 }
 
 /* Keeps a summary, which is taken over, unless another thread has kept the same meanwhile, which is
@@ -139,9 +118,9 @@ static kept_summary *keep_summary(mf_search_context *w, const mf_layout *l, bool
     } else {
         kept = mf_pool_take(&w->pool, sizeof *kept);
         if (kept) {
-            const order_key key = summary_key(l, saturated ? 0 : l->micro_batches);
+            const mf_search_key key = summary_key(l, saturated ? 0 : l->micro_batches);
             kept->order = *made;
-            publish(w, &key, &kept->head);
+            mf_search_publish(w, &key, &kept->head);
         } else {
             mf_order_summary_clear(made);
         }

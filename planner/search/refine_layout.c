@@ -218,7 +218,8 @@ static void try_split(refining *c, int64_t most_us, int *first) {
     double time_s = 0.0;
     mf_status status = mf_partition_improve(c->in, MF_HOPELESS * c->best_s, effort_ns(c, most_us),
                                             first, &a, &time_s, &c->out->err);
-    if (status == MF_INFEASIBLE && c->n->level != MF_LEVEL_LAYOUT && make_room(c, first)) {
+    if (status == MF_INFEASIBLE && c->n->level != MF_LEVEL_LAYOUT &&
+        uses(c->w, MF_MECHANISM_GIVE_AWAY) && make_room(c, first)) {
         status = mf_partition_improve(c->in, MF_HOPELESS * c->best_s, effort_ns(c, most_us), first,
                                       &a, &time_s, &c->out->err);
     }

@@ -106,8 +106,24 @@ typedef struct mf_search_path_set {
 #define MF_SEARCH_BUCKETS 16384
 #define MF_SEARCH_PATH_LOCKS 64
 
-/* What is known of an order, found when it is first asked for (order_cache.c). */
-typedef struct mf_search_known mf_search_known;
+/* What is kept of orders and families, found when it is first asked for (order_cache.c). It does
+ * not change then, nor is it taken out, so readers need no lock: a list is as good as it was when
+ * its head was read. Keys are compared byte by byte. */
+typedef enum mf_search_kind {
+    MF_KNOWN_ORDERS,  /* the orders of a pipeline degree and a number of micro-batches */
+    MF_KNOWN_SUMMARY, /* of one order */
+    MF_KNOWN_RATES,   /* of two sides (family_figures.c), */
+    MF_KNOWN_STAGES,  /* what layouts of a pipeline degree take once a step, */
+    MF_KNOWN_OWN,     /* what one of them does, by position, */
+    MF_KNOWN_FIXED    /* and whatever its stages hold */
+} mf_search_kind;
+typedef struct mf_search_key {
+    int64_t kind, word[7];
+} mf_search_key;
+typedef struct mf_search_known {
+    struct mf_search_known *next;
+    mf_search_key key;
+} mf_search_known;
 
 /* Orders of a pipeline degree at most. */
 #define MF_SEARCH_ORDERS 1100
@@ -118,13 +134,15 @@ typedef struct mf_search_listed {
 /* A pipeline degree with both sides: what its layouts take once a step, by ZeRO levels. */
 #define MF_SEARCH_ZEROS 16
 typedef struct mf_search_stages {
+    mf_search_known head;
     mf_family_bound_fixed fixed[2]; /* merged schedules: [1] */
     int zeros;
     mf_zero_point zero[MF_SEARCH_ZEROS];
     double reduce_s[MF_SEARCH_ZEROS], gather_s[MF_SEARCH_ZEROS]; /* of a main layer */
 } mf_search_stages;
 
-/* Rates of two sides, and what of them is lent to the times. */
+/* Rates of two sides, and what of them is lent to the times: by the table of those that are kept,
+ * or from here. */
 typedef struct mf_search_rates {
     mf_layer_times times;
     mf_family_bound_hull hull[2];
@@ -147,10 +165,8 @@ typedef struct mf_search_context {
     mf_search_count *order_count; /* [denses] */
     mf_expert_point *expert;      /* every (EP, ETP, dispatcher) once; pp not used */
     mf_search_side *side;
-    /* What stands in these tables is never changed nor taken out, so readers need no lock: a list
-     * is as good as it was when its head was read. */
-    pthread_mutex_t lock; /* of writers */
-    mf_pool pool;         /* of what is known of orders */
+    pthread_mutex_t lock; /* of writers of what is known */
+    mf_pool pool;         /* of that */
     _Atomic(mf_search_known *) known[MF_SEARCH_BUCKETS];
     pthread_mutex_t path_lock[MF_SEARCH_PATH_LOCKS]; /* of every so many-th list of paths */
     mf_search_path_set *paths[MF_SEARCH_BUCKETS];
@@ -213,16 +229,24 @@ mf_status mf_search_order(mf_search_context *w, const mf_layout *l, const mf_ord
  * levels. exact: with what memory costs, as simulated. reduce_s and gather_s are left at 0. */
 mf_status mf_search_rates_of(mf_search_context *w, const mf_layout *l, bool exact,
                              mf_search_rates *out, mf_err *e);
-/* Figures of l's pipeline degree with both sides; layer: parameters of a main layer. */
-void mf_search_stages_of(const mf_search_context *w, const mf_layout *l,
-                         const mf_param_count *layer, mf_search_stages *out);
+/* Figures of l's pipeline degree with both sides, where ZeRO shards nothing; layer: parameters of a
+ * main layer. */
+void mf_search_stages_of(mf_search_context *w, const mf_layout *l, const mf_param_count *layer,
+                         mf_search_stages *out);
 /* What positions take once a step at the ZeRO levels of l, and what passes lose to that. */
-void mf_search_add_own(const mf_search_context *w, const mf_layout *l, mf_layer_times *r);
+void mf_search_add_own(mf_search_context *w, const mf_layout *l, mf_layer_times *r);
+/* What is fixed at the ZeRO levels of l, the tail of all positions included. */
+mf_family_bound_fixed mf_search_fixed_of(mf_search_context *w, const mf_layout *l,
+                                         const mf_layer_times *r);
 /* Orders of l's pipeline degree and micro-batches; MF_SEARCH_ORDERS at most. */
 mf_status mf_search_orders_of(mf_search_context *w, const mf_layout *l, mf_search_listed **out,
                               int *count, mf_err *e);
 mf_family_bound_fixed mf_search_fixed(const mf_search_context *w, const mf_layout *l);
-void mf_search_orders_clear(mf_search_context *w);
+/* What is known by a key; NULL: nothing. */
+void *mf_search_find(const mf_search_context *w, const mf_search_key *key);
+/* With the lock held: others find it from now on. */
+void mf_search_publish(mf_search_context *w, const mf_search_key *key, mf_search_known *x);
+void mf_search_known_clear(mf_search_context *w);
 
 /* Bound by family figures of a node of level LAYOUT, with the paths that are known by now; at or
  * above the aim's target it may be lower than it could be. */

@@ -154,7 +154,7 @@ void mf_search_context_clear(mf_search_context *w) {
             free(c);
         }
     }
-    mf_search_orders_clear(w);
+    mf_search_known_clear(w);
     free(w->dense);
     free(w->order_count);
     free(w->expert);

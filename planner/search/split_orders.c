@@ -85,14 +85,6 @@ static const mf_family_bound_fixed *fixed_of(const mf_search_stages *s, const mf
     return &s->fixed[l->schedule == MF_SCHED_MERGED];
 }
 
-static int zero_index(const mf_search_stages *s, const mf_layout *l) {
-    int i = 0;
-    while (s->zero[i].zero != l->zero || s->zero[i].expert_zero != l->expert_zero) {
-        i++;
-    }
-    return i;
-}
-
 /* --- orders ----------------------------------------------------------------------------------- */
 
 /* What is reduced and gathered once a step, at the levels that take least. */
@@ -288,7 +280,7 @@ static double layout_bound_s(ordered *o, const mf_search_node *n, int zero) {
         if (bound_s < o->to.enough_s) {
             mf_layer_times_copy(&more, r);
             r = &more;
-            mf_layer_times_larger(r, &own.times);
+            mf_layer_times_larger(r, &own.times, NULL);
             bound_s = mf_larger(bound_s,
                                 floor_s(o->w, r, &o->l, o->order, fixed, o->to.enough_s, o->out));
         }
@@ -340,42 +332,66 @@ typedef struct bounding {
     mf_search_outcome *out;
 } bounding;
 
-/* The layout's bound, as it was bounded with its order: by plain blocks and the paths of its own
- * ZeRO levels, which only add to these, under means that have been found since. exact: by every
- * choice as simulated. */
-static double own_bound_s(const bounding *b, bool exact) {
-    const mf_layout *l = b->l;
-    mf_search_rates base, own;
-    mf_search_stages stages;
-    mf_layer_times *r = &base.times;
+/* Whole layers that gather and reduce nothing, raised to the paths of what the layout's own ZeRO
+ * levels add. choices: with every choice as simulated. */
+static mf_status raised_rates(const bounding *b, bool choices, mf_search_rates *r) {
+    mf_search_rates own;
+    mf_layout plain = *b->l;
     mf_search_outcome *out = b->out;
-    if (exact) {
-        out->status = mf_search_rates_of(b->w, l, true, &base, &out->err);
-    } else {
-        out->status = order_rates(b->w, l, &base, &stages, &out->err);
+    plain.zero = plain.expert_zero = 0;
+    mf_status status = mf_search_rates_of(b->w, &plain, choices, r, &out->err);
+    if (status == MF_OK) {
+        status = mf_search_rates_of(b->w, b->l, false, &own, &out->err);
     }
-    if (out->status == MF_OK && !exact) {
-        out->status = mf_search_rates_of(b->w, l, false, &own, &out->err);
+    if (status == MF_OK) {
+        mf_layer_times_larger(&r->times, &own.times, &r->choices);
     }
-    if (out->status != MF_OK) {
+    return status;
+}
+
+/* The layout's bound, as it was bounded with its order: by plain blocks and the paths of its own
+ * ZeRO levels, which only add to these, under means that have been found since. */
+static double plain_bound_s(const bounding *b) {
+    mf_search_rates r;
+    mf_search_stages stages;
+    mf_layout plain = *b->l;
+    plain.zero = plain.expert_zero = 0;
+    b->out->status = raised_rates(b, false, &r);
+    if (b->out->status != MF_OK) {
         return 0.0;
     }
-    if (exact) {
-        mf_search_stages_of(b->w, l, &r->layer_params, &stages);
-    } else {
-        mf_layer_times_larger(r, &own.times);
+    mf_search_stages_of(b->w, &plain, &r.times.layer_params, &stages);
+    mf_search_add_own(b->w, b->l, &r.times);
+    const known since = known_of(b->w, b->l, b->n->seen, b->out->seen);
+    return paths_bound_s(&since, &r.times, b->l, b->order, fixed_of(&stages, b->l), 0.0, b->to,
+                         b->out);
+}
+
+static double choices_bound_s(const bounding *b, mf_search_rates *r) {
+    mf_search_add_own(b->w, b->l, &r->times);
+    const mf_family_bound_fixed fixed = mf_search_fixed_of(b->w, b->l, &r->times);
+    return order_bound_s(b->w, &r->times, b->l, b->order, &fixed, b->to, b->out);
+}
+
+static bool is_raised(const mf_search_node *n, double bound_s) {
+    return bound_s > n->key_s * (1.0 + 1e-4);
+}
+
+/* By every choice as simulated: where ZeRO adds to blocks, only if their choices without that leave
+ * the layout open. */
+static double own_bound_s(const bounding *b) {
+    mf_search_rates r;
+    double bound_s = 0.0;
+    const bool adds = b->l->zero >= 2 || b->l->expert_zero >= 2;
+    if (adds && b->n->tries == 0 && mf_uses(b->w->evaluator->without, MF_MECHANISM_PLAIN_CHOICES)) {
+        b->out->status = raised_rates(b, true, &r);
+        bound_s = b->out->status == MF_OK ? choices_bound_s(b, &r) * MF_LEVELS_SAFETY : 0.0;
     }
-    int i = zero_index(&stages, l);
-    r->layer_reduce_s = stages.reduce_s[i];
-    r->layer_gather_s = stages.gather_s[i];
-    mf_search_add_own(b->w, l, r);
-    mf_family_bound_fixed fixed = *fixed_of(&stages, l);
-    if (!exact) {
-        const known since = known_of(b->w, l, b->n->seen, out->seen);
-        return paths_bound_s(&since, r, l, b->order, &fixed, 0.0, b->to, out);
+    if (b->out->status == MF_OK && bound_s < b->to.enough_s) {
+        b->out->status = mf_search_rates_of(b->w, b->l, true, &r, &b->out->err);
+        bound_s = b->out->status == MF_OK ? mf_larger(bound_s, choices_bound_s(b, &r)) : 0.0;
     }
-    fixed.tail = b->w->evaluator->ops->tail(b->w->evaluator->self, l, r->all_params);
-    return order_bound_s(b->w, r, l, b->order, &fixed, b->to, out);
+    return bound_s;
 }
 
 double mf_search_rebound(mf_search_context *w, const mf_search_node *n, const mf_search_aim *aim,
@@ -387,14 +403,14 @@ double mf_search_rebound(mf_search_context *w, const mf_search_node *n, const mf
     out->status = mf_search_order(w, &l, &b.order, &out->err);
     if (out->status == MF_OK && n->tries == 0 &&
         mf_search_path_sets_of(w, &l, n->seen, out->seen, paths) > 0) {
-        bound_s = mf_larger(bound_s, own_bound_s(&b, false));
+        bound_s = mf_larger(bound_s, plain_bound_s(&b));
         out->work += MF_OWN_US;
     }
     /* what its choices take is asked for the layout anyway, unless it is closed by that; paths may
      * have been found since it was asked last */
-    if (out->status == MF_OK && !(bound_s > n->key_s * (1.0 + 1e-4)) &&
+    if (out->status == MF_OK && !is_raised(n, bound_s) &&
         mf_uses(w->evaluator->without, MF_MECHANISM_OWN_CHOICES)) {
-        bound_s = mf_larger(bound_s, own_bound_s(&b, true));
+        bound_s = mf_larger(bound_s, own_bound_s(&b));
         out->work += MF_OWN_US;
     }
     return bound_s;

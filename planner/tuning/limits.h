@@ -150,10 +150,10 @@
 #define MF_POINT_US 4
 #define MF_BOUND_US 1
 #define MF_STAGES_US 22
-#define MF_WHOLE_US 35
-#define MF_ORDER_US 30
+#define MF_WHOLE_US 25
+#define MF_ORDER_US 22
 #define MF_FLOOR_NS 100
-#define MF_OWN_US 25
+#define MF_OWN_US 13
 /* Microseconds in which a search makes itself ready and writes down what it found; nanoseconds of a
  * block that is lowered, priced and played, and of a merged pair of them. */
 #define MF_READY_US 110000

@@ -14,11 +14,13 @@
 #define MF_MECHANISM_MAP(X)                                                                        \
     X(BLOCK_CACHE, "block-cache", "lowered and priced blocks are kept")                            \
     X(COST_CACHE, "cost-cache", "costs of blocks and pairs are kept")                              \
+    X(KEPT_FIGURES, "kept-figures", "what families add up from costs is kept")                     \
     X(HALVES, "halves", "families without a pipeline degree are bounded, by halves of layers")     \
     X(FLOORS, "floors", "orders and layouts are bounded by the work of every stage")               \
     X(FAMILY_MEAN, "family-mean",                                                                  \
       "means of paths bound orders and layouts before their partition")                            \
     X(OWN_CHOICES, "own-choices", "layouts are bounded by all memory choices as simulated")        \
+    X(PLAIN_CHOICES, "plain-choices", "and before that by these without what ZeRO adds to blocks") \
     X(PATH_SETS, "path-sets", "four sets of paths are kept for an order, instead of one")          \
     X(OVERLAP_LOSS, "overlap-loss", "passes lose time to gathers and reductions beside them")      \
     X(FIXED_SPLIT, "fixed-split", "whole splits count what their own positions lose")              \
@@ -38,6 +40,7 @@
     X(REFILL, "refill", "what the gaps of its arrangement make too large is filled again")         \
     X(FIT_FIRST, "fit-first", "layouts that fit are tried where bounds find none")                 \
     X(TRY_OPEN, "try-open", "open layouts of all degrees are tried at the end of a wide search")   \
+    X(GIVE_AWAY, "give-away", "tries take positions from stages that are too full")                \
     X(HELD, "held", "a search that one layout holds ends when no better plan comes")               \
     X(BATCHES, "batches", "one task takes up to 16 nodes that take little")                        \
     X(PARKING, "parking", "trees far below the target wait until nothing else is left")            \

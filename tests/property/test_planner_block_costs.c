@@ -1,6 +1,7 @@
 /* test_planner_block_costs.c - costs do not depend on what was priced before: whatever tables hold,
  * each is, to the bit, that of the block lowered for its own layout and played on its own.
  */
+#include "planner/bound/stage_bound.h"
 #include "planner/price/block_cache.h"
 #include "simulator/sim.h"
 #include "tests/support/planner_problems.h"
@@ -193,6 +194,36 @@ static void check_workspace(problem *p, const mf_layout *l, const mf_block_key *
     assert_true(equal(sharded.local_w_B, plain.local_w_B));
 }
 
+/* How much less a merged pair takes at most with what ZeRO levels add than without. */
+static double least_share = 1;
+
+static double pass_s(const mf_pass_cost *q) {
+    return fmax(q->bound_s, q->time_s);
+}
+
+/* Bounds rest on blocks without ZeRO, which only adds to them (split_orders.c). */
+static void check_levels(problem *p, const mf_layout *l, const mf_block_key *key,
+                         const mf_block_key *beside) {
+    mf_block_cost own, plain;
+    mf_layout none = *l;
+    none.zero = none.expert_zero = 0;
+    assert_ok(mf_block_costs_get(p->costs, l, key, true, &own, NULL));
+    assert_ok(mf_block_costs_get(p->costs, &none, key, true, &plain, NULL));
+    assert_at_most(pass_s(&plain.f) * MF_LEVELS_SAFETY, pass_s(&own.f));
+    assert_at_most(pass_s(&plain.b) * MF_LEVELS_SAFETY, pass_s(&own.b));
+    assert_at_most(pass_s(&plain.w) * MF_LEVELS_SAFETY, pass_s(&own.w));
+    assert_true(equal(own.saved_B, plain.saved_B));
+    assert_at_most(plain.held_B, own.held_B);
+    assert_at_most(plain.comm_B, own.comm_B);
+    if (beside) {
+        double own_s, plain_s;
+        assert_ok(mf_block_costs_pair(p->costs, l, key, beside, &own_s, NULL));
+        assert_ok(mf_block_costs_pair(p->costs, &none, key, beside, &plain_s, NULL));
+        assert_at_most(plain_s * MF_LEVELS_SAFETY, own_s);
+        least_share = fmin(least_share, own_s / plain_s);
+    }
+}
+
 static void check_pair(problem *p, const mf_layout *l, const mf_block_key *f,
                        const mf_block_key *b) {
     double kept_s, fresh_s;
@@ -223,15 +254,19 @@ static void costs_are_those_of_the_block_alone_whatever_was_asked_before(void **
             for (int k = 0; k < BLOCKS; k++) {
                 int other = (int)rng_range(&r, 0, BLOCKS - 1);
                 check_cost(&p, &l, &key[k], rng_chance(&r, 80));
+                const bool pair =
+                    !split && key[k].parts == MF_HALF_BOTH && key[other].parts == MF_HALF_BOTH;
                 check_workspace(&p, &l, &key[k]);
-                if (!split && key[k].parts == MF_HALF_BOTH && key[other].parts == MF_HALF_BOTH) {
+                check_levels(&p, &l, &key[k], pair ? &key[other] : NULL);
+                if (pair) {
                     check_pair(&p, &l, &key[k], &key[other]);
                 }
             }
         }
         problem_clear(&p);
     }
-    printf("  %lld last blocks take longer\n", (long long)longer);
+    printf("  %lld last blocks take longer, pairs with ZeRO at least %.6f x\n", (long long)longer,
+           least_share);
     if (cases >= TELLING) { /* of a few, none may copy */
         assert_above(longer, cases);
     }
