@@ -1,22 +1,25 @@
 /* search.c - a search for each memory choice that a target has, and their best plans together. */
 #include "launch/search.h"
 
+#include "planner/tuning/limits.h"
+
 #include <math.h>
 #include <stdlib.h>
 
 #define R(name) MF_RECOMPUTE_##name
 #define LIGHT (R(NORM) | R(ACT) | R(MLA_UP_PROJ))
 
-/* From the leanest on: it says whether anything fits, and how long the others may take. */
+/* The leanest first: it says whether anything fits. Then from those that recompute least on, as
+ * their plans are fast where they fit, and a fast plan closes others. */
 static const uint16_t choices[] = {
     R(LAYER),
-    LIGHT | R(MOE) | R(MLP),
-    LIGHT | R(SHARED_EXPERT) | R(MLP),
-    LIGHT,
-    R(NORM) | R(ACT),
-    R(ACT),
-    LIGHT | R(CORE_ATTN),
     R(NONE),
+    R(ACT),
+    R(NORM) | R(ACT),
+    LIGHT | R(CORE_ATTN),
+    LIGHT,
+    LIGHT | R(SHARED_EXPERT) | R(MLP),
+    LIGHT | R(MOE) | R(MLP),
 };
 enum { CHOICES = sizeof choices / sizeof choices[0] };
 
@@ -26,9 +29,13 @@ enum { CHOICES = sizeof choices / sizeof choices[0] };
 /* A search that may use less ends before it has bounded anything, or tried any plan. */
 #define LEAST_BUDGET 250000
 
+/* Plans of one choice, with plain schedules or merged; what the last search among them said. */
 typedef struct family {
     uint16_t recompute;
     bool merged;
+    double bound_s;
+    int64_t work;
+    char ended[sizeof((mf_search_stats *)0)->ended];
 } family;
 
 enum { PLAIN = 1u << MF_SCHED_1F1B | 1u << MF_SCHED_INTERLEAVED, MERGED = 1u << MF_SCHED_MERGED };
@@ -57,7 +64,7 @@ static int list_families(const mf_problem *p, family out[2 * CHOICES]) {
         if (!known) {
             seen[kinds++] = mask;
             if (has_schedule(p, PLAIN)) {
-                out[count++] = (family){mask, false};
+                out[count++] = (family){.recompute = mask};
             }
         }
     }
@@ -65,7 +72,7 @@ static int list_families(const mf_problem *p, family out[2 * CHOICES]) {
         m->experts > 0 && m->mtp_layers <= 1 && !mf_target_is_hybrid(m) && has_schedule(p, MERGED);
     for (int k = 0; k < kinds && merges; k++) {
         if (!(seen[k] & (R(LAYER) | R(MOE)))) {
-            out[count++] = (family){seen[k], true};
+            out[count++] = (family){.recompute = seen[k], .merged = true};
         }
     }
     return count;
@@ -186,8 +193,9 @@ static void add_stats(const mf_search_stats *from, mf_search_stats *into) {
     into->simulated += from->simulated;
     into->pricing_s += from->pricing_s;
     into->wall_s += from->wall_s;
+    into->work += from->work;
     into->interrupted = into->interrupted || from->interrupted;
-    into->lower_bound_s = fmin(into->lower_bound_s, from->lower_bound_s);
+    snprintf(into->left_out, sizeof into->left_out, "%s", from->left_out);
 }
 
 /* Room for as many plans as were asked for; the rest goes. Proof and space hold for all. */
@@ -215,48 +223,119 @@ static void finish(mf_target t, const mf_model *m, const mf_search_options *o,
                     : "");
 }
 
+/* All searches of one target, and what they found so far. */
+typedef struct searching {
+    mf_target target;
+    const mf_problem *p;
+    const mf_search_options *o;
+    mf_known_plan *start; /* [o->starts] */
+    family families[2 * CHOICES];
+    int count;
+    mf_search_result *found;
+} searching;
+
+/* Looks among a family's plans for one that is faster than all so far. */
+static mf_status search_family(searching *c, family *f, int64_t budget, mf_err *e) {
+    const mf_problem q = problem_of(c->p, f);
+    mf_search_result one = {0}, *found = c->found;
+    mf_search_options some = *c->o;
+    some.book = NULL; /* families pin what others do not */
+    some.start = c->start;
+    some.starts = choose_starts(c->o, f, c->start);
+    some.known_s = found->count > 0 ? found->plan[0].prediction.step_time_s : c->o->known_s;
+    some.budget = budget;
+    mf_status status = mf_planner_search(&q, &some, &one, e);
+    if (status == MF_OK || status == MF_INTERRUPTED || status == MF_INFEASIBLE) {
+        const mf_status stored = gather(c->target, &q, &one, found, e);
+        add_stats(&one.stats, &found->stats);
+        f->bound_s = fmax(f->bound_s, one.stats.lower_bound_s);
+        f->work = one.stats.work;
+        snprintf(f->ended, sizeof f->ended, "%s", one.stats.ended);
+        const bool none = status == MF_INFEASIBLE && found->count == 0 && c->o->known_s == 0;
+        status = stored != MF_OK            ? stored
+                 : none                     ? status /* the leanest fits nowhere */
+                 : status == MF_INTERRUPTED ? status
+                                            : MF_OK;
+    }
+    mf_search_result_clear(&one);
+    return status;
+}
+
+/* The family of the least bound, which is the bound of all that were searched. */
+static family *holder_of(searching *c) {
+    family *least = &c->families[0];
+    for (int i = 1; i < c->count && c->families[i].bound_s > 0; i++) {
+        least = c->families[i].bound_s < least->bound_s ? &c->families[i] : least;
+    }
+    return least;
+}
+
+static bool is_proven(const searching *c, double bound_s) {
+    const double asked = c->o->gap > 0 ? c->o->gap : MF_DEFAULT_GAP;
+    return c->found->count > 0 &&
+           c->found->plan[0].prediction.step_time_s <= (1 + asked) * bound_s * (1 + 1e-12);
+}
+
+/* Each family in turn; then what effort they left goes to the one that holds the gap, as long as
+ * that is more than it had. */
+static mf_status search_all(searching *c, mf_err *e) {
+    mf_status status = MF_OK;
+    for (int i = 0; i < c->count && status == MF_OK; i++) {
+        status = search_family(c, &c->families[i], budget_of(c->o, i, c->count), e);
+    }
+    const int64_t all =
+        c->o->budget != 0 ? c->o->budget : FIRST_BUDGET + (int64_t)(c->count - 1) * NEXT_BUDGET;
+    for (int i = 0; i < c->count && status == MF_OK; i++) {
+        family *f = holder_of(c);
+        const int64_t left = all - c->found->stats.work;
+        const double bound_s = f->bound_s;
+        if (is_proven(c, bound_s) || left < LEAST_BUDGET || left <= f->work) {
+            break;
+        }
+        status = search_family(c, f, left, e);
+        if (!(f->bound_s > bound_s)) {
+            break;
+        }
+    }
+    return status;
+}
+
+/* The bound of all, and why there is no tighter one. */
+static void note_end(searching *c) {
+    const family *f = holder_of(c);
+    mf_search_stats *all = &c->found->stats;
+    const double asked = c->o->gap > 0 ? c->o->gap : MF_DEFAULT_GAP;
+    all->lower_bound_s = f->bound_s;
+    if (is_proven(c, f->bound_s)) {
+        snprintf(all->ended, sizeof all->ended, "a gap of %.3g %% is proven", 100.0 * asked);
+    } else {
+        snprintf(all->ended, sizeof all->ended, "%s", f->ended);
+    }
+}
+
 mf_status mf_target_search(mf_target t, const mf_problem *p, const mf_search_options *o,
                            mf_search_result *result, mf_err *e) {
-    family families[2 * CHOICES];
-    const int count = list_families(p, families);
-    mf_known_plan *start = calloc((size_t)o->starts + 1, sizeof *start);
+    searching c = {.target = t,
+                   .p = p,
+                   .o = o,
+                   .start = calloc((size_t)o->starts + 1, sizeof *c.start),
+                   .found = result};
     mf_status status = MF_OK;
-    *result = (mf_search_result){.stats = {.lower_bound_s = HUGE_VAL}};
-    if (start == NULL) {
+    *result = (mf_search_result){0};
+    if (c.start == NULL) {
         return mf_err_set(e, MF_NOMEM, "out of memory");
     }
-    if (count == 0) {
-        status = mf_err_set(e, MF_LAYOUT, "%s cannot run schedule %s%s",
-                            mf_target_info_of(t)->program, mf_schedule_text(p->base.schedule),
-                            p->base.schedule == MF_SCHED_MERGED ? " of this model, or with what is "
-                                                                  "recomputed"
-                                                                : "");
-    }
-    for (int i = 0; i < count && status == MF_OK; i++) {
-        const mf_problem q = problem_of(p, &families[i]);
-        mf_search_options some = *o;
-        mf_search_result one = {0};
-        some.book = NULL; /* families pin what others do not */
-        some.start = start;
-        some.starts = choose_starts(o, &families[i], start);
-        some.known_s = result->count > 0 ? result->plan[0].prediction.step_time_s : o->known_s;
-        some.budget = budget_of(o, i, count);
-        status = mf_planner_search(&q, &some, &one, e);
-        if (status == MF_OK || status == MF_INTERRUPTED || status == MF_INFEASIBLE) {
-            mf_status stored = gather(t, &q, &one, result, e);
-            add_stats(&one.stats, &result->stats);
-            snprintf(result->stats.left_out, sizeof result->stats.left_out, "%s",
-                     one.stats.left_out);
-            bool none = status == MF_INFEASIBLE && result->count == 0 && o->known_s == 0;
-            status = stored != MF_OK            ? stored
-                     : none                     ? status /* the leanest fits nowhere */
-                     : status == MF_INTERRUPTED ? status
-                                                : MF_OK;
-        }
-        mf_search_result_clear(&one);
-    }
-    free(start);
+    c.count = list_families(p, c.families);
+    status = c.count > 0
+                 ? search_all(&c, e)
+                 : mf_err_set(e, MF_LAYOUT, "%s cannot run schedule %s%s",
+                              mf_target_info_of(t)->program, mf_schedule_text(p->base.schedule),
+                              p->base.schedule == MF_SCHED_MERGED ? " of this model, or with what "
+                                                                    "is recomputed"
+                                                                  : "");
+    free(c.start);
     if (status == MF_OK || status == MF_INTERRUPTED) {
+        note_end(&c);
         finish(t, p->model, o, result);
     }
     return status == MF_OK && result->count == 0
