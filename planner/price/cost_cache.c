@@ -256,7 +256,7 @@ static mf_status answer(mf_block_costs *q, const question *x, entry **out, mf_er
     const uint64_t hash = mf_cost_key_hash(&key);
     *out = find(q, hash, &key);
     const mf_status status = *out ? MF_OK : make(q, x, &key, hash, out, e);
-    if (status == MF_OK) {
+    if (status == MF_OK && *out != NULL) {
         (void)note(*out);
         if (listed != NULL) {
             append(listed, *out);
