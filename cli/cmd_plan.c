@@ -179,6 +179,8 @@ static mf_status search(const mf_args *a, const mf_cli *cli, const mf_problem *p
     }
     if (s == MF_OK && on.limited) {
         s = price_limit(problem, &o, on.target, r, e);
+    } else if (s == MF_OK) {
+        s = mf_host_copies_gain(problem, &o, &r->plan[0], h, e);
     }
     mf_progress_end(&progress);
     return s;

@@ -189,7 +189,8 @@ static const mf_option table[MF_OPT_COUNT] = {
     ROW(SEARCH_OFFLOAD, "search-offload", SEARCH, NULL, NULL,
         "Let layers offload activations to host memory wherever that is faster, and say what it "
         "gains. Without it they do so only where nothing fits otherwise, because it was not "
-        "measured how fast all GPUs of a host copy at once",
+        "measured how fast all GPUs of a host copy at once; plan then says what they would gain "
+        "in the layout that it chose, if that is half a percent or more",
         FLAG),
     ROW(GAP, "gap", SEARCH, "SHARE", "plan 3%, capacity 5%",
         "Stop when the best plan is proven to be within this share of the fastest one",

@@ -54,3 +54,34 @@ mf_status mf_host_copies_search(mf_search_fn search, void *user, const mf_proble
     h->used = r->count > 0 && mf_host_copies_of(&r->plan[0]);
     return s;
 }
+
+mf_status mf_host_copies_gain(const mf_problem *p, const mf_search_options *o, const mf_plan *best,
+                              mf_host_copies *h, mf_err *e) {
+    enum { COUNTED_US = 1000000 };
+    const uint32_t free = MF_PIN(OFFLOAD) | MF_PIN(RECOMPUTE) | MF_PIN(STAGES);
+    mf_problem one = *p;
+    mf_search_options short_one = *o;
+    mf_search_result r = {0};
+    if (h->used || (p->pinned & MF_PIN(OFFLOAD)) != 0) {
+        return MF_OK;
+    }
+    one.base = best->layout;
+    one.base.memory = p->base.memory;
+    one.precisions = 0;
+    one.pinned = (MF_PIN(COUNT) - 1u) & ~free;
+    one.pinned |= p->pinned & (free | MF_PIN_MOE_ACT);
+    short_one.top = 1;
+    short_one.budget = COUNTED_US;
+    short_one.known_s = best->prediction.step_time_s;
+    short_one.progress = NULL;
+    mf_status s = mf_planner_search(&one, &short_one, &r, e);
+    if (r.count > 0 && mf_host_copies_of(&r.plan[0])) {
+        h->with_s = r.plan[0].prediction.step_time_s;
+    }
+    mf_search_result_clear(&r);
+    if (s == MF_INFEASIBLE || s == MF_INTERRUPTED) {
+        mf_err_clear(e);
+        s = MF_OK;
+    }
+    return s;
+}

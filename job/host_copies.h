@@ -11,6 +11,7 @@ typedef struct mf_host_copies {
     bool used;        /* by the best plan */
     bool infeasible;  /* nothing fits without */
     double without_s; /* asked for: the best step without; else 0 */
+    double with_s;    /* not used: what the best plan's layout takes with them, if less; else 0 */
 } mf_host_copies;
 
 /* Whether a plan keeps activations or optimizer states on the host. */
@@ -25,5 +26,10 @@ typedef mf_status (*mf_search_fn)(void *user, const mf_problem *p, const mf_sear
 mf_status mf_host_copies_search(mf_search_fn search, void *user, const mf_problem *p,
                                 const mf_search_options *o, bool asked, mf_search_result *r,
                                 mf_host_copies *h, mf_err *e);
+
+/* What copies would gain where a search left them out: the best plan's layout alone is searched
+ * with them, for a counted second. Not finding any gain is no failure. */
+mf_status mf_host_copies_gain(const mf_problem *p, const mf_search_options *o, const mf_plan *best,
+                              mf_host_copies *h, mf_err *e);
 
 #endif

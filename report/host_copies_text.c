@@ -6,12 +6,19 @@
 #include <math.h>
 #include <string.h>
 
+/* A gain that is told, of copies that are not used. */
+#define LEAST_GAIN 0.995
+
 void mf_host_copies_print(FILE *out, const mf_host_copies *h, double step_s) {
     char text[240] = "nothing fits without them";
-    if (!h->used) {
+    if (!h->used && !(h->with_s > 0 && h->with_s < LEAST_GAIN * step_s)) {
         return;
     }
-    if (h->without_s > 0) {
+    if (!h->used) {
+        snprintf(text, sizeof text,
+                 "with activations on the host this layout takes %s, %s less (--search-offload)",
+                 mf_show_time(h->with_s).s, mf_show_percent(1 - h->with_s / step_s).s);
+    } else if (h->without_s > 0) {
         snprintf(text, sizeof text, "without them the step takes %s: a gain of %s rests on them",
                  mf_show_time(h->without_s).s, mf_show_percent(1 - step_s / h->without_s).s);
     } else if (!h->infeasible) {
@@ -31,5 +38,6 @@ void mf_host_copies_json(mf_json_writer *w, const mf_host_copies *h) {
     mf_json_write_bool(w, "fits_without", !h->infeasible);
     mf_json_write_f64(w, "step_time_without_s",
                       h->without_s > 0 ? h->without_s : (double)NAN); /* null */
+    mf_json_write_f64(w, "step_time_with_s", h->with_s > 0 ? h->with_s : (double)NAN);
     mf_json_write_end(w);
 }
