@@ -20,7 +20,7 @@ static const char default_sizes[] = "64,128,256,512,1024,2048,4096";
 typedef struct watched {
     mf_progress progress;
     char program[1024];     /* a line for each cluster */
-    const char *precisions; /* of which each plan has one; NULL: all have that of the job */
+    const char *precisions; /* each plan has one of these; NULL: all have that of the job */
 } watched;
 
 static const char *text_of(const mf_value *v) {

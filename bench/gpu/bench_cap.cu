@@ -11,10 +11,14 @@
 #include "kernels/rows/cross_entropy.h"
 #include "tests/gpu/gpu_random.cuh"
 
-#include <dlfcn.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+
+extern "C" { /* C alone; found in executor/measure/measure_cuda.h */
+#include "executor/measure/measure_nvml.h"
+mf_measure_nvml *mf_measure_nvml_find(int device);
+}
 
 namespace {
 
@@ -63,26 +67,21 @@ void must(mf_status status, const mf_err &e) {
 /* --- the driver --------------------------------------------------------------------------------
  */
 
-void *gpu;
-int (*total_mJ)(void *, unsigned long long *);
-int (*clock_MHz)(void *, int, unsigned *);
+mf_measure_nvml *driver;
 
-void find_driver() {
-    void *library = dlopen("libnvidia-ml.so.1", RTLD_NOW);
-    if (library == NULL) {
-        printf("no libnvidia-ml.so.1\n");
+double total_J() {
+    unsigned long long mJ = 0;
+    if (driver == NULL || driver->energy == NULL || driver->energy(driver->device, &mJ) != 0) {
+        printf("the driver does not count the GPU's energy\n");
         exit(1);
     }
-    int (*init)() = (int (*)())dlsym(library, "nvmlInit_v2");
-    int (*handle)(unsigned, void **) =
-        (int (*)(unsigned, void **))dlsym(library, "nvmlDeviceGetHandleByIndex_v2");
-    total_mJ = (int (*)(void *, unsigned long long *))dlsym(library,
-                                                            "nvmlDeviceGetTotalEnergyConsumption");
-    clock_MHz = (int (*)(void *, int, unsigned *))dlsym(library, "nvmlDeviceGetClockInfo");
-    if (init() != 0 || handle(0, &gpu) != 0) {
-        printf("the driver's library says nothing\n");
-        exit(1);
-    }
+    return 1e-3 * (double)mJ;
+}
+
+double clock_MHz() {
+    mf_measure_state now;
+    mf_measure_nvml_read(driver, &now);
+    return now.sm_MHz;
 }
 
 /* --- operands ----------------------------------------------------------------------------------
@@ -180,20 +179,17 @@ float timed(const Product &p, int runs) {
 /* Runs for about s seconds; milliseconds, joules of one run, mean clock. */
 void held(const Product &p, double rested_ms, double s, double *ms, double *J, double *MHz) {
     const int runs = (int)(25 / rested_ms) + 1;
-    unsigned long long first, last;
-    unsigned now;
+    const double first_J = total_J();
     double sum_ms = 0, clocks = 0;
     int chunks = 0;
-    total_mJ(gpu, &first);
     while (sum_ms < 1e3 * s) {
         sum_ms += timed(p, runs) * runs;
-        clock_MHz(gpu, 1, &now);
-        clocks += now;
+        clocks += clock_MHz();
         chunks++;
     }
-    total_mJ(gpu, &last);
+    const double last_J = total_J();
     *ms = sum_ms / (chunks * runs);
-    *J = 1e-3 * (double)(last - first) / (chunks * runs);
+    *J = (last_J - first_J) / (chunks * runs);
     *MHz = clocks / chunks;
 }
 
@@ -268,11 +264,10 @@ void loss(void *library, int64_t rows, int64_t cols, int64_t hidden) {
             sum += ms, n++;
         }
     }
-    unsigned now;
-    clock_MHz(gpu, 1, &now);
-    printf("loss and gradient of %lld x %lld: rested %.3f ms, between products %.3f ms, x %.3f, %u "
-           "MHz\n",
-           (long long)rows, (long long)cols, rested, sum / n, sum / n / rested, now);
+    printf(
+        "loss and gradient of %lld x %lld: rested %.3f ms, between products %.3f ms, x %.3f, %.0f "
+        "MHz\n",
+        (long long)rows, (long long)cols, rested, sum / n, sum / n / rested, clock_MHz());
     fflush(stdout);
     close(&p);
 }
@@ -284,30 +279,28 @@ void loss(void *library, int64_t rows, int64_t cols, int64_t hidden) {
  * what is drawn in the mean? */
 void paused(const Product &p, double rested_ms, double busy_ms, double idle_ms) {
     const int runs = (int)(busy_ms / (1.15 * rested_ms)) + 1;
-    unsigned long long first = 0, last;
-    unsigned now;
-    double spent_ms = 0, sum_ms = 0, clocks = 0, counted_ms = 0;
+    double first_J = 0, spent_ms = 0, sum_ms = 0, clocks = 0, counted_ms = 0;
     int chunks = 0;
     while (spent_ms < 2500) {
         const double ms = timed(p, runs) * runs;
-        clock_MHz(gpu, 1, &now);
+        const double now_MHz = clock_MHz();
         usleep((useconds_t)(1e3 * idle_ms));
         spent_ms += ms + idle_ms;
         if (spent_ms > 1000) {
             if (chunks == 0) {
-                total_mJ(gpu, &first);
+                first_J = total_J();
             } else {
                 counted_ms += ms + idle_ms;
             }
             sum_ms += ms;
-            clocks += now;
+            clocks += now_MHz;
             chunks++;
         }
     }
-    total_mJ(gpu, &last);
+    const double last_J = total_J();
     printf("busy %6.1f ms, waits %6.1f ms: x %.3f of rested, %4.0f MHz at the end, %3.0f W\n",
            sum_ms / chunks, idle_ms, sum_ms / (chunks * runs * rested_ms), clocks / chunks,
-           (double)(last - first) / counted_ms);
+           1e3 * (last_J - first_J) / counted_ms);
     fflush(stdout);
 }
 
@@ -338,7 +331,7 @@ int main(int argc, char **argv) {
         printf("expected no option, or --seconds S\n");
         return 2;
     }
-    find_driver();
+    driver = mf_measure_nvml_find(0);
     for (int i = 0; i < 2; i++) {
         GPU_MUST(cudaEventCreate(&mark[i]));
     }

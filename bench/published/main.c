@@ -1,8 +1,9 @@
 /* main.c - `make validate`: predicts every complete published row of a known family and writes
  * docs/ACCURACY.md. With --fit the software profiles are fitted first and written back; with
  * --cross-validate other widths of the priors are tried besides, inside the fitted rows; with
- * --rows one line a row goes to stdout; --commands prints the line of `moefold simulate` that gives
- * each row's number, and nothing else. */
+ * --rows one line a row, with --ops what a row's ops take goes to stdout and nothing is written;
+ * --commands prints the line of `moefold simulate` that gives each row's number, and nothing else.
+ */
 #include "bench/published/report.h"
 
 #include <stdlib.h>
@@ -117,16 +118,19 @@ int main(int argc, char **argv) {
         status = print_commands(rows, count, &e);
         goto out;
     }
-    if (status == MF_OK && (f = fopen(out, "w")) == NULL) {
+    const bool writes = !list && ops == NULL;
+    if (status == MF_OK && writes && (f = fopen(out, "w")) == NULL) {
         status = mf_err_set(&e, MF_IO, "%s: cannot be written", out);
     }
     if (status == MF_OK) {
-        pub_report(f, &profiles, rows, count);
+        if (writes) {
+            pub_report(f, &profiles, rows, count);
+            fprintf(stderr, "validate: wrote %s\n", out);
+        }
         pub_summary(stdout, rows, count);
         if (list) {
             print_rows(rows, count);
         }
-        fprintf(stderr, "validate: wrote %s\n", out);
     } else {
         fprintf(stderr, "validate: %s\n", e.text);
     }

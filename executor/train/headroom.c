@@ -7,8 +7,9 @@
 #include <math.h>
 
 /* Where memory allows, the new program has this many times the headroom that the routing needs, as
- * the next routing may need more. A run that is here again has routing that goes on to drift, and
- * each time it stands still for seconds: it gets more, and the third time all there can be. */
+ * the next routing may need more. Where routing asks again it drifts, and the run stands still each
+ * time: the second time there is more to spare, from the third on room for all rows there can be.
+ */
 static const double spare[] = {1.1, 1.3};
 
 static double spare_now(const run *r) {

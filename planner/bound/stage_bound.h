@@ -39,8 +39,8 @@ static inline double mf_smaller(double a, double b) {
 
 /* Proven bounds are given away a little: GLPK's tolerances are 1e-7 of values near 100. */
 #define MF_BOUND_SAFETY (1.0 - 1e-6)
-/* What ZeRO levels add to blocks makes merged pairs quicker by a hair at times (1.6e-4 at most on
- * three jobs), so that bounds from blocks without it are given away a little more. */
+/* A few merged pairs play quicker with what ZeRO levels add to their blocks, by 1.6e-4 at most on
+ * three jobs: bounds from blocks without it are lowered by more than that. */
 #define MF_LEVELS_SAFETY (1.0 - 1e-3)
 
 /* How passes are played. */

@@ -11,7 +11,7 @@
 #include <string.h>
 #include <time.h>
 
-/* A search is told slow once it has taken so many times its patience. */
+/* How slow a search is counts once it has taken so many times its patience. */
 enum { MF_SLOW_PATIENCE = 3 };
 
 bool mf_search_uses(const mf_search_state *s, mf_mechanism m) {
