@@ -240,13 +240,16 @@ static void write_routing(const char *routing, char path[RUNS_TEXT]) {
 
 static void predict(const options *o, run_row *r) {
     char program[TRAINING_LINE], command[3 * TRAINING_LINE], line[TRAINING_LINE], text[RUNS_TEXT];
-    char routing[RUNS_TEXT];
+    char routing[RUNS_TEXT], headroom[40] = "";
     write_routing(r->routing, routing);
+    if (r->headroom > 0) {
+        snprintf(headroom, sizeof headroom, " --token-headroom %.3g", r->headroom);
+    }
     snprintf(text, sizeof text, "%s", r->arguments);
     without(text, " --force-balance");
     training_program(program, sizeof program);
-    snprintf(command, sizeof command, "'%s' simulate --json --cluster %s %s%s%s%s", program,
-             o->table, o->set->gpus == 1 ? "--gpus 1 " : "", text,
+    snprintf(command, sizeof command, "'%s' simulate --json --cluster %s %s%s%s%s%s", program,
+             o->table, o->set->gpus == 1 ? "--gpus 1 " : "", text, headroom,
              routing[0] != '\0' ? " --routing " : "", routing);
     FILE *f = popen(command, "r");
     while (f != NULL && fgets(line, sizeof line, f) != NULL) {
@@ -378,8 +381,8 @@ static void tell_heading(const options *o) {
            "the mean clock and power meanwhile. Tokens are random, routing is a new router's own "
            "where `--force-balance` does not stand,\nlearning rate and auxiliary loss keep it so; "
            "with `--ep` the prediction is for the rows that the run's experts got, where FILE has "
-           "them "
-           "(routing.csv). "
+           "them (routing.csv), and for the room that the run went on with when they asked for "
+           "more (`--token-headroom`, as its warning says). "
            "A third of the runs, by a hash of their options, is held out: no price may be fitted "
            "to it.\n\n",
            option, option, gpus == 1 ? "" : " on the fullest GPU");
@@ -403,12 +406,17 @@ static int tell_table(const options *o) {
     for (int i = 0; i < n; i++) {
         run_row *r = &rows[i];
         predict(o, r);
-        printf("| `%s` | %s | %.1f ms | %.1f ms | %+.1f %% | %.2f GB | %.2f GB | %+.2f %% | %.0f "
+        char room[48] = "";
+        if (r->headroom > 0) {
+            snprintf(room, sizeof room, ", went on with headroom %.3g", r->headroom);
+        }
+        printf("| `%s`%s | %s | %.1f ms | %.1f ms | %+.1f %% | %.2f GB | %.2f GB | %+.2f %% | %.0f "
                "MHz | %.0f MHz | %+.1f %% | %.0f W | %.0f W |\n",
-               r->arguments, is_held_out(r) ? "yes" : "", 1e3 * r->step_s, 1e3 * r->predicted_s,
-               100 * (r->predicted_s / r->step_s - 1), 1e-9 * r->memory_B, 1e-9 * r->predicted_B,
-               100 * (r->predicted_B / r->memory_B - 1), r->clock_MHz, r->predicted_MHz,
-               100 * (r->predicted_MHz / r->clock_MHz - 1), r->power_W, r->predicted_W);
+               r->arguments, room, is_held_out(r) ? "yes" : "", 1e3 * r->step_s,
+               1e3 * r->predicted_s, 100 * (r->predicted_s / r->step_s - 1), 1e-9 * r->memory_B,
+               1e-9 * r->predicted_B, 100 * (r->predicted_B / r->memory_B - 1), r->clock_MHz,
+               r->predicted_MHz, 100 * (r->predicted_MHz / r->clock_MHz - 1), r->power_W,
+               r->predicted_W);
     }
     printf("\n| runs | | mean error | bias | worst | memory, mean | worst | clock, mean | worst | "
            "order of steps: Kendall's tau over pairs of one model that differ in more than "
