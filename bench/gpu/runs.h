@@ -24,7 +24,8 @@ typedef struct run_row {
     double step_s, memory_B, clock_MHz, power_W; /* of the fullest GPU; means over the GPUs */
     int steps;
     double headroom; /* room for rows on a rank that the run ended with; 0: that of its start */
-    double predicted_s, predicted_B, predicted_MHz, predicted_W; /* of a table */
+    bool held_out;   /* and these: of a table */
+    double predicted_s, predicted_B, predicted_MHz, predicted_W;
     char routing[RUNS_ROUTING]; /* rows of each expert, layers behind ';'; "": balanced, or of no
                                    ranks that differ by it */
 } run_row;
