@@ -3,6 +3,7 @@
 #include "cli/compare_log.h"
 #include "compare/compare.h"
 #include "compare/compare_points.h"
+#include "compare/compare_steps.h"
 #include "compare/compare_verdict.h"
 #include "job/prices.h"
 #include "job/problem.h"
@@ -22,6 +23,8 @@ typedef struct verdict {
     const mf_job *job;
     const mf_compare *c;
     const mf_explanation *explanation;
+    mf_compare_steps steps;
+    mf_step_power power;
     mf_doubts doubts;
     mf_verdict_text text;
     double tolerance;
@@ -88,14 +91,55 @@ static void print_ops(FILE *out, const verdict *v) {
     }
 }
 
+static void print_figure(FILE *out, const char *name, double predicted, double measured,
+                         const char *unit) {
+    fprintf(out, "%-11s predicted %.0f %s, measured %.0f %s: %+.1f %%\n", name, predicted, unit,
+            measured, unit, 100 * (predicted / measured - 1));
+}
+
+/* Of rank 0's GPU, which is one of the first stage. */
+static double predicted_B(const verdict *v) {
+    return v->job->plan.prediction.stages > 0 ? v->job->plan.prediction.stage[0].peak_B
+                                              : v->job->plan.prediction.peak_memory_B;
+}
+
+/* What the driver said over the steps behind those whose ops were timed. */
+static void print_gpu(FILE *out, const verdict *v) {
+    const mf_compare_steps *s = &v->steps;
+    if (s->steps == 0) {
+        return;
+    }
+    fprintf(out, "memory      predicted %s, measured %s: %+.1f %%\n",
+            mf_show_bytes(predicted_B(v)).s, mf_show_bytes(s->used_B).s,
+            100 * (predicted_B(v) / s->used_B - 1));
+    if (v->power.known && v->power.clock_Hz > 0) {
+        print_figure(out, "clock", 1e-6 * v->power.clock_Hz, s->clock_MHz, "MHz");
+    }
+    if (v->power.known) {
+        print_figure(out, "energy", v->power.energy_J, s->power_W * s->step_time_s, "J a step");
+    }
+}
+
+/* What of a step stands in no op: launches and waits, less what ops do beside each other. */
+static const char *show_gap(double step_s, double ops_s, char text[40]) {
+    const double gap = step_s - ops_s;
+    snprintf(text, 40, "%s%s", gap < 0 ? "-" : "", mf_show_time(fabs(gap)).s);
+    return text;
+}
+
 static void print_text(FILE *out, const verdict *v) {
     const mf_report r = mf_report_of(v->job, &v->job->plan);
     const mf_compare *c = v->c;
+    char gap[2][40];
     mf_report_print_job(out, &r);
     fprintf(out, "step time   predicted %s, measured %s: %+.1f %%\n",
             mf_show_time(c->predicted_s).s, mf_show_time(c->measured_s).s, 100 * c->error);
     fprintf(out, "ops alone   predicted %s, measured %s in all\n",
             mf_show_time(c->ops_predicted_s).s, mf_show_time(c->ops_measured_s).s);
+    fprintf(out, "gaps        predicted %s, measured %s: launches and waits, less overlap\n",
+            show_gap(c->predicted_s, c->ops_predicted_s, gap[0]),
+            show_gap(c->measured_s, c->ops_measured_s, gap[1]));
+    print_gpu(out, v);
     fprintf(out, "outside     %d of %d ops that take %s of the step or more\n", c->noutside,
             c->nops, mf_show_percent(MF_COMPARE_SHARE).s);
     print_ops(out, v);
@@ -115,6 +159,16 @@ static void write_members(mf_json_writer *w, const void *user) {
     mf_json_write_f64(w, "predicted_step_time_s", c->predicted_s);
     mf_json_write_f64(w, "measured_step_time_s", c->measured_s);
     mf_json_write_f64(w, "error", c->error);
+    mf_json_write_f64(w, "predicted_gaps_s", c->predicted_s - c->ops_predicted_s);
+    mf_json_write_f64(w, "measured_gaps_s", c->measured_s - c->ops_measured_s);
+    if (v->steps.steps > 0) {
+        mf_json_write_f64(w, "predicted_memory_B", predicted_B(v));
+        mf_json_write_f64(w, "measured_memory_B", v->steps.used_B);
+        mf_json_write_f64(w, "predicted_clock_MHz", 1e-6 * v->power.clock_Hz);
+        mf_json_write_f64(w, "measured_clock_MHz", v->steps.clock_MHz);
+        mf_json_write_f64(w, "predicted_energy_J", v->power.energy_J);
+        mf_json_write_f64(w, "measured_energy_J", v->steps.power_W * v->steps.step_time_s);
+    }
     mf_json_write_i64(w, "ops_outside", c->noutside);
     mf_json_write_array(w, "ops", false);
     for (int i = 0; i < c->nops; i++) {
@@ -181,6 +235,9 @@ static mf_status judge(const mf_args *a, const mf_cli *cli, mf_job *j, const mf_
         s = mf_compare_run(j, t, v.tolerance, &c, e);
         s = s == MF_OK ? s : mf_err_prefix(e, "%s/op_times.json", a->value[MF_OPT_RUN].text);
     }
+    s = s == MF_OK ? mf_compare_steps_read(a->value[MF_OPT_RUN].text, &v.steps, e) : s;
+    s = s == MF_OK ? mf_step_power_of(j, &j->plan, &v.power, e) : s;
+    mf_compare_steps_use(&v.steps, v.tolerance, &c);
     s = s == MF_OK ? pass_on(a, cli, j, t, MF_OPT_EXPORT, mf_compare_export, e) : s;
     s = s == MF_OK ? pass_on(a, cli, j, t, MF_OPT_RECORD, mf_compare_record, e) : s;
     s = s == MF_OK ? mf_problem_from_job(j, &problem, e) : s;
@@ -269,8 +326,11 @@ const mf_command mf_cmd_compare = {
         "Puts the op times that a training run measured (op_times.json in its --out) beside those "
         "predicted for its plan, largest difference first, and says where the step goes and what "
         "each remedy would gain. Without --plan it takes the plan that the run left in its folder. "
-        "The measured time of a collective includes the wait for the slowest rank. The verdict "
-        "comes last: what is off most, by how much, and what makes the prediction right. --record "
+        "The measured time of a collective includes the wait for the slowest rank. Of a run on "
+        "GPUs "
+        "it also puts memory, clock and energy of rank 0's GPU, as its driver counted them, beside "
+        "the prediction. The verdict comes last: what is off most, by how much, and what makes the "
+        "prediction right. --record "
         "adds the measured times to a profile store, from which --store then prices; --export "
         "writes them as text, which `moefold profile --import` reads.\nWith --log it reads the log "
         "of a Megatron job that ran the plan (or the job that `moefold import --out` made a plan "

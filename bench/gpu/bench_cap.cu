@@ -15,9 +15,8 @@
 #include <string.h>
 #include <unistd.h>
 
-extern "C" { /* C alone; found in executor/measure/measure_cuda.h */
+extern "C" { /* C alone */
 #include "executor/measure/measure_nvml.h"
-mf_measure_nvml *mf_measure_nvml_find(int device);
 }
 
 namespace {
@@ -67,7 +66,7 @@ void must(mf_status status, const mf_err &e) {
 /* --- the driver --------------------------------------------------------------------------------
  */
 
-mf_measure_nvml *driver;
+mf_nvml *driver;
 
 double total_J() {
     unsigned long long mJ = 0;
@@ -331,7 +330,7 @@ int main(int argc, char **argv) {
         printf("expected no option, or --seconds S\n");
         return 2;
     }
-    driver = mf_measure_nvml_find(0);
+    driver = mf_nvml_find(0);
     for (int i = 0; i < 2; i++) {
         GPU_MUST(cudaEventCreate(&mark[i]));
     }

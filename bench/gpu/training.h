@@ -122,7 +122,7 @@ static inline pid_t training_start(const char *folder, char *const *words, int c
 enum { TRAINING_GPUS = 8 };
 typedef struct training_gpus {
     int count;
-    mf_measure_nvml *nvml[TRAINING_GPUS];
+    mf_nvml *nvml[TRAINING_GPUS];
     unsigned long long idle_B[TRAINING_GPUS];
 } training_gpus;
 
@@ -130,7 +130,7 @@ typedef struct training_gpus {
 static inline bool training_gpus_find(int count, training_gpus *g) {
     *g = (training_gpus){0};
     while (g->count < count && g->count < TRAINING_GPUS &&
-           (g->nvml[g->count] = mf_measure_nvml_find(g->count)) != NULL) {
+           (g->nvml[g->count] = mf_nvml_find(g->count)) != NULL) {
         mf_measure_state state;
         mf_measure_nvml_read(g->nvml[g->count], &state);
         g->idle_B[g->count++] = state.memory_B;

@@ -73,6 +73,18 @@ static int64_t used_B(mf_device *d) {
     return cudaMemGetInfo(&free_B, &all_B) == cudaSuccess ? (int64_t)(all_B - free_B) : 0;
 }
 
+static bool draw(mf_device *d, mf_device_draw *out) {
+    const mf_nvml *n = mf_cuda_of(d)->nvml;
+    unsigned long long mJ = 0;
+    unsigned MHz = 0;
+    if (n == NULL || n->energy == NULL || n->energy(n->device, &mJ) != 0 ||
+        n->clock(n->device, MF_NVML_CLOCK_SM, &MHz) != 0) {
+        return false;
+    }
+    *out = (mf_device_draw){1e-3 * (double)mJ, (double)MHz};
+    return true;
+}
+
 /* --- queues --------------------------------------------------------------------------------------
  */
 
@@ -328,6 +340,7 @@ static void close_cuda(mf_device *d) {
     }
     mf_cuda_products_close(x->products);
     mf_cuda_attentions_close(x->attentions);
+    mf_nvml_let_go(x->nvml);
     for (int64_t i = 0; i < x->marks; i++) {
         (void)cudaEventDestroy(x->mark[i]);
     }
@@ -361,6 +374,7 @@ static const mf_device_ops ops = {
     .allocate_host = allocate_host,
     .release_host = release_host,
     .used_B = used_B,
+    .draw = draw,
     .queue = queue_of,
     .side_queue = side_queue,
     .copy = copy,
@@ -428,6 +442,7 @@ mf_status mf_device_cuda_open(int index, mf_device **out, mf_err *e) {
         close_cuda(&x->device);
         return status;
     }
+    x->nvml = mf_nvml_find(index);
     *out = &x->device;
     return MF_OK;
 }

@@ -4,6 +4,7 @@
 
 #include "executor/cuda/scratch.h"
 #include "executor/device/device.h"
+#include "executor/device/nvml.h"
 
 #include <cuda_runtime_api.h>
 
@@ -29,6 +30,7 @@ typedef struct mf_device_cuda {
     cudaEvent_t point[MF_DEVICE_POINTS];
     int64_t marks;
     char name[64];
+    mf_nvml *nvml; /* NULL: the driver says nothing */
     mf_cuda_products *products;
     mf_cuda_attentions *attentions;
 } mf_device_cuda;

@@ -90,6 +90,11 @@ enum {
 };
 enum { MF_DEVICE_POINTS = 2 };
 
+/* What a GPU's driver counts: joules since it was loaded, and the multiprocessors' clock. */
+typedef struct mf_device_draw {
+    double energy_J, clock_MHz;
+} mf_device_draw;
+
 typedef struct mf_device_ops {
     const char *name;
     bool on_host;    /* it uses the host's memory, and a call returns when its work is done */
@@ -114,6 +119,8 @@ typedef struct mf_device_ops {
     void (*release_host)(mf_device *d, void *memory);
     /* Bytes of the device's memory that any process uses, as its driver says; 0: unknown. */
     int64_t (*used_B)(mf_device *d);
+    /* What its driver counts now; false: unknown. NULL where there is nothing to ask. */
+    bool (*draw)(mf_device *d, mf_device_draw *out);
 
     /* The queue of a stream of the program. Each stream has its own, unless work is done when a
      * call returns. */

@@ -33,7 +33,7 @@ typedef struct mf_measure_session {
     int sms;
     uint64_t seed;
     double heat_s, looked_s; /* work beyond what the GPU does at full clocks; see mf_measure_rest */
-    mf_measure_nvml *joules; /* counts energy; NULL: that is not asked for */
+    mf_nvml *joules;         /* counts energy; NULL: that is not asked for */
     void *cublas, *cudnn;    /* opened by their families on first use */
     void (*cudnn_close)(void *);
 } mf_measure_session;
@@ -81,13 +81,6 @@ mf_status mf_measure_fill_int(int32_t *p, int64_t n, int32_t below, uint64_t see
                               mf_err *e);
 /* A kernel that does nothing. */
 mf_status mf_measure_nothing(void *stream, mf_err *e);
-
-/* --- the driver's own figures ------------------------------------------------------------------
- */
-
-/* What NVML says of a GPU (CUDA's number); NULL: nothing. To be let go; NULL is fine. */
-mf_measure_nvml *mf_measure_nvml_find(int device);
-void mf_measure_nvml_let_go(mf_measure_nvml *n);
 
 /* --- timing ----------------------------------------------------------------------------------- */
 

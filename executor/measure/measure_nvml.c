@@ -7,7 +7,7 @@
 /* Slowed down by software for heat, by hardware for heat, by the power brake. */
 static const unsigned long long hot_bits = 0x20 | 0x40 | 0x80;
 
-void mf_measure_nvml_read(const mf_measure_nvml *n, mf_measure_state *out) {
+void mf_measure_nvml_read(const mf_nvml *n, mf_measure_state *out) {
     unsigned mW = 0, processes = 0;
     unsigned long long reasons = 0;
     memset(out, 0, sizeof *out);
@@ -20,7 +20,7 @@ void mf_measure_nvml_read(const mf_measure_nvml *n, mf_measure_state *out) {
                  n->temperature(n->device, 0, &out->temperature_C) == 0;
     out->power_W = n->power(n->device, &mW) == 0 ? mW / 1000 : 0;
     out->hot = n->reasons(n->device, &reasons) == 0 && (reasons & hot_bits) != 0;
-    mf_measure_nvml_memory memory = {0, 0, 0};
+    mf_nvml_memory memory = {0, 0, 0};
     out->memory_B = n->memory != NULL && n->memory(n->device, &memory) == 0 ? memory.used_B : 0;
     int result = n->processes(n->device, &processes, NULL); /* only how many */
     if (result == 0 || result == MF_NVML_INSUFFICIENT_SIZE) {

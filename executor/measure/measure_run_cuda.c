@@ -67,56 +67,16 @@ out:
 
 /* --- state ------------------------------------------------------------------------------------ */
 
-static bool find(void *library, const char *name, void *function) {
-    void *p = dlsym(library, name);
-    memcpy(function, &p, sizeof p); /* ISO C has no cast from object to function pointers */
-    return p != NULL;
-}
-
-void mf_measure_nvml_let_go(mf_measure_nvml *n) {
-    if (n != NULL && n->library != NULL) {
-        (void)dlclose(n->library);
-    }
-    free(n);
-}
-
-mf_measure_nvml *mf_measure_nvml_find(int device) {
-    int (*init)(void) = NULL;
-    int (*by_bus)(const char *, void **) = NULL;
-    char bus[32] = "";
-    mf_measure_nvml *n = calloc(1, sizeof *n);
-    if (n == NULL) {
-        return NULL;
-    }
-    n->library = dlopen("libnvidia-ml.so.1", RTLD_NOW);
-    bool ok = n->library != NULL && find(n->library, "nvmlInit_v2", &init) &&
-              find(n->library, "nvmlDeviceGetHandleByPciBusId_v2", &by_bus) &&
-              find(n->library, "nvmlDeviceGetClockInfo", &n->clock) &&
-              find(n->library, "nvmlDeviceGetTemperature", &n->temperature) &&
-              find(n->library, "nvmlDeviceGetPowerUsage", &n->power) &&
-              find(n->library, "nvmlDeviceGetComputeRunningProcesses_v3", &n->processes) &&
-              find(n->library, "nvmlDeviceGetCurrentClocksThrottleReasons", &n->reasons) &&
-              cudaDeviceGetPCIBusId(bus, (int)sizeof bus, device) == cudaSuccess && init() == 0 &&
-              by_bus(bus, &n->device) == 0;
-    if (!ok) {
-        mf_measure_nvml_let_go(n);
-        return NULL;
-    }
-    (void)find(n->library, "nvmlDeviceGetTotalEnergyConsumption", &n->energy);
-    (void)find(n->library, "nvmlDeviceGetMemoryInfo", &n->memory);
-    return n;
-}
-
 static void versions_of(char *text, size_t size) {
     char cublas[32], cudnn[32], driver[96] = "";
     int runtime = 0;
     int (*read_driver)(char *, unsigned) = NULL;
-    mf_measure_nvml *n = mf_measure_nvml_find(0);
-    if (n == NULL || !find(n->library, "nvmlSystemGetDriverVersion", &read_driver) ||
+    mf_nvml *n = mf_nvml_find(0);
+    if (n == NULL || !mf_nvml_function(n->library, "nvmlSystemGetDriverVersion", &read_driver) ||
         read_driver(driver, sizeof driver) != 0) {
         snprintf(driver, sizeof driver, "unknown");
     }
-    mf_measure_nvml_let_go(n);
+    mf_nvml_let_go(n);
     (void)cudaRuntimeGetVersion(&runtime);
     mf_gemm_cuda_version(cublas, sizeof cublas);
     mf_attention_cuda_version(cudnn, sizeof cudnn);
@@ -165,7 +125,7 @@ typedef struct loop {
     measure_fn measure;
     void *user;
     bool collectives; /* which points of the list are meant */
-    mf_measure_nvml *nvml;
+    mf_nvml *nvml;
     mf_measure_state first, state;
     int64_t measured;
 } loop;
@@ -212,13 +172,13 @@ static mf_status one_point(loop *l, int64_t index, const mf_point *p, mf_err *e)
 
 static mf_status run_list(loop *l, const mf_measure_list *list, mf_err *e) {
     mf_status status = MF_OK;
-    l->nvml = mf_measure_nvml_find(0);
+    l->nvml = mf_nvml_find(0);
     for (int64_t i = 0; i < list->n && status == MF_OK; i++) {
         if (mf_measure_op_is_collective(list->point[i].op) == l->collectives) {
             status = one_point(l, i, &list->point[i], e);
         }
     }
-    mf_measure_nvml_let_go(l->nvml);
+    mf_nvml_let_go(l->nvml);
     return status;
 }
 
@@ -234,12 +194,12 @@ mf_status mf_measure_gpu(const mf_measure_options *o, const mf_measure_list *lis
     mf_measure_session s;
     loop l = {.o = o, .measure = session_point, .user = &s};
     mf_status status = session_open(&s, 0, o->seed, e);
-    s.joules = status == MF_OK && o->energy ? mf_measure_nvml_find(0) : NULL;
+    s.joules = status == MF_OK && o->energy ? mf_nvml_find(0) : NULL;
     if (status == MF_OK && o->energy && (s.joules == NULL || s.joules->energy == NULL)) {
         status = mf_err_set(e, MF_LIBRARY, "the driver does not count this GPU's energy");
     }
     status = status == MF_OK ? run_list(&l, list, e) : status;
-    mf_measure_nvml_let_go(s.joules);
+    mf_nvml_let_go(s.joules);
     session_close(&s);
     return status;
 }
@@ -290,9 +250,9 @@ mf_status mf_measure_look(mf_measure_machine *out, mf_err *e) {
         mf_measure_state state;
         MF_CUDA_TRY(cudaGetDeviceProperties(&q, i), e);
         out->gpus += strcmp(p.name, q.name) == 0;
-        mf_measure_nvml *n = mf_measure_nvml_find(i);
+        mf_nvml *n = mf_nvml_find(i);
         mf_measure_nvml_read(n, &state);
-        mf_measure_nvml_let_go(n);
+        mf_nvml_let_go(n);
         bool known = out->processes >= 0 && state.processes >= 0;
         out->processes = known ? out->processes + state.processes : -1;
         out->hot = out->hot || state.hot;

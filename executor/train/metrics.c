@@ -101,6 +101,7 @@ mf_status mf_metrics_add(mf_metrics *w, const mf_train_metrics *m, mf_err *e) {
 #define MTP w->parts.mtp
 #define Z w->parts.z
 #define RANKS w->parts.ranks
+#define GPU w->parts.gpu
 #define X(name, part)                                                                              \
     if (part) {                                                                                    \
         mf_json_write_f64(&j, #name, m->name);                                                     \
@@ -110,6 +111,7 @@ mf_status mf_metrics_add(mf_metrics *w, const mf_train_metrics *m, mf_err *e) {
 #undef X
 #undef Z
 #undef RANKS
+#undef GPU
 #undef MTP
 #undef ALWAYS
     mf_json_write_end(&j);

@@ -10,7 +10,7 @@
 
 /* Parts of a loss that not every run has. */
 typedef struct mf_metrics_parts {
-    bool mtp, z, ranks;
+    bool mtp, z, ranks, gpu;
 } mf_metrics_parts;
 
 /* X(field, the part it belongs to; ALWAYS). The key in metrics.jsonl is the field's name. */
@@ -25,12 +25,15 @@ typedef struct mf_metrics_parts {
     X(step_time_s, ALWAYS) /* wall time of the step */                                             \
     X(work_median_s,                                                                               \
       RANKS) /* the part of it in which a rank does not wait for others: the median rank's */      \
-    X(work_slowest_s, RANKS)             /* and the slowest rank's; several ranks */               \
-    X(slowest_rank, RANKS)               /* the rank that works longest */                         \
-    X(tokens_per_s, ALWAYS)              /* of all ranks together */                               \
-    X(model_tflops_per_gpu, ALWAYS)      /* as Megatron-LM counts, per rank */                     \
-    X(mfu, ALWAYS)                       /* of the cluster's peak for the precision */             \
-    X(memory_B, ALWAYS)                  /* arena of the largest rank */                           \
+    X(work_slowest_s, RANKS)        /* and the slowest rank's; several ranks */                    \
+    X(slowest_rank, RANKS)          /* the rank that works longest */                              \
+    X(tokens_per_s, ALWAYS)         /* of all ranks together */                                    \
+    X(model_tflops_per_gpu, ALWAYS) /* as Megatron-LM counts, per rank */                          \
+    X(mfu, ALWAYS)                  /* of the cluster's peak for the precision */                  \
+    X(memory_B, ALWAYS)             /* arena of the largest rank */                                \
+    X(used_B, GPU)    /* of rank 0's GPU, as its driver counts, whoever uses it; GPUs */           \
+    X(power_W, GPU)   /* that it drew over the step */                                             \
+    X(clock_MHz, GPU) /* of its multiprocessors when the step ended */                             \
     X(expert_load_max_over_mean, ALWAYS) /* of the fullest layer; 1 without experts */             \
     X(eta_s, ALWAYS)                     /* until the last step, from the mean of the run so far */
 

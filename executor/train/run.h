@@ -74,6 +74,8 @@ typedef struct run {
     double arena_B;                              /* of the largest rank */
     double began_s, saved_s;                     /* start of the first step, end of the last save */
     double entered_s[MF_DEVICE_POINTS], ended_s; /* when steps were begun, and the last one ended */
+    mf_device_draw drawn; /* the driver's counts at drawn_s; 0 s: not known yet */
+    double drawn_s;
 } run;
 
 /* The step whose ops the host enqueues. */

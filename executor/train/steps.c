@@ -56,6 +56,21 @@ static double load_max_over_mean(const run *r) {
     return worst;
 }
 
+/* Of rank 0's GPU since the last time. 0: not known. */
+static void fill_draw(run *r, mf_train_metrics *m) {
+    const mf_device_ops *ops = r->device->ops;
+    mf_device_draw now;
+    const double now_s = mf_clock_s();
+    if (ops->draw == NULL || !ops->draw(r->device, &now)) {
+        return;
+    }
+    m->used_B = (double)ops->used_B(r->device);
+    m->clock_MHz = now.clock_MHz;
+    m->power_W = r->drawn_s > 0 ? (now.energy_J - r->drawn.energy_J) / (now_s - r->drawn_s) : 0.0;
+    r->drawn = now;
+    r->drawn_s = now_s;
+}
+
 static void fill_metrics(const run *r, const mf_exec_result *result, double took_s,
                          mf_train_metrics *m) {
     const mf_layout *l = &r->layout;
@@ -168,6 +183,7 @@ static mf_status end_step(run *r, mf_train_metrics *m, mf_run_bad *bad, int64_t 
     }
     if (status == MF_OK && mf_comm_rank(r->comm) == 0) {
         fill_metrics(r, &result, took_s, m);
+        fill_draw(r, m);
     }
     if (!result.skipped) {
         mf_run_loss_counts(r, result.lm_loss);

@@ -379,7 +379,7 @@ static mf_status prepare(run *r, mf_err *e) {
     mf_status opened = MF_OK;
     if (s == MF_OK && o->out != NULL && mf_comm_rank(r->comm) == 0) {
         const mf_metrics_parts parts = {r->model.mtp_layers > 0, o->exec.z_coef > 0,
-                                        mf_run_has_pace(r)};
+                                        mf_run_has_pace(r), r->device->ops->draw != NULL};
         opened = mf_metrics_open(o->out, r->done, parts, &r->metrics, e);
         opened = opened == MF_OK ? mf_routing_counts_open(o->out, r->program->assignment.positions,
                                                           r->model.experts, &r->routing, e)

@@ -1,5 +1,6 @@
 /* Measured ops as points of the profile store: the key of an op is the key that prices it. */
 #include "compare/compare_points.h"
+#include "compare/compare_steps.h"
 #include "compare/compare_verdict.h"
 #include "costmodel/cost_internal.h"
 #include "tests/support/test.h"
@@ -181,8 +182,53 @@ static void the_verdict_of_a_log_says_when_it_is_of_another_job(void **state) {
     free(j);
 }
 
+static void write_metrics(const char *folder, const char *text) {
+    char path[256];
+    snprintf(path, sizeof path, "%s/metrics.jsonl", folder);
+    FILE *f = fopen(path, "w");
+    assert_non_null(f);
+    assert_true(fputs(text, f) >= 0);
+    assert_int_equal(fclose(f), 0);
+}
+
+/* Steps that were timed op by op, and the one that waits for them, do not count. */
+static void a_gpu_step_is_the_mean_of_those_behind_the_timed_ones(void **state) {
+    (void)state;
+    char folder[] = "/tmp/moefold-compare-XXXXXX", command[300];
+    mf_compare_steps steps;
+    mf_compare c = {.predicted_s = 0.3, .measured_s = 9, .error = -0.9, .outside = true};
+    mf_err e;
+    assert_non_null(mkdtemp(folder));
+    assert_ok(mf_compare_steps_read(folder, &steps, &e)); /* no file: no steps */
+    assert_int_equal(steps.steps, 0);
+    mf_compare_steps_use(&steps, 0.1, &c);
+    assert_close(c.measured_s, 9, 0);
+    write_metrics(folder, "{\"step\": 5, \"step_time_s\": 9, \"used_B\": 8e10, \"power_W\": 300, "
+                          "\"clock_MHz\": 1000}\n"
+                          "{\"step\": 6, \"step_time_s\": 0.2, \"used_B\": 6e10, \"power_W\": 600, "
+                          "\"clock_MHz\": 1400}\n"
+                          "{\"step\": 7, \"step_time_s\": 0.4, \"used_B\": 7e10, \"power_W\": 700, "
+                          "\"clock_MHz\": 1600}\n"
+                          "{\"step\": 8, \"step_ti");
+    assert_ok(mf_compare_steps_read(folder, &steps, &e));
+    assert_int_equal(steps.steps, 2);
+    assert_close(steps.step_time_s, 0.3, 1e-12);
+    assert_close(steps.used_B, 7e10, 0);
+    assert_close(steps.power_W, 650, 1e-9);
+    assert_close(steps.clock_MHz, 1500, 1e-9);
+    mf_compare_steps_use(&steps, 0.1, &c);
+    assert_close(c.error, 0, 1e-12);
+    assert_false(c.outside);
+    write_metrics(folder, "{\"step\": 6, \"step_time_s\": \"long\"}\n");
+    assert_int_equal(mf_compare_steps_read(folder, &steps, &e), MF_INPUT);
+    assert_non_null(strstr(e.text, "metrics.jsonl, line 1:1:"));
+    snprintf(command, sizeof command, "rm -r %s", folder);
+    assert_int_equal(system(command), 0);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_gpu_step_is_the_mean_of_those_behind_the_timed_ones),
         cmocka_unit_test(an_op_is_priced_as_the_point_that_it_is_kept_under),
         cmocka_unit_test(the_verdict_names_what_is_off_most_and_what_to_do),
         cmocka_unit_test(the_verdict_of_a_log_says_when_it_is_of_another_job),

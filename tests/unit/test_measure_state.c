@@ -46,7 +46,7 @@ static int reasons_of(void *device, unsigned long long *bits) {
 }
 
 static mf_measure_state state_of(fake f) {
-    const mf_measure_nvml n = {.device = &f,
+    const mf_nvml n = {.device = &f,
                                .clock = clock_of,
                                .temperature = temperature_of,
                                .power = power_of,
