@@ -168,30 +168,30 @@ void mf_dual_set(mf_dual *d, int var, double lo, double hi) {
 
 /* --- bases ------------------------------------------------------------------------------------ */
 
-bool mf_dual_save(const mf_dual *d, mf_dual_basis *b) {
+bool mf_dual_save(const mf_dual *d, bool tableau, mf_dual_basis *b) {
     size_t n = (size_t)d->cols, stride = (size_t)d->stride;
     if (!b->nonbasic) {
         b->nonbasic = malloc(n * sizeof *b->nonbasic);
+        b->basic = malloc(n * sizeof *b->basic);
         b->up = malloc(n * sizeof *b->up);
     }
-    if (d->basics >= b->allocated) {
-        b->allocated = 0;
-        free(b->basic);
+    if (tableau && d->basics >= b->allocated) {
         free(b->t);
         size_t allocated = (size_t)d->basics + (size_t)d->basics / 4 + 8;
-        b->basic = malloc(allocated * sizeof *b->basic);
         b->t = malloc((allocated + 1) * stride * sizeof *b->t);
-        b->allocated = b->basic && b->t ? (int)allocated : 0;
+        b->allocated = b->t ? (int)allocated : 0;
     }
-    if (!b->nonbasic || !b->up || b->allocated == 0) {
-        b->basics = -1;
+    b->basics = -1;
+    if (!b->nonbasic || !b->basic || !b->up || (tableau && !b->t) || d->basics > d->cols) {
         return false;
     }
     b->basics = d->basics;
     memcpy(b->nonbasic, d->nonbasic, n * sizeof *b->nonbasic);
     memcpy(b->up, d->up, n * sizeof *b->up);
     memcpy(b->basic, d->basic, (size_t)d->basics * sizeof *b->basic);
-    memcpy(b->t, d->t, ((size_t)d->basics + 1) * stride * sizeof *b->t);
+    if (tableau) {
+        memcpy(b->t, d->t, ((size_t)d->basics + 1) * stride * sizeof *b->t);
+    }
     return true;
 }
 
@@ -203,10 +203,17 @@ void mf_dual_restore(mf_dual *d, const mf_dual_basis *b) {
         d->where[v] = MF_DUAL_OUT;
     }
     d->basics = b->basics;
-    d->entries += (int64_t)(b->basics + 1) * d->stride + d->cols + d->rows;
+    d->entries += d->cols + d->rows;
     memcpy(d->nonbasic, b->nonbasic, (size_t)d->cols * sizeof *b->nonbasic);
     memcpy(d->up, b->up, (size_t)d->cols * sizeof *b->up);
     memcpy(d->basic, b->basic, (size_t)b->basics * sizeof *b->basic);
+    if (!b->t) {
+        if (!mf_dual_renew(d)) {
+            mf_dual_reset(d);
+        }
+        return;
+    }
+    d->entries += (int64_t)(b->basics + 1) * d->stride;
     memcpy(d->t, b->t, ((size_t)b->basics + 1) * (size_t)d->stride * sizeof *b->t);
     for (int r = 0; r < d->basics; r++) {
         d->norm[r + 1] = -1.0;

@@ -79,7 +79,7 @@ mf_dual_outcome mf_dual_solve(mf_dual *d, double cutoff, int64_t most_pivots, do
 /* What the cost changes by with the row's bound that binds; 0 when none does. */
 double mf_dual_multiplier(const mf_dual *d, int var);
 
-/* A basis with its tableau. */
+/* A basis with its tableau, or without: then going back to it makes the tableau anew. */
 typedef struct mf_dual_basis {
     int basics, allocated;
     int *nonbasic, *basic;
@@ -87,7 +87,7 @@ typedef struct mf_dual_basis {
     double *t;
 } mf_dual_basis;
 /* False when memory ran out. */
-bool mf_dual_save(const mf_dual *d, mf_dual_basis *b);
+bool mf_dual_save(const mf_dual *d, bool tableau, mf_dual_basis *b);
 void mf_dual_restore(mf_dual *d, const mf_dual_basis *b);
 void mf_dual_basis_clear(mf_dual_basis *b);
 

@@ -375,7 +375,7 @@ static void by_splits(refining *c) {
         .lp_limit = c->n->tries == 0 ? 0 : INT64_MAX, /* the relaxation alone at first */
         .effort_ns = effort_ns(c, tree_us(c)),
         .own_losses = c->n->tries > 0 && uses(c->w, MF_MECHANISM_FIXED_SPLIT),
-        .again = c->n->tries > 1,
+        .rest = uses(c->w, MF_MECHANISM_TREE_REST) ? &c->n->tried.rest : NULL,
         .cancel = c->w->cancel,
         .fault = c->w->fault,
     };
@@ -421,8 +421,9 @@ static void by_splits(refining *c) {
                       (c->n->tries < MF_SEARCH_DONE - 1 && r.bound_s > c->n->key_s * MF_CLIMB_GAIN);
     bool again = r.outcome == MF_MILP_OPTIMAL ? !r.have || (!o.own_losses && more)
                                               : r.outcome == MF_MILP_LIMIT && more;
-    if (!again && r.outcome != MF_MILP_OPTIMAL) {
-        c->n->cause = MF_CAUSE_TREE;
+    if (!again) {
+        c->n->cause = r.outcome == MF_MILP_OPTIMAL ? c->n->cause : MF_CAUSE_TREE;
+        mf_split_rest_clear(&c->n->tried.rest);
     }
     requeue(c, r.bound_s, again ? MF_LEVEL_SPLITS : MF_LEVEL_EXACT);
     mf_partition_split_result_clear(&r);
