@@ -94,6 +94,10 @@ void mf_dual_basis_clear(mf_dual_basis *b);
 /* --- private to dual_*.c ------------------------------------------------------------------------
  */
 
+/* Room for so many in an array that grows, true where there is; `grown` is a void pointer. */
+#define MF_DUAL_MORE(array, count)                                                                 \
+    ((grown = realloc((array), (count) * sizeof *(array))) != NULL && ((array) = grown, true))
+
 /* to[0 ... n) += by x from, the sum of products, n being a multiple of 4 (dual_vectors.c). The same
  * numbers bit by bit on any processor. */
 void mf_dual_add_times(double *restrict to, const double *restrict from, double by, int n);

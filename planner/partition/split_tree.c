@@ -451,13 +451,18 @@ static void add_others(tree *t, range *r, double bound) {
     }
 }
 
-/* The node whose ranges are at r, at whose last point the program stands, becomes its sides. */
+/* The node whose ranges are at r, at whose last point the program stands, becomes its sides, or
+ * stays open where the effort is used. */
 static void branch(tree *t, range *r, double bound) {
     while (t->out->outcome != MF_MILP_FAILED && bound < t->cutoff) {
-        if (furthest(t->n, 0, t->sizes) < 0) {
+        if (!is_over(t) && furthest(t->n, 0, t->sizes) < 0) {
             bound = solve_whole_split(t, r, bound);
+            if (t->out->outcome == MF_MILP_FAILED || bound >= t->cutoff) {
+                return;
+            }
         }
-        if (t->out->outcome == MF_MILP_FAILED || bound >= t->cutoff) {
+        if (is_over(t)) { /* there may be no point */
+            leave_open(t, r, bound, false);
             return;
         }
         t->here = mf_lp_note(t->lp, true, t->here);
@@ -471,12 +476,10 @@ static void branch(tree *t, range *r, double bound) {
             return;
         }
         mf_lp_go_to(t->lp, t->here);
-        if (is_over(t)) {
-            leave_open(t, r, bound, false);
-            return;
+        if (!is_over(t)) {
+            t->lps++;
+            bound = fmax(solve(t, r, MF_NODE_ROUNDS), bound);
         }
-        t->lps++;
-        bound = fmax(solve(t, r, MF_NODE_ROUNDS), bound);
     }
 }
 
@@ -504,10 +507,9 @@ static bool take_rest(tree *t) {
     return true;
 }
 
-/* All that is open, but where a whole split was met: then more is. */
+/* All that is open, unless a whole split has lowered the cutoff, or nothing was branched on. */
 static void leave_rest(tree *t) {
-    mf_split_rest own = {t->o->cutoff_s, t->nodes, t->node};
-    const bool all = t->out->outcome == MF_MILP_LIMIT && !t->out->have && !t->out->met;
+    mf_split_rest rest = {t->o->cutoff_s, t->nodes, t->node};
     for (int i = 0; i < t->nodes; i++) { /* of this program's rows */
         mf_lp_forget(t->node[i].basis);
         t->node[i].basis = NULL;
@@ -515,10 +517,10 @@ static void leave_rest(tree *t) {
     if (t->o->rest) {
         mf_split_rest_clear(t->o->rest);
     }
-    if (all && t->o->rest) {
-        *t->o->rest = own;
+    if (t->o->rest && t->out->outcome == MF_MILP_LIMIT && t->lps > 1 && !t->out->have) {
+        *t->o->rest = rest;
     } else {
-        mf_split_rest_clear(&own);
+        mf_split_rest_clear(&rest);
     }
 }
 
@@ -557,14 +559,8 @@ static void grow(tree *t, double bound) {
     }
     while (t->nodes > 0 && t->out->outcome != MF_MILP_FAILED && t->rows.status == MF_OK &&
            !is_over(t)) {
-        const int at = pick(t);
-        range *r = t->now;
-        bound = take(t, at, r);
-        if (is_out_of_effort(t) && bound < t->cutoff) {
-            leave_open(t, r, bound, false);
-        } else {
-            branch(t, r, bound);
-        }
+        bound = take(t, pick(t), t->now);
+        branch(t, t->now, bound);
     }
     for (int i = 0; i < t->nodes; i++) {
         if (t->node[i].bound < t->cutoff && t->out->outcome != MF_MILP_FAILED) {
@@ -640,19 +636,18 @@ static mf_status make_tree(tree *t, mf_err *e) {
     const mf_partition *in = t->in;
     size_t vstages = (size_t)in->vstages, positions = (size_t)in->positions;
     t->sizes = in->vstages + (in->chunks > 1 ? in->stages : 0);
-    t->now = calloc(2 * (size_t)t->sizes, sizeof *t->now);
-    t->least = calloc(2 * (vstages + 1), sizeof *t->least);
-    t->slots_until = calloc((size_t)in->slots * (positions + 1), sizeof *t->slots_until);
+    t->now = calloc(3 * (size_t)t->sizes, sizeof *t->now);
+    t->least = calloc(5 * vstages + 2 + (size_t)in->slots * (positions + 1), sizeof *t->least);
     t->n = calloc(3 * (size_t)t->sizes, sizeof *t->n);
-    t->side = calloc((size_t)t->sizes, sizeof *t->side);
-    t->held = calloc(vstages, sizeof *t->held);
-    t->room = calloc(vstages + (size_t)in->stages, sizeof *t->room);
     t->out->first = calloc(vstages + 1, sizeof *t->out->first);
-    if (!t->now || !t->least || !t->slots_until || !t->n || !t->side || !t->held || !t->room ||
-        !t->out->first) {
+    if (!t->now || !t->least || !t->n || !t->out->first) {
         return mf_err_set(e, MF_NOMEM, "out of memory");
     }
+    t->side = t->now + 2 * t->sizes;
     t->most = t->least + vstages + 1;
+    t->held = t->most + vstages + 1;
+    t->room = t->held + vstages; /* there are no more stages than virtual ones */
+    t->slots_until = t->room + 2 * vstages;
     t->at = t->n + t->sizes;
     t->value = t->at + t->sizes;
     for (int s = 0; s < in->slots; s++) {
@@ -709,11 +704,7 @@ mf_status mf_partition_splits(mf_partition *in, const mf_partition_split_options
     mf_lp_forget(t.here);
     free(t.now);
     free(t.least);
-    free(t.slots_until);
     free(t.n);
-    free(t.side);
-    free(t.held);
-    free(t.room);
     mf_partition_losses(in, NULL, INFINITY);
     if (status != MF_OK) {
         mf_partition_split_result_clear(out);

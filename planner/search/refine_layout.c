@@ -396,13 +396,6 @@ static void by_splits(refining *c) {
     }
     o.kept = &found->paths;
     c->out->status = mf_partition_splits(c->in, &o, &r, &c->out->err);
-    if (c->out->status == MF_OK && r.outcome == MF_MILP_FAILED && o.known) {
-        /* GLPK's numbers got stuck: once more on another way */
-        mf_partition_split_result_clear(&r);
-        mf_path_set_clear(&found->paths);
-        o.known = NULL;
-        c->out->status = mf_partition_splits(c->in, &o, &r, &c->out->err);
-    }
     hand_over(c, found);
     if (c->out->status != MF_OK) {
         return;
