@@ -94,9 +94,8 @@ static int cp_types(const mf_space *s, mf_layout l, uint8_t out[MF_CP_COUNT]) {
     }
     for (int t = 0; t < MF_CP_COUNT; t++) {
         l.cp_type = (mf_cp_type)t;
-        const bool searched =
-            held ? l.cp_type == s->base.cp_type
-                 : l.cp_type != MF_CP_HIERARCHICAL || !is_of_one_level(s, l);
+        const bool searched = held ? l.cp_type == s->base.cp_type
+                                   : l.cp_type != MF_CP_HIERARCHICAL || !is_of_one_level(s, l);
         if (searched && mf_layout_valid(&l, s->model)) {
             out[count++] = (uint8_t)t;
         }
