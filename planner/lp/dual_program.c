@@ -11,47 +11,17 @@
 
 /* --- making ----------------------------------------------------------------------------------- */
 
-static bool grow(double **array, size_t count) {
-    double *grown = realloc(*array, count * sizeof *grown);
-    if (!grown) {
-        return false;
-    }
-    *array = grown;
-    return true;
-}
-
 static bool more_rows(mf_dual *d) {
     if (d->rows < d->rows_allocated) {
         return true;
     }
     size_t allocated = 2 * (size_t)d->rows_allocated + 64, vars = (size_t)d->cols + allocated;
-    int *where = realloc(d->where, vars * sizeof *where);
-    if (!where) {
-        return false;
-    }
-    d->where = where;
-    int *from = realloc(d->from, allocated * sizeof *from);
-    if (!from) {
-        return false;
-    }
-    d->from = from;
-    int *to = realloc(d->to, allocated * sizeof *to);
-    if (!to) {
-        return false;
-    }
-    d->to = to;
-    int64_t *in_use = realloc(d->in_use, allocated * sizeof *in_use);
-    if (!in_use) {
-        return false;
-    }
-    d->in_use = in_use;
-    bool *stuck = realloc(d->stuck, vars * sizeof *stuck);
-    if (!stuck) {
-        return false;
-    }
-    d->stuck = stuck;
-    if (!grow(&d->lo, vars) || !grow(&d->hi, vars) || !grow(&d->scale, allocated) ||
-        !grow(&d->a, allocated * (size_t)d->stride)) {
+    void *grown = NULL;
+    if (!MF_DUAL_MORE(d->where, vars) || !MF_DUAL_MORE(d->stuck, vars) ||
+        !MF_DUAL_MORE(d->lo, vars) || !MF_DUAL_MORE(d->hi, vars) ||
+        !MF_DUAL_MORE(d->from, allocated) || !MF_DUAL_MORE(d->to, allocated) ||
+        !MF_DUAL_MORE(d->in_use, allocated) || !MF_DUAL_MORE(d->scale, allocated) ||
+        !MF_DUAL_MORE(d->a, allocated * (size_t)d->stride)) {
         return false;
     }
     d->rows_allocated = (int)allocated;
@@ -64,7 +34,6 @@ void mf_dual_free(mf_dual *d) {
     }
     free(d->stuck);
     free(d->cost);
-    free(d->tilted);
     free(d->lo);
     free(d->hi);
     free(d->a);
@@ -74,16 +43,12 @@ void mf_dual_free(mf_dual *d) {
     free(d->in_use);
     free(d->where);
     free(d->candidate);
-    free(d->place);
     free(d->nonbasic);
     free(d->up);
-    free(d->at);
     free(d->basic);
     free(d->t);
     free(d->value);
     free(d->norm);
-    free(d->x);
-    free(d->work);
     free(d);
 }
 
@@ -101,21 +66,23 @@ mf_dual *mf_dual_create(int cols, const double *lo, const double *hi, const doub
     d->cols = cols;
     d->stride = (cols + 4) / 4 * 4;
     size_t n = (size_t)d->stride;
-    d->cost = calloc(n, sizeof *d->cost);
-    d->tilted = calloc(n, sizeof *d->tilted);
-    d->nonbasic = malloc(n * sizeof *d->nonbasic);
+    d->cost = calloc(6 * n, sizeof *d->cost);
+    d->nonbasic = malloc(2 * n * sizeof *d->nonbasic);
     d->up = calloc(n, sizeof *d->up);
-    d->at = calloc(n, sizeof *d->at);
     d->basic = malloc(sizeof *d->basic); /* none yet */
     d->t = calloc(n, sizeof *d->t);
     d->value = calloc(1, sizeof *d->value);
     d->norm = calloc(1, sizeof *d->norm);
-    d->x = calloc(n, sizeof *d->x);
-    d->work = malloc(2 * n * sizeof *d->work);
     d->candidate = malloc(n * sizeof *d->candidate);
-    d->place = malloc(n * sizeof *d->place);
-    bool ok = d->cost && d->tilted && d->nonbasic && d->up && d->at && d->basic && d->t &&
-              d->value && d->norm && d->x && d->work && d->candidate && d->place && more_rows(d);
+    bool ok = d->cost && d->nonbasic && d->up && d->basic && d->t && d->value && d->norm &&
+              d->candidate && more_rows(d);
+    if (ok) {
+        d->tilted = d->cost + n;
+        d->at = d->tilted + n;
+        d->x = d->at + n;
+        d->work = d->x + n;
+        d->place = d->nonbasic + n;
+    }
     for (int j = 0; j < cols && ok; j++) {
         d->cost[j] = cost[j];
         d->lo[j] = lo[j];
@@ -168,30 +135,30 @@ void mf_dual_set(mf_dual *d, int var, double lo, double hi) {
 
 /* --- bases ------------------------------------------------------------------------------------ */
 
-bool mf_dual_save(const mf_dual *d, mf_dual_basis *b) {
+bool mf_dual_save(const mf_dual *d, bool tableau, mf_dual_basis *b) {
     size_t n = (size_t)d->cols, stride = (size_t)d->stride;
     if (!b->nonbasic) {
-        b->nonbasic = malloc(n * sizeof *b->nonbasic);
+        b->nonbasic = malloc(2 * n * sizeof *b->nonbasic);
+        b->basic = b->nonbasic ? b->nonbasic + n : NULL;
         b->up = malloc(n * sizeof *b->up);
     }
-    if (d->basics >= b->allocated) {
-        b->allocated = 0;
-        free(b->basic);
+    if (tableau && d->basics >= b->allocated) {
         free(b->t);
         size_t allocated = (size_t)d->basics + (size_t)d->basics / 4 + 8;
-        b->basic = malloc(allocated * sizeof *b->basic);
         b->t = malloc((allocated + 1) * stride * sizeof *b->t);
-        b->allocated = b->basic && b->t ? (int)allocated : 0;
+        b->allocated = b->t ? (int)allocated : 0;
     }
-    if (!b->nonbasic || !b->up || b->allocated == 0) {
-        b->basics = -1;
+    b->basics = -1;
+    if (!b->nonbasic || !b->up || (tableau && !b->t) || d->basics > d->cols) {
         return false;
     }
     b->basics = d->basics;
     memcpy(b->nonbasic, d->nonbasic, n * sizeof *b->nonbasic);
     memcpy(b->up, d->up, n * sizeof *b->up);
     memcpy(b->basic, d->basic, (size_t)d->basics * sizeof *b->basic);
-    memcpy(b->t, d->t, ((size_t)d->basics + 1) * stride * sizeof *b->t);
+    if (tableau) {
+        memcpy(b->t, d->t, ((size_t)d->basics + 1) * stride * sizeof *b->t);
+    }
     return true;
 }
 
@@ -203,10 +170,17 @@ void mf_dual_restore(mf_dual *d, const mf_dual_basis *b) {
         d->where[v] = MF_DUAL_OUT;
     }
     d->basics = b->basics;
-    d->entries += (int64_t)(b->basics + 1) * d->stride + d->cols + d->rows;
+    d->entries += d->cols + d->rows;
     memcpy(d->nonbasic, b->nonbasic, (size_t)d->cols * sizeof *b->nonbasic);
     memcpy(d->up, b->up, (size_t)d->cols * sizeof *b->up);
     memcpy(d->basic, b->basic, (size_t)b->basics * sizeof *b->basic);
+    if (!b->t) {
+        if (!mf_dual_renew(d)) {
+            mf_dual_reset(d);
+        }
+        return;
+    }
+    d->entries += (int64_t)(b->basics + 1) * d->stride;
     memcpy(d->t, b->t, ((size_t)b->basics + 1) * (size_t)d->stride * sizeof *b->t);
     for (int r = 0; r < d->basics; r++) {
         d->norm[r + 1] = -1.0;
@@ -221,7 +195,6 @@ void mf_dual_restore(mf_dual *d, const mf_dual_basis *b) {
 
 void mf_dual_basis_clear(mf_dual_basis *b) {
     free(b->nonbasic);
-    free(b->basic);
     free(b->up);
     free(b->t);
     *b = (mf_dual_basis){0};

@@ -79,7 +79,7 @@ mf_dual_outcome mf_dual_solve(mf_dual *d, double cutoff, int64_t most_pivots, do
 /* What the cost changes by with the row's bound that binds; 0 when none does. */
 double mf_dual_multiplier(const mf_dual *d, int var);
 
-/* A basis with its tableau. */
+/* A basis with its tableau, or without: then going back to it makes the tableau anew. */
 typedef struct mf_dual_basis {
     int basics, allocated;
     int *nonbasic, *basic;
@@ -87,12 +87,16 @@ typedef struct mf_dual_basis {
     double *t;
 } mf_dual_basis;
 /* False when memory ran out. */
-bool mf_dual_save(const mf_dual *d, mf_dual_basis *b);
+bool mf_dual_save(const mf_dual *d, bool tableau, mf_dual_basis *b);
 void mf_dual_restore(mf_dual *d, const mf_dual_basis *b);
 void mf_dual_basis_clear(mf_dual_basis *b);
 
 /* --- private to dual_*.c ------------------------------------------------------------------------
  */
+
+/* Room for so many in an array that grows, true where there is; `grown` is a void pointer. */
+#define MF_DUAL_MORE(array, count)                                                                 \
+    ((grown = realloc((array), (count) * sizeof *(array))) != NULL && ((array) = grown, true))
 
 /* to[0 ... n) += by x from, the sum of products, n being a multiple of 4 (dual_vectors.c). The same
  * numbers bit by bit on any processor. */

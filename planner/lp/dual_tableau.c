@@ -48,27 +48,15 @@ void mf_dual_values(mf_dual *d) {
 
 /* --- rows in and out -------------------------------------------------------------------------- */
 
-static bool grow(double **array, size_t count) {
-    double *grown = realloc(*array, count * sizeof *grown);
-    if (!grown) {
-        return false;
-    }
-    *array = grown;
-    return true;
-}
-
 static bool allocate_more(mf_dual *d) {
     if (d->basics < d->basics_allocated) {
         return true;
     }
     size_t allocated = 2 * (size_t)d->basics_allocated + 32;
-    int *basic = realloc(d->basic, allocated * sizeof *basic);
-    if (!basic) {
-        return false;
-    }
-    d->basic = basic;
-    if (!grow(&d->t, (allocated + 1) * (size_t)d->stride) || !grow(&d->value, allocated + 1) ||
-        !grow(&d->norm, allocated + 1)) {
+    void *grown = NULL;
+    if (!MF_DUAL_MORE(d->basic, allocated) || !MF_DUAL_MORE(d->value, allocated + 1) ||
+        !MF_DUAL_MORE(d->norm, allocated + 1) ||
+        !MF_DUAL_MORE(d->t, (allocated + 1) * (size_t)d->stride)) {
         return false;
     }
     d->basics_allocated = (int)allocated;

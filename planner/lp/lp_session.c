@@ -34,8 +34,6 @@ struct mf_lp {
     int64_t most_pivots; /* of a solve; 0 = any */
     int stall_rounds;
     double stall_share;
-    mf_dual_basis *kept; /* [kept_allocated], the first `keeps` hold one */
-    int keeps, kept_allocated;
     bool dead; /* it gave up */
 };
 
@@ -222,10 +220,6 @@ void mf_lp_close(mf_lp *lp) {
     for (int j = 0; lp->defined && j < lp->program->cols; j++) {
         free(lp->defined[j].value);
     }
-    for (int i = 0; i < lp->kept_allocated; i++) {
-        mf_dual_basis_clear(&lp->kept[i]);
-    }
-    free(lp->kept);
     free(lp->col_of);
     free(lp->col_var);
     free(lp->defined);
@@ -366,27 +360,24 @@ int64_t mf_lp_lazy_rows(const mf_lp *lp) {
 
 /* --- bases ------------------------------------------------------------------------------------ */
 
-void mf_lp_keep(mf_lp *lp, int number) {
-    if (lp->dead || number > lp->keeps) {
-        return;
+mf_lp_basis *mf_lp_note(const mf_lp *lp, bool tableau, mf_lp_basis *into) {
+    mf_dual_basis *b = into || lp->dead ? into : calloc(1, sizeof *b);
+    if (b && (lp->dead || !mf_dual_save(lp->dual, tableau, b))) {
+        mf_lp_forget(b);
+        b = NULL;
     }
-    if (number >= lp->kept_allocated) {
-        int allocated = 2 * number + 8;
-        mf_dual_basis *grown = realloc(lp->kept, (size_t)allocated * sizeof *grown);
-        if (!grown) {
-            return;
-        }
-        memset(grown + lp->kept_allocated, 0,
-               (size_t)(allocated - lp->kept_allocated) * sizeof *grown);
-        lp->kept = grown;
-        lp->kept_allocated = allocated;
-    }
-    lp->keeps = mf_dual_save(lp->dual, &lp->kept[number]) ? number + 1 : number;
+    return b;
 }
 
-void mf_lp_back_to(mf_lp *lp, int number) {
-    if (!lp->dead && number < lp->keeps) {
-        lp->keeps = number + 1;
-        mf_dual_restore(lp->dual, &lp->kept[number]);
+void mf_lp_go_to(mf_lp *lp, const mf_lp_basis *b) {
+    if (!lp->dead && b) {
+        mf_dual_restore(lp->dual, b);
+    }
+}
+
+void mf_lp_forget(mf_lp_basis *b) {
+    if (b) {
+        mf_dual_basis_clear(b);
+        free(b);
     }
 }

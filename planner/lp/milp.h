@@ -147,10 +147,13 @@ int64_t mf_lp_effort_ns(const mf_lp *lp);
 /* A solve's lazy rows from now on: it stops when `rounds` rounds of them brought less than
  * share x (cutoff - bound); without a cutoff it is taken a tenth above. 0 = never. */
 void mf_lp_stall(mf_lp *lp, int rounds, double share);
-/* Keeps the basis under a number from 0 on (those above are forgotten), and goes back to it: rows
- * that came since stay. Going back is nothing but quicker, so it may be left undone. */
-void mf_lp_keep(mf_lp *lp, int number);
-void mf_lp_back_to(mf_lp *lp, int number);
+/* The basis as it is, to go back to: with its tableau that is quick, without it takes little room.
+ * Rows that came since stay. into: one that is used again, or NULL. NULL where memory ran out;
+ * going back is nothing but quicker, and to NULL is left undone. The caller forgets it. */
+typedef struct mf_dual_basis mf_lp_basis;
+mf_lp_basis *mf_lp_note(const mf_lp *lp, bool tableau, mf_lp_basis *into);
+void mf_lp_go_to(mf_lp *lp, const mf_lp_basis *b);
+void mf_lp_forget(mf_lp_basis *b);
 /* The point of the last solve that ended below its cutoff: [cols]. */
 const double *mf_lp_point(const mf_lp *lp);
 /* Multiplier of a row after the last solve; lazy rows stand behind the program's. */

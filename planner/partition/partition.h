@@ -249,12 +249,20 @@ mf_status mf_partition_try_all(const mf_partition *in, uint32_t pinned, int64_t 
 
 /* --- the integer program (integer_program.c) -------------------------------------------------- */
 
-/* Counts that are not wanted again. stage -1: this very answer; else: everything that puts at least
- * as much on this stage (it was over memory). */
+/* What a tree over splits has left open: taken up again it goes on with that. */
+typedef struct mf_split_rest {
+    double cutoff_s; /* of the tree: what is not here is at or above */
+    int nodes;       /* 0: nothing is known */
+    struct mf_split_node *node;
+} mf_split_rest;
+
+/* What was done about a layout. Counts that are not wanted again; stage -1: this very answer; else:
+ * everything that puts at least as much on this stage (it was over memory). */
 typedef struct mf_partition_tried {
     int sets, allocated;
     int *stage;     /* [sets] */
     int32_t *count; /* [sets][cells] */
+    mf_split_rest rest;
 } mf_partition_tried;
 mf_status mf_partition_tried_add(const mf_partition *in, mf_partition_tried *t, int stage,
                                  const int32_t *count, mf_err *e);
@@ -296,13 +304,13 @@ void mf_partition_solution_clear(mf_partition_solution *s);
 /* --- whole splits (split_tree.c) -------------------------------------------------------------- */
 
 typedef struct mf_partition_split_options {
-    double floor_s;    /* a bound that is known already; 0 = none */
-    double cutoff_s;   /* a bound at or above is as good as any */
-    int64_t lp_limit;  /* linear programs */
-    int64_t effort_ns; /* counted nanoseconds of one core, about; 0 = any */
-    bool own_losses;   /* whole splits count what their own positions lose, and more of
-                        * them are looked into: tighter, and takes longer */
-    bool again;        /* the tree for this cutoff did not end before */
+    double floor_s;      /* a bound that is known already; 0 = none */
+    double cutoff_s;     /* a bound at or above is as good as any */
+    int64_t lp_limit;    /* linear programs */
+    int64_t effort_ns;   /* counted nanoseconds of one core, about; 0 = any */
+    bool own_losses;     /* whole splits count what their own positions lose, and more of
+                          * them are looked into: tighter, and takes longer */
+    mf_split_rest *rest; /* what is left open, from before and for later; may be NULL */
     const struct mf_path_set *known; /* paths to begin with; may be NULL */
     struct mf_path_set *kept; /* may be NULL: receives the paths that bind the relaxation, with
                                * their weights, as mf_partition_relax gives them */
@@ -326,6 +334,7 @@ typedef struct mf_partition_split_result {
 mf_status mf_partition_splits(mf_partition *in, const mf_partition_split_options *o,
                               mf_partition_split_result *out, mf_err *e);
 void mf_partition_split_result_clear(mf_partition_split_result *r);
+void mf_split_rest_clear(mf_split_rest *r);
 
 /* The coarse linear relaxation, and the paths that bind it with their weights: *paths is
  * initialised and owned by the caller; it has a mean when mean.count[0] is set. enough_s: a bound

@@ -29,15 +29,26 @@ typedef struct range {
     int16_t lo, hi;
 } range;
 
+/* A node that is open. */
+typedef struct mf_split_node {
+    double bound;
+    range *range;       /* [sizes] */
+    mf_lp_basis *basis; /* of its last solve; NULL: it was not solved here, or memory ran out */
+} mf_split_node;
+
 typedef struct tree {
     mf_partition *in;
     const mf_partition_split_options *o;
     mf_rows rows;
     mf_lp *lp;
-    double cutoff;     /* in the program's unit; the least bound of a whole split once one is met:
-                        * no more than that can be proven */
-    int sizes;         /* numbers that are branched on: n[v], then the sums of stages with chunks */
-    range *now;        /* [levels][sizes] */
+    double cutoff; /* in the program's unit; the least bound of a whole split once one is met:
+                    * no more than that can be proven */
+    int sizes;     /* numbers that are branched on: n[v], then the sums of stages with chunks */
+    range *now;    /* [2][sizes] of the node that is worked on, and of one below it */
+    mf_split_node *node; /* [allocated] the open ones: the first `nodes` */
+    int nodes, allocated;
+    int last;          /* node that the program stands at; -1: none */
+    mf_lp_basis *here; /* of the node that is worked on */
     int *least, *most; /* [vstages + 1] positions before v: fewest and most */
     int *slots_until;  /* [slots][positions + 1] positions of a slot among the first so many */
     double *n;         /* [sizes] at the last point, */
@@ -49,7 +60,6 @@ typedef struct tree {
     double open; /* least bound of what is left open or is a whole split */
     int64_t lps;
     int64_t started_ns; /* *in->effort_ns when it began */
-    int64_t spare_ns;   /* of its effort, for attempts after this one */
     mf_partition_split_result *out;
 } tree;
 
@@ -179,7 +189,7 @@ static int64_t left_ns(const tree *t) {
 }
 
 static bool is_out_of_effort(const tree *t) {
-    return t->o->effort_ns > 0 && left_ns(t) <= t->spare_ns;
+    return t->o->effort_ns > 0 && left_ns(t) <= 0;
 }
 
 /* Passes lose what the positions do that every virtual stage holds at least. */
@@ -226,7 +236,7 @@ static double solve(tree *t, range *r, int lazy) {
 
 /* A side of number i from where the program was kept, for so many pivots: what is below or above
  * its value at the point. */
-static double try_side(tree *t, const range *r, int kept, int i, bool up, int pivots) {
+static double try_side(tree *t, const range *r, int i, bool up, int pivots) {
     range *side = t->side;
     memcpy(side, r, (size_t)t->sizes * sizeof *side);
     if (up) {
@@ -234,7 +244,7 @@ static double try_side(tree *t, const range *r, int kept, int i, bool up, int pi
     } else {
         side[i].hi = (int16_t)floor(t->at[i]);
     }
-    mf_lp_back_to(t->lp, kept);
+    mf_lp_go_to(t->lp, t->here);
     mf_lp_limit(t->lp, pivots);
     double bound = solve(t, side, 0);
     mf_lp_limit(t->lp, 0);
@@ -243,10 +253,10 @@ static double try_side(tree *t, const range *r, int kept, int i, bool up, int pi
 
 /* Both sides of number i: what the bound gains there. A side that closes is taken from *r. Returns
  * a score, or -1 when a side was closed. */
-static double try_both(tree *t, range *r, int kept, int i, double bound) {
+static double try_both(tree *t, range *r, int i, double bound) {
     double gain[2];
     for (int up = 0; up < 2; up++) {
-        double side = try_side(t, r, kept, i, up, MF_TRIAL_PIVOTS);
+        double side = try_side(t, r, i, up, MF_TRIAL_PIVOTS);
         if (side >= t->cutoff) {
             if (up) {
                 r[i].hi = (int16_t)floor(t->at[i]);
@@ -279,9 +289,9 @@ static int furthest(const double *n, int from, int to) {
 }
 
 /* What to branch on at the point: of the numbers that lie furthest between two whole ones, some of
- * virtual stages and some of stages, the one whose sides gain most in a few pivots. The basis is
- * kept under `kept`. -1: the ranges have changed, since a side of one of them closed. */
-static int branch_on(tree *t, range *r, int kept, double bound) {
+ * virtual stages and some of stages, the one whose sides gain most in a few pivots. The
+ * program was noted here. -1: the ranges have changed, since a side of one of them closed. */
+static int branch_on(tree *t, range *r, double bound) {
     int best = -2, vstages = t->in->vstages;
     double most = -1.0;
     memcpy(t->at, t->n, (size_t)t->sizes * sizeof *t->at);
@@ -296,7 +306,7 @@ static int branch_on(tree *t, range *r, int kept, double bound) {
         if (!mf_uses(without, MF_MECHANISM_TRIALS)) {
             return i;
         }
-        double score = try_both(t, r, kept, i, bound);
+        double score = try_both(t, r, i, bound);
         if (t->out->outcome == MF_MILP_FAILED) {
             return -2;
         }
@@ -363,34 +373,70 @@ static double solve_whole_split(tree *t, range *r, double before) {
     return bound;
 }
 
-static void branch(tree *t, range *r, int depth, double before);
+static bool is_over(const tree *t) {
+    return t->lps >= t->o->lp_limit || is_out_of_effort(t) || mf_flag_is_set(t->o->cancel);
+}
 
-/* Both sides of number i, from the basis of their parent. */
-static void branch_sides(tree *t, range *r, int depth, int i, double value, double bound) {
-    int below = (int)floor(value);
-    bool up_first = value - below > 0.5;
-    for (int side = 0; side < 2; side++) {
-        range *child = r + t->sizes;
+/* The node whose ranges are at r stays open at this bound. solved: the program stands at it. */
+static void leave_open(tree *t, const range *r, double bound, bool solved) {
+    if (t->nodes == t->allocated) {
+        const int allocated = 2 * t->allocated + 32;
+        mf_split_node *grown = realloc(t->node, (size_t)allocated * sizeof *grown);
+        t->allocated = grown ? allocated : t->allocated;
+        t->node = grown ? grown : t->node;
+    }
+    range *own = t->nodes < t->allocated ? malloc((size_t)t->sizes * sizeof *own) : NULL;
+    if (!own) {
+        t->rows.status = mf_err_set(t->rows.e, MF_NOMEM, "out of memory");
+        t->open = fmin(t->open, bound);
+        return;
+    }
+    memcpy(own, r, (size_t)t->sizes * sizeof *own);
+    t->last = solved ? t->nodes : t->last;
+    t->node[t->nodes++] =
+        (mf_split_node){bound, own, solved ? mf_lp_note(t->lp, false, NULL) : NULL};
+}
+
+/* The side of a node whose ranges are at r, from the node's basis. */
+static void add_side(tree *t, range *r, double before) {
+    mf_lp_go_to(t->lp, t->here);
+    t->last = -1;
+    if (is_over(t)) {
+        leave_open(t, r, before, false);
+        return;
+    }
+    t->lps++;
+    const double bound = fmax(solve(t, r, MF_NODE_ROUNDS), before);
+    if (t->out->outcome != MF_MILP_FAILED && bound < t->cutoff) {
+        leave_open(t, r, bound, !is_out_of_effort(t)); /* there may be no point */
+    }
+}
+
+/* Both sides of number i. */
+static void add_sides(tree *t, const range *r, int i, double value, double bound) {
+    const int below = (int)floor(value);
+    const bool up_first = value - below < 0.5;
+    for (int side = 0; side < 2 && t->out->outcome != MF_MILP_FAILED; side++) {
+        range *child = t->now + t->sizes;
         memcpy(child, r, (size_t)t->sizes * sizeof *child);
         if ((side == 0) == up_first) {
             child[i].lo = (int16_t)(below + 1);
         } else {
             child[i].hi = (int16_t)below;
         }
-        mf_lp_back_to(t->lp, depth);
-        branch(t, child, depth + 1, bound);
+        add_side(t, child, bound);
     }
 }
 
 /* All splits of a node but the whole one at the point. */
-static void branch_others(tree *t, range *r, int depth, double bound) {
+static void add_others(tree *t, range *r, double bound) {
     int16_t at[MF_MAX_VSTAGES] = {0};
     for (int v = 0; v < t->in->vstages; v++) {
         at[v] = (int16_t)lround(t->n[v]);
     }
     for (int v = 0; v < t->in->vstages; v++) {
-        for (int side = 0; side < 2; side++) {
-            range *child = r + t->sizes;
+        for (int side = 0; side < 2 && t->out->outcome != MF_MILP_FAILED; side++) {
+            range *child = t->now + t->sizes;
             memcpy(child, r, (size_t)t->sizes * sizeof *child);
             if (side == 0) {
                 child[v].hi = (int16_t)(at[v] - 1);
@@ -398,62 +444,129 @@ static void branch_others(tree *t, range *r, int depth, double bound) {
                 child[v].lo = (int16_t)(at[v] + 1);
             }
             if (child[v].lo <= child[v].hi) {
-                mf_lp_back_to(t->lp, depth);
-                branch(t, child, depth + 1, bound);
+                add_side(t, child, bound);
             }
         }
         r[v].lo = r[v].hi = at[v];
     }
 }
 
-static bool is_over(const tree *t, int depth) {
-    return t->lps >= t->o->lp_limit || is_out_of_effort(t) || depth >= MF_TREE_DEPTH ||
-           mf_flag_is_set(t->o->cancel);
-}
-
-/* A node stays open at this bound. */
-static void leave_open(tree *t, double bound) {
-    t->open = fmin(t->open, bound);
-    t->out->outcome = MF_MILP_LIMIT;
-}
-
-/* All below a node whose ranges are at r; side for the levels below behind it. */
-static void branch(tree *t, range *r, int depth, double before) {
-    for (double bound = before; t->out->outcome != MF_MILP_FAILED;) {
-        if (is_over(t, depth)) {
-            leave_open(t, bound);
-            return;
-        }
-        t->lps++;
-        bound = fmax(solve(t, r, MF_NODE_ROUNDS), bound);
-        if (t->out->outcome == MF_MILP_FAILED || bound >= t->cutoff) {
-            return;
-        }
-        if (is_out_of_effort(t)) { /* there may be no point */
-            leave_open(t, bound);
-            return;
-        }
-        if (furthest(t->n, 0, t->sizes) < 0) {
+/* The node whose ranges are at r, at whose last point the program stands, becomes its sides, or
+ * stays open where the effort is used. */
+static void branch(tree *t, range *r, double bound) {
+    while (t->out->outcome != MF_MILP_FAILED && bound < t->cutoff) {
+        if (!is_over(t) && furthest(t->n, 0, t->sizes) < 0) {
             bound = solve_whole_split(t, r, bound);
+            if (t->out->outcome == MF_MILP_FAILED || bound >= t->cutoff) {
+                return;
+            }
         }
-        if (t->out->outcome == MF_MILP_FAILED || bound >= t->cutoff) {
+        if (is_over(t)) { /* there may be no point */
+            leave_open(t, r, bound, false);
             return;
         }
-        mf_lp_keep(t->lp, depth);
+        t->here = mf_lp_note(t->lp, true, t->here);
         if (furthest(t->n, 0, t->sizes) < 0) {
-            branch_others(t, r, depth, bound);
+            add_others(t, r, bound);
             return;
         }
-        int i = branch_on(t, r, depth, bound);
-        if (is_out_of_effort(t)) {
-            leave_open(t, bound);
+        const int i = branch_on(t, r, bound);
+        if (i >= 0 && !is_over(t)) {
+            add_sides(t, r, i, t->value[i], bound);
             return;
         }
-        if (i >= 0) {
-            branch_sides(t, r, depth, i, t->value[i], bound);
-            return;
+        mf_lp_go_to(t->lp, t->here);
+        if (!is_over(t)) {
+            t->lps++;
+            bound = fmax(solve(t, r, MF_NODE_ROUNDS), bound);
         }
-        mf_lp_back_to(t->lp, depth);
+    }
+}
+
+/* --- what is left open ------------------------------------------------------------------------
+ */
+
+void mf_split_rest_clear(mf_split_rest *r) {
+    for (int i = 0; i < r->nodes; i++) {
+        free(r->node[i].range);
+        mf_lp_forget(r->node[i].basis);
+    }
+    free(r->node);
+    *r = (mf_split_rest){0};
+}
+
+/* The nodes that an earlier tree left open, if all else is at or above the cutoff of this one. */
+static bool take_rest(tree *t) {
+    mf_split_rest *x = t->o->rest;
+    if (!x || x->nodes == 0 || !(t->o->cutoff_s <= x->cutoff_s)) {
+        return false;
+    }
+    t->node = x->node;
+    t->nodes = t->allocated = x->nodes;
+    *x = (mf_split_rest){0};
+    return true;
+}
+
+/* All that is open, unless a whole split has lowered the cutoff, or nothing was branched on. */
+static void leave_rest(tree *t) {
+    mf_split_rest rest = {t->o->cutoff_s, t->nodes, t->node};
+    for (int i = 0; i < t->nodes; i++) { /* of this program's rows */
+        mf_lp_forget(t->node[i].basis);
+        t->node[i].basis = NULL;
+    }
+    if (t->o->rest) {
+        mf_split_rest_clear(t->o->rest);
+    }
+    if (t->o->rest && t->out->outcome == MF_MILP_LIMIT && t->lps > 1 && !t->out->have) {
+        *t->o->rest = rest;
+    } else {
+        mf_split_rest_clear(&rest);
+    }
+}
+
+static int pick(const tree *t) {
+    const bool least = mf_uses(t->in->evaluator->without, MF_MECHANISM_LEAST_FIRST);
+    int at = t->nodes - 1;
+    for (int i = 0; i < t->nodes && least; i++) {
+        at = t->node[i].bound < t->node[at].bound ? i : at;
+    }
+    return at;
+}
+
+/* Takes the node out; the program stands at its last point, found again where it went on from
+ * there. Returns its bound. */
+static double take(tree *t, int at, range *r) {
+    mf_split_node x = t->node[at];
+    const bool there = at == t->last;
+    memcpy(r, x.range, (size_t)t->sizes * sizeof *r);
+    t->node[at] = t->node[--t->nodes];
+    t->last = -1;
+    if (!there && x.bound < t->cutoff) {
+        t->lps++;
+        mf_lp_go_to(t->lp, x.basis);
+        x.bound = fmax(solve(t, r, MF_NODE_ROUNDS), x.bound);
+    }
+    free(x.range);
+    mf_lp_forget(x.basis);
+    return x.bound;
+}
+
+/* The node of the least bound next, until none is below the cutoff or its effort is used: that is
+ * what is proven then. */
+static void grow(tree *t, double bound) {
+    if (!take_rest(t)) {
+        leave_open(t, t->now, bound, true);
+    }
+    while (t->nodes > 0 && t->out->outcome != MF_MILP_FAILED && t->rows.status == MF_OK &&
+           !is_over(t)) {
+        bound = take(t, pick(t), t->now);
+        branch(t, t->now, bound);
+    }
+    for (int i = 0; i < t->nodes; i++) {
+        if (t->node[i].bound < t->cutoff && t->out->outcome != MF_MILP_FAILED) {
+            t->out->outcome = MF_MILP_LIMIT;
+            t->open = fmin(t->open, t->node[i].bound);
+        }
     }
 }
 
@@ -475,50 +588,6 @@ static void start_ranges(tree *t) {
     for (int i = 0; i < t->sizes; i++) {
         int most = t->in->positions - vstages + (i < vstages ? 1 : t->in->chunks);
         t->now[i] = (range){1, least_of(most, t->room[i])};
-    }
-}
-
-/* Is it proven, but for a part of the effort that is left, that all is at or above the cutoff, or
- * the whole split that was met? Else *bound is. */
-static bool attempt(tree *t, double *bound, double cutoff, int spare_part) {
-    t->spare_ns = spare_part > 0 ? left_ns(t) / spare_part : 0;
-    t->cutoff = cutoff;
-    t->open = HUGE_VAL;
-    t->out->outcome = MF_MILP_OPTIMAL;
-    start_ranges(t);
-    mf_lp_back_to(t->lp, 0);
-    branch(t, t->now, 0, *bound);
-    if (t->out->outcome == MF_MILP_OPTIMAL) {
-        *bound = fmin(t->open, cutoff);
-        return true;
-    }
-    *bound = fmax(*bound, t->open);
-    return false;
-}
-
-/* A tree that does not end proves next to nothing: its least open node lies beside its root. Lower
- * cutoffs have far smaller trees, so where the one for all that is wanted does not end, or did not
- * before, trees are grown for a part of what lies between what is proven and what was too much. */
-static void climb(tree *t, double bound) {
-    const double wanted = t->cutoff;
-    const bool climbs = mf_uses(t->in->evaluator->without, MF_MECHANISM_CLIMB);
-    const bool again = climbs && t->o->again;
-    bool ended = !again && attempt(t, &bound, wanted, climbs ? MF_CLIMB_SPARE : 0);
-    double above = again ? HUGE_VAL : t->cutoff; /* that did not end */
-    while (climbs && !ended && t->out->outcome != MF_MILP_FAILED && left_ns(t) > 0 &&
-           bound * MF_CLIMB_LEAST < above && t->lps < t->o->lp_limit &&
-           !mf_flag_is_set(t->o->cancel)) {
-        double cutoff = bound + MF_CLIMB_SHARE * (fmin(wanted, above) - bound);
-        cutoff = fmin(wanted, fmax(cutoff, bound * MF_CLIMB_LEAST));
-        if (attempt(t, &bound, cutoff, 2)) {
-            ended = cutoff >= wanted || t->cutoff < cutoff; /* a whole split is the least */
-        } else {
-            above = t->cutoff;
-        }
-    }
-    if (!ended && t->out->outcome != MF_MILP_FAILED) {
-        t->out->outcome = MF_MILP_LIMIT;
-        t->open = bound;
     }
 }
 
@@ -552,13 +621,12 @@ static void solve_tree(tree *t) {
     if (t->out->outcome == MF_MILP_FAILED || bound >= t->cutoff) {
         return;
     }
-    if (is_out_of_effort(t)) {
-        leave_open(t, bound);
-        return;
+    if (!is_out_of_effort(t)) { /* there is a point */
+        t->out->near = true;
+        mf_rows_nearest(t->in, t->n, t->out->first);
+        bound = fmax(bound, t->o->floor_s / t->rows.unit_s / MF_BOUND_SAFETY);
     }
-    t->out->near = true;
-    mf_rows_nearest(t->in, t->n, t->out->first);
-    climb(t, fmax(bound, t->o->floor_s / t->rows.unit_s / MF_BOUND_SAFETY));
+    grow(t, bound);
 }
 
 /* --- the whole ---------------------------------------------------------------------------------
@@ -568,19 +636,18 @@ static mf_status make_tree(tree *t, mf_err *e) {
     const mf_partition *in = t->in;
     size_t vstages = (size_t)in->vstages, positions = (size_t)in->positions;
     t->sizes = in->vstages + (in->chunks > 1 ? in->stages : 0);
-    t->now = calloc((MF_TREE_DEPTH + 2) * (size_t)t->sizes, sizeof *t->now);
-    t->least = calloc(2 * (vstages + 1), sizeof *t->least);
-    t->slots_until = calloc((size_t)in->slots * (positions + 1), sizeof *t->slots_until);
+    t->now = calloc(3 * (size_t)t->sizes, sizeof *t->now);
+    t->least = calloc(5 * vstages + 2 + (size_t)in->slots * (positions + 1), sizeof *t->least);
     t->n = calloc(3 * (size_t)t->sizes, sizeof *t->n);
-    t->side = calloc((size_t)t->sizes, sizeof *t->side);
-    t->held = calloc(vstages, sizeof *t->held);
-    t->room = calloc(vstages + (size_t)in->stages, sizeof *t->room);
     t->out->first = calloc(vstages + 1, sizeof *t->out->first);
-    if (!t->now || !t->least || !t->slots_until || !t->n || !t->side || !t->held || !t->room ||
-        !t->out->first) {
+    if (!t->now || !t->least || !t->n || !t->out->first) {
         return mf_err_set(e, MF_NOMEM, "out of memory");
     }
+    t->side = t->now + 2 * t->sizes;
     t->most = t->least + vstages + 1;
+    t->held = t->most + vstages + 1;
+    t->room = t->held + vstages; /* there are no more stages than virtual ones */
+    t->slots_until = t->room + 2 * vstages;
     t->at = t->n + t->sizes;
     t->value = t->at + t->sizes;
     for (int s = 0; s < in->slots; s++) {
@@ -594,7 +661,8 @@ static mf_status make_tree(tree *t, mf_err *e) {
 
 mf_status mf_partition_splits(mf_partition *in, const mf_partition_split_options *o,
                               mf_partition_split_result *out, mf_err *e) {
-    tree t = {.in = in, .o = o, .out = out, .open = HUGE_VAL, .started_ns = *in->effort_ns};
+    tree t = {
+        .in = in, .o = o, .out = out, .open = HUGE_VAL, .last = -1, .started_ns = *in->effort_ns};
     const mf_partition_options ro = {.hull = true,
                                      .splits = true,
                                      .lossy = in->lost > 0.0 && in->lost <= MF_LOST_MOST,
@@ -632,13 +700,11 @@ mf_status mf_partition_splits(mf_partition *in, const mf_partition_split_options
     *in->effort_ns += t.lp ? mf_lp_effort_ns(t.lp) : 0;
     mf_lp_close(t.lp);
     mf_rows_clear(&t.rows);
+    leave_rest(&t);
+    mf_lp_forget(t.here);
     free(t.now);
     free(t.least);
-    free(t.slots_until);
     free(t.n);
-    free(t.side);
-    free(t.held);
-    free(t.room);
     mf_partition_losses(in, NULL, INFINITY);
     if (status != MF_OK) {
         mf_partition_split_result_clear(out);

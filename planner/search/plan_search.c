@@ -150,6 +150,7 @@ mf_status mf_planner_search(const mf_problem *p, const mf_search_options *o,
                             .base = less.base,
                             .pinned = p->pinned,
                             .precisions = p->precisions,
+                            .domain_gpus = mf_cost_cluster(p->cost)->domain_gpus_used,
                             .limits = p->limits};
     mf_status status = mf_space_check_batch(&space, e);
     if (status == MF_OK && o->book == NULL) {

@@ -375,7 +375,7 @@ static void by_splits(refining *c) {
         .lp_limit = c->n->tries == 0 ? 0 : INT64_MAX, /* the relaxation alone at first */
         .effort_ns = effort_ns(c, tree_us(c)),
         .own_losses = c->n->tries > 0 && uses(c->w, MF_MECHANISM_FIXED_SPLIT),
-        .again = c->n->tries > 1,
+        .rest = uses(c->w, MF_MECHANISM_TREE_REST) ? &c->n->tried.rest : NULL,
         .cancel = c->w->cancel,
         .fault = c->w->fault,
     };
@@ -396,13 +396,6 @@ static void by_splits(refining *c) {
     }
     o.kept = &found->paths;
     c->out->status = mf_partition_splits(c->in, &o, &r, &c->out->err);
-    if (c->out->status == MF_OK && r.outcome == MF_MILP_FAILED && o.known) {
-        /* GLPK's numbers got stuck: once more on another way */
-        mf_partition_split_result_clear(&r);
-        mf_path_set_clear(&found->paths);
-        o.known = NULL;
-        c->out->status = mf_partition_splits(c->in, &o, &r, &c->out->err);
-    }
     hand_over(c, found);
     if (c->out->status != MF_OK) {
         return;
@@ -421,8 +414,9 @@ static void by_splits(refining *c) {
                       (c->n->tries < MF_SEARCH_DONE - 1 && r.bound_s > c->n->key_s * MF_CLIMB_GAIN);
     bool again = r.outcome == MF_MILP_OPTIMAL ? !r.have || (!o.own_losses && more)
                                               : r.outcome == MF_MILP_LIMIT && more;
-    if (!again && r.outcome != MF_MILP_OPTIMAL) {
-        c->n->cause = MF_CAUSE_TREE;
+    if (!again) {
+        c->n->cause = r.outcome == MF_MILP_OPTIMAL ? c->n->cause : MF_CAUSE_TREE;
+        mf_split_rest_clear(&c->n->tried.rest);
     }
     requeue(c, r.bound_s, again ? MF_LEVEL_SPLITS : MF_LEVEL_EXACT);
     mf_partition_split_result_clear(&r);

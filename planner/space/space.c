@@ -74,6 +74,16 @@ static uint32_t precisions(const mf_space *s) {
     return held ? 1u << s->base.precision : s->precisions;
 }
 
+/* Hierarchical CP exchanges inside the NVLink domain and is a ring beyond it: with all of its group
+ * inside it is the all-to-all one, with no two of it a ring. */
+static bool is_of_one_level(const mf_space *s, mf_layout l) {
+    const mf_group_shape cp = mf_layout_group(&l, MF_GROUP_CP);
+    const bool halves = (cp.size & (cp.size - 1)) == 0; /* only such are all inside */
+    l.cp_type = MF_CP_ALLTOALL;
+    return (halves && cp.size * cp.stride <= s->domain_gpus && mf_layout_valid(&l, s->model)) ||
+           (s->domain_gpus > 0 && (cp.size % 2 != 0 || 2 * cp.stride > s->domain_gpus));
+}
+
 /* Context-parallel types that differ for this (tp, cp); with CP 1 they are all the same. */
 static int cp_types(const mf_space *s, mf_layout l, uint8_t out[MF_CP_COUNT]) {
     int count = 0;
@@ -84,7 +94,9 @@ static int cp_types(const mf_space *s, mf_layout l, uint8_t out[MF_CP_COUNT]) {
     }
     for (int t = 0; t < MF_CP_COUNT; t++) {
         l.cp_type = (mf_cp_type)t;
-        if ((!held || l.cp_type == s->base.cp_type) && mf_layout_valid(&l, s->model)) {
+        const bool searched = held ? l.cp_type == s->base.cp_type
+                                   : l.cp_type != MF_CP_HIERARCHICAL || !is_of_one_level(s, l);
+        if (searched && mf_layout_valid(&l, s->model)) {
             out[count++] = (uint8_t)t;
         }
     }

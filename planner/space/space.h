@@ -63,6 +63,8 @@ typedef struct mf_space {
     mf_layout base;
     uint32_t pinned;     /* MF_PIN bits */
     uint32_t precisions; /* 1u << MF_PREC_*; 0 = base.precision alone */
+    int64_t domain_gpus; /* that share NVLink and are used; 0 = not known: hierarchical CP counts
+                          * beside the types that it is made of */
     mf_space_limits limits;
 } mf_space;
 

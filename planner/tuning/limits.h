@@ -237,16 +237,9 @@
 #define MF_NODE_ROUNDS 3
 #define MF_ROOT_STALL_ROUNDS 4
 #define MF_ROOT_STALL_SHARE 0.01
-#define MF_TREE_DEPTH 64
 /* Numbers that are tried before a tree branches on one of them, and for how many pivots. */
 #define MF_TRIALS 4
 #define MF_TRIAL_PIVOTS 40
-/* A tree that did not end for what is wanted is grown for less: this share of the way to what was
- * too much, so much above what is proven at least; with half of the effort that is left each time,
- * at first all but this part. */
-#define MF_CLIMB_SHARE 0.25
-#define MF_CLIMB_LEAST 1.003
-#define MF_CLIMB_SPARE 10
 /* One that was raised by this is worth another try. */
 #define MF_CLIMB_GAIN 1.001
 /* What is as good as no gain, of the bound. */

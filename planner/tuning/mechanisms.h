@@ -29,7 +29,8 @@
     X(SPLITS, "splits", "a tree over numbers of layers, with linear programs, bounds a layout")    \
     X(PAIR_PORTIONS, "pair-portions", "trees ask for the merged pairs of all choices")             \
     X(END_COPIES, "end-copies", "last blocks of virtual stages take more for their copies")        \
-    X(CLIMB, "climb", "trees that do not end are grown for less")                                  \
+    X(LEAST_FIRST, "least-first", "trees go on at the node of the least bound, not the latest")    \
+    X(TREE_REST, "tree-rest", "trees that are taken up again go on with what they left open")      \
     X(TRIALS, "trials", "numbers are tried before a tree branches on one of them")                 \
     X(STAGE_SUMS, "stage-sums", "trees branch on sums of stages, too")                             \
     X(STAGE_ROOM, "stage-room", "trees know how many whole positions a stage has memory for")      \

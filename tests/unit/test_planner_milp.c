@@ -314,7 +314,8 @@ static void a_program_kept_under_other_bounds_is_as_good_as_a_new_one(void **sta
         mf_lp *lp;
         assert_ok(mf_lp_open(&p, &o, &lp, NULL));
         double limit = roll(0, TOP - 1);
-        for (int k = 0; k < 12; k++) { /* the row from 4 on; its basis kept before */
+        mf_lp_basis *basis = NULL;
+        for (int k = 0; k < 12; k++) { /* the row from 4 on; its basis noted before */
             double bound;
             int col = roll(0, COLS - 1), lo = roll(0, TOP), hi = roll(lo, TOP);
             p.col[col].lo = lo;
@@ -324,7 +325,7 @@ static void a_program_kept_under_other_bounds_is_as_good_as_a_new_one(void **sta
             mf_lp_set_row(lp, 1, -INFINITY, p.row[1].hi);
             a.limit = k >= 4 ? limit : TOP;
             if (k == 8) {
-                mf_lp_back_to(lp, 0);
+                mf_lp_go_to(lp, basis);
             }
             mf_milp_col own = p.col[a.col];
             p.col[a.col].hi = own.hi < a.limit ? own.hi : a.limit;
@@ -342,9 +343,10 @@ static void a_program_kept_under_other_bounds_is_as_good_as_a_new_one(void **sta
                 assert_at_most(bound, truth - 0.5 + 1e-12); /* cut off, and says no more */
             }
             if (k == 3) {
-                mf_lp_keep(lp, 0);
+                basis = mf_lp_note(lp, roll(0, 1) == 0, basis);
             }
         }
+        mf_lp_forget(basis);
         lazy += (int)mf_lp_lazy_rows(lp);
         mf_lp_close(lp);
     }
@@ -370,8 +372,9 @@ static void a_kept_program_survives_what_ends_glpk(void **state) {
         assert_ok(mf_lp_open(&p, &o, &lp, NULL));
         mf_lp_set_col(lp, 0, 1, 2);
         mf_lp_set_row(lp, 0, 1, 2);
-        mf_lp_keep(lp, 0);
-        mf_lp_back_to(lp, 0);
+        mf_lp_basis *basis = mf_lp_note(lp, true, NULL);
+        assert_null(basis); /* there is none */
+        mf_lp_go_to(lp, basis);
         assert_int_equal(mf_lp_solve(lp, INFINITY, 4, &bound), MF_MILP_FAILED);
         assert_true(isinf(bound));
         assert_below(bound, 0);

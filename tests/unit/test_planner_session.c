@@ -121,13 +121,13 @@ typedef struct level {
     double lo[COLS], hi[COLS];
 } level;
 
-static void go_back(tall *s, mf_lp *lp, const level *at, int number) {
+static void go_back(tall *s, mf_lp *lp, const level *at, const mf_lp_basis *basis) {
     memcpy(s->lo, at->lo, sizeof s->lo);
     memcpy(s->hi, at->hi, sizeof s->hi);
     for (int j = 0; j < COLS; j++) {
         mf_lp_set_col(lp, j, s->lo[j], s->hi[j]);
     }
-    mf_lp_back_to(lp, number);
+    mf_lp_go_to(lp, basis);
 }
 
 static void every_way_through_a_tree_finds_what_a_new_program_finds(void **state) {
@@ -137,6 +137,7 @@ static void every_way_through_a_tree_finds_what_a_new_program_finds(void **state
     for (int i = 0; i < 12; i++) {
         tall s;
         level at[DEEP];
+        mf_lp_basis *basis[DEEP] = {NULL}; /* every second one without its tableau */
         mf_milp p;
         mf_lp *lp;
         tall_roll(&s);
@@ -153,16 +154,20 @@ static void every_way_through_a_tree_finds_what_a_new_program_finds(void **state
             if (isinf(truth) || depth == DEEP || roll(0, 3) == 0) { /* up, to any level */
                 depth = depth > 0 ? roll(0, depth - 1) : 0;
                 if (k > 0) {
-                    go_back(&s, lp, &at[depth], depth);
+                    go_back(&s, lp, &at[depth], basis[depth]);
                 }
             } else {
                 memcpy(at[depth].lo, s.lo, sizeof s.lo);
                 memcpy(at[depth].hi, s.hi, sizeof s.hi);
-                mf_lp_keep(lp, depth++);
+                basis[depth] = mf_lp_note(lp, depth % 2 == 0, basis[depth]);
+                assert_non_null(basis[depth++]);
             }
             set_range(&s, lp, roll(0, COLS - 1));
         }
         asked += s.asked;
+        for (int d = 0; d < DEEP; d++) {
+            mf_lp_forget(basis[d]);
+        }
         mf_lp_close(lp);
         mf_milp_clear(&p);
     }

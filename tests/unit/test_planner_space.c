@@ -2,6 +2,7 @@
 #include "tests/support/sampled.h"
 #include "tests/support/test.h"
 
+#include "core/program/lower.h"
 #include "planner/space/space.h"
 
 #include <stdio.h>
@@ -233,6 +234,79 @@ static void what_is_held_is_said(void **state) {
     assert_null(strstr(text, "left out"));
 }
 
+/* Are a layer's blocks, forward and backward, the same ops? */
+static bool lowers_alike(const mf_model *m, const mf_cluster *c, const mf_dense_point *d,
+                         mf_cp_type one, mf_cp_type other) {
+    const mf_cp_type type[2] = {one, other};
+    const mf_block_key key = mf_block_key_layer(0, (mf_memory_choice){0}, false);
+    mf_block *b[2] = {NULL, NULL};
+    for (int i = 0; i < 2; i++) {
+        mf_layout l;
+        mf_layout_init(&l);
+        l.gpus = 64;
+        l.gbs = 64;
+        l.seq = 4096;
+        l.tp = d->tp;
+        l.cp = d->cp;
+        l.pp = d->pp;
+        l.mbs = d->mbs;
+        l.cp_type = type[i];
+        if (mf_layout_resolve(&l, m, NULL) == MF_OK) {
+            assert_ok(mf_block_lower(m, &l, c, &key, &b[i], NULL));
+        }
+    }
+    bool alike = b[0] != NULL && b[1] != NULL && b[0]->nops == b[1]->nops;
+    for (int i = 0; alike && i < b[0]->nops; i++) {
+        const mf_op *x = &b[0]->ops[i], *y = &b[1]->ops[i];
+        alike = x->kind == y->kind && x->shape.size == y->shape.size &&
+                x->shape.stride == y->shape.stride && !(x->bytes < y->bytes) &&
+                !(x->bytes > y->bytes) && x->pieces == y->pieces;
+    }
+    mf_block_destroy(b[0]);
+    mf_block_destroy(b[1]);
+    return alike;
+}
+
+/* On 64 GPUs of nodes of 8: every (tp, cp, pp, mbs) that has a ring has hierarchical CP as well,
+ * but where it lowers to the ring or to all-to-all CP. */
+static void hierarchical_cp_counts_where_it_is_another_type(void **state) {
+    (void)state;
+    static mf_dense_point dense[20000];
+    mf_model m;
+    mf_cluster c = {0};
+    mf_err e;
+    assert_ok(mf_model_load("mixtral-8x22b", &m, &e));
+    assert_ok(mf_cluster_load("h100", &c, &e));
+    mf_space s = space_of(&m, 64, 64);
+    s.base.seq = 4096;
+    s.domain_gpus = c.domain_gpus_used;
+    const int64_t n = mf_space_dense(&s, dense, 20000);
+    assert_below(n, 20000);
+    int both[2] = {0, 0};
+    for (int64_t i = 0; i < n; i += case_stride(7)) {
+        const mf_dense_point *d = &dense[i];
+        if (d->cp_type != MF_CP_RING || d->cp == 1 || d->mbs > 1) {
+            continue;
+        }
+        bool listed = false;
+        for (int64_t k = i; k < n && dense[k].tp == d->tp && dense[k].cp == d->cp; k++) {
+            listed |= dense[k].cp_type == MF_CP_HIERARCHICAL && dense[k].mbs == d->mbs;
+        }
+        const bool ring = lowers_alike(&m, &c, d, MF_CP_HIERARCHICAL, MF_CP_RING);
+        const bool exchange = lowers_alike(&m, &c, d, MF_CP_HIERARCHICAL, MF_CP_ALLTOALL);
+        if (listed == (ring || exchange)) {
+            fail_msg("tp %d cp %d: %s, ring %d, all-to-all %d", (int)d->tp, (int)d->cp,
+                     listed ? "listed" : "left out", ring, exchange);
+        }
+        both[listed]++;
+    }
+    assert_above(both[0], 0);
+    assert_above(both[1], 0);
+    s.pinned = MF_PIN(CP_TYPE);
+    s.base.cp_type = MF_CP_HIERARCHICAL;
+    assert_above(mf_space_dense(&s, dense, 20000), both[1]);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_product_of_lists_counts_what_loops_count),
@@ -240,6 +314,7 @@ int main(void) {
         cmocka_unit_test(a_pinned_dimension_keeps_its_value),
         cmocka_unit_test(pins_that_leave_nothing_name_the_rule_they_break),
         cmocka_unit_test(what_is_held_is_said),
+        cmocka_unit_test(hierarchical_cp_counts_where_it_is_another_type),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
