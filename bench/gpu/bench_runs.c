@@ -425,10 +425,12 @@ static void tell_heading(const options *o) {
     if (gpus > 1 || o->set == &models) {
         snprintf(option, sizeof option, gpus > 1 ? " --gpus %d" : " --runs models", gpus);
     }
-    printf("# Runs of %s, predicted and measured\n\n", o->set == &models ? "other models"
-                                                       : gpus == 1       ? "one GPU"
-                                                       : gpus == 2       ? "two GPUs"
-                                                                         : "four GPUs");
+    printf("# Runs of %s (%s), predicted and measured\n\n",
+           o->set == &models ? "other models"
+           : gpus == 1       ? "one GPU"
+           : gpus == 2       ? "two GPUs"
+                             : "four GPUs",
+           o->table);
     printf("`bench_runs FILE%s` trains each of its runs that FILE lacks, `bench_runs FILE%s "
            "--table CLUSTER` wrote this file: what `moefold simulate`\nsays of the same options, "
            "beside what was measured: the mean of the steps in three seconds (--watch) that begin "
