@@ -28,14 +28,18 @@ enum { CHOICES = sizeof choices / sizeof choices[0] };
 /* Counted microseconds: a plain search's 20 s, divided. */
 #define FIRST_BUDGET 5000000
 #define NEXT_BUDGET 3000000
-/* What the search of free choices may use: always as much, so that no effort begins with less than
- * a smaller one. */
+/* What the searches of free choices may use: the first one always as much, so that no effort begins
+ * with less than a smaller one; the next ones four times the one before, up to this share of all.
+ */
 #define FREE_BUDGET 250000
+#define FREE_GROWTH 4
+#define FREE_SHARE 0.25
 /* A search that may use less ends before it has bounded anything, or tried any plan. */
 #define LEAST_BUDGET 250000
 
 /* Plans of one choice, with plain schedules or merged; what the last search among them said. */
 typedef struct family {
+    int listed;
     uint16_t recompute;
     bool merged;
     double bound_s, best_s; /* of its plans; 0: none yet */
@@ -69,7 +73,8 @@ static int list_families(const mf_problem *p, family out[2 * CHOICES]) {
         if (!known) {
             seen[kinds++] = mask;
             if (has_schedule(p, PLAIN)) {
-                out[count++] = (family){.recompute = mask};
+                out[count] = (family){.listed = count, .recompute = mask};
+                count++;
             }
         }
     }
@@ -77,7 +82,8 @@ static int list_families(const mf_problem *p, family out[2 * CHOICES]) {
         m->experts > 0 && m->mtp_layers <= 1 && !mf_target_is_hybrid(m) && has_schedule(p, MERGED);
     for (int k = 0; k < kinds && merges; k++) {
         if (!(seen[k] & (R(LAYER) | R(MOE)))) {
-            out[count++] = (family){.recompute = seen[k], .merged = true};
+            out[count] = (family){.listed = count, .recompute = seen[k], .merged = true};
+            count++;
         }
     }
     return count;
@@ -129,14 +135,20 @@ static int choose_starts(const mf_search_options *o, const family *f, mf_known_p
     return count;
 }
 
-/* What the i-th search may use: of an effort that is given, its share of what was left. */
+/* What the i-th search may use: of an effort that is given, the more the earlier it comes, as those
+ * come first whose plans are fast; what they leave goes to the others. */
 static int64_t budget_of(const mf_search_options *o, int64_t left, int i, int count) {
-    const double mine = i == 0 ? FIRST_BUDGET : NEXT_BUDGET;
-    const double all = FIRST_BUDGET + (double)(count - 1) * NEXT_BUDGET;
+    double all = 0;
     if (o->budget < 0) {
         return o->budget;
     }
-    return (int64_t)(o->budget == 0 ? mine : fmax(LEAST_BUDGET, (double)left * mine / all));
+    if (o->budget == 0) {
+        return i == 0 ? FIRST_BUDGET : NEXT_BUDGET;
+    }
+    for (int k = i; k < count; k++) {
+        all += 1.0 / (k + 1);
+    }
+    return (int64_t)fmax(LEAST_BUDGET, (double)left / ((i + 1) * all));
 }
 
 static mf_status note_change(void *user, const mf_plan *p, const mf_concession *c, mf_err *e) {
@@ -196,10 +208,9 @@ static mf_status gather(mf_target t, const mf_problem *p, mf_search_result *from
     return s;
 }
 
-static void add_stats(const mf_search_stats *from, mf_search_stats *into) {
-    into->space += from->space;
+/* What a search did; its space is not part of it, as another search's may hold the same layouts. */
+static void add_work(const mf_search_stats *from, mf_search_stats *into) {
     into->priced += from->priced;
-    into->pruned += from->pruned;
     into->milp_solved += from->milp_solved;
     into->milp_failed += from->milp_failed;
     into->simulated += from->simulated;
@@ -207,6 +218,12 @@ static void add_stats(const mf_search_stats *from, mf_search_stats *into) {
     into->wall_s += from->wall_s;
     into->work += from->work;
     into->interrupted = into->interrupted || from->interrupted;
+}
+
+static void add_stats(const mf_search_stats *from, mf_search_stats *into) {
+    add_work(from, into);
+    into->space += from->space;
+    into->pruned += from->pruned;
     snprintf(into->left_out, sizeof into->left_out, "%s", from->left_out);
 }
 
@@ -312,7 +329,7 @@ static mf_status try_layout(searching *c, const mf_layout *l, uint32_t pinned, f
                                                              * finds a plan */
     some.budget = LEAST_BUDGET;
     mf_status s = mf_planner_search(&q, &some, &one, e);
-    c->found->stats.work += one.stats.work;
+    add_work(&one.stats, &c->found->stats);
     if (one.count > 0) {
         f->best_s = one.plan[0].prediction.step_time_s;
     }
@@ -360,16 +377,17 @@ static int by_best(const void *a, const void *b) {
     const family *x = a, *y = b;
     const double p = x->best_s > 0 ? x->best_s : HUGE_VAL;
     const double q = y->best_s > 0 ? y->best_s : HUGE_VAL;
-    return (p > q) - (p < q);
+    return p != q ? (p > q) - (p < q) : x->listed - y->listed;
 }
 
 /* A short search in which every layer chooses for itself: what it finds is tried with each choice
  * that the target has for all layers. So a small effort has a plan before it is shared out, and the
  * families have something to beat. MF_INFEASIBLE: not even so anything fits. */
-static mf_status search_free(searching *c, mf_err *e) {
+static mf_status search_free(searching *c, int64_t budget, mf_err *e) {
     mf_problem q = limit_all(c->p);
     mf_search_result free_ones = {0};
     mf_search_options some = *c->o;
+    const int64_t begun = c->found->stats.work;
     bool merges = false;
     for (int i = 0; i < c->count; i++) {
         merges = merges || c->families[i].merged;
@@ -378,16 +396,16 @@ static mf_status search_free(searching *c, mf_err *e) {
     some.book = NULL;
     some.starts = 0;
     some.top = 0;
-    some.budget = FREE_BUDGET;
+    some.budget = budget;
     mf_status s = mf_planner_search(&q, &some, &free_ones, e);
-    c->found->stats.work += free_ones.stats.work;
+    add_work(&free_ones.stats, &c->found->stats);
     c->free = free_ones.stats;
     const bool bounds = s == MF_OK && frees_all(c);
     for (int i = 0; i < c->count && bounds; i++) {
-        c->families[i].bound_s = free_ones.stats.lower_bound_s;
+        c->families[i].bound_s = fmax(c->families[i].bound_s, free_ones.stats.lower_bound_s);
     }
     if (s == MF_OK) {
-        s = try_all(c, &free_ones, 2 * some.budget, e);
+        s = try_all(c, &free_ones, begun + 2 * budget, e);
     }
     mf_search_result_clear(&free_ones);
     if (c->found->count > 0) {
@@ -398,15 +416,15 @@ static mf_status search_free(searching *c, mf_err *e) {
 
 /* --- families --------------------------------------------------------------------------------- */
 
-/* Looks among a family's plans for one that is faster than all so far. */
-static mf_status search_family(searching *c, family *f, int64_t budget, mf_err *e) {
+/* Looks among a family's plans for one that is faster than that. */
+static mf_status search_family(searching *c, family *f, int64_t budget, double known_s, mf_err *e) {
     const mf_problem q = problem_of(c->p, f);
     mf_search_result one = {0}, *found = c->found;
     mf_search_options some = *c->o;
     some.book = NULL; /* families pin what others do not */
     some.start = c->start;
     some.starts = choose_starts(c->o, f, c->start);
-    some.known_s = best_of(c);
+    some.known_s = known_s;
     some.budget = budget;
     mf_status status = mf_planner_search(&q, &some, &one, e);
     if (status == MF_OK || status == MF_INTERRUPTED || status == MF_INFEASIBLE) {
@@ -442,27 +460,50 @@ static bool is_proven(const searching *c, double bound_s) {
 
 /* Each family in turn, while there is effort or one of them has no bound. */
 static mf_status search_each(searching *c, int64_t all, mf_err *e) {
-    const int64_t left = all - c->found->stats.work;
     mf_status status = MF_OK;
     for (int i = 0; i < c->count && status == MF_OK; i++) {
         family *f = &c->families[i];
+        const int64_t left = all - c->found->stats.work;
         const bool used = c->o->budget > 0 && c->found->stats.work >= all;
         const bool enough = used && c->found->count > 0;
         if (f->bound_s > 0 && (is_proven(c, holder_of(c)->bound_s) || enough)) {
             continue;
         }
-        status = search_family(c, f, budget_of(c->o, left, i, c->count), e);
+        status = search_family(c, f, budget_of(c->o, left, i, c->count), best_of(c), e);
     }
     return status;
 }
 
-/* A short search, the families, then what effort they left goes to the one that holds the gap, as
- * long as that is more than it had. Who knows a plan needs no short search. */
+/* The family that was listed first. Its plans are slow and fit nearly anywhere: one is found at
+ * once, whatever the others do. */
+static family *leanest_of(searching *c) {
+    for (int i = 0; i < c->count; i++) {
+        if (c->families[i].listed == 0) {
+            return &c->families[i];
+        }
+    }
+    return &c->families[0];
+}
+
+/* Short searches, the families, then what effort they left goes to the one that holds the gap, as
+ * long as that is more than it had. Who knows a plan needs no short ones. */
 static mf_status search_all(searching *c, mf_err *e) {
     const int64_t all =
         c->o->budget != 0 ? c->o->budget : FIRST_BUDGET + (int64_t)(c->count - 1) * NEXT_BUDGET;
-    mf_status status =
-        c->count > 2 && c->o->known_s == 0 && c->o->starts == 0 ? search_free(c, e) : MF_OK;
+    const bool starts = c->o->known_s != 0 || c->o->starts != 0;
+    const double share = all > 0 ? FREE_SHARE * (double)all : FREE_BUDGET;
+    mf_status status = MF_OK;
+    for (int64_t budget = FREE_BUDGET; c->count > 2 && !starts && status == MF_OK;
+         budget *= FREE_GROWTH) {
+        if (budget > FREE_BUDGET &&
+            ((double)budget > share || is_proven(c, holder_of(c)->bound_s))) {
+            break;
+        }
+        status = search_free(c, budget, e);
+        if (budget == FREE_BUDGET && status == MF_OK) {
+            status = search_family(c, leanest_of(c), LEAST_BUDGET, 0, e);
+        }
+    }
     status = status == MF_OK ? search_each(c, all, e) : status;
     for (int i = 0; i < c->count && status == MF_OK; i++) {
         family *f = holder_of(c);
@@ -471,7 +512,7 @@ static mf_status search_all(searching *c, mf_err *e) {
         if (is_proven(c, bound_s) || left < LEAST_BUDGET || left <= f->work) {
             break;
         }
-        status = search_family(c, f, left, e);
+        status = search_family(c, f, left, best_of(c), e);
         if (!(f->bound_s > bound_s)) {
             break;
         }
