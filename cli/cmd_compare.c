@@ -14,9 +14,11 @@
 #include "report/text/screen.h"
 #include "report/text/show.h"
 
+#include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 typedef struct verdict {
@@ -276,11 +278,22 @@ static mf_status judge(const mf_args *a, const mf_cli *cli, mf_job *j, const mf_
     return s;
 }
 
+static mf_status check_run(const char *dir, mf_err *e) {
+    struct stat info;
+    if (stat(dir, &info) != 0) {
+        return mf_err_set(e, MF_INPUT, "--run: %s: %s", dir, strerror(errno));
+    }
+    return S_ISDIR(info.st_mode)
+               ? MF_OK
+               : mf_err_set(e, MF_INPUT, "--run: %s: expected the folder of a run", dir);
+}
+
 static mf_status run_folder(const mf_args *a, const mf_cli *cli, mf_err *e) {
     char times[4096], plan[4096], config[4096];
     mf_op_times t = {0};
     mf_args own = *a;
     mf_status s = mf_args_require(a, MF_OPT_RUN, e);
+    s = s == MF_OK ? check_run(a->value[MF_OPT_RUN].text, e) : s;
     s = s == MF_OK ? mf_report_folder_create(mf_args_text(a, MF_OPT_REPORT, NULL), e) : s;
     if (s != MF_OK) {
         return s;

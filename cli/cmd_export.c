@@ -2,12 +2,12 @@
  */
 #include "cli/args_request.h"
 #include "cli/commands.h"
+#include "core/base/file.h"
 #include "job/job.h"
 #include "job/prices.h"
 #include "launch/words.h"
 #include "launch/write.h"
 #include "report/output.h"
-#include "report/text/show.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -91,13 +91,40 @@ static mf_launch launch_of(const exported *x) {
                        .cluster_name = x->cluster};
 }
 
-static mf_status print_text(FILE *out, const exported *x, mf_err *e) {
+static mf_status print_script(FILE *out, const exported *x, mf_err *e) {
     const mf_launch l = launch_of(x);
     const char *notes[MOST_NOTES];
     for (int i = 0; i < x->notes; i++) {
         notes[i] = x->note[i].text;
     }
     return mf_write_script(&l, notes, x->notes, out, e);
+}
+
+static mf_status save_script(const char *path, const exported *x, mf_err *e) {
+    char *text = NULL;
+    size_t length = 0;
+    FILE *f = open_memstream(&text, &length);
+    if (f == NULL) {
+        return mf_err_set(e, MF_NOMEM, "out of memory");
+    }
+    mf_status s = print_script(f, x, e);
+    const bool whole = !ferror(f);
+    if ((fclose(f) != 0 || !whole) && s == MF_OK) {
+        s = mf_err_set(e, MF_NOMEM, "out of memory");
+    }
+    s = s == MF_OK ? mf_file_save(path, text, length, e) : s;
+    free(text);
+    return s == MF_IO ? mf_err_prefix(e, "--out") : s;
+}
+
+/* What the file holds. */
+static void print_saved(FILE *out, const char *path, const exported *x) {
+    const mf_target_info *info = mf_target_info_of(x->target);
+    fprintf(out, "%s starts the plan with %s (commit %.12s): bash %s\n", path, info->program,
+            info->commit, path);
+    for (int i = 0; i < x->notes; i++) {
+        fprintf(out, "not the same  %s\n", x->note[i].text);
+    }
 }
 
 static void json_settings(mf_json_writer *w, const char *key, mf_target t, const mf_settings *s) {
@@ -163,11 +190,29 @@ static mf_status print_json(FILE *out, const exported *x, mf_err *e) {
     return mf_output_json(&w, out, e);
 }
 
+/* The script where --out is, and what is in it on the terminal; else the script. */
+static mf_status print(const mf_args *a, FILE *out, const exported *x, mf_err *e) {
+    const char *path = mf_args_text(a, MF_OPT_OUT, NULL);
+    mf_status s = path != NULL ? save_script(path, x, e) : MF_OK;
+    if (s != MF_OK) {
+        return s;
+    }
+    if (a->value[MF_OPT_JSON].given) {
+        return print_json(out, x, e);
+    }
+    if (path != NULL) {
+        print_saved(out, path, x);
+        return MF_OK;
+    }
+    return print_script(out, x, e);
+}
+
 /* --- the command ------------------------------------------------------------------------------ */
 
 static mf_status read_options(const mf_args *a, exported *x, mf_err *e) {
     const char *launcher = mf_args_text(a, MF_OPT_LAUNCHER, "torchrun");
     mf_status s = mf_args_require(a, MF_OPT_PLAN, e);
+    s = s == MF_OK ? mf_args_check_out(a, e) : s;
     if (s == MF_OK && a->value[MF_OPT_FORMAT].given) {
         s = mf_target_parse(a->value[MF_OPT_FORMAT].text, &x->target, e);
         s = s == MF_OK ? s : mf_err_prefix(e, "--format");
@@ -198,7 +243,7 @@ static mf_status run(const mf_args *a, const mf_cli *cli, mf_err *e) {
         s = concede(x, a->value[MF_OPT_FORCE].given, e);
     }
     if (s == MF_OK) {
-        s = a->value[MF_OPT_JSON].given ? print_json(cli->out, x, e) : print_text(cli->out, x, e);
+        s = print(a, cli->out, x, e);
     }
     mf_job_clear(&x->job);
     free(x);
@@ -208,22 +253,24 @@ static mf_status run(const mf_args *a, const mf_cli *cli, mf_err *e) {
 static const mf_option_id options[] = {
     MF_OPT_PLAN,     MF_OPT_MODEL, MF_OPT_SET,    MF_OPT_STRICT,   MF_OPT_CLUSTER,
     MF_OPT_SOFTWARE, MF_OPT_STORE, MF_OPT_FORMAT, MF_OPT_LAUNCHER, MF_OPT_FORCE,
-    MF_OPT_JSON,     MF_OPT_HELP,  MF_OPT_COUNT};
+    MF_OPT_OUT,      MF_OPT_JSON,  MF_OPT_HELP,   MF_OPT_COUNT};
 
 const mf_command mf_cmd_export = {
     .name = "export",
     .summary = "a plan as a job of Megatron-LM or Megatron-Bridge that starts",
-    .usage = {"--plan FILE [--format megatron|bridge] [--launcher torchrun|srun]"},
+    .usage = {"--plan FILE [--format megatron|bridge] [--launcher torchrun|srun] [--out FILE]"},
     .about =
         "Writes a script that starts the plan with Megatron-LM or Megatron-Bridge, as of the "
         "commit that it names at its top: flags of the model and of the plan, environment "
         "variables that the program insists on, and the launch line. It trains on mock data until "
         "DATA_PATH and TOKENIZER_MODEL name something else; LR, STEPS and CHECKPOINTS are read "
-        "from the environment, too.\nWhat the program cannot express is replaced by what it runs "
+        "from the environment, too. --out writes the script to a file; without it the script is "
+        "what "
+        "is printed.\nWhat the program cannot express is replaced by what it runs "
         "instead; the script begins with a list of these differences, each with its memory and its "
         "time. A plan that no longer fits with them is refused (exit code 3) without --force. A "
         "model with parts that the program cannot build is refused in any case.",
-    .example = "moefold export --plan plan.json >launch.sh",
+    .example = "moefold export --plan plan.json --out launch.sh",
     .options = options,
     .run = run,
 };

@@ -7,6 +7,8 @@
 #include "executor/files/files.h"
 #include "executor/ranks/launch.h"
 #include "executor/ranks/rank_registry.h"
+#include "job/host_cpu.h"
+#include "job/host_load.h"
 #include "report/output.h"
 #include "report/text/show.h"
 
@@ -36,8 +38,9 @@ typedef struct watcher {
     double save_sum_s; /* of all checkpoints, the last one's included */
     double stall_sum_s;
     int64_t saves;
-    bool beside;   /* they were written beside the steps */
-    mf_err failed; /* what could not be written, which ended the run; "": nothing */
+    bool beside;        /* they were written beside the steps */
+    mf_host_load began; /* behind the first step of CPU ranks */
+    mf_err failed;      /* what could not be written, which ended the run; "": nothing */
 } watcher;
 
 /* A run that nobody can follow ends after the step at hand. */
@@ -119,6 +122,8 @@ static int stepped(void *user, const mf_train_metrics *m) {
     if (w->steps_printed++ > 0) {
         w->sum_s += m->step_time_s;
         w->timed++;
+    } else if (mf_cluster_is_cpu(&w->s->job.cluster)) {
+        w->began = mf_host_load_now();
     }
     fprintf(w->out, "step %lld/%lld  loss %.4f", LL(m->step), LL(w->s->o.steps), m->lm_loss);
     if (w->s->job.model.mtp_layers > 0) {
@@ -200,6 +205,16 @@ static void print_saves(const watcher *w) {
     putc('\n', w->out);
 }
 
+/* Share of others in what the cores did since the steps began: prices were measured on cores that
+ * were free, or will be. Every rank works as much as this one. */
+static double busy_with_others(const watcher *w) {
+    const double ranks = (double)w->s->job.plan.layout.gpus;
+    const mf_host_load now = mf_host_load_now();
+    const mf_host_load mine = {.all_s = now.all_s,
+                               .own_s = w->began.own_s + ranks * (now.own_s - w->began.own_s)};
+    return w->began.all_s > 0 ? mf_host_load_of_others(&w->began, &mine) : 0;
+}
+
 /* Predicted beside measured, and where that goes on. */
 static void print_end(const watcher *w, double mean_s, double predicted_s) {
     const double grown_B = w->steps_printed > 0 ? fmax(w->last.memory_B - w->arena_B, 0.0) : 0.0;
@@ -211,6 +226,13 @@ static void print_end(const watcher *w, double mean_s, double predicted_s) {
                 mf_show_bytes(of_driver ? (double)w->used_B : w->last.memory_B).s,
                 of_driver ? " by the driver's count" : "", mf_show_bytes(planned_B).s,
                 grown_B > 0.0 ? " with the room that routing took" : "");
+        const double others = busy_with_others(w);
+        if (others >= MF_HOST_CPU_QUIET) {
+            fprintf(w->out,
+                    "the machine was busy: other programs did %s of what its cores did meanwhile, "
+                    "and steps took longer for it\n",
+                    mf_show_percent(others).s);
+        }
     }
     if (w->last.skipped > 0) {
         fprintf(w->out, "%s update%s left out: loss or gradient norm not finite\n",
@@ -245,6 +267,9 @@ static mf_status summarise(const watcher *w, const mf_args *a, mf_err *e) {
     mf_json_write_i64(&j, "skipped", (int64_t)w->last.skipped);
     mf_json_write_f64(&j, "step_time_s", mean_s);
     mf_json_write_f64(&j, "predicted_step_time_s", predicted_s);
+    if (w->began.all_s > 0) {
+        mf_json_write_f64(&j, "cores_used_by_others", busy_with_others(w));
+    }
     mf_json_write_f64(&j, "tokens_per_s", w->last.tokens_per_s);
     mf_json_write_f64(&j, "memory_B", w->last.memory_B);
     mf_json_write_f64(&j, "predicted_memory_B", w->s->job.plan.prediction.peak_memory_B);

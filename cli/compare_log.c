@@ -27,8 +27,10 @@ static void print_text(FILE *out, const mf_job *j, const mf_log *l, double facto
                        const mf_verdict_text *verdict) {
     const mf_plan_prediction *p = &j->plan.prediction;
     char measured[32], predicted[32];
-    fprintf(out, "%s on %lld x %s, %s; %d of %d steps\n\n%-12s %12s %12s\n", j->model.name,
-            (long long)j->plan.layout.gpus, j->cluster.name, j->software.name, l->used, l->steps,
+    const bool uneven = j->routing.kind != MF_ROUTING_BALANCED;
+    fprintf(out, "%s on %lld x %s, %s%s%s; %d of %d steps\n\n%-12s %12s %12s\n", j->model.name,
+            (long long)j->plan.layout.gpus, j->cluster.name, j->software.name,
+            uneven ? ", routing " : "", uneven ? j->plan.provenance.routing : "", l->used, l->steps,
             "", "measured", "predicted");
     print_row(out, "step time", mf_show_time(l->step_time_s).s, mf_show_time(p->step_time_s).s,
               p->step_time_s / l->step_time_s);

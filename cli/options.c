@@ -258,8 +258,9 @@ static const mf_option table[MF_OPT_COUNT] = {
         "Measure for a share of the points also their energy under the power cap", FLAG),
 
     ROW(OUT, "out", OUTPUT, "FILE|DIR", NULL,
-        "File to write: the plan; for compare the correction; for train the folder of the run "
-        "(metrics, checkpoints, weights)",
+        "File to write: the plan; for compare the correction, for export the script; for train the "
+        "folder of the run (metrics, checkpoints, weights). -o does the same where there is no "
+        "--report",
         TEXT),
     ROW(REPORT, "report", OUTPUT, "DIR", NULL,
         "Write a folder, as -o DIR does, with report.html (one page that needs no network), "

@@ -98,6 +98,7 @@ static mf_status parse_option(int argc, const char *const *argv, int *i,
         id = mf_option_find(arg + 2, length - 2, allowed);
     } else if (strcmp(arg, "-o") == 0) {
         id = mf_option_find("report", 6, allowed);
+        id = id != MF_OPT_COUNT ? id : mf_option_find("out", 3, allowed);
     } else if (strcmp(arg, "-v") == 0) {
         id = mf_option_find("verbose", 7, allowed);
     }

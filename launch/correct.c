@@ -1,6 +1,7 @@
 /* correct.c - the factor between a measured and a predicted step. */
 #include "launch/correct.h"
 
+#include "core/base/file.h"
 #include "core/base/json_write.h"
 
 #include <math.h>
@@ -76,12 +77,8 @@ mf_status mf_correction_save(const mf_software *base, const char *cluster, doubl
     mf_json_write_end(&w);
     mf_json_write_end(&w);
     mf_status s = mf_json_writer_finish(&w, &text, &length, e);
-    FILE *out = s == MF_OK ? fopen(path, "w") : NULL;
-    if (s == MF_OK && (out == NULL || fwrite(text, 1, length, out) != length)) {
-        s = mf_err_set(e, MF_IO, "%s: cannot be written", path);
-    }
-    if (out != NULL && fclose(out) != 0 && s == MF_OK) {
-        s = mf_err_set(e, MF_IO, "%s: cannot be written", path);
+    if (s == MF_OK) {
+        s = mf_file_save(path, text, length, e);
     }
     free(text);
     return s;

@@ -1,6 +1,8 @@
-/* search.c - a search for each memory choice that a target has, and their best plans together. */
+/* search.c - a short search in which every layer chooses for itself, then one for each memory
+ * choice that a target has, and their best plans together. */
 #include "launch/search.h"
 
+#include "planner/space/catalogue.h"
 #include "planner/tuning/limits.h"
 
 #include <math.h>
@@ -26,14 +28,21 @@ enum { CHOICES = sizeof choices / sizeof choices[0] };
 /* Counted microseconds: a plain search's 20 s, divided. */
 #define FIRST_BUDGET 5000000
 #define NEXT_BUDGET 3000000
+/* What the searches of free choices may use: the first one always as much, so that no effort begins
+ * with less than a smaller one; the next ones four times the one before, up to this share of all.
+ */
+#define FREE_BUDGET 250000
+#define FREE_GROWTH 4
+#define FREE_SHARE 0.25
 /* A search that may use less ends before it has bounded anything, or tried any plan. */
 #define LEAST_BUDGET 250000
 
 /* Plans of one choice, with plain schedules or merged; what the last search among them said. */
 typedef struct family {
+    int listed;
     uint16_t recompute;
     bool merged;
-    double bound_s;
+    double bound_s, best_s; /* of its plans; 0: none yet */
     int64_t work;
     char ended[sizeof((mf_search_stats *)0)->ended];
 } family;
@@ -64,7 +73,8 @@ static int list_families(const mf_problem *p, family out[2 * CHOICES]) {
         if (!known) {
             seen[kinds++] = mask;
             if (has_schedule(p, PLAIN)) {
-                out[count++] = (family){.recompute = mask};
+                out[count] = (family){.listed = count, .recompute = mask};
+                count++;
             }
         }
     }
@@ -72,19 +82,27 @@ static int list_families(const mf_problem *p, family out[2 * CHOICES]) {
         m->experts > 0 && m->mtp_layers <= 1 && !mf_target_is_hybrid(m) && has_schedule(p, MERGED);
     for (int k = 0; k < kinds && merges; k++) {
         if (!(seen[k] & (R(LAYER) | R(MOE)))) {
-            out[count++] = (family){.recompute = seen[k], .merged = true};
+            out[count] = (family){.listed = count, .recompute = seen[k], .merged = true};
+            count++;
         }
     }
     return count;
 }
 
-static mf_problem problem_of(const mf_problem *p, const family *f) {
+/* What no family has. */
+static mf_problem limit_all(const mf_problem *p) {
     mf_problem q = *p;
-    q.pinned |= MF_PIN(RECOMPUTE) | MF_PIN(OFFLOAD) | MF_PIN_MOE_ACT;
-    q.base.memory.recompute = f->recompute;
+    q.pinned |= MF_PIN(OFFLOAD) | MF_PIN_MOE_ACT;
     q.base.overlap &= (uint8_t)~MF_OVERLAP_CP;
     q.limits.equal_zero = true;
     q.limits.most_chunks = 1 + mf_target_chunk_starts(p->model, NULL);
+    return q;
+}
+
+static mf_problem problem_of(const mf_problem *p, const family *f) {
+    mf_problem q = limit_all(p);
+    q.pinned |= MF_PIN(RECOMPUTE);
+    q.base.memory.recompute = f->recompute;
     if (f->merged) {
         q.limits.schedules = MERGED;
         q.limits.dispatchers = 1u << MF_DISPATCH_ALLTOALL | 1u << MF_DISPATCH_FUSED;
@@ -117,14 +135,20 @@ static int choose_starts(const mf_search_options *o, const family *f, mf_known_p
     return count;
 }
 
-/* What the i-th search may use: of an effort that is given, its share. */
-static int64_t budget_of(const mf_search_options *o, int i, int count) {
-    const double mine = i == 0 ? FIRST_BUDGET : NEXT_BUDGET;
-    const double all = FIRST_BUDGET + (double)(count - 1) * NEXT_BUDGET;
+/* What the i-th search may use: of an effort that is given, the more the earlier it comes, as those
+ * come first whose plans are fast; what they leave goes to the others. */
+static int64_t budget_of(const mf_search_options *o, int64_t left, int i, int count) {
+    double all = 0;
     if (o->budget < 0) {
         return o->budget;
     }
-    return (int64_t)(o->budget == 0 ? mine : fmax(LEAST_BUDGET, (double)o->budget * mine / all));
+    if (o->budget == 0) {
+        return i == 0 ? FIRST_BUDGET : NEXT_BUDGET;
+    }
+    for (int k = i; k < count; k++) {
+        all += 1.0 / (k + 1);
+    }
+    return (int64_t)fmax(LEAST_BUDGET, (double)left / ((i + 1) * all));
 }
 
 static mf_status note_change(void *user, const mf_plan *p, const mf_concession *c, mf_err *e) {
@@ -184,10 +208,9 @@ static mf_status gather(mf_target t, const mf_problem *p, mf_search_result *from
     return s;
 }
 
-static void add_stats(const mf_search_stats *from, mf_search_stats *into) {
-    into->space += from->space;
+/* What a search did; its space is not part of it, as another search's may hold the same layouts. */
+static void add_work(const mf_search_stats *from, mf_search_stats *into) {
     into->priced += from->priced;
-    into->pruned += from->pruned;
     into->milp_solved += from->milp_solved;
     into->milp_failed += from->milp_failed;
     into->simulated += from->simulated;
@@ -195,6 +218,12 @@ static void add_stats(const mf_search_stats *from, mf_search_stats *into) {
     into->wall_s += from->wall_s;
     into->work += from->work;
     into->interrupted = into->interrupted || from->interrupted;
+}
+
+static void add_stats(const mf_search_stats *from, mf_search_stats *into) {
+    add_work(from, into);
+    into->space += from->space;
+    into->pruned += from->pruned;
     snprintf(into->left_out, sizeof into->left_out, "%s", from->left_out);
 }
 
@@ -231,18 +260,171 @@ typedef struct searching {
     mf_known_plan *start; /* [o->starts] */
     family families[2 * CHOICES];
     int count;
+    mf_search_stats free; /* of the search of free choices; its work 0: there was none */
     mf_search_result *found;
 } searching;
 
-/* Looks among a family's plans for one that is faster than all so far. */
-static mf_status search_family(searching *c, family *f, int64_t budget, mf_err *e) {
+static double best_of(const searching *c) {
+    return c->found->count > 0 ? c->found->plan[0].prediction.step_time_s : c->o->known_s;
+}
+
+/* --- choices that are free -------------------------------------------------------------------- */
+
+/* Whether each layer could choose what the families make it choose: then a bound for free choices
+ * is one for theirs. */
+static bool frees_all(const searching *c) {
+    const mf_model *m = c->p->model;
+    mf_memory_choice has[MF_CATALOGUE_MAX];
+    for (int k = 0; k < m->classes; k++) {
+        const int n =
+            mf_catalogue(m, (uint8_t)k, MF_PIN(OFFLOAD) | MF_PIN_MOE_ACT, c->p->base.memory, has);
+        for (int i = 0; i < c->count; i++) {
+            const uint16_t mask =
+                mf_target_recomputed(m, &m->layer_classes[k], c->families[i].recompute);
+            bool known = false;
+            for (int j = 0; j < n; j++) {
+                known = known || has[j].recompute == mask;
+            }
+            if (!known) {
+                return false;
+            }
+        }
+    }
+    return c->p->base.graph == MF_GRAPH_NONE; /* families may have to do without one */
+}
+
+/* A plan that takes so many times what one of free choices takes is no start: other degrees have
+ * better ones. */
+#define SLOWER 1.5
+/* Where its own schedule and VPP are no start, its degrees may be. */
+#define DEGREES (MF_PIN(TP) | MF_PIN(CP) | MF_PIN(EP) | MF_PIN(ETP) | MF_PIN(MICRO_BATCH))
+#define ALIKE ((MF_PIN(COUNT) - 1u) & ~(MF_PIN(STAGES) | MF_PIN(RECOMPUTE)))
+
+/* A family's plans with what is pinned of a layout: one that is faster than all so far, or than
+ * that. */
+static mf_status try_layout(searching *c, const mf_layout *l, uint32_t pinned, family *f,
+                            double at_most_s, mf_err *e) {
+    mf_search_result one = {0};
+    mf_problem near = *c->p;
+    near.pinned |= pinned;
+    if (pinned == ALIKE) {
+        near.base = *l;
+        near.base.memory = c->p->base.memory;
+        near.base.graph = c->p->base.graph;
+        near.base.overlap = c->p->base.overlap;
+        near.precisions = 0;
+    } else {
+        near.base.tp = l->tp;
+        near.base.cp = l->cp;
+        near.base.ep = l->ep;
+        near.base.etp = l->etp;
+        near.base.mbs = l->mbs;
+    }
+    const mf_problem q = problem_of(&near, f);
+    mf_search_options some = *c->o;
+    some.book = NULL;
+    some.starts = 0;
+    some.top = 1;
+    some.known_s = best_of(c) > 0 ? best_of(c) : at_most_s; /* without, it would go on until it
+                                                             * finds a plan */
+    some.budget = LEAST_BUDGET;
+    mf_status s = mf_planner_search(&q, &some, &one, e);
+    add_work(&one.stats, &c->found->stats);
+    if (one.count > 0) {
+        f->best_s = one.plan[0].prediction.step_time_s;
+    }
+    if (s == MF_OK || s == MF_INTERRUPTED) {
+        const mf_status stored = gather(c->target, &q, &one, c->found, e);
+        s = stored != MF_OK ? stored : s;
+    } else if (s == MF_INFEASIBLE || s == MF_LAYOUT) {
+        s = MF_OK; /* they do not fit, are slower, or are none of the family */
+    }
+    mf_search_result_clear(&one);
+    return s;
+}
+
+static bool same_degrees(const mf_layout *a, const mf_layout *b) {
+    return a->tp == b->tp && a->cp == b->cp && a->ep == b->ep && a->etp == b->etp &&
+           a->mbs == b->mbs;
+}
+
+/* Looks around each of these plans in every family, first as it is, then at its degrees, there
+ * first in families of its schedule; once there is a plan, until that much work is done. */
+static mf_status try_all(searching *c, const mf_search_result *r, int64_t until, mf_err *e) {
+    const double at_most_s = SLOWER * r->plan[0].prediction.step_time_s;
+    mf_status s = MF_OK;
+    for (int i = 0; i < 3 * r->count; i++) {
+        const mf_layout *l = &r->plan[i % r->count].layout;
+        const uint32_t pinned = i < r->count ? ALIKE : DEGREES;
+        const bool merged = (l->schedule == MF_SCHED_MERGED) == (i < 2 * r->count);
+        bool known = false;
+        for (int j = 0; j < i % r->count && pinned == DEGREES; j++) {
+            known = known || same_degrees(&r->plan[j].layout, l);
+        }
+        for (int k = 0; k < c->count && !known; k++) {
+            /* from those that recompute least on; the leanest, listed first, last */
+            family *f = &c->families[(k + 1) % c->count];
+            if (s != MF_OK || (c->found->count > 0 && c->found->stats.work >= until)) {
+                return s;
+            }
+            s = f->merged == merged ? try_layout(c, l, pinned, f, at_most_s, e) : s;
+        }
+    }
+    return s;
+}
+
+static int by_best(const void *a, const void *b) {
+    const family *x = a, *y = b;
+    const double p = x->best_s > 0 ? x->best_s : HUGE_VAL;
+    const double q = y->best_s > 0 ? y->best_s : HUGE_VAL;
+    return p != q ? (p > q) - (p < q) : x->listed - y->listed;
+}
+
+/* A short search in which every layer chooses for itself: what it finds is tried with each choice
+ * that the target has for all layers. So a small effort has a plan before it is shared out, and the
+ * families have something to beat. MF_INFEASIBLE: not even so anything fits. */
+static mf_status search_free(searching *c, int64_t budget, mf_err *e) {
+    mf_problem q = limit_all(c->p);
+    mf_search_result free_ones = {0};
+    mf_search_options some = *c->o;
+    const int64_t begun = c->found->stats.work;
+    bool merges = false;
+    for (int i = 0; i < c->count; i++) {
+        merges = merges || c->families[i].merged;
+    }
+    q.limits.schedules = PLAIN | (merges ? MERGED : 0);
+    some.book = NULL;
+    some.starts = 0;
+    some.top = 0;
+    some.budget = budget;
+    mf_status s = mf_planner_search(&q, &some, &free_ones, e);
+    add_work(&free_ones.stats, &c->found->stats);
+    c->free = free_ones.stats;
+    const bool bounds = s == MF_OK && frees_all(c);
+    for (int i = 0; i < c->count && bounds; i++) {
+        c->families[i].bound_s = fmax(c->families[i].bound_s, free_ones.stats.lower_bound_s);
+    }
+    if (s == MF_OK) {
+        s = try_all(c, &free_ones, begun + 2 * budget, e);
+    }
+    mf_search_result_clear(&free_ones);
+    if (c->found->count > 0) {
+        qsort(c->families, (size_t)c->count, sizeof c->families[0], by_best);
+    }
+    return s == MF_INFEASIBLE && !frees_all(c) ? MF_OK : s;
+}
+
+/* --- families --------------------------------------------------------------------------------- */
+
+/* Looks among a family's plans for one that is faster than that. */
+static mf_status search_family(searching *c, family *f, int64_t budget, double known_s, mf_err *e) {
     const mf_problem q = problem_of(c->p, f);
     mf_search_result one = {0}, *found = c->found;
     mf_search_options some = *c->o;
     some.book = NULL; /* families pin what others do not */
     some.start = c->start;
     some.starts = choose_starts(c->o, f, c->start);
-    some.known_s = found->count > 0 ? found->plan[0].prediction.step_time_s : c->o->known_s;
+    some.known_s = known_s;
     some.budget = budget;
     mf_status status = mf_planner_search(&q, &some, &one, e);
     if (status == MF_OK || status == MF_INTERRUPTED || status == MF_INFEASIBLE) {
@@ -276,15 +458,53 @@ static bool is_proven(const searching *c, double bound_s) {
            c->found->plan[0].prediction.step_time_s <= (1 + asked) * bound_s * (1 + 1e-12);
 }
 
-/* Each family in turn; then what effort they left goes to the one that holds the gap, as long as
- * that is more than it had. */
-static mf_status search_all(searching *c, mf_err *e) {
+/* Each family in turn, while there is effort or one of them has no bound. */
+static mf_status search_each(searching *c, int64_t all, mf_err *e) {
     mf_status status = MF_OK;
     for (int i = 0; i < c->count && status == MF_OK; i++) {
-        status = search_family(c, &c->families[i], budget_of(c->o, i, c->count), e);
+        family *f = &c->families[i];
+        const int64_t left = all - c->found->stats.work;
+        const bool used = c->o->budget > 0 && c->found->stats.work >= all;
+        const bool enough = used && c->found->count > 0;
+        if (f->bound_s > 0 && (is_proven(c, holder_of(c)->bound_s) || enough)) {
+            continue;
+        }
+        status = search_family(c, f, budget_of(c->o, left, i, c->count), best_of(c), e);
     }
+    return status;
+}
+
+/* The family that was listed first. Its plans are slow and fit nearly anywhere: one is found at
+ * once, whatever the others do. */
+static family *leanest_of(searching *c) {
+    for (int i = 0; i < c->count; i++) {
+        if (c->families[i].listed == 0) {
+            return &c->families[i];
+        }
+    }
+    return &c->families[0];
+}
+
+/* Short searches, the families, then what effort they left goes to the one that holds the gap, as
+ * long as that is more than it had. Who knows a plan needs no short ones. */
+static mf_status search_all(searching *c, mf_err *e) {
     const int64_t all =
         c->o->budget != 0 ? c->o->budget : FIRST_BUDGET + (int64_t)(c->count - 1) * NEXT_BUDGET;
+    const bool starts = c->o->known_s != 0 || c->o->starts != 0;
+    const double share = all > 0 ? FREE_SHARE * (double)all : FREE_BUDGET;
+    mf_status status = MF_OK;
+    for (int64_t budget = FREE_BUDGET; c->count > 2 && !starts && status == MF_OK;
+         budget *= FREE_GROWTH) {
+        if (budget > FREE_BUDGET &&
+            ((double)budget > share || is_proven(c, holder_of(c)->bound_s))) {
+            break;
+        }
+        status = search_free(c, budget, e);
+        if (budget == FREE_BUDGET && status == MF_OK) {
+            status = search_family(c, leanest_of(c), LEAST_BUDGET, 0, e);
+        }
+    }
+    status = status == MF_OK ? search_each(c, all, e) : status;
     for (int i = 0; i < c->count && status == MF_OK; i++) {
         family *f = holder_of(c);
         const int64_t left = all - c->found->stats.work;
@@ -292,7 +512,7 @@ static mf_status search_all(searching *c, mf_err *e) {
         if (is_proven(c, bound_s) || left < LEAST_BUDGET || left <= f->work) {
             break;
         }
-        status = search_family(c, f, left, e);
+        status = search_family(c, f, left, best_of(c), e);
         if (!(f->bound_s > bound_s)) {
             break;
         }
@@ -305,9 +525,21 @@ static void note_end(searching *c) {
     const family *f = holder_of(c);
     mf_search_stats *all = &c->found->stats;
     const double asked = c->o->gap > 0 ? c->o->gap : MF_DEFAULT_GAP;
+    bool each = true;
+    for (int i = 0; i < c->count; i++) {
+        each = each && c->families[i].work > 0;
+    }
+    if (!each && c->free.work > 0) { /* it had the layouts of all of them */
+        all->space = c->free.space;
+        snprintf(all->left_out, sizeof all->left_out, "%s", c->free.left_out);
+    }
     all->lower_bound_s = f->bound_s;
     if (is_proven(c, f->bound_s)) {
         snprintf(all->ended, sizeof all->ended, "a gap of %.3g %% is proven", 100.0 * asked);
+    } else if (c->o->budget > 0 && all->work >= c->o->budget) {
+        snprintf(all->ended, sizeof all->ended,
+                 "its effort of %.3g counted seconds of one core is used (--effort allows more)",
+                 1e-6 * (double)all->work);
     } else {
         snprintf(all->ended, sizeof all->ended, "%s", f->ended);
     }

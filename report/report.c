@@ -508,7 +508,8 @@ void mf_report_print_remedies(FILE *out, const mf_explanation *x) {
     }
     for (int i = 0; i < x->remedies; i++) {
         const mf_remedy *r = &x->remedy[i];
-        fprintf(out, "  %-46s %10s %8s  %s\n", r->what, mf_show_time(r->step_time_s).s,
-                mf_show_percent(r->gain).s, r->basis);
+        mf_show_name(out, r->what, 46);
+        fprintf(out, " %10s %8s  %s\n", mf_show_time(r->step_time_s).s, mf_show_percent(r->gain).s,
+                r->basis);
     }
 }

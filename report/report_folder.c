@@ -1,6 +1,7 @@
 /* report_folder.c - writes the files of a report. */
 #include "report/report_folder.h"
 
+#include "core/base/file.h"
 #include "core/base/version.h"
 #include "job/account.h"
 #include "job/runs_on.h"
@@ -14,6 +15,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+
+enum { PATH_SIZE = 4096 };
 
 /* --- files ------------------------------------------------------------------------------------ */
 
@@ -29,10 +32,18 @@ mf_status mf_report_folder_create(const char *dir, mf_err *e) {
     return mf_err_set(e, MF_IO, "--report: %s: %s", dir, strerror(errno));
 }
 
+/* Where a file is written: beside its place, which it takes when all of it is there; so a report
+ * that is there stays whole if this one is killed. A device or a pipe is written as it is. */
+static void place_of(const char *dir, const char *name, char path[PATH_SIZE],
+                     char written[PATH_SIZE]) {
+    snprintf(path, PATH_SIZE, "%s/%s", dir, name);
+    snprintf(written, PATH_SIZE, "%s/%s%s", dir, name, mf_file_stays(path) ? "" : ".tmp");
+}
+
 static mf_status open_file(const char *dir, const char *name, FILE **out, mf_err *e) {
-    char path[4096];
-    snprintf(path, sizeof path, "%s/%s", dir, name);
-    *out = fopen(path, "w+b");
+    char path[PATH_SIZE], written[PATH_SIZE];
+    place_of(dir, name, path, written);
+    *out = fopen(written, "w+b");
     return *out != NULL ? MF_OK : mf_err_set(e, MF_IO, "--report: %s: %s", path, strerror(errno));
 }
 
@@ -41,10 +52,16 @@ static mf_status close_file(const char *dir, const char *name, FILE *f, mf_statu
     if (f == NULL) {
         return s;
     }
-    bool written = !ferror(f);
-    written = fclose(f) == 0 && written;
-    return s == MF_OK && !written ? mf_err_set(e, MF_IO, "--report: %s/%s: cannot write", dir, name)
-                                  : s;
+    char path[PATH_SIZE], written[PATH_SIZE];
+    place_of(dir, name, path, written);
+    bool whole = !ferror(f);
+    whole = fclose(f) == 0 && whole;
+    if (s == MF_OK && whole) {
+        whole = strcmp(path, written) == 0 || rename(written, path) == 0;
+    } else if (strcmp(path, written) != 0) {
+        remove(written);
+    }
+    return s == MF_OK && !whole ? mf_err_set(e, MF_IO, "--report: %s: cannot write", path) : s;
 }
 
 static mf_status write_text(const char *dir, const char *name, const char *text, mf_err *e) {

@@ -4,6 +4,7 @@
 #include "job/problem.h"
 #include "report/doubts.h"
 #include "report/host_copies_text.h"
+#include "report/text/screen.h"
 #include "report/text/show.h"
 
 #include <math.h>
@@ -58,8 +59,16 @@ static void print_split(FILE *out, const mf_plan *now, const mf_plan *best) {
     putc('\n', out);
 }
 
+/* What is done, before the columns of numbers. */
+static void print_name(FILE *out, const char *what) {
+    enum { WIDE = 52, NUMBERS = 35 };
+    const int left = mf_screen_columns(WIDE + NUMBERS) - NUMBERS;
+    mf_show_name(out, what, left < WIDE ? left : WIDE);
+}
+
 static void print_step(FILE *out, const mf_one_step *s, const mf_plan_prediction *now) {
-    fprintf(out, "  %-52s %10s %+7.1f %% %+8.2f GB\n", s->what, mf_show_time(s->step_time_s).s,
+    print_name(out, s->what);
+    fprintf(out, " %10s %+7.1f %% %+8.2f GB\n", mf_show_time(s->step_time_s).s,
             100 * (s->step_time_s / now->step_time_s - 1), (s->peak_B - now->peak_memory_B) / 1e9);
 }
 
@@ -113,8 +122,8 @@ static void print_bottlenecks(FILE *out, const mf_tuning *t) {
         if (s != NULL) {
             print_step(out, s, now);
         } else {
-            fprintf(out, "  %-52s %10s %+7.1f %%\n", r->what, mf_show_time(r->step_time_s).s,
-                    -100 * r->gain);
+            print_name(out, r->what);
+            fprintf(out, " %10s %+7.1f %%\n", mf_show_time(r->step_time_s).s, -100 * r->gain);
         }
         shown++;
     }
@@ -189,11 +198,13 @@ void mf_tune_report_print(FILE *out, const mf_tune_report *r) {
     const mf_tuning *t = r->found;
     const mf_job *j = t->job;
     const mf_plan_prediction *now = &j->plan.prediction;
-    fprintf(out, "%s on %lld x %s, %s samples of %s tokens a step; software profile %s%s%s\n",
+    const bool uneven = j->routing.kind != MF_ROUTING_BALANCED;
+    fprintf(out, "%s on %lld x %s, %s samples of %s tokens a step; software profile %s%s%s%s%s\n",
             j->model.name, (long long)j->plan.layout.gpus, j->cluster.name,
             mf_show_i64(j->plan.layout.gbs).s, mf_show_i64(j->plan.layout.seq).s, j->software.name,
             t->on.limited ? ", runs on " : "",
-            t->on.limited ? mf_target_info_of(t->on.target)->program : "");
+            t->on.limited ? mf_target_info_of(t->on.target)->program : "",
+            uneven ? ", routing " : "", uneven ? j->plan.provenance.routing : "");
     print_layout(out, "now", &j->plan);
     fprintf(out, "            %s a step, %.1f TFLOP/s/GPU\n\n", mf_show_time(now->step_time_s).s,
             now->model_tflops_per_gpu);

@@ -49,7 +49,7 @@ run "$build/moefold" train --plan "$out/plan-cpu.json" --model scripts/demo --da
 }
 sed -n '/^\$/p; /^ranks/,/^stream/p' "$out/train.log"
 grep '^step ' "$out/train.log" | awk 'NR == 1 || NR % 20 == 0'
-tail -n 2 "$out/train.log"
+sed -n '/^mean step/,$p' "$out/train.log"
 sed 's/.*"lm_loss": \([0-9.e+-]*\),.*/\1/' "$out/run/metrics.jsonl" | awk '
     { loss[NR] = $1 }
     END {

@@ -1,4 +1,4 @@
-/* file.c - reads whole files, and says which may be replaced. */
+/* file.c - reads and writes whole files, and says which may be replaced. */
 #include "core/base/file.h"
 
 #include <errno.h>
@@ -88,4 +88,30 @@ mf_status mf_file_load(const char *path, size_t max_B, char **text, size_t *leng
 bool mf_file_stays(const char *path) {
     struct stat info;
     return lstat(path, &info) == 0 && !S_ISREG(info.st_mode);
+}
+
+mf_status mf_file_save(const char *path, const char *text, size_t length, mf_err *e) {
+    const bool stays = mf_file_stays(path);
+    const size_t size = strlen(path) + sizeof ".tmp";
+    char *temporary = malloc(size);
+    if (temporary == NULL) {
+        return mf_err_set(e, MF_NOMEM, "%s: out of memory", path);
+    }
+    snprintf(temporary, size, stays ? "%s" : "%s.tmp", path);
+    mf_status s = MF_OK;
+    FILE *f = fopen(temporary, "wb");
+    if (f == NULL) {
+        s = mf_err_set(e, MF_IO, "%s: %s", path, strerror(errno));
+    } else {
+        bool written = fwrite(text, 1, length, f) == length;
+        written = fclose(f) == 0 && written;
+        if (!written || (!stays && rename(temporary, path) != 0)) {
+            s = mf_err_set(e, MF_IO, "%s: %s", path, strerror(errno));
+            if (!stays) {
+                remove(temporary);
+            }
+        }
+    }
+    free(temporary);
+    return s;
 }

@@ -1,4 +1,4 @@
-/* file.h - a file as bytes in memory; what may be replaced by one. */
+/* file.h - a file as bytes in memory, read and written whole; what may be replaced by one. */
 #ifndef MF_CORE_FILE_H
 #define MF_CORE_FILE_H
 
@@ -15,5 +15,10 @@ mf_status mf_file_load(const char *path, size_t max_B, char **text, size_t *leng
 /* Is there something at this path that no new file may take the place of: a device, a pipe, a link
  * (/dev/stdout)? Such a thing is written as it is; a plain file is replaced whole. */
 bool mf_file_stays(const char *path);
+
+/* Writes a file whole or not at all: it takes its name when all of it is there, so that whoever is
+ * killed before leaves what was there, and beside it PATH.tmp, which the next such write replaces.
+ * Errors: MF_IO "PATH: ..."; MF_NOMEM. */
+mf_status mf_file_save(const char *path, const char *text, size_t length, mf_err *e);
 
 #endif

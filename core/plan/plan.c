@@ -241,40 +241,12 @@ mf_status mf_plan_to_json(const mf_plan *p, char **out, size_t *length, mf_err *
 }
 
 mf_status mf_plan_save(const mf_plan *p, const char *path, mf_err *e) {
-    mf_status status = MF_OK;
-    char *text = NULL, *temporary = NULL;
+    char *text = NULL;
     size_t length = 0;
-    FILE *f = NULL;
-    status = mf_plan_to_json(p, &text, &length, e);
-    if (status != MF_OK) {
-        goto out;
+    mf_status status = mf_plan_to_json(p, &text, &length, e);
+    if (status == MF_OK) {
+        status = mf_file_save(path, text, length, e);
     }
-    temporary = malloc(strlen(path) + 5);
-    if (!temporary) {
-        status = mf_err_set(e, MF_NOMEM, "out of memory");
-        goto out;
-    }
-    bool stays = mf_file_stays(path);
-    snprintf(temporary, strlen(path) + 5, stays ? "%s" : "%s.tmp", path);
-    f = fopen(temporary, "wb");
-    if (!f) {
-        status = mf_err_set(e, MF_IO, "%s: %s", path, strerror(errno));
-        goto out;
-    }
-    bool written = fwrite(text, 1, length, f) == length;
-    written = fclose(f) == 0 && written;
-    f = NULL;
-    if (!written || (!stays && rename(temporary, path) != 0)) {
-        status = mf_err_set(e, MF_IO, "%s: %s", path, strerror(errno));
-        if (!stays) {
-            remove(temporary);
-        }
-    }
-out:
-    if (f) {
-        fclose(f);
-    }
-    free(temporary);
     free(text);
     return status;
 }

@@ -113,6 +113,28 @@ static size_t word_length(const char *p) {
     return number && p[n] == ' ' && p[n + 1] == '%' ? n + 1 + strcspn(p + n + 1, " \n") : n;
 }
 
+void mf_show_name(FILE *out, const char *text, int width) {
+    enum { INDENT = 2 }; /* of lines after the first */
+    int at = 0;
+    fputs("  ", out);
+    for (const char *p = text; *p != '\0';) {
+        const int blank = *p == ' ';
+        const int word = (int)strcspn(p + blank, " ,");
+        const int length = word + (p[blank + word] == ',');
+        if (at > INDENT && at + blank + length > width) {
+            fprintf(out, "\n  %*s", INDENT, "");
+            at = INDENT;
+        } else if (blank) {
+            putc(' ', out);
+            at++;
+        }
+        fprintf(out, "%.*s", length, p + blank);
+        at += length;
+        p += blank + length;
+    }
+    fprintf(out, "%*s", at < width ? width - at : 0, "");
+}
+
 void mf_show_wrap_at(FILE *out, const char *text, int column, int indent, int width) {
     const char *p = text;
     int at = column;

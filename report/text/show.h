@@ -20,6 +20,10 @@ mf_shown mf_show_i64(long long n);                     /* "1,024" */
  */
 void mf_show_bar(FILE *out, double value, double whole, int width);
 
+/* The first column of a row: two blanks and `text`, padded to `width`. A longer text takes lines of
+ * its own, broken behind blanks and commas, so that the columns behind it stay in line. */
+void mf_show_name(FILE *out, const char *text, int width);
+
 /* `text` wrapped to `width` columns with `indent` blanks before every line but the first (the
  * cursor stands at column `column`); '\n' begins a new line. Ends with a newline. */
 void mf_show_wrap_at(FILE *out, const char *text, int column, int indent, int width);

@@ -2,8 +2,10 @@
  * one by one; what is said to make a layout fit does. */
 #include "tests/support/test.h"
 
+#include "launch/search.h"
 #include "launch/steps.h"
 #include "tests/support/models.h"
+#include "tests/support/sampled.h"
 
 #include <string.h>
 
@@ -239,6 +241,49 @@ static void test_an_explanation_proposes_what_the_target_can_express(void **stat
     mf_cost_destroy(w.cost);
 }
 
+/* Of a search for what Megatron runs: the step of its best plan and how far off it can be. */
+static double search_with(int64_t budget_us, double *gap) {
+    mf_model model;
+    mf_cluster cluster;
+    mf_software software;
+    mf_cost *cost;
+    mf_search_options o;
+    mf_search_result r;
+    assert_ok(mf_model_load("mixtral-8x22b", &model, NULL));
+    assert_ok(mf_cluster_load("h100", &cluster, NULL));
+    assert_ok(mf_software_load("moefold", &software, NULL));
+    assert_ok(mf_cost_create(&cluster, &software, NULL, &cost, NULL));
+    mf_problem p = {.model = &model, .cost = cost, .generator = "test"};
+    mf_layout_init(&p.base);
+    p.base.gpus = 128;
+    p.base.gbs = 256;
+    p.base.seq = 4096;
+    mf_search_options_init(&o);
+    o.threads = 1;
+    o.budget = budget_us;
+    assert_ok(mf_target_search(MF_TARGET_MEGATRON, &p, &o, &r, NULL));
+    const double step_s = r.plan[0].prediction.step_time_s;
+    *gap = r.stats.gap;
+    assert_close(r.stats.gap, step_s / r.stats.lower_bound_s - 1, 1e-9);
+    mf_search_result_clear(&r);
+    mf_cost_destroy(cost);
+    return step_s;
+}
+
+/* A second is shared by the searches of all memory choices; it is enough for a plan that is nearly
+ * as good as any, and what is used on top makes none worse. */
+static void test_a_small_effort_of_a_targets_search_is_of_use(void **state) {
+    (void)state;
+    double gap, more_gap;
+    const double step_s = search_with(1000000, &gap);
+    assert_at_most(gap, 0.25); /* 49 % when each of them got its share */
+    if (!cases_sampled()) {
+        const double more_s = search_with(3000000, &more_gap);
+        assert_at_most(more_s, step_s);
+        assert_at_most(more_gap, gap);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_the_best_single_step_is_that_of_brute_force),
@@ -246,6 +291,7 @@ int main(void) {
         cmocka_unit_test(test_what_makes_a_layout_fit_does),
         cmocka_unit_test(test_a_targets_steps_are_those_it_can_express),
         cmocka_unit_test(test_graphs_and_overlap_are_steps_too),
+        cmocka_unit_test(test_a_small_effort_of_a_targets_search_is_of_use),
         cmocka_unit_test(test_an_explanation_proposes_what_the_target_can_express),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

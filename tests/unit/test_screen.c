@@ -1,6 +1,7 @@
 /* Text on a terminal: no line is wider, no word is lost, no more lines than asked for, and what is
  * left out is counted. Random texts beside those that were written for it. */
 #include "report/text/screen.h"
+#include "report/text/show.h"
 #include "tests/support/rng.h"
 #include "tests/support/test.h"
 
@@ -340,6 +341,57 @@ static void colour_changes_no_word(void **state) {
     free(coloured);
 }
 
+static char *named(const char *text, int width) {
+    char *out = NULL;
+    size_t size;
+    FILE *f = open_memstream(&out, &size);
+    assert_non_null(f);
+    mf_show_name(f, text, width);
+    fputs("|", f);
+    fclose(f);
+    return out;
+}
+
+/* What stands behind the name of a row does so at one column, however long the name is. */
+static void names_of_rows_keep_columns_in_line(void **state) {
+    (void)state;
+    const char *const names[] = {
+        "--tp 2",
+        "power limit of the GPU +10 %",
+        "--recompute mla_up_proj,norm,act,core_attn and --offload-optimizer 50%",
+        "onewordthatislongerthanthecolumniswide",
+        "",
+    };
+    const int widths[] = {21, 25, 36, 80};
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        for (size_t k = 0; k < sizeof widths / sizeof widths[0]; k++) {
+            char *text = named(names[i], widths[k]);
+            const char *last = strrchr(text, '\n');
+            last = last != NULL ? last + 1 : text;
+            if (i == 3 && k < 3) { /* it cannot be broken */
+                assert_true(strlen(last) == 2 + strlen(names[i]) + 1);
+            } else {
+                assert_int_equal(strlen(last), 2 + widths[k] + 1);
+                assert_at_most(shape_of(text).widest, 2 + widths[k] + 1);
+            }
+            char *to = text; /* blanks and line ends apart, nothing is lost */
+            for (const char *p = text; *p != '\0'; p++) {
+                *to = *p;
+                to += *p != ' ' && *p != '\n' && *p != '|';
+            }
+            *to = '\0';
+            to = text;
+            for (const char *p = names[i]; *p != '\0'; p++) {
+                if (*p != ' ') {
+                    assert_int_equal(*to++, *p);
+                }
+            }
+            assert_int_equal(*to, '\0');
+            free(text);
+        }
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(lines_that_fit_are_left_alone),
@@ -356,6 +408,7 @@ int main(void) {
         cmocka_unit_test(remedies_stay_where_details_go),
         cmocka_unit_test(colour_changes_no_word),
         cmocka_unit_test(any_text_is_held_to_the_screen),
+        cmocka_unit_test(names_of_rows_keep_columns_in_line),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

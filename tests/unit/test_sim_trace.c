@@ -248,8 +248,7 @@ static bool is_open_at(const trace *t, int64_t pid, int64_t tid, double at) {
 /* Stages stand in their order under their names; an arrow leaves the slice of a message and enters
  * a slice of the stage that takes it: the next one, forward, or the one before, round the ends
  * where stages hold several chunks. */
-static void pipelines_with_chunks_name_stages_and_point_at_the_next(void **state) {
-    (void)state;
+static void check_pipeline(mf_schedule_kind schedule) {
     enum { STAGES = 4, RANKS = 2 };
     mf_cluster c = test_cluster();
     mf_software soft = sim_software_real();
@@ -257,11 +256,14 @@ static void pipelines_with_chunks_name_stages_and_point_at_the_next(void **state
     mf_model m = test_model_moe(false);
     mf_layout l = sim_layout(&m, STAGES * RANKS, STAGES, RANKS, 8);
     l.vpp = 2;
-    l.schedule = MF_SCHED_INTERLEAVED;
+    l.ep = RANKS;
+    l.dispatcher = MF_DISPATCH_ALLTOALL;
+    l.schedule = schedule;
     assert_ok(mf_layout_resolve(&l, &m, NULL));
     mf_program *p = sim_program(&m, &l, &c);
     mf_sim *sim;
     trace t = draw(cost, p, (mf_sim_options){0}, &sim);
+    check_nesting(&t);
     const mf_json_value *events = mf_json_find(mf_json_root(t.doc), "traceEvents");
     int64_t from[1024], named = 0, placed = 0, forward = 0, backward = 0;
     for (size_t i = 0; i < mf_json_size(events); i++) {
@@ -307,6 +309,12 @@ static void pipelines_with_chunks_name_stages_and_point_at_the_next(void **state
     mf_sim_destroy(sim);
     mf_program_destroy(p);
     mf_cost_destroy(cost);
+}
+
+static void pipelines_with_chunks_name_stages_and_point_at_the_next(void **state) {
+    (void)state;
+    check_pipeline(MF_SCHED_INTERLEAVED);
+    check_pipeline(MF_SCHED_MERGED);
 }
 
 static double busy_of(const trace *t, int64_t pid, const char *category) {

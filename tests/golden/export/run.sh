@@ -44,6 +44,11 @@ mf_plain_lines 'not the same|^torchrun' export --plan "$work/unproven.json"
 # A megatron-* profile says who runs the plan.
 mf plan --model kimi-linear-48b-a3b --cluster h200 --gpus 64 --global-batch 256 --seq 4096 --software megatron-26.02
 mf plan --model olmoe-1b-7b --cluster h100 --gpus 8 --global-batch 64 --seq 4096 --software megatron-26.02 --schedule zb-v
+# To a file: what stands in it is what is printed without; what is said is what is not the same.
+mf export --plan "$work/llama.json" --out "$work/launch.sh"
+$golden_binary export --plan "$work/llama.json" | cmp - "$work/launch.sh" >>"$golden_transcript" 2>&1
+mf export --plan "$work/v3.json" -o "$work/bridge.sh" --format bridge
+mf export --plan "$work/llama.json" --out "$work/none/launch.sh"
 mf export --plan "$work/v3.json" --launcher slurm
 mf export
 mf export --plan "$work/none.json"

@@ -41,5 +41,12 @@ COLUMNS=60
     decides tune --plan "$work/plan.json" --threads 2
 }
 unset COLUMNS
-
+# The routing of a plan is kept, and named.
+# shellcheck disable=SC2086
+"$golden_binary" simulate $job $pins --routing zipf:1 --out "$work/uneven.json" >/dev/null 2>&1
+mf_plain_lines '^olmoe|^rests' tune --plan "$work/uneven.json" --threads 2
+mf_plain_lines '^rests' explain --plan "$work/uneven.json"
+mf_plain_lines '^rests' simulate --plan "$work/uneven.json"
+printf ' iteration %d/ 9 | elapsed time per iteration (ms): 2800.0 |\n' 1 2 3 >"$work/train.log"
+mf_plain_lines '^olmoe' compare --plan "$work/uneven.json" --log "$work/train.log" --tolerance 100
 golden_end
