@@ -390,10 +390,9 @@ static void divide_pair_forward(mf_layer_times *r, double pair_s) {
     }
 }
 
-/* Merged, a main layer takes its portion of a pair of main layers; what such pairs take beyond
- * compute may hide behind any other position, which is given that much less (partition.c,
- * portion_pairs).
- */
+/* Merged schedules: a main layer is charged its portion of a pair of main layers. What such a pair
+ * takes beyond compute may hide behind any other position, so every other position is charged that
+ * much less (partition/pair_portions.c). */
 static mf_status merge_rates(mf_block_costs *q, const mf_layout *l, mf_layer_times *r, mf_err *e) {
     const mf_model *m = mf_block_costs_evaluator(q)->model;
     double pair_s, *main_s = &r->layer.time_s[MF_PASS_MODE_MERGED];
