@@ -191,8 +191,8 @@ static void set_headroom(mf_job *j, const mf_plan_provenance *from) {
     j->plan.layout.headroom_worst_case = mf_cluster_is_cpu(&j->cluster) && !stated;
 }
 
-/* Counts from a file must be of this model: one row for all MoE layers, or one for each, with or
- * without the MTP depths. */
+/* Counts from a file must be of this model (mf_routing_check) and have one row for all MoE layers,
+ * or one for each, with or without the MTP depths. */
 static mf_status check_routing(const mf_routing *r, const mf_model *m, const char *path,
                                mf_err *e) {
     int64_t layers = 0, depths = 0;
@@ -205,10 +205,8 @@ static mf_status check_routing(const mf_routing *r, const mf_model *m, const cha
     if (r->kind != MF_ROUTING_HISTOGRAM) {
         return MF_OK;
     }
-    if (r->experts != m->experts) {
-        return mf_err_set(e, MF_INPUT,
-                          "%s: expected %lld counts in a row, one for each expert of %s, got %lld",
-                          path, (long long)m->experts, m->name, (long long)r->experts);
+    if (mf_routing_check(r, m, e) != MF_OK) {
+        return mf_err_prefix(e, "%s", path);
     }
     if (r->layers != 1 && r->layers != layers && r->layers != layers + depths) {
         return mf_err_set(e, MF_INPUT,

@@ -122,7 +122,8 @@ void mf_routing_init(mf_routing *r); /* balanced */
  * file:line:col; MF_NOMEM. *out is initialised and is to be cleared, also after an error. */
 mf_status mf_routing_parse(const char *text, mf_routing *out, mf_err *e);
 void mf_routing_clear(mf_routing *r);
-/* Counts must be for as many experts as the model has. Errors: MF_INPUT. */
+/* Does a file have a count for each expert of the model, and has the model few enough experts for
+ * a Zipf law? Errors: MF_INPUT. */
 mf_status mf_routing_check(const mf_routing *r, const mf_model *m, mf_err *e);
 /* Routed rows of every EP rank over the balanced number (mean 1, less where `most` drops some; of
  * balanced rows it drops none): load[ep]. layer counts MoE layers from 0, MTP depths behind the

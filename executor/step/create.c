@@ -35,7 +35,7 @@ static int64_t near_of(const mf_exec *x) {
         const mf_block *b = x->p->blocks[i];
         for (int k = 0; k < b->nforward; k++) {
             if (b->ops[k].kind == MF_OP_ATTENTION_FWD) {
-                return b->ops[k].dim[3] / (x->p->layout.seq / x->p->layout.cp);
+                return b->ops[k].dim[MF_OP_DIM_SEQ_Q] / (x->p->layout.seq / x->p->layout.cp);
             }
         }
     }

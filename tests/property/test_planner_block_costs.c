@@ -234,7 +234,7 @@ static void check_pair(problem *p, const mf_layout *l, const mf_block_key *f,
 }
 
 /* Few blocks under many layouts, which differ in little: tables answer often, for other layouts. */
-static void costs_are_those_of_the_block_alone_whatever_was_asked_before(void **state) {
+static void costs_do_not_depend_on_what_was_asked_before(void **state) {
     (void)state;
     rng r = rng_init(7101);
     int cases = planner_cases(60, 3);
@@ -274,7 +274,7 @@ static void costs_are_those_of_the_block_alone_whatever_was_asked_before(void **
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(costs_are_those_of_the_block_alone_whatever_was_asked_before),
+        cmocka_unit_test(costs_do_not_depend_on_what_was_asked_before),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
