@@ -38,8 +38,8 @@ static mf_status check_model(const mf_job_request *r, const mf_model *m, mf_err 
     return mf_job_say_left_out(r, m, e);
 }
 
-/* With the overrides that the plan was made with, and those of the request, which win. A file may
- * say them already, or lack what they change: as it is it counts where it is the plan's. */
+/* Applies the plan's --set, then the request's, which wins. A model file that already is the plan's
+ * model is taken as it is: it may hold the overrides already, or lack what they change. */
 static mf_status load_changed(mf_job *j, const char *name, mf_err *e) {
     const mf_job_request *r = &j->asked;
     char planned[MF_MODEL_SET];
@@ -370,8 +370,8 @@ void mf_job_forget(mf_job *j) {
     j->plan.predicted = false;
 }
 
-/* Widens the band over the other layouts that the job's words may mean, and by what no layout
- * stands for. */
+/* Widens the band by the other layouts that the request's words could mean, and by what no layout
+ * expresses. */
 static mf_status widen(mf_job *j, const mf_sim_options *o, mf_err *e) {
     mf_plan_prediction *p = &j->plan.prediction;
     mf_layout other[MF_UNSAID_WAYS];

@@ -354,8 +354,8 @@ static void forget(placer *g) {
     mf_lifetimes_clear(&g->host);
 }
 
-/* A longer schedule repeats the shorter one, and its addresses must, too: what a shorter one needs
- * in the same layout is the same (planner/fit/fit_judge.c). */
+/* Gives a long schedule the same addresses as a short one of the same layout, whose steps it
+ * repeats: planner/fit/fit_judge.c judges layouts by a short schedule. */
 static mf_status arrange(placer *g, mf_lifetimes *x, int64_t gaps_B, mf_place_size *out,
                          mf_err *e) {
     bool alone = g->s->micro_batches < 2 * g->s->stages * g->s->chunks;

@@ -484,8 +484,9 @@ static void grad_combine(mf_build *bd, const mf_op *f) {
     mf_grad_collective(bd, f, MF_OP_DISPATCH);
 }
 
-/* `emit`, or one memory-bound op: its kind, its bytes over the forward op's, and what it reads of
- * the forward op, bit i of `inputs` and of `outputs` for tensor i (where the op has so many). */
+/* The gradient rule of a kind of op: either `emit`, or one memory-bound op with its kind, its
+ * traffic over the forward op's, and bit masks of the forward op's inputs and outputs that it
+ * reads. */
 typedef struct gradient_rule {
     emit_gradient *emit;
     mf_op_kind op;

@@ -300,29 +300,29 @@ mf_status mf_exec_join(mf_exec *x, const block_at *at, bool ends, mf_err *e);
 /* zero_beside.c: beside the neighbouring block of a pass. */
 typedef mf_status (*mf_exec_run_fn)(mf_exec *x, const block_at *at, int op, mf_queue *q, mf_err *e);
 bool mf_exec_is_gather(const mf_op *op, unsigned passes);
-/* Before a block's ops: the weights of the pass's next one, `position`, begin to come; those of its
- * own have come, if they were gathered so. */
+/* Before a block's ops: starts to gather the weights of the pass's next block, `position`, and
+ * waits for the block's own, if these were gathered ahead. */
 mf_status mf_exec_gather_ahead(mf_exec *x, const block_at *now, int position, unsigned passes,
                                mf_exec_run_fn run, mf_err *e);
 mf_status mf_exec_take_gathered(mf_exec *x, block_at *at, mf_err *e);
-/* At its end (ends: of the pass, too): are its reductions left to the next block's end? Compute
- * waits for those that were left to this one's. */
+/* At a block's end: may its reductions finish during the next block (ends: there is no next one in
+ * the pass)? Compute waits for those of the block before. */
 bool mf_exec_puts_off(const mf_exec *x, const block_at *at, bool ends);
 mf_status mf_exec_join_reductions(mf_exec *x, const block_at *at, bool put_off, mf_err *e);
 
-/* offload_beside.c: the same of copies to and from the host. Is an op one that does not run at its
- * place in its block, or one that fetches from the host? */
+/* offload_beside.c: copies to and from the host during the neighbouring block. Does an op run
+ * outside its place in its block? Does it fetch from the host? */
 bool mf_exec_copied_beside(const block_at *at, const mf_op *op);
 bool mf_exec_is_fetch(const mf_op *op);
-/* Before a block's ops: its tensors have come, if they were fetched ahead. Behind the signal of its
- * beginning: a backward block without a block before fetches its own; those of `next` begin to
- * come. */
+/* Before a block's ops: waits for its tensors, if they were fetched ahead. After its begin signal:
+ * a backward block that has no block before it fetches its own tensors; then the fetch of those of
+ * `next` starts. */
 mf_status mf_exec_take_copies(mf_exec *x, const block_at *at, mf_err *e);
 mf_status mf_exec_fetch_own(mf_exec *x, block_at *at, unsigned passes, mf_exec_run_fn run,
                             mf_err *e);
 mf_status mf_exec_fetch_ahead(mf_exec *x, const block_at *next, mf_exec_run_fn run, mf_err *e);
-/* At a block's end: compute waits for copies that are not beside another block; behind all that a
- * forward block joins it waits for those of the block before, and this one's begin to leave. */
+/* At a block's end compute waits for the copies that may not run during another block. After that a
+ * forward block waits for the offloads of the block before and starts its own. */
 mf_status mf_exec_join_copies(mf_exec *x, const block_at *at, mf_err *e);
 mf_status mf_exec_leave(mf_exec *x, const block_at *at, mf_exec_run_fn run, mf_err *e);
 

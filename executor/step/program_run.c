@@ -461,8 +461,9 @@ static mf_status make_plans(mf_exec *x, mf_err *e) {
     return status == MF_OK ? ended : status;
 }
 
-/* A step that is captured and dropped: what its kernels and communicators are loaded and connected
- * for may wait for all work of the device, and then none of it may wait for another rank. */
+/* Captures a step and drops it, so that its kernels are loaded and its communicators connected.
+ * Both may wait for all work of the device, which would deadlock if that work waited for another
+ * rank. */
 static mf_status load_all(mf_exec *x, mf_err *e) {
     if (x->p->layout.gpus == 1 || mf_exec_device(x)->capture_begin == NULL) {
         return MF_OK;

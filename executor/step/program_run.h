@@ -183,11 +183,11 @@ mf_status mf_exec_share_weights(mf_exec *x, mf_err *e);
 int64_t mf_exec_steps(const mf_exec *x);
 mf_status mf_exec_set_steps(mf_exec *x, int64_t steps, int64_t skipped, mf_err *e);
 
-/* All that outlives a program, of this rank: what a checkpoint keeps. For an executor of the same
- * ranks and parameters, whose program differs in room or in recomputation alone;
- * mf_exec_share_weights is to follow there. It stands in the device's memory where that has room
- * for it now and room_B, what the other program leaves, suffices; else in the host's, which takes
- * seconds for each 10 GB. */
+/* This rank's state that survives a change of program: what a checkpoint keeps. The other executor
+ * must have the same ranks and parameters and differ only in token headroom or recomputation; call
+ * mf_exec_share_weights after restoring there. The state stays on the device if it fits both into
+ * what is free now and into room_B, the memory that the other program leaves free; else it goes to
+ * the host, which takes seconds for each 10 GB. */
 typedef struct mf_exec_kept mf_exec_kept;
 mf_status mf_exec_keep(mf_exec *x, double room_B, mf_exec_kept **out, mf_err *e);
 mf_status mf_exec_restore(mf_exec *x, const mf_exec_kept *k, mf_err *e);

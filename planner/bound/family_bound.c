@@ -102,9 +102,9 @@ double mf_family_bound_room_B(const mf_family_bound_layout *b, const mf_family_b
     return b->room_B - mf_larger(more_B, 0.0) - ends->used_B - ends->work_B - k * b->layer_B;
 }
 
-/* Split, a micro-batch's way back through the stages behind p at the least. What stands before them
- * sends it on while p is at its weight gradients, which is why only the first stage, with nothing
- * before it, knows that all other positions (the whole model's but its own b_s) stand behind. */
+/* Least time for a micro-batch to return through the stages after p when weight gradients are split
+ * off. Only the first stage may assume that all positions but its own (b_s) come after it; other
+ * stages charge the head and, for each stage between, the cheapest position. */
 static double way_back_s(const mf_family_bound_layout *b, int64_t p, double b_s) {
     const mf_layer_times *r = b->r;
     double behind = (double)(b->l->pp - 1 - p);

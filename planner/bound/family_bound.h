@@ -85,12 +85,12 @@ typedef struct mf_layer_times {
     double layer_gather_s, layer_reduce_s; /* once a step */
     double beside_s; /* least reduction of the block before a main layer in a backward pass */
     double lost;     /* share that passes lose to these beside them at least; 0: not known */
-    /* last, since few of them are there as a rule (mf_layer_times_copy) */
+    /* last: mf_layer_times_copy leaves out unused entries */
     int others;
     mf_family_bound_other other[MF_FAMILY_OTHERS]; /* ends and heads of MTP depths included */
 } mf_layer_times;
 
-/* What is there of them, alone: they are copied often, and most of what they may hold is empty. */
+/* Copies only the entries of `other` that are in use: copies are frequent, and most are unused. */
 void mf_layer_times_copy(mf_layer_times *to, const mf_layer_times *from);
 
 /* The attention side alone (expert degrees of `l` are ignored): FFNs at the FLOP limit. */

@@ -39,9 +39,9 @@ static double time_of(const filling *f, const mf_partition_class *c, int m) {
     return f->in->merged ? x->apart_s + f->alone * (alone_s - x->apart_s) : alone_s;
 }
 
-/* What layers take more that copy beside layers that copy. Those that copy stand first on a virtual
- * stage, and backward passes go from the last: of `copies` among n layers no two meet as long as
- * they are no more than half. met_s: of all of them, where each meets one. */
+/* Extra time when layers that copy run beside layers that copy. They come first on a virtual stage
+ * and backward passes run from its end, so no two of `copies` among n layers meet until they are
+ * more than half. met_s: the extra time if each of them meets one. */
 static double meeting_s(int n, int copies, double met_s) {
     return 2 * copies > n ? met_s * (2 * copies - n) / copies : 0.0;
 }

@@ -71,22 +71,21 @@ static bool pinned(const mf_partition_class *c) {
     return c->choice[0].memory.offload != 0;
 }
 
-/* Is there a respect in which a pass is quicker than another? Then the other does not stand for it.
- */
+/* Is a pass quicker than another in any respect? Then the other cannot represent it. */
 static bool is_quicker(const mf_pass_cost *p, const mf_pass_cost *than) {
     return p->time_s < than->time_s || p->compute_s < than->compute_s || p->ep_s < than->ep_s;
 }
 
-/* The first choice's forward pass stands for those that are no quicker: what keeps less is alike,
- * and copies only add to it. Where not all are asked for, it stands for those that offload, too.
- * Where offloading is pinned, the quickest of all does. */
+/* The first choice's forward pass represents those that are no quicker: a choice that keeps less
+ * runs the same ops, and copies only add time. Unless all pairs are priced, it also represents
+ * those that offload. If offloading is pinned, the quickest choice represents all. */
 static bool has_row(const dividing *x, const mf_partition_class *c, int m) {
     bool quicker = is_quicker(&c->choice[m].cost.f, &c->choice[0].cost.f);
     bool copies = x->all && c->exchanges && c->choice[m].memory.offload;
     return m == 0 || (!pinned(c) && (quicker || copies));
 }
 
-/* Backward passes that are not asked for have a portion by their figures alone (unasked_s). */
+/* A backward pass whose pairs are not priced gets its portion from its own costs (unasked_s). */
 static bool has_col(const dividing *x, const mf_partition_class *c, int k) {
     bool layer = x->all && c->key.kind == MF_POS_LAYER;
     return k == 0 || c->exchanges || pinned(c) || layer;
@@ -229,9 +228,9 @@ static void divide(dividing *x, mf_portions set) {
     }
 }
 
-/* What a backward pass that was not asked for takes at least of a pair with any forward pass: a
- * pair takes no less than all of their compute, nor, but for ops that stand better in its order,
- * than either of them. */
+/* Lower bound of a backward pass's portion where its pairs were not priced: a pair takes at least
+ * the compute of both passes, and at least either pass (less COPIES, for ops that run earlier in
+ * the pair's order). */
 static double unasked_s(const dividing *x, const mf_pass_cost *b) {
     double portion_s = b->time_s;
     for (int i = 0; i < x->rows; i++) {

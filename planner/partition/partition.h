@@ -41,8 +41,8 @@ typedef enum mf_portions { MF_PORTIONS_B_FULL, MF_PORTIONS_F_FULL, MF_PORTIONS }
 typedef struct mf_partition_choice {
     mf_memory_choice memory;
     mf_block_cost cost;
-    /* Times that are never above those of this choice nor of those that it stands for when `hull`:
-     * a hair below the truth, so that few choices stand for all (see mf_partition_part_s). */
+    /* On the hull, times are rounded down slightly, so that dominated choices can be dropped: no
+     * time is above that of this choice or of those it dominates (see mf_partition_part_s). */
     bool hull;
     double f_floor_s;
     /* merged: a pair of this forward and that backward takes at least the sum of the two, in every

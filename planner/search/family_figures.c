@@ -9,9 +9,9 @@
 
 typedef struct kept_rates {
     mf_search_known head;
-    mf_costs_noted asked; /* costs that they were made of, which whoever finds them asks for, too */
-    atomic_bool counted;  /* all of these */
-    mf_layer_times times; /* last: what of it is not there has no memory */
+    mf_costs_noted asked; /* costs that they were made of: a hit is charged for them, too */
+    atomic_bool counted;  /* all of these are paid for */
+    mf_layer_times times; /* must stay last: its unused entries are not allocated */
 } kept_rates;
 
 static void *recall(const mf_search_context *w, const mf_search_key *key) {

@@ -71,8 +71,8 @@ static void keep_found(mf_search_state *s, const mf_search_found *f) {
 
 /* --- tasks ------------------------------------------------------------------------------------ */
 
-/* What is allocated for its children stays: given back by the thread that commits a task, it would
- * stop the one that took it each time. */
+/* Keeps the children's memory: freeing it on the thread that commits would contend with the task's
+ * thread, which allocated it. */
 static void clear_outcome(mf_search_outcome *out) {
     mf_search_node *child = out->child;
     int64_t allocated = out->allocated;
@@ -389,20 +389,20 @@ static bool is_slow(const mf_search_state *s) {
            (s->queue.nodes == 0 || mf_search_queue_top(&s->queue)->level != MF_LEVEL_TRY);
 }
 
-/* Is it time to try open layouts? That comes at the same moment whatever the effort. */
+/* Is it time to try open layouts? The moment does not depend on the budget. */
 static bool is_time_to_try(const mf_search_state *s) {
     const int64_t after = s->r->open_work ? s->r->open_work : MF_TRY_OPEN_US;
     return !s->opened && (s->work >= after || is_stale(s) || is_slow(s)) && has_plan(s);
 }
 
-/* Is the best plan the leanest of its degrees, and were few others of them tried? Then the effort
- * may be used, and a better one is near all the same. */
+/* True if the best plan uses the choices of least memory and few alternatives were tried: then the
+ * search goes on past its effort, since a better plan is likely near. */
 static bool has_least_memory(const mf_search_state *s) {
     return s->best_s >= s->fits_s && s->fits_tries > 0 && s->queue.nodes > 0 &&
            mf_search_queue_top(&s->queue)->level == MF_LEVEL_TRY;
 }
 
-/* What takes little is looked into behind the gap. */
+/* Cheap tasks go on for a while after the gap is met. */
 static bool continues_past_gap(mf_search_state *s) {
     if (!mf_search_uses(s, MF_MECHANISM_SECOND_LOOK) || s->status != MF_OK ||
         mf_search_is_spent(s) || mf_search_least_open(s) < s->target_s ||

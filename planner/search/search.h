@@ -141,15 +141,15 @@ typedef struct mf_search_stages {
     double reduce_s[MF_SEARCH_ZEROS], gather_s[MF_SEARCH_ZEROS]; /* of a main layer */
 } mf_search_stages;
 
-/* Rates of two sides, and what of them is lent to the times: by the table of those that are kept,
- * or from here. */
+/* Layer times of an attention and an expert side. `times` borrows its hulls and choices from the
+ * table of kept figures, or from `hull` and `choices` here. */
 typedef struct mf_search_rates {
     mf_layer_times times;
     mf_family_bound_hull hull[2];
     mf_family_bound_choices choices;
 } mf_search_rates;
 
-/* How many orders a dense point has. */
+/* Number of orders of an attention side. */
 typedef struct mf_search_count {
     int32_t all, of[MF_PASS_MODES]; /* by mode: of those that a search looks at */
 } mf_search_count;

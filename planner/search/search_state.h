@@ -122,8 +122,8 @@ bool mf_search_ranks(const mf_search_state *s);
 mf_status mf_search_rank_begin(mf_search_state *s, mf_err *e);
 /* Is there no more to start? */
 bool mf_search_rank_is_done(mf_search_state *s);
-/* Where the plan of the node's degrees stands among those that were found; -1: it has none, or not
- * all of them are fixed. Below what a node is of use, by that. */
+/* Rank of the best plan with the node's degrees; -1: there is none, or not all degrees are fixed.
+ * The cutoff by rank: a node is of use below it. */
 int mf_search_rank_place(const mf_search_state *s, const mf_search_node *n);
 double mf_search_rank_cutoff(const mf_search_state *s, int place);
 double mf_search_rank_target(const mf_search_state *s, double cutoff_s);
