@@ -189,8 +189,8 @@ static void grad_attention(mf_build *bd, const mf_op *f) {
     int16_t in[3], out = mf_lower_read_forward_part(bd, extra.final_out, f);
     int16_t lse = mf_lower_read_forward_part(bd, extra.final_lse, f);
     for (int i = 0; i < 3; i++) {
-        in[i] = mf_op_cut(f) != MF_CUT_NONE ? mf_lower_read_forward_part(bd, f->in[i], f)
-                                            : mf_lower_read_forward_turning(bd, f->in[i]);
+        in[i] = mf_op_split_axis(f) != MF_SPLIT_NONE ? mf_lower_read_forward_part(bd, f->in[i], f)
+                                                     : mf_lower_read_forward_turning(bd, f->in[i]);
     }
     for (int i = 1; i < 3; i++) { /* the keys of the next step are sent while this one runs */
         mf_lower_fetch_ahead(bd, f->in[i]);
@@ -217,10 +217,10 @@ static void grad_attention(mf_build *bd, const mf_op *f) {
     const int own = f->in[1] == f->in[2] ? 2 : 3; /* keys that are the values have one gradient */
     for (int i = 0; i < own; i++) {
         int maker = bd->status == MF_OK ? bd->b->tensors[f->in[i]].producer : -1;
-        bool cut = maker >= 0 && mf_op_cut(&bd->b->ops[maker]) == MF_CUT_HEADS;
+        bool split_heads = maker >= 0 && mf_op_split_axis(&bd->b->ops[maker]) == MF_SPLIT_HEADS;
         if (wants_grad(bd, f->in[i])) { /* a piece has queries of its own, not always keys */
             grad_out_as(bd, mf_grad_last_op(bd), f->in[i],
-                        mf_op_cut(f) != MF_CUT_NONE && (i == 0 || cut));
+                        mf_op_split_axis(f) != MF_SPLIT_NONE && (i == 0 || split_heads));
         }
     }
     if (f->nin > 3) { /* sinks */

@@ -114,7 +114,8 @@ static int16_t keep(mf_build *bd, int16_t t, int piece) {
         x->class = MF_TENSOR_SAVED;
         return t;
     }
-    if (bd->alias[t] != MF_NO_TENSOR && mf_op_cut(&bd->b->ops[x->producer]) == MF_CUT_NONE) {
+    if (bd->alias[t] != MF_NO_TENSOR &&
+        mf_op_split_axis(&bd->b->ops[x->producer]) == MF_SPLIT_NONE) {
         return bd->alias[t]; /* made again already; of pieces some may be missing */
     }
     for (int i = bd->first_producer[t], last = x->producer; i <= last; i++) {
@@ -136,8 +137,8 @@ int16_t mf_lower_read_forward(mf_build *bd, int16_t t) {
 
 int16_t mf_lower_read_forward_part(mf_build *bd, int16_t t, const mf_op *reader) {
     int maker = bd->status == MF_OK ? mf_build_t(bd, t)->producer : -1;
-    bool same = maker >= 0 && mf_op_cut(reader) != MF_CUT_NONE &&
-                mf_op_cut(&bd->b->ops[maker]) == mf_op_cut(reader);
+    bool same = maker >= 0 && mf_op_split_axis(reader) != MF_SPLIT_NONE &&
+                mf_op_split_axis(&bd->b->ops[maker]) == mf_op_split_axis(reader);
     return keep(bd, t, same ? reader->piece : -1);
 }
 

@@ -76,7 +76,7 @@ typedef struct block_at {
     void *input, *output, *output_gradient, *input_gradient;
     const stream_plan *streams; /* NULL: all on the queue of compute */
     bool gathered_ahead;        /* its weights were, beside the block before */
-    bool came;                  /* its own copies from the host are entered */
+    bool fetches_own;           /* its own copies from the host are entered */
 } block_at;
 
 /* What the optimizer goes over, in the device's memory: the owned elements of every parameter. */
@@ -126,14 +126,13 @@ typedef struct table_copies {
     mf_group_kind shards; /* with this rank's place in its TP group alone */
 } table_copies;
 
-/* A step that the device was given: what it reads on its way up, what the host reads of it on its
- * way down. In host memory. */
-typedef struct step_flight {
+/* Host buffers of a step that the device was given. */
+typedef struct step_buffers {
     char *up;       /* `rows` of every micro-batch, then the learning rate */
     char *down;     /* sums, update, loads as they stood after the step */
     int64_t *spans; /* work_clocks.span_ns after the step; NULL: nothing is timed */
     int64_t ops;
-} step_flight;
+} step_buffers;
 
 /* Where a step's work has set the word: behind a block, or behind the update (position -1); where
  * compute waits for an op, or goes on with one behind a wait. */
@@ -181,10 +180,10 @@ struct mf_exec {
     mf_device *device;
     mf_queue *queue; /* of compute */
     mf_queue *queues[MF_STREAM_COUNT];
-    bool streams;                /* each stream has its queue, else all go on that of compute */
-    int slots;                   /* signals of a side's ops */
-    bool put_off[2], fetched[2]; /* by side: reductions, gathers beside a neighbouring block */
-    bool leaving;                /* copies to the host of the forward pass's block before */
+    bool streams;                 /* each stream has its queue, else all go on that of compute */
+    int slots;                    /* signals of a side's ops */
+    bool deferred[2], fetched[2]; /* by side: reductions, gathers beside a neighbouring block */
+    bool leaving;                 /* copies to the host of the forward pass's block before */
     mf_exec_options o;
     mf_rank_coords at;
     int64_t stage;
@@ -237,9 +236,9 @@ struct mf_exec {
     float *loads, *corrections;
     double *sums; /* of the step over all ranks: MF_STEP_SUMS, auxiliary losses */
     mf_kernel_update_state *update;
-    step_flight flight[MF_DEVICE_POINTS];
-    int64_t entered, landed; /* steps given to the device, and those of them that were read */
-    double loss_limit;       /* of the steps that begin; 0: none */
+    step_buffers buffers[MF_DEVICE_POINTS];
+    int64_t entered, finished; /* steps given to the device, and those of them that were read */
+    double loss_limit;         /* of the steps that begin; 0: none */
     mf_queue *uploads;
     char *ahead;  /* device memory: what the next step reads, then what this one does; NULL where
                      memory is the host's */
@@ -307,8 +306,8 @@ mf_status mf_exec_gather_ahead(mf_exec *x, const block_at *now, int position, un
 mf_status mf_exec_take_gathered(mf_exec *x, block_at *at, mf_err *e);
 /* At a block's end: may its reductions finish during the next block (ends: there is no next one in
  * the pass)? Compute waits for those of the block before. */
-bool mf_exec_puts_off(const mf_exec *x, const block_at *at, bool ends);
-mf_status mf_exec_join_reductions(mf_exec *x, const block_at *at, bool put_off, mf_err *e);
+bool mf_exec_defers_reductions(const mf_exec *x, const block_at *at, bool ends);
+mf_status mf_exec_join_reductions(mf_exec *x, const block_at *at, bool deferred, mf_err *e);
 
 /* offload_beside.c: copies to and from the host during the neighbouring block. Does an op run
  * outside its place in its block? Does it fetch from the host? */
@@ -324,7 +323,7 @@ mf_status mf_exec_fetch_ahead(mf_exec *x, const block_at *next, mf_exec_run_fn r
 /* At a block's end compute waits for the copies that may not run during another block. After that a
  * forward block waits for the offloads of the block before and starts its own. */
 mf_status mf_exec_join_copies(mf_exec *x, const block_at *at, mf_err *e);
-mf_status mf_exec_leave(mf_exec *x, const block_at *at, mf_exec_run_fn run, mf_err *e);
+mf_status mf_exec_start_offload(mf_exec *x, const block_at *at, mf_exec_run_fn run, mf_err *e);
 
 /* window.c: the window of a fused dispatcher, before the arena is laid out: where it cannot be had
  * its rows go through the arena. Collective. */
@@ -418,16 +417,16 @@ void mf_exec_update_clear(mf_exec *x);
 mf_status mf_exec_step_end_gradients(mf_exec *x, mf_err *e);
 mf_status mf_exec_step_end_update(mf_exec *x, mf_err *e);
 
-/* flight.c: what steps read and what is read of them. Ready for steps; its memory. */
-mf_status mf_exec_flight_init(mf_exec *x, mf_err *e);
-void mf_exec_flight_clear(mf_exec *x);
+/* step_buffers.c: host buffers of the steps that are begun and not finished. */
+mf_status mf_exec_step_buffers_init(mf_exec *x, mf_err *e);
+void mf_exec_step_buffers_clear(mf_exec *x);
 /* A step begins: its samples of this rank and its learning rate are on their way to the device.
- * MF_INTERNAL when as many steps as mf_exec_ahead says are begun and not landed. */
-mf_status mf_exec_flight_begin(mf_exec *x, const mf_exec_batch *batch, double lr, mf_err *e);
+ * MF_INTERNAL when as many steps as mf_exec_ahead says are begun and not finished. */
+mf_status mf_exec_send_batch(mf_exec *x, const mf_exec_batch *batch, double lr, mf_err *e);
 /* Its ops are entered: its results are on their way back. */
-mf_status mf_exec_flight_enter(mf_exec *x, mf_err *e);
-/* Waits for the results of the first step that was begun and not landed. */
-mf_status mf_exec_flight_land(mf_exec *x, mf_exec_result *out, mf_err *e);
+mf_status mf_exec_request_results(mf_exec *x, mf_err *e);
+/* Waits for the results of the first step that was begun and not finished. */
+mf_status mf_exec_read_results(mf_exec *x, mf_exec_result *out, mf_err *e);
 /* Elements of a micro-batch's tokens and labels. */
 int64_t mf_exec_batch_rows(const mf_exec *x);
 /* Auxiliary losses are means over what the ops see of a step: micro-batches of each DP rank (and

@@ -5,6 +5,7 @@
 #include "planner/bound/mean_bound.h"
 #include "planner/bound/overlap_loss.h"
 #include "planner/order/path_mean.h"
+#include "planner/tuning/limits.h"
 
 #include <math.h>
 

@@ -38,11 +38,6 @@ typedef struct mf_loss_figures {
     const mf_loss_stage *stage; /* [vstages] */
 } mf_loss_figures;
 
-/* Where passes lose a larger share no loss is counted. */
-#define MF_LOST_MOST 0.95
-/* A block beside another pass takes at least this part of its time alone. */
-#define MF_PAIRED_LEAST 0.95
-
 /* Does the summary tell how the order ends? It may be that of fewer micro-batches. */
 bool mf_order_end_known(const mf_layout *l);
 /* Points losses into figures[MF_ORDER_LOSS_DOUBLES(vstages)]. */

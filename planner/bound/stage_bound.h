@@ -37,12 +37,6 @@ static inline double mf_smaller(double a, double b) {
     return a < b ? a : b;
 }
 
-/* Proven bounds are given away a little: GLPK's tolerances are 1e-7 of values near 100. */
-#define MF_BOUND_SAFETY (1.0 - 1e-6)
-/* A few merged pairs play quicker with what ZeRO levels add to their blocks, by 1.6e-4 at most on
- * three jobs: bounds from blocks without it are lowered by more than that. */
-#define MF_LEVELS_SAFETY (1.0 - 1e-3)
-
 /* How passes are played. */
 typedef enum mf_pass_mode {
     MF_PASS_MODE_PLAIN,

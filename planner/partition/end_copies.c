@@ -13,14 +13,10 @@
 #include "planner/partition/partition.h"
 
 #include "planner/partition/rows.h"
+#include "planner/tuning/limits.h"
 
 #include <math.h>
 #include <string.h>
-
-/* What takes so little more, over its passes, does not count; and what takes less than this part of
- * the most is not dear. */
-#define LEAST_SHARE 0.003
-#define DEAR 0.33
 
 /* What a choice adds to a part of its virtual stage where it is the last. */
 static double more_s(const mf_partition_choice *c, mf_order_part part) {
@@ -45,7 +41,8 @@ static double decides_s(const mf_partition *in, const mf_partition_choice *c) {
 
 /* Which choices of a class end dearly, and what all of them take more. */
 static void find_dear(const mf_partition *in, mf_partition_class *c) {
-    const double little_s = LEAST_SHARE * (c->choice[0].cost.f.time_s + c->choice[0].cost.b.time_s);
+    const double little_s =
+        MF_END_COPY_LEAST * (c->choice[0].cost.f.time_s + c->choice[0].cost.b.time_s);
     double most_s = 0.0;
     for (int m = 0; m < c->choices; m++) {
         most_s = fmax(most_s, decides_s(in, &c->choice[m]));
@@ -56,7 +53,7 @@ static void find_dear(const mf_partition *in, mf_partition_class *c) {
     }
     for (int m = 0; m < c->choices; m++) {
         mf_partition_choice *x = &c->choice[m];
-        x->ends = decides_s(in, x) > fmax(little_s, DEAR * most_s);
+        x->ends = decides_s(in, x) > fmax(little_s, MF_END_COPY_DEAR * most_s);
         for (int p = 0; p < MF_ORDER_PARTS && x->ends; p++) {
             c->end_more_s[p] = fmin(c->end_more_s[p], more_s(x, (mf_order_part)p));
         }

@@ -21,6 +21,7 @@
  */
 #include "planner/bound/stage_bound.h"
 #include "planner/partition/rows.h"
+#include "planner/tuning/limits.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -34,14 +34,6 @@ mf_status mf_partition_end_pair_s(mf_partition *in, int f, int m, bool f_ends, i
     return mf_block_costs_least_pair(in->costs, &in->layout, &fk, &bk, time_s, e);
 }
 
-/* Where both copy, one copy more may delay what would have been in the way of others, and the pair
- * is done a little sooner: seen up to 7.3e-4 of its time. So much is given away of pairs that were
- * not asked for. */
-#define COPIES 1e-3
-
-/* The same where one of the two copies: seen up to 9e-5. */
-#define ONE_COPIES 2e-4
-
 /* --- pairs that are asked for ----------------------------------------------------------------- */
 
 /* A forward pass (the first of a class stands for those that were not asked for) or a backward
@@ -128,7 +120,7 @@ static double given_away(const dividing *x, const side *row, const side *col) {
     if (!f_unasked && !b_unasked) {
         return 0.0;
     }
-    return f_copies && b_copies ? COPIES : ONE_COPIES;
+    return f_copies && b_copies ? MF_BOTH_COPY_SAFETY : MF_ONE_COPIES_SAFETY;
 }
 
 /* Quickest pair of the forward passes that a row stands for with a column's. */
@@ -229,15 +221,15 @@ static void divide(dividing *x, mf_portions set) {
 }
 
 /* Lower bound of a backward pass's portion where its pairs were not priced: a pair takes at least
- * the compute of both passes, and at least either pass (less COPIES, for ops that run earlier in
- * the pair's order). */
+ * the compute of both passes, and at least either pass (less MF_BOTH_COPY_SAFETY, for ops that run
+ * earlier in the pair's order). */
 static double unasked_s(const dividing *x, const mf_pass_cost *b) {
     double portion_s = b->time_s;
     for (int i = 0; i < x->rows; i++) {
         const mf_partition_class *c = &x->in->class[x->row[i].class];
         double compute_s = c->choice[x->row[i].choice].cost.f.compute_s + b->compute_s;
         double either_s = fmax(x->row[i].alone_s, b->time_s);
-        double pair_s = fmax(compute_s, (1.0 - COPIES) * either_s);
+        double pair_s = fmax(compute_s, (1.0 - MF_BOTH_COPY_SAFETY) * either_s);
         portion_s = fmin(portion_s, pair_s - x->row[i].portion_s);
     }
     return portion_s;
@@ -285,7 +277,7 @@ static mf_status portion_end(const dividing *x, int class, int k, mf_err *e) {
         if (status != MF_OK) {
             return status;
         }
-        pair_s *= 1.0 - 2 * COPIES;
+        pair_s *= 1.0 - 2 * MF_BOTH_COPY_SAFETY;
         const mf_partition_choice *f = &x->in->class[row->class].choice[row->choice];
         for (int set = 0; set < MF_PORTIONS; set++) {
             portion_s[set] = fmin(portion_s[set], pair_s - f->f_pair_s[set]);

@@ -139,8 +139,6 @@ static void add_choice(mf_partition_class *out, const mf_partition_choice *c) {
     out->choices = kept;
 }
 
-#define FLOOR_STEP 0.003
-
 /* Forward passes differ by a hair between choices (copies to the host share the memory); floors put
  * them on a coarse scale, so that choices become comparable. */
 static void set_floors(mf_partition_class *c) {
@@ -150,8 +148,8 @@ static void set_floors(mf_partition_class *c) {
     }
     for (int k = 0; k < c->choices; k++) {
         double f_s = c->choice[k].cost.f.time_s;
-        double steps = least_s > 0.0 ? floor((f_s / least_s - 1.0) / FLOOR_STEP) : 0.0;
-        c->choice[k].f_floor_s = fmin(f_s, least_s * (1.0 + FLOOR_STEP * steps));
+        double steps = least_s > 0.0 ? floor((f_s / least_s - 1.0) / MF_FORWARD_STEP) : 0.0;
+        c->choice[k].f_floor_s = fmin(f_s, least_s * (1.0 + MF_FORWARD_STEP * steps));
     }
 }
 

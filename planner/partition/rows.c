@@ -249,10 +249,6 @@ static void add_memory(mf_rows *b) {
     }
 }
 
-/* No stage takes as many units of time more (a unit is about a step): said so that bounds can be
- * proven by any multipliers. The curves' own ends would be tighter, and take more pivots. */
-#define FAR_MORE 1e9
-
 /* Coarse: extra[p] >= every line through neighbouring points of its curve; main layers end where
  * nothing fits. */
 static void add_extras(mf_rows *b) {
@@ -261,7 +257,7 @@ static void add_extras(mf_rows *b) {
     mf_partition_extras(in, b->curves_s);
     for (int p = 0; p < in->stages; p++) {
         const double *curve_s = b->curves_s + (size_t)p * (size_t)(layers + 1);
-        b->extra[p] = mf_milp_add_col(&b->milp, 0, FAR_MORE, 0, false);
+        b->extra[p] = mf_milp_add_col(&b->milp, 0, MF_ROWS_MOST_EXTRA, 0, false);
         double slope_s = 0.0;
         for (int k = 0; k < layers; k++) {
             double more_s = curve_s[k + 1] - curve_s[k];

@@ -3,6 +3,7 @@
 
 #include "core/memory/memory_inputs.h"
 #include "planner/price/block_cache.h"
+#include "planner/tuning/limits.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -163,21 +164,19 @@ static void optimizer_s(const mf_evaluator_real *o, const mf_layout *l, mf_param
 }
 
 /* Times of the optimizer at the least rate (by parameter) of any part of all parameters that a
- * stage may have. Small ops are slower by the byte as a rule, but measured ones not always; between
- * the parts that are priced a rate is lower by no more than a hair. */
+ * stage may have. Small ops usually take longer by the byte, but measured ones not always. */
 static void least_rate_s(const mf_evaluator_real *o, const mf_layout *l, mf_param_count all,
                          mf_op_kind longest, double *norm_s, double *update_s, double *fixed_s,
                          double *quantise_s) {
-    const double hair = 0.995;
     optimizer_s(o, l, all, longest, norm_s, update_s, fixed_s, quantise_s);
     for (int64_t part = 2; part <= 64 && all.dense + all.expert > 0; part *= 2) {
         const mf_param_count held = {all.dense / part, all.expert / part,
                                      all.dense_matrices / part};
         double norm, update, fixed, quantise, times = (double)part;
         optimizer_s(o, l, held, longest, &norm, &update, &fixed, &quantise);
-        *norm_s = fmin(*norm_s, hair * times * norm);
-        *update_s = fmin(*update_s, hair * times * update);
-        *quantise_s = fmin(*quantise_s, hair * times * quantise);
+        *norm_s = fmin(*norm_s, MF_STEP_END_SAFETY * times * norm);
+        *update_s = fmin(*update_s, MF_STEP_END_SAFETY * times * update);
+        *quantise_s = fmin(*quantise_s, MF_STEP_END_SAFETY * times * quantise);
     }
 }
 

@@ -97,8 +97,6 @@ static void fill_with_gaps(refining *c, const int *first) {
 
 /* --- room on stages --------------------------------------------------------------------------- */
 
-enum { ROOM_US = 20000 }; /* counted, for one split at most */
-
 /* A split that some stages are too small for. */
 typedef struct tight_split {
     mf_partition *in;
@@ -111,7 +109,7 @@ typedef struct tight_split {
 static bool tight_init(tight_split *t, mf_partition *in, const int *first) {
     const size_t n = (size_t)in->vstages + 1;
     *t = (tight_split){.in = in,
-                       .until_ns = *in->effort_ns + 1000 * ROOM_US,
+                       .until_ns = *in->effort_ns + 1000 * MF_TIGHT_SPLIT_US,
                        .first = malloc(n * sizeof *first),
                        .next = malloc(n * sizeof *first),
                        .full = calloc((size_t)in->stages, sizeof *t->full),
@@ -592,7 +590,7 @@ void mf_search_refine(mf_search_context *w, mf_search_node *n, const mf_search_a
                   .out = out};
     if (n->level == MF_LEVEL_LAYOUT) {
         double bound_s = mf_search_rebound(w, n, aim, out);
-        if (out->status != MF_OK || bound_s > n->key_s * (1.0 + 1e-4)) {
+        if (out->status != MF_OK || bound_s > n->key_s * (1.0 + MF_RAISED)) {
             requeue(&c, bound_s, MF_LEVEL_LAYOUT);
             return;
         }

@@ -11,9 +11,6 @@
 #include <string.h>
 #include <time.h>
 
-/* How slow a search is counts once it has taken so many times its patience. */
-enum { MF_SLOW_PATIENCE = 3 };
-
 bool mf_search_uses(const mf_search_state *s, mf_mechanism m) {
     return mf_uses(s->r->evaluator->without, m);
 }

@@ -1,6 +1,7 @@
 /* split_orders.c - orders of a pipeline degree and layouts of an order: swept at once, since what
  * bounds them is shared, and single layouts bounded anew. */
 #include "planner/search/search.h"
+#include "planner/tuning/limits.h"
 
 #include <math.h>
 
@@ -374,7 +375,7 @@ static double choices_bound_s(const bounding *b, mf_search_rates *r) {
 }
 
 static bool is_raised(const mf_search_node *n, double bound_s) {
-    return bound_s > n->key_s * (1.0 + 1e-4);
+    return bound_s > n->key_s * (1.0 + MF_RAISED);
 }
 
 /* By every choice as simulated: where ZeRO adds to blocks, only if their choices without that leave

@@ -1,11 +1,35 @@
 /* limits.h - how far each step of the search goes, and why so far.
  *
- * None of these decides what is true: they trade time against the width of the gap. Work is counted
- * in microseconds of one core, never timed, so that results depend on no machine. Sizes of tables
- * that bound what can be planned stand beside the tables.
+ * Limits trade time against the width of the gap: no bound is wrong because of them. The one
+ * exception is the first section, what bounds give away so that they hold. Work is counted in
+ * microseconds of one core, never timed, so that results depend on no machine. Sizes of tables that
+ * bound what can be planned stand beside the tables, tolerances of linear algebra in lp/.
  */
 #ifndef MF_PLANNER_LIMITS_H
 #define MF_PLANNER_LIMITS_H
+
+/* --- what bounds give away ---------------------------------------------------------------------
+ *
+ * test_planner_bound plays random plans against every bound; smaller values would break some. */
+
+/* Of a proven bound: GLPK's tolerances are 1e-7 of values near 100. */
+#define MF_BOUND_SAFETY (1.0 - 1e-6)
+/* Of bounds from blocks without ZeRO: a few merged pairs play quicker with what ZeRO levels add to
+ * their blocks, by 1.6e-4 at most on three jobs. */
+#define MF_LEVELS_SAFETY (1.0 - 1e-3)
+/* Of the least rate of norm and update, which are priced for all parameters, a half, a quarter and
+ * so on: a part between may be a little quicker. */
+#define MF_STEP_END_SAFETY 0.995
+/* Of the time of a merged pair that was not priced: if both passes copy to or from the host, one
+ * copy more may delay what would have been in the way of others, so that the pair ends sooner. Seen
+ * up to 7.3e-4 if both copy, 9e-5 if one does. */
+#define MF_BOTH_COPY_SAFETY 1e-3
+#define MF_ONE_COPIES_SAFETY 2e-4
+/* A block beside another pass takes at least this part of its time alone. */
+#define MF_PAIRED_LEAST 0.95
+/* Where passes lose a larger share to collectives, no loss is counted: formulas divide by the rest.
+ */
+#define MF_LOST_MOST 0.95
 
 /* --- the search ------------------------------------------------------------------------------- */
 
@@ -29,6 +53,14 @@
  * the gap, and are looked for as long as one was found within so much (OLMoE on 12 ends with 2
  * instead of 11 counted seconds, Moonlight on 8 finds one 0.3 % faster). */
 #define MF_HELD_US 1000000
+/* How slow a search is counts once it has taken so many times its patience: with 2 s of it, as
+ * `capacity` has, from 6 s on. */
+#define MF_SLOW_PATIENCE 3
+/* A key is raised by a bound that is higher by more than this share; else both count as equal. */
+#define MF_RAISED 1e-4
+/* Counted microseconds in which positions are moved away from stages that are too full, for one
+ * split (DeepSeek-V3 on 192 H100 needs it). */
+#define MF_TIGHT_SPLIT_US 20000
 /* A gap is narrower from this much on, for a search of limited patience. */
 #define MF_NARROWER 0.001
 /* Parks trees whose bound is more than 8 % below the target: they cannot reach it within the
@@ -179,6 +211,13 @@
 #define MF_TREE_MORE 4
 #define MF_TREE_TRIES 3
 #define MF_LOOK_PART 10
+/* Forward passes of a class are rounded down to steps of this share of the fastest: they differ a
+ * little between choices (copies to the host share the memory), and equal ones can be dropped. */
+#define MF_FORWARD_STEP 0.003
+/* Last blocks of virtual stages: what their copies add counts from this share of their passes on,
+ * and choices are dear from this part of the dearest on (Qwen3-235B on 64 needs them). */
+#define MF_END_COPY_LEAST 0.003
+#define MF_END_COPY_DEAR 0.33
 /* Plans of a layout that are all simulated where the exact program does not settle it. */
 #define MF_FEW_PLANS 5000
 /* Answers of a layout that are simulated for the sake of a better plan once the proof cannot gain,
@@ -213,6 +252,9 @@
 #define MF_LP_RENEW_PIVOTS 1500
 #define MF_LP_ROWS_AT_ONCE 8
 #define MF_LP_MOST_PIVOTS 20000
+/* No stage takes so many units of time more (a unit is about a step): a finite end, so that any
+ * multipliers prove a bound. The curves' own ends would be tighter but take more pivots. */
+#define MF_ROWS_MOST_EXTRA 1e9
 /* Rows that no tableau has had for so many solves are looked at when no other row is broken. */
 #define MF_LP_IDLE_SOLVES 40
 

@@ -18,14 +18,14 @@ static void label(void *user, const mf_exec_op *x) {
     shadow_label(user, text);
 }
 
-/* Two steps, of which the second begins before the first has landed. */
+/* Two steps, of which the second begins before the first has finished. */
 static mf_status two_ahead(shadow_case *c, mf_err *e) {
     const mf_exec_batch batch = {c->sample, c};
     mf_exec_result r;
     mf_status status = mf_exec_step_begin(c->exec, &batch, 1e-3, e);
     status = status == MF_OK ? mf_exec_step_begin(c->exec, &batch, 1e-4, e) : status;
-    status = status == MF_OK ? mf_exec_step_land(c->exec, &r, e) : status;
-    return status == MF_OK ? mf_exec_step_land(c->exec, &r, e) : status;
+    status = status == MF_OK ? mf_exec_step_finish(c->exec, &r, e) : status;
+    return status == MF_OK ? mf_exec_step_finish(c->exec, &r, e) : status;
 }
 
 /* One step, or two that go ahead, and how many races they have; the first of them in words. */
