@@ -1,10 +1,12 @@
 /* bench_runs.c - what is predicted beside what is measured: training runs that differ in model,
  * depth, micro-batch, sequence, recomputation, what waits in host memory, graphs and routing (of
- * one GPU), or in how two or four GPUs share the work (--gpus 2, 4).
+ * one GPU), or in how two or four GPUs share the work (--gpus 2, 4); and of one GPU a run of each
+ * of 24 other models, which no price was ever fitted to (--runs models).
  *
  *     bench_runs FILE [--gpus N] [--only TEXT] [--seconds S] [--warm S] [--watch S] [--keep DIR]
  *     bench_runs FILE [--gpus N] --table CLUSTER
  *     bench_runs --list [--gpus N]
+ *     --runs models instead of --gpus N
  *
  * Runs that are not in FILE yet are trained and added, one line each: a run that was cut off, or
  * that --seconds leaves out, is done by the next call. Each runs for --warm [2.5] seconds from its
@@ -162,12 +164,64 @@ static const char *const runs_of_four[] = {
     FOUR QWEN3 "--cp 2 --ep 4 --micro-batch 1 --global-batch 8 --seq 8192" STEP,
     FOUR MIXTRAL "--tp 2 --etp 2 --ep 2 --micro-batch 1 --global-batch 8 --seq 4096" STEP,
 };
+/* Of these models nothing was fitted and no other run here was made. Experts are left out where the
+ * states of a layer's would not fit. */
+static const char *const runs_of_models[] = {
+    "--model ling-mini-2.0 --set num_hidden_layers=6 --micro-batch 2 --global-batch 8 --seq "
+    "4096" STEP,
+    "--model deepseek-v2-lite --set num_hidden_layers=8 --micro-batch 2 --global-batch 8 --seq "
+    "4096" STEP,
+    "--model moonlight-16b-a3b --set num_hidden_layers=6 --micro-batch 4 --global-batch 16 --seq "
+    "4096" STEP,
+    "--model dots.llm1 --set num_hidden_layers=2 --micro-batch 2 --global-batch 8 --seq 4096" STEP,
+    "--model ernie-4.5-21b-a3b --set num_hidden_layers=5 --micro-batch 2 --global-batch 8 --seq "
+    "4096" STEP,
+    "--model glm-4.5 --set num_hidden_layers=2 --set first_k_dense_replace=1 --set "
+    "n_routed_experts=32 --micro-batch 1 --global-batch 4 --seq 4096" STEP,
+    "--model gpt-oss-120b --set num_hidden_layers=2 --set num_local_experts=64 --micro-batch 2 "
+    "--global-batch 8 --seq 4096" STEP,
+    "--model granite-3.1-1b-a400m --micro-batch 4 --global-batch 16 --seq 4096" STEP,
+    "--model hunyuan-a13b --set num_hidden_layers=2 --micro-batch 2 --global-batch 8 --seq "
+    "4096" STEP,
+    "--model kimi-k2 --set num_hidden_layers=2 --set n_routed_experts=48 --micro-batch 1 "
+    "--global-batch 4 --seq 4096" STEP,
+    "--model llama2-7b --set num_hidden_layers=12 --micro-batch 1 --global-batch 4 --seq 4096" STEP,
+    "--model llama4-maverick --set num_hidden_layers=2 --set num_local_experts=16 --micro-batch 1 "
+    "--global-batch 4 --seq 4096" STEP,
+    "--model mimo-7b --set num_hidden_layers=8 --micro-batch 1 --global-batch 4 --seq 8192" STEP,
+    "--model minimax-m2.5 --set num_hidden_layers=2 --set num_local_experts=64 --micro-batch 2 "
+    "--global-batch 8 --seq 4096" STEP,
+    "--model mixtral-8x22b --set num_hidden_layers=2 --micro-batch 2 --global-batch 8 --seq "
+    "4096" STEP,
+    "--model phi-3.5-moe --set num_hidden_layers=3 --micro-batch 2 --global-batch 8 --seq "
+    "4096" STEP,
+    "--model qwen1.5-moe-a2.7b --set num_hidden_layers=8 --micro-batch 2 --global-batch 8 --seq "
+    "4096" STEP,
+    "--model qwen2-57b-a14b --set num_hidden_layers=2 --micro-batch 2 --global-batch 8 --seq "
+    "4096" STEP,
+    "--model qwen2.5-7b --set num_hidden_layers=8 --micro-batch 2 --global-batch 8 --seq 4096" STEP,
+    "--model qwen3-8b --set num_hidden_layers=8 --micro-batch 1 --global-batch 4 --seq 16384" STEP,
+    "--model qwen3-235b-a22b --set num_hidden_layers=2 --micro-batch 1 --global-batch 4 --seq "
+    "4096" STEP,
+    "--model step-3.5-flash --set num_hidden_layers=2 --micro-batch 1 --global-batch 4 --seq "
+    "4096" STEP,
+    "--model mimo-v2-flash --set num_hidden_layers=2 --set n_routed_experts=64 --micro-batch 1 "
+    "--global-batch 4 --seq 4096" STEP,
+    "--model hy3-preview --set num_hidden_layers=2 --set num_experts=64 --micro-batch 1 "
+    "--global-batch 4 --seq 4096" STEP,
+};
+
 static const struct set {
     int gpus, count;
     const char *const *run;
-} sets[] = {{1, sizeof runs / sizeof runs[0], runs},
-            {2, sizeof runs_of_two / sizeof runs_of_two[0], runs_of_two},
-            {4, sizeof runs_of_four / sizeof runs_of_four[0], runs_of_four}};
+    bool held_out; /* all of them */
+} sets[] = {
+    {1, sizeof runs / sizeof runs[0], runs, false},
+    {2, sizeof runs_of_two / sizeof runs_of_two[0], runs_of_two, false},
+    {4, sizeof runs_of_four / sizeof runs_of_four[0], runs_of_four, false},
+};
+static const struct set models = {1, sizeof runs_of_models / sizeof runs_of_models[0],
+                                  runs_of_models, true};
 
 typedef struct options {
     const char *file, *only, *table;
@@ -240,13 +294,16 @@ static void write_routing(const char *routing, char path[RUNS_TEXT]) {
 
 static void predict(const options *o, run_row *r) {
     char program[TRAINING_LINE], command[3 * TRAINING_LINE], line[TRAINING_LINE], text[RUNS_TEXT];
-    char routing[RUNS_TEXT];
+    char routing[RUNS_TEXT], headroom[40] = "";
     write_routing(r->routing, routing);
+    if (r->headroom > 0) {
+        snprintf(headroom, sizeof headroom, " --token-headroom %.3g", r->headroom);
+    }
     snprintf(text, sizeof text, "%s", r->arguments);
     without(text, " --force-balance");
     training_program(program, sizeof program);
-    snprintf(command, sizeof command, "'%s' simulate --json --cluster %s %s%s%s%s", program,
-             o->table, o->set->gpus == 1 ? "--gpus 1 " : "", text,
+    snprintf(command, sizeof command, "'%s' simulate --json --cluster %s %s%s%s%s%s", program,
+             o->table, o->set->gpus == 1 ? "--gpus 1 " : "", text, headroom,
              routing[0] != '\0' ? " --routing " : "", routing);
     FILE *f = popen(command, "r");
     while (f != NULL && fgets(line, sizeof line, f) != NULL) {
@@ -265,15 +322,15 @@ static void predict(const options *o, run_row *r) {
 
 /* By the options; a run stays where it was when --traits says that an older program was measured.
  */
-static bool is_held_out(const run_row *r) {
+static bool is_held_out(const options *o, const run_row *r) {
     char text[RUNS_TEXT];
     uint64_t h = 0xcbf29ce484222325ull; /* FNV-1a */
-    snprintf(text, sizeof text, "%s", r->arguments);
+    memcpy(text, r->arguments, sizeof text);
     without(text, OLDER_PROGRAM);
     for (const char *c = text; *c != '\0'; c++) {
         h = (h ^ (unsigned char)*c) * 0x100000001b3ull;
     }
-    return (h ^ h >> 32) % 3 == 0;
+    return o->set->held_out || (h ^ h >> 32) % 3 == 0;
 }
 
 /* Of the two kinds of --offload. */
@@ -294,7 +351,7 @@ typedef struct choice {
 } choice;
 
 static bool is_chosen(const choice *c, const run_row *r) {
-    return (c->held_out < 0 || is_held_out(r) == (c->held_out > 0)) &&
+    return (c->held_out < 0 || r->held_out == (c->held_out > 0)) &&
            (c->host_copies < 0 || copies_to_the_host(r) == (c->host_copies > 0));
 }
 
@@ -365,12 +422,13 @@ static void tell_choice(const choice *c, const run_row *rows, int n) {
 static void tell_heading(const options *o) {
     const int gpus = o->set->gpus;
     char option[24] = "";
-    if (gpus > 1) {
-        snprintf(option, sizeof option, " --gpus %d", gpus);
+    if (gpus > 1 || o->set == &models) {
+        snprintf(option, sizeof option, gpus > 1 ? " --gpus %d" : " --runs models", gpus);
     }
-    printf("# Runs of %s, predicted and measured\n\n", gpus == 1   ? "one GPU"
-                                                       : gpus == 2 ? "two GPUs"
-                                                                   : "four GPUs");
+    printf("# Runs of %s, predicted and measured\n\n", o->set == &models ? "other models"
+                                                       : gpus == 1       ? "one GPU"
+                                                       : gpus == 2       ? "two GPUs"
+                                                                         : "four GPUs");
     printf("`bench_runs FILE%s` trains each of its runs that FILE lacks, `bench_runs FILE%s "
            "--table CLUSTER` wrote this file: what `moefold simulate`\nsays of the same options, "
            "beside what was measured: the mean of the steps in three seconds (--watch) that begin "
@@ -378,11 +436,15 @@ static void tell_heading(const options *o) {
            "the mean clock and power meanwhile. Tokens are random, routing is a new router's own "
            "where `--force-balance` does not stand,\nlearning rate and auxiliary loss keep it so; "
            "with `--ep` the prediction is for the rows that the run's experts got, where FILE has "
-           "them "
-           "(routing.csv). "
-           "A third of the runs, by a hash of their options, is held out: no price may be fitted "
-           "to it.\n\n",
-           option, option, gpus == 1 ? "" : " on the fullest GPU");
+           "them (routing.csv), and for the room that the run went on with when they asked for "
+           "more (`--token-headroom`, as its warning says). "
+           "%s\n\n",
+           option, option, gpus == 1 ? "" : " on the fullest GPU",
+           o->set->held_out
+               ? "No run of these models was ever used to fit a price; all were predicted before "
+                 "any of them ran."
+               : "A third of the runs, by a hash of their options, is held out: no price may be "
+                 "fitted to it.");
 }
 
 static int tell_table(const options *o) {
@@ -403,9 +465,14 @@ static int tell_table(const options *o) {
     for (int i = 0; i < n; i++) {
         run_row *r = &rows[i];
         predict(o, r);
-        printf("| `%s` | %s | %.1f ms | %.1f ms | %+.1f %% | %.2f GB | %.2f GB | %+.2f %% | %.0f "
+        r->held_out = is_held_out(o, r);
+        char room[48] = "";
+        if (r->headroom > 0) {
+            snprintf(room, sizeof room, ", went on with headroom %.3g", r->headroom);
+        }
+        printf("| `%s`%s | %s | %.1f ms | %.1f ms | %+.1f %% | %.2f GB | %.2f GB | %+.2f %% | %.0f "
                "MHz | %.0f MHz | %+.1f %% | %.0f W | %.0f W |\n",
-               r->arguments, is_held_out(r) ? "yes" : "", 1e3 * r->step_s, 1e3 * r->predicted_s,
+               r->arguments, room, r->held_out ? "yes" : "", 1e3 * r->step_s, 1e3 * r->predicted_s,
                100 * (r->predicted_s / r->step_s - 1), 1e-9 * r->memory_B, 1e-9 * r->predicted_B,
                100 * (r->predicted_B / r->memory_B - 1), r->clock_MHz, r->predicted_MHz,
                100 * (r->predicted_MHz / r->clock_MHz - 1), r->power_W, r->predicted_W);
@@ -442,14 +509,17 @@ static options read_options(int argc, char **argv) {
             o.table = value;
         } else if (strcmp(argv[i], "--gpus") == 0) {
             o.set = find_set(value);
+        } else if (strcmp(argv[i], "--runs") == 0 && strcmp(value, "models") == 0) {
+            o.set = &models;
         } else {
             bad = !runs_take_option(&o.times, argv[i], value);
         }
     }
     if (bad) {
-        training_give_up(
-            "bench_runs FILE [--gpus N] [--only TEXT] [--seconds S] [--warm S] "
-            "[--watch S] [--keep DIR] | FILE [--gpus N] --table CLUSTER | --list [--gpus N]");
+        training_give_up("bench_runs FILE [--gpus N] [--only TEXT] [--seconds S] [--warm S] "
+                         "[--watch S] [--keep DIR] | FILE [--gpus N] --table CLUSTER | --list "
+                         "[--gpus N]; --runs "
+                         "models instead of --gpus N");
     }
     o.file = argv[1];
     return o;

@@ -23,7 +23,9 @@ typedef struct run_row {
     char arguments[RUNS_TEXT];
     double step_s, memory_B, clock_MHz, power_W; /* of the fullest GPU; means over the GPUs */
     int steps;
-    double predicted_s, predicted_B, predicted_MHz, predicted_W; /* of a table */
+    double headroom; /* room for rows on a rank that the run ended with; 0: that of its start */
+    bool held_out;   /* and these: of a table */
+    double predicted_s, predicted_B, predicted_MHz, predicted_W;
     char routing[RUNS_ROUTING]; /* rows of each expert, layers behind ';'; "": balanced, or of no
                                    ranks that differ by it */
 } run_row;
@@ -51,17 +53,30 @@ static inline bool runs_take_option(run_times *t, const char *option, const char
     return figure != NULL;
 }
 
-/* "ARGUMENTS",step_s,memory_B,clock_MHz,power_W,steps,"ROUTING" */
+/* "ROUTING" and HEADROOM, which rows of older files lack. */
+static inline void runs_read_end(char *text, run_row *r) {
+    char *end = *text == '"' ? strchr(text + 1, '"') : NULL;
+    if (end != NULL) {
+        *end = '\0';
+        snprintf(r->routing, sizeof r->routing, "%s", text + 1);
+        r->headroom = end[1] == ',' ? strtod(end + 2, NULL) : 0;
+    }
+}
+
+/* "ARGUMENTS",step_s,memory_B,clock_MHz,power_W,steps,"ROUTING",HEADROOM */
 static inline int runs_read(const char *path, run_row *rows) {
     char line[TRAINING_LINE + RUNS_ROUTING];
     int n = 0;
     FILE *f = fopen(path, "r");
     while (f != NULL && n < RUNS_MOST && fgets(line, sizeof line, f) != NULL) {
         run_row *r = &rows[n];
+        int end = 0;
         *r = (run_row){.steps = 0};
-        n += sscanf(line, "\"%511[^\"]\",%lf,%lf,%lf,%lf,%d,\"%8191[^\"]\"", r->arguments,
-                    &r->step_s, &r->memory_B, &r->clock_MHz, &r->power_W, &r->steps,
-                    r->routing) >= 6;
+        if (sscanf(line, "\"%511[^\"]\",%lf,%lf,%lf,%lf,%d,%n", r->arguments, &r->step_s,
+                   &r->memory_B, &r->clock_MHz, &r->power_W, &r->steps, &end) == 6) {
+            runs_read_end(line + end, r);
+            n++;
+        }
     }
     if (f != NULL) {
         fclose(f);
@@ -75,10 +90,11 @@ static inline void runs_add(const char *path, const run_row *r) {
         training_give_up(strerror(errno));
     }
     if (ftell(f) == 0) {
-        fprintf(f, "options of moefold train,step_s,memory_B,clock_MHz,power_W,steps,routing\n");
+        fprintf(f, "options of moefold train,step_s,memory_B,clock_MHz,power_W,steps,routing,"
+                   "token_headroom\n");
     }
-    fprintf(f, "\"%s\",%.6g,%.9g,%.0f,%.0f,%d,\"%s\"\n", r->arguments, r->step_s, r->memory_B,
-            r->clock_MHz, r->power_W, r->steps, r->routing);
+    fprintf(f, "\"%s\",%.6g,%.9g,%.0f,%.0f,%d,\"%s\",%.3g\n", r->arguments, r->step_s, r->memory_B,
+            r->clock_MHz, r->power_W, r->steps, r->routing, r->headroom);
     if (fclose(f) != 0) {
         training_give_up(strerror(errno));
     }
@@ -125,6 +141,24 @@ static inline void runs_take_routing(const char *folder, run_row *r) {
     }
 }
 
+/* The room that the run went on with when routing had asked for more, as its log says last: "...
+ * (--token-headroom X has it from the start)". */
+static inline void runs_take_headroom(const char *folder, run_row *r) {
+    static const char option[] = "--token-headroom", has[] = "has it from the start";
+    static char log[1 << 18];
+    char path[TRAINING_LINE], *end;
+    snprintf(path, sizeof path, "%s/log", folder);
+    FILE *f = fopen(path, "r");
+    log[f != NULL ? fread(log, 1, sizeof log - 1, f) : 0] = '\0';
+    for (char *at = strstr(log, option); at != NULL; at = strstr(end, option)) {
+        const double room = strtod(at + strlen(option), &end);
+        r->headroom = strncmp(end + strspn(end, " \n"), has, 3) == 0 ? room : r->headroom;
+    }
+    if (f != NULL) {
+        fclose(f);
+    }
+}
+
 /* KEEP/NNN, of the row that is the NNN-th of the file. */
 static inline void runs_keep(const char *keep, const char *folder, const char *file) {
     static run_row rows[RUNS_MOST];
@@ -165,13 +199,15 @@ static inline bool runs_train(const char *file, const run_times *t, const char *
         r.steps = result.steps;
         if (strstr(how, "--ep ") != NULL && strstr(how, "--force-balance") == NULL) {
             runs_take_routing(folder, &r);
+            runs_take_headroom(folder, &r);
         }
         runs_add(file, &r);
         if (t->keep != NULL) {
             runs_keep(t->keep, folder, file);
         }
-        printf("%8.1f ms %7.2f GB %5.0f MHz %4.0f W %3d steps %5.1f s  %s\n", 1e3 * r.step_s,
-               1e-9 * r.memory_B, r.clock_MHz, r.power_W, r.steps, mf_clock_s() - at_s, arguments);
+        printf("%8.1f ms %7.2f GB %5.0f MHz %4.0f W %3d steps, headroom %.3g, %5.1f s  %s\n",
+               1e3 * r.step_s, 1e-9 * r.memory_B, r.clock_MHz, r.power_W, r.steps, r.headroom,
+               mf_clock_s() - at_s, arguments);
     } else {
         printf("failed after %.1f s  %s\n", mf_clock_s() - at_s, arguments);
         fflush(stdout);

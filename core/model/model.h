@@ -318,6 +318,13 @@ void mf_model_count(const mf_model *m, mf_model_counts *out);
  * activated experts, logits, MTP; no router GEMM, no recomputation. seq = tokens per sample. */
 double mf_model_flops_per_token(const mf_model *m, int64_t seq);
 
+/* Rows of the embedding and of the head that each of `tp` ranks holds, those beyond the vocabulary
+ * padding: whole groups of MF_VOCAB_ROWS, so that a row of 16-bit logits begins on 16 bytes, unless
+ * that would leave the last rank without any. Products with rows that begin elsewhere take 4 to 7
+ * times as long (cuBLASLt, H200, 128,167 columns). */
+enum { MF_VOCAB_ROWS = 8 };
+int64_t mf_model_local_vocab(const mf_model *m, int64_t tp);
+
 /* Model from a parsed config.json. `name` names it in outputs. Families that are not known are
  * refused with the list of known ones; a key that the family needs and that is absent, of the wrong
  * type or out of range is an error with file:line:col; other absent keys mean what the family's

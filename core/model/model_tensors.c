@@ -427,3 +427,9 @@ double mf_model_flops_per_token(const mf_model *m, int64_t seq) {
     }
     return 3 * 2 * madds;
 }
+
+int64_t mf_model_local_vocab(const mf_model *m, int64_t tp) {
+    const int64_t least = (m->vocab + tp - 1) / tp;
+    const int64_t even = (least + MF_VOCAB_ROWS - 1) / MF_VOCAB_ROWS * MF_VOCAB_ROWS;
+    return even * (tp - 1) < m->vocab ? even : least;
+}

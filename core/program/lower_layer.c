@@ -4,10 +4,6 @@
 /* FP32 elements per row that a norm or softmax keeps for its backward. */
 #define STATISTIC_B 4.0
 
-static int64_t divide_up(int64_t a, int64_t b) {
-    return (a + b - 1) / b;
-}
-
 int16_t mf_lower_norm(mf_build *bd, const char *name, int16_t x, int64_t rows, int64_t cols) {
     return mf_lower_norm_eps(bd, name, x, rows, cols, bd->m->rms_norm_eps);
 }
@@ -183,21 +179,16 @@ void mf_lower_layer(mf_build *bd) {
     bd->output = halves(bd, x, bd->key.parts);
 }
 
-/* The local part of the vocabulary. */
-static int64_t vocabulary(const mf_model *m, const mf_layout *l) {
-    return divide_up(m->vocab, l->tp);
-}
-
 int64_t mf_block_shared_elements(const mf_model *m, const mf_layout *l, const mf_block_key *key) {
     bool embedding = key->shared_embedding &&
                      (key->kind == MF_POS_MTP || (key->kind == MF_POS_HEAD && m->tied_embeddings));
     bool head = key->shared_head && key->kind == MF_POS_MTP;
-    return ((embedding ? 1 : 0) + (head ? 1 : 0)) * vocabulary(m, l) * m->hidden;
+    return ((embedding ? 1 : 0) + (head ? 1 : 0)) * mf_model_local_vocab(m, l->tp) * m->hidden;
 }
 
 /* Looks up all tokens of the TP region in the local part of the vocabulary and scatters the sum. */
 static int16_t lookup(mf_build *bd, bool shared) {
-    int64_t vocab = vocabulary(bd->m, bd->l);
+    int64_t vocab = mf_model_local_vocab(bd->m, bd->l->tp);
     int16_t table = mf_build_weight(bd, "embed_tokens", MF_PART_EMBEDDING, vocab, bd->m->hidden);
     mf_build_t(bd, table)->table = MF_TABLE_EMBEDDING;
     if (shared) {
@@ -236,7 +227,7 @@ static bool loss_in_one(const mf_layout *l) {
  * that only one of them is in memory: at once where a rank has all columns. */
 static void loss(mf_build *bd, int16_t x, bool shared) {
     const mf_model *m = bd->m;
-    int64_t vocab = vocabulary(m, bd->l);
+    int64_t vocab = mf_model_local_vocab(m, bd->l->tp);
     bd->drop = 0; /* no recomputation beyond the last layer */
     bd->module = MF_MODULE_HEAD;
     x = mf_lower_hyper_end(bd, x);

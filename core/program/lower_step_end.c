@@ -321,7 +321,7 @@ void mf_program_step_end(const mf_program *p, int64_t stage, mf_step_end *out) {
         }
         bool here = mf_program_holds(p, stage, (mf_table)t);
         w.table_elements[t] =
-            here ? ceil((double)m->vocab / (double)l->tp) * (double)m->hidden : 0.0;
+            here ? (double)mf_model_local_vocab(m, l->tp) * (double)m->hidden : 0.0;
     }
     w.expert_counts = stage_balanced_layers(p, stage) * (double)m->experts;
     *out = w;

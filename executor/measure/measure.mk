@@ -41,7 +41,7 @@ bench-gpu: build $(BUILD)/gpu/bench/bench_train ## train four slices of models o
 	@$(BUILD)/gpu/bench/bench_train
 
 .PHONY: bench-runs
-bench-runs: build $(BUILD)/gpu/bench/bench_runs ## 51 training runs on this GPU (12 minutes), predicted beside measured; 19 on two (RUNS=FILE CLUSTER=h200 GPUS=1)
+bench-runs: build $(BUILD)/gpu/bench/bench_runs ## 51 training runs on this GPU (12 minutes), predicted beside measured; 37 on two (RUNS=FILE CLUSTER=h200 GPUS=1)
 	@$(BUILD)/gpu/bench/bench_runs $(or $(RUNS),$(BUILD)/runs.csv) --gpus $(or $(GPUS),1)
 	@$(BUILD)/gpu/bench/bench_runs $(or $(RUNS),$(BUILD)/runs.csv) --gpus $(or $(GPUS),1) --table $(or $(CLUSTER),h200)
 

@@ -257,7 +257,7 @@ static double real_tables_B(void *self, const mf_layout *l) {
         mf_cluster_is_cpu(mf_cost_cluster(o->cost))) {
         return 0;
     }
-    const int64_t table = (m->vocab + l->tp - 1) / l->tp * m->hidden;
+    const int64_t table = mf_model_local_vocab(m, l->tp) * m->hidden;
     return 4.0 * (double)mf_memory_table_sum(l, 2, table, table);
 }
 

@@ -312,8 +312,29 @@ static void the_data_folder_follows_the_environment(void **state) {
     free(before);
 }
 
+/* Whole groups of eight rows a rank, which leave no rank without one; every row has a place. */
+static void ranks_share_the_vocabulary_in_groups(void **state) {
+    (void)state;
+    static const struct {
+        int64_t vocab, tp, rows;
+    } cases[] = {{128000, 1, 128000}, {128167, 1, 128168}, {128167, 8, 16024}, {49155, 2, 24584},
+                 {61, 1, 64},         {61, 4, 16},         {48, 4, 12},        {9, 4, 3}};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        const mf_model m = {.vocab = cases[i].vocab};
+        assert_int_equal(mf_model_local_vocab(&m, cases[i].tp), cases[i].rows);
+    }
+    for (mf_model m = {.vocab = 64}; m.vocab < 2000; m.vocab++) {
+        for (int64_t tp = 1; tp <= 8; tp *= 2) {
+            const int64_t rows = mf_model_local_vocab(&m, tp);
+            assert_at_least(rows * tp, m.vocab);
+            assert_at_most(rows * (tp - 1), m.vocab - 1);
+        }
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(ranks_share_the_vocabulary_in_groups),
         cmocka_unit_test(totals_equal_the_published_weight_files),
         cmocka_unit_test(totals_with_mtp_and_buffers_equal_the_weight_files),
         cmocka_unit_test(totals_and_active_counts_meet_the_model_cards),
