@@ -12,24 +12,24 @@
 
 /* Kinds of bounds: name, how near their mean comes at least, what is bounded. */
 #define KIND_MAP(X)                                                                                \
-    X(SIDE, "side", 0.08, "families, by level")                                                    \
-    X(POINT, "point", 0.3, "")                                                                     \
-    X(STAGES, "stages", 0.3, "")                                                                   \
-    X(MODE, "mode", 0.35, "")                                                                      \
-    X(ORDER, "order", 0.4, "")                                                                     \
-    X(LAYOUT, "layout", 0.5, "")                                                                   \
+    X(SIDE, "side", 0.12, "families, by level")                                                    \
+    X(POINT, "point", 0.4, "")                                                                     \
+    X(STAGES, "stages", 0.4, "")                                                                   \
+    X(MODE, "mode", 0.44, "")                                                                      \
+    X(ORDER, "order", 0.48, "")                                                                     \
+    X(LAYOUT, "layout", 0.57, "")                                                                   \
     X(COARSE, "coarse", 0.9, "by the integer program without memory choices")                      \
     X(SPLITS, "splits", 0.9, "by the tree, whole or cut off near the best plan")                   \
     X(SPLIT, "split", 0.9, "one split, with what it loses, against its plans")                     \
     X(EXACT, "exact", 0.9, "by the integer program")                                               \
     X(RELAX, "relax", 0.9, "by relaxations, coarse and with choices that stand for all")           \
-    X(MEAN, "mean", 0.8, "by a mean of paths, its own or of a layout of the same order")           \
-    X(FAMILY, "family", 0.65, "the same from rates of layers with the fastest choices,")           \
-    X(CHOICES, "choices", 0.65, "and with all choices")                                            \
+    X(MEAN, "mean", 0.81, "by a mean of paths, its own or of a layout of the same order")           \
+    X(FAMILY, "family", 0.67, "the same from rates of layers with the fastest choices,")           \
+    X(CHOICES, "choices", 0.66, "and with all choices")                                            \
     X(PATH, "path", 0.95, "one assignment, by its longest path")                                   \
     X(LOSSES, "losses", 0.95, "the same with the losses of that very assignment")                  \
     X(HALVES, "halves", 0.9, "a whole layer, by its halves; weight gradients split off")           \
-    X(PORTION, "portion", 0.6, "a merged pair or a block alone, by portions of pairs")
+    X(PORTION, "portion", 0.85, "a merged pair or a block alone, by portions of pairs")
 
 typedef enum kind {
 #define X(name, text, mean, what) name,
