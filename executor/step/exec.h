@@ -64,7 +64,7 @@ typedef struct position_bind {
     float *correction;   /* [experts]; NULL */
 } position_bind;
 
-/* A block at work on a micro-batch: where its tensors stand. */
+/* A block that runs on a micro-batch, and the addresses of its tensors. */
 typedef struct block_at {
     int position, micro_batch;
     int side; /* 0; 1: the backward of a merged pair */
@@ -72,14 +72,14 @@ typedef struct block_at {
     const mf_place_work *work;
     char *arrived, *host;       /* core/memory/memory_place.h */
     char *gradients, *gathered; /* in full, dense and then expert */
-    char *staging; /* its offloaded tensors on their way beside another block; NULL: none are */
+    char *staging; /* buffer of its offloaded tensors while another block runs; NULL: none */
     void *input, *output, *output_gradient, *input_gradient;
     const stream_plan *streams; /* NULL: all on the queue of compute */
-    bool gathered_ahead;        /* its weights were, beside the block before */
-    bool fetches_own;           /* its own copies from the host are entered */
+    bool gathered_ahead;        /* its weights were gathered during the block before */
+    bool fetches_own;           /* its own copies from the host are on a queue */
 } block_at;
 
-/* What the optimizer goes over, in the device's memory: the owned elements of every parameter. */
+/* The optimizer's work list in device memory: the owned elements of every parameter. */
 typedef struct mf_update_tables {
     void *memory;
     int64_t tensors, chunks, counted, counted_chunks;
@@ -90,7 +90,7 @@ typedef struct mf_update_tables {
     double *partial; /* workspace of the norm */
 } mf_update_tables;
 
-/* Elements of a tensor that are updated at once, where states are on the host. */
+/* Elements of a tensor that are updated together if states are on the host. */
 typedef struct mf_update_piece {
     mf_kernel_adamw_tensor at; /* states where they stand: mf_exec_read_state */
     int64_t first_chunk, chunks;
@@ -102,12 +102,12 @@ typedef struct mf_update_pieces {
     void *memory;                   /* the device's, of what follows */
     mf_kernel_adamw_tensor *staged; /* [count] with states where they are updated */
     mf_kernel_chunk *chunk;         /* [chunks] */
-    mf_queue *in, *out;             /* states come and go beside the updates */
+    mf_queue *in, *out;             /* states are loaded and stored during updates */
 } mf_update_pieces;
 
-/* A message on its way to another rank, or one that waits for a chunk of this one. */
+/* A message that is being sent to another rank, or that waits for a chunk of this rank. */
 typedef struct mailbox {
-    bool full;                          /* until it has left, or was taken */
+    bool full;                          /* until it was sent, or was read */
     mf_queue *leaves;                   /* the queue of its slot; NULL: for this rank */
     int vstage, micro_batch, direction; /* 0: forward, 1: backward */
     char *data;
@@ -161,15 +161,15 @@ typedef struct step_progress {
     double since_s;         /* least time of the work entered since then */
 } step_progress;
 
-/* Gathers of weights and reductions of gradients beside compute. */
+/* Gathers of weights and reductions of gradients that run during compute. */
 typedef struct dp_beside {
     mf_queue *queue; /* NULL: reductions follow the passes, gathers the update */
     int *writes;     /* [positions] times in a step that a weight's gradient there is added to, */
     int *left;       /* and those that are still to come */
     bool *reduced;   /* [positions] */
-    bool begun;      /* something of this step is under way */
+    bool begun;      /* a gather or reduction of this step has begun */
     bool gathers;    /* blocks wait for the weights that they read; */
-    int gathered;    /* those of positions up to this one have come; -1 */
+    int gathered;    /* positions up to this one are gathered; -1: none */
 } dp_beside;
 
 struct mf_exec {
@@ -180,10 +180,11 @@ struct mf_exec {
     mf_device *device;
     mf_queue *queue; /* of compute */
     mf_queue *queues[MF_STREAM_COUNT];
-    bool streams;                 /* each stream has its queue, else all go on that of compute */
-    int slots;                    /* signals of a side's ops */
-    bool deferred[2], fetched[2]; /* by side: reductions, gathers beside a neighbouring block */
-    bool leaving;                 /* copies to the host of the forward pass's block before */
+    bool streams; /* each stream has its queue, else all go on that of compute */
+    int slots;    /* signals of a side's ops */
+    bool deferred[2],
+        fetched[2]; /* by side: reductions, gathers run during the neighbouring block */
+    bool leaving;   /* the forward pass's block before is being copied to the host */
     mf_exec_options o;
     mf_rank_coords at;
     int64_t stage;
@@ -214,8 +215,8 @@ struct mf_exec {
     char *boundary[4]; /* input and output of the block at work, by side */
     char *gathered;    /* two buffers a side */
     int gathers[2];    /* of this step, by side */
-    bool *begun;       /* [positions] a weight gradient of this step stands */
-    bool *reduced[2];  /* [positions], by side: sharded gradients of this step stand */
+    bool *begun;       /* [positions] has a weight gradient of this step */
+    bool *reduced[2];  /* [positions], by side: has sharded gradients of this step */
     char *exchange;    /* a fused dispatcher's copies on their way, or what it keeps: */
     mf_ops_window window;
     char dispatch_text[256];

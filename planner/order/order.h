@@ -11,9 +11,9 @@
  * is longest for one assignment bounds every other one too.
  *
  * Weight gradients of the first micro-batch take ANEW less (simulator/anew.h). What comes once a
- * step (mf_tail.fixed_s) is short by that of all virtual stages, so that every bound may leave it
- * at that; a path adds it again for each virtual stage whose first weight gradients it does not
- * pass through.
+ * step (mf_step_end_cost.fixed_s) is short by that of all virtual stages, so that every bound may
+ * leave it at that; a path adds it again for each virtual stage whose first weight gradients it
+ * does not pass through.
  *
  * What passes lose to collectives beside them (mf_order_losses) makes paths of means: a pass that
  * starts at S, some events behind a virtual stage's last backward pass, whose stage was free at E,

@@ -61,7 +61,7 @@ static void find_dear(const mf_partition *in, mf_partition_class *c) {
 }
 
 /* Of the classes that can stand on v. */
-static void find_more(const mf_partition *in, int v, mf_end_more *out) {
+static void find_more(const mf_partition *in, int v, mf_last_block_cost *out) {
     out->any = false;
     for (int s = 0; s < in->slots; s++) {
         const mf_partition_class *c = mf_partition_class_at(in, v, s);

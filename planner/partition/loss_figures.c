@@ -190,6 +190,6 @@ void mf_partition_losses(mf_partition *in, const int *positions, double cutoff_s
 }
 
 double mf_partition_path_fixed_s(const mf_partition *in, const mf_order_path *c) {
-    return mf_order_path_fixed_s(c, in->tail.fixed_s, in->send_s, in->hold_s, in->lost,
+    return mf_order_path_fixed_s(c, in->step_end.fixed_s, in->send_s, in->hold_s, in->lost,
                                  &in->losses);
 }

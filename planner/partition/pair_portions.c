@@ -53,7 +53,7 @@ typedef struct dividing {
 } dividing;
 
 /* Order of giving portions: what stages hold most of first, single blocks last. */
-static int portion_rank(const mf_partition_class *c) {
+static int portion_order(const mf_partition_class *c) {
     static const int rank[] = {
         [MF_POS_EMBEDDING] = 4, [MF_POS_LAYER] = 1, [MF_POS_MTP] = 2, [MF_POS_HEAD] = 3};
     return c->exchanges ? 0 : rank[c->key.kind];
@@ -77,7 +77,8 @@ static bool has_row(const dividing *x, const mf_partition_class *c, int m) {
     return m == 0 || (!pinned(c) && (quicker || copies));
 }
 
-/* A backward pass whose pairs are not priced gets its portion from its own costs (unasked_s). */
+/* A backward pass whose pairs are not priced gets its portion from its own costs
+ * (assumed_portion_s). */
 static bool has_col(const dividing *x, const mf_partition_class *c, int k) {
     bool layer = x->all && c->key.kind == MF_POS_LAYER;
     return k == 0 || c->exchanges || pinned(c) || layer;
@@ -223,7 +224,7 @@ static void divide(dividing *x, mf_portions set) {
 /* Lower bound of a backward pass's portion where its pairs were not priced: a pair takes at least
  * the compute of both passes, and at least either pass (less MF_BOTH_COPY_SAFETY, for ops that run
  * earlier in the pair's order). */
-static double unasked_s(const dividing *x, const mf_pass_cost *b) {
+static double assumed_portion_s(const dividing *x, const mf_pass_cost *b) {
     double portion_s = b->time_s;
     for (int i = 0; i < x->rows; i++) {
         const mf_partition_class *c = &x->in->class[x->row[i].class];
@@ -241,7 +242,7 @@ static void write_backward(const dividing *x, mf_portions set) {
         int k = x->col[j].choice;
         c->choice[k].b_pair_s[set] = x->col[j].portion_s;
         for (k++; k < c->choices && !has_col(x, c, k); k++) {
-            c->choice[k].b_pair_s[set] = unasked_s(x, &c->choice[k].cost.b);
+            c->choice[k].b_pair_s[set] = assumed_portion_s(x, &c->choice[k].cost.b);
         }
     }
 }
@@ -311,7 +312,7 @@ static mf_status portion_ends(const dividing *x, mf_err *e) {
 
 static int rank_of(const mf_partition *in, int rank, int after) {
     for (int i = after + 1; i < in->classes; i++) {
-        if (portion_rank(&in->class[i]) == rank) {
+        if (portion_order(&in->class[i]) == rank) {
             return i;
         }
     }

@@ -253,7 +253,8 @@ static mf_status price_class(mf_partition *in, const mf_block_key *key, uint32_t
     const mf_block_cost *q = &out->choice[0].cost;
     out->exchanges = q->f.ep_s > 0.0 && key->kind == MF_POS_LAYER;
     out->persistent_B = mf_persistent_B(l, q->params);
-    in->evaluator->ops->once(in->evaluator->self, l, q->params, &out->reduce_s, &out->gather_s);
+    in->evaluator->ops->step_comm(in->evaluator->self, l, q->params, &out->reduce_s,
+                                  &out->gather_s);
     return MF_OK;
 }
 
@@ -406,10 +407,10 @@ static double choice_part_s(const mf_partition *in, const mf_partition_class *c,
     case MF_ORDER_ANEW:
         return c->anew_s;
     case MF_ORDER_NORM:
-        return in->tail.norm_dense_s * dense + in->tail.norm_expert_s * expert;
+        return in->step_end.norm_dense_s * dense + in->step_end.norm_expert_s * expert;
     case MF_ORDER_UPDATE:
-        return in->tail.update_dense_s * dense + in->tail.update_expert_s * expert +
-               in->tail.update_matrix_s * (double)q->params.dense_matrices;
+        return in->step_end.update_dense_s * dense + in->step_end.update_expert_s * expert +
+               in->step_end.update_matrix_s * (double)q->params.dense_matrices;
     case MF_ORDER_PARTS:
         break;
     }
@@ -515,8 +516,8 @@ static mf_status fill_in(mf_partition *in, uint32_t pinned, const mf_order_summa
     in->fixed_B = o->ops->fixed_B(o->self, l);
     in->usable_B = o->ops->usable_B(o->self, l);
     in->tables_B = o->ops->tables_B(o->self, l);
-    in->tail = o->ops->tail(o->self, l, all_params(in));
-    in->tail.fixed_s -= anew_s(in);
+    in->step_end = o->ops->step_end(o->self, l, all_params(in));
+    in->step_end.fixed_s -= anew_s(in);
     in->lost = 1.0;
     for (int i = 0; i < in->classes; i++) {
         mf_partition_class *c = &in->class[i];
@@ -530,7 +531,7 @@ static mf_status fill_in(mf_partition *in, uint32_t pinned, const mf_order_summa
     return make_losses(in, e);
 }
 
-mf_status mf_partition_sharpen(mf_partition *in, mf_err *e) {
+mf_status mf_partition_price_all_pairs(mf_partition *in, mf_err *e) {
     mf_status status = in->merged ? mf_partition_portion_pairs(in, true, e) : MF_OK;
     if (status == MF_OK && in->merged) {
         compare_choices(in);

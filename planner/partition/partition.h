@@ -59,10 +59,10 @@ typedef struct mf_partition_choice {
 } mf_partition_choice;
 
 /* What the last position of a virtual stage takes more at least, where its choice is a dear one. */
-typedef struct mf_end_more {
+typedef struct mf_last_block_cost {
     bool any;
     double more_s[MF_ORDER_PARTS];
-} mf_end_more;
+} mf_last_block_cost;
 
 /* A kind of block under this layout, with the choices that nothing beats in every respect. */
 typedef struct mf_partition_class {
@@ -97,8 +97,8 @@ typedef struct mf_partition {
     mf_layout layout;
     int positions, vstages, stages, chunks;
     bool split, merged, own_pairs;
-    bool ends;             /* some choice takes more as the last of a virtual stage: */
-    mf_end_more *end_more; /* [vstages] */
+    bool ends;                    /* some choice takes more as the last of a virtual stage: */
+    mf_last_block_cost *end_more; /* [vstages] */
     int segments, slots, classes;
     mf_segment *segment;
     mf_partition_slot *slot;
@@ -112,7 +112,7 @@ typedef struct mf_partition {
                       * first needed */
     double send_s, hold_s, fixed_B, usable_B;
     double tables_B; /* at least, of buffers on the stages of embedding and head */
-    mf_tail tail;
+    mf_step_end_cost step_end;
     double lost;        /* share of gathers and reductions that blocks beside them lose at least */
     int64_t *effort_ns; /* [1] what was done with it so far, in counted nanoseconds of one core */
     mf_order_losses losses; /* what passes lose to them (loss_figures.c) */
@@ -172,7 +172,7 @@ mf_status mf_partition_end_pair_s(mf_partition *in, int f, int m, bool f_ends, i
  * others. Errors: as the evaluator reports. */
 mf_status mf_partition_portion_pairs(mf_partition *in, bool all, mf_err *e);
 /* Tighter portions of merged pairs than mf_partition_create gives, for some hundred pairs more. */
-mf_status mf_partition_sharpen(mf_partition *in, mf_err *e);
+mf_status mf_partition_price_all_pairs(mf_partition *in, mf_err *e);
 /* Merged pairs of every block with its own kind, which is what most pairs of a stage are; priced
  * when first asked for. Errors: as the evaluator reports. */
 mf_status mf_partition_own_pairs(mf_partition *in, mf_err *e);

@@ -88,7 +88,7 @@ double mf_rows_least_beside_B(const mf_partition *in, int stage);
 /* --- whole positions (stage_room.c) --- */
 /* The most positions that memory leaves room for on every virtual stage and, behind these, on every
  * stage with all its chunks: most[vstages + stages]. False: nothing fits. */
-bool mf_rows_room(const mf_partition *in, int *most);
+bool mf_rows_most_positions(const mf_partition *in, int *most);
 
 /* --- splits (split_rows.c) --- */
 /* Sizes, layers of each slot up to each virtual stage, figures, memory. */

@@ -223,7 +223,7 @@ static bool note(entry *x) {
     return true;
 }
 
-bool mf_block_costs_ask_again(const mf_costs_noted *x) {
+bool mf_block_costs_count_hit(const mf_costs_noted *x) {
     bool open = false;
     for (int64_t i = 0; i < x->count; i++) {
         open |= note(x->entry[i]);

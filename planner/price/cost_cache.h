@@ -25,11 +25,11 @@ mf_status mf_block_costs_get(mf_block_costs *q, const mf_layout *l, const mf_blo
 /* As the evaluator's pair. */
 mf_status mf_block_costs_pair(mf_block_costs *q, const mf_layout *l, const mf_block_key *forward,
                               const mf_block_key *backward, double *time_s, mf_err *e);
-/* Counts pricing effort so that it does not depend on threads: a search pays for each block the
- * first time it asks for it, whoever priced it. Between note(x) and note(NULL) a thread lists in x
- * the blocks it asks for that the search has not paid for. mf_block_costs_count(x) then returns the
- * nanoseconds of those that are still unpaid and marks them as paid; it must be called by one
- * thread at a time, in an order that does not depend on threads. */
+/* Which blocks are made first by whom depends on threads, and on what other searches have asked
+ * for, so what they take is counted by what a search asks for, once for each that it does. Between
+ * note(x) and note(NULL) a thread notes in x what has not been counted yet; what is in x and still
+ * has not been is then counted, in nanoseconds, by whoever calls in an order that does not depend
+ * on threads, one at a time. */
 typedef struct mf_costs_counted mf_costs_counted;
 mf_costs_counted *mf_costs_counted_create(void); /* NULL when memory ran out */
 void mf_costs_counted_destroy(mf_costs_counted *x);
@@ -40,11 +40,10 @@ typedef struct mf_costs_noted {
 } mf_costs_noted;
 void mf_block_costs_note(mf_costs_noted *x);
 /* For figures that are computed from costs and kept: between list(x) and list(NULL) x also lists
- * all blocks that the thread asks for, paid or not. count_hit(x) notes these blocks as if the
- * figures were computed again. False: the search has paid for all of them, so none need be noted.
- */
+ * all blocks that the thread asks for, counted or not. count_hit(x) notes these blocks as if the
+ * figures were computed again. False: all of them have been counted, so none need be noted. */
 void mf_block_costs_list(mf_costs_noted *x);
-bool mf_block_costs_ask_again(const mf_costs_noted *x);
+bool mf_block_costs_count_hit(const mf_costs_noted *x);
 int64_t mf_block_costs_count(mf_costs_noted *x);
 void mf_costs_noted_clear(mf_costs_noted *x);
 /* Costs asked of the evaluator so far. */

@@ -41,8 +41,8 @@ static double op_s(const mf_evaluator_real *o, const mf_op *op) {
     return price.time_s;
 }
 
-static void real_once(void *self, const mf_layout *l, mf_param_count params, double *reduce_s,
-                      double *gather_s) {
+static void real_step_comm(void *self, const mf_layout *l, mf_param_count params, double *reduce_s,
+                           double *gather_s) {
     const mf_evaluator_real *o = self;
     mf_dp_ops dp = mf_param_dp_ops(l, params);
     *reduce_s = op_s(o, &dp.reduce[0]) + op_s(o, &dp.reduce[1]);
@@ -122,8 +122,8 @@ static bool is_update(mf_op_kind k) {
 static mf_op_kind longest_update(const mf_evaluator_real *o, const mf_layout *l,
                                  mf_param_count params) {
     mf_op ops[MF_STEP_END_MAX];
-    const mf_step_end once = {.params = params};
-    int n = mf_param_optimizer(l, &once, ops, MF_STEP_END_MAX);
+    const mf_step_end end = {.params = params};
+    int n = mf_param_optimizer(l, &end, ops, MF_STEP_END_MAX);
     mf_op_kind longest = MF_OP_ADAMW;
     double most_s = 0.0;
     for (int i = 0; i < n; i++) {
@@ -143,8 +143,8 @@ static void optimizer_s(const mf_evaluator_real *o, const mf_layout *l, mf_param
                         mf_op_kind longest, double *norm_s, double *update_s, double *fixed_s,
                         double *quantise_s) {
     mf_op ops[MF_STEP_END_MAX];
-    const mf_step_end once = {.params = params};
-    int n = mf_param_optimizer(l, &once, ops, MF_STEP_END_MAX);
+    const mf_step_end end = {.params = params};
+    int n = mf_param_optimizer(l, &end, ops, MF_STEP_END_MAX);
     bool met = l->gpus == 1;
     *norm_s = *update_s = *fixed_s = *quantise_s = 0.0;
     for (int i = 0; i < n; i++) {
@@ -181,9 +181,9 @@ static void least_rate_s(const mf_evaluator_real *o, const mf_layout *l, mf_para
 }
 
 /* The two sides are priced one without the other and scaled to what both take together. */
-static mf_tail real_tail(void *self, const mf_layout *l, mf_param_count all) {
+static mf_step_end_cost real_step_end(void *self, const mf_layout *l, mf_param_count all) {
     const mf_evaluator_real *o = self;
-    mf_tail t = {0, 1, 0, 0, 0, 0, 0};
+    mf_step_end_cost t = {0, 1, 0, 0, 0, 0, 0};
     double norm_s[3], update_s[3], quantise_s[3];
     if (l->overlap & MF_OVERLAP_DP) {
         t.exposed = mf_cost_exposed(o->cost, MF_OVERLAP_DP);
@@ -357,9 +357,9 @@ mf_evaluator mf_evaluator_init(mf_evaluator_real *real) {
         .cost = real_cost,
         .pair = real_pair,
         .send = real_send,
-        .once = real_once,
+        .step_comm = real_step_comm,
         .beside = real_step_overlap,
-        .tail = real_tail,
+        .step_end = real_step_end,
         .flops_s = real_flops_s,
         .fixed_B = real_fixed_B,
         .tables_B = real_tables_B,

@@ -46,12 +46,12 @@ typedef struct mf_block_cost {
 
 /* From a stage's last pass to the end of the step: `norm` until all stages meet, then `update`; a
  * linear form in the parameters that the stage holds, at or below the simulated. */
-typedef struct mf_tail {
+typedef struct mf_step_end_cost {
     double fixed_s; /* once, whatever the stages hold */
     double exposed; /* share of gathers and reductions that passes wait for; 1 = nothing overlaps */
     double norm_dense_s, norm_expert_s, update_dense_s, update_expert_s; /* by parameter */
     double update_matrix_s; /* more by parameter of a dense matrix that is quantised */
-} mf_tail;
+} mf_step_end_cost;
 
 /* Gathers and reductions of a block that run beside it. */
 typedef struct mf_step_overlap {
@@ -86,12 +86,12 @@ typedef struct mf_evaluator_ops {
      * sender; 0 when PP is 1. */
     void (*send)(void *self, const mf_layout *l, double *send_s, double *hold_s);
     /* Once a step, for a block with these parameters: gradients reduced, parameters gathered. */
-    void (*once)(void *self, const mf_layout *l, mf_param_count params, double *reduce_s,
-                 double *gather_s);
+    void (*step_comm)(void *self, const mf_layout *l, mf_param_count params, double *reduce_s,
+                      double *gather_s);
     /* What a block with these parameters has beside it while gathers or reductions run. */
     mf_step_overlap (*beside)(void *self, const mf_layout *l, mf_param_count params);
     /* `all`: parameters of all stages together, on one rank. */
-    mf_tail (*tail)(void *self, const mf_layout *l, mf_param_count all);
+    mf_step_end_cost (*step_end)(void *self, const mf_layout *l, mf_param_count all);
     /* No layer can do so many floating-point operations faster. */
     double (*flops_s)(void *self, const mf_layout *l, double flops);
     /* Bytes on every rank whatever it holds: context, communication buffers. */

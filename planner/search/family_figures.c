@@ -95,9 +95,9 @@ static void keep_rates(mf_search_context *w, const mf_search_key *key, const mf_
     pthread_mutex_unlock(&w->lock);
 }
 
-static void ask_again(kept_rates *x) {
+static void count_hit(kept_rates *x) {
     if (!atomic_load_explicit(&x->counted, memory_order_relaxed) &&
-        !mf_block_costs_ask_again(&x->asked)) {
+        !mf_block_costs_count_hit(&x->asked)) {
         atomic_store_explicit(&x->counted, true, memory_order_relaxed);
     }
 }
@@ -108,7 +108,7 @@ mf_status mf_search_rates_of(mf_search_context *w, const mf_layout *l, bool exac
     kept_rates *kept = recall(w, &key);
     if (kept) {
         mf_layer_times_copy(&out->times, &kept->times);
-        ask_again(kept);
+        count_hit(kept);
         return MF_OK;
     }
     mf_costs_noted asked = {0};
@@ -140,7 +140,7 @@ static void keep_figures(mf_search_context *w, const mf_search_key *key, const v
 mf_family_bound_fixed mf_search_fixed(const mf_search_context *w, const mf_layout *l) {
     const mf_evaluator *o = w->evaluator;
     mf_param_count none = {0, 0, 0};
-    mf_family_bound_fixed f = {.tail = o->ops->tail(o->self, l, none),
+    mf_family_bound_fixed f = {.step_end = o->ops->step_end(o->self, l, none),
                                .fixed_B = o->ops->fixed_B(o->self, l),
                                .usable_B = o->ops->usable_B(o->self, l),
                                .tables_B = o->ops->tables_B(o->self, l)};
@@ -168,7 +168,7 @@ void mf_search_stages_of(mf_search_context *w, const mf_layout *of, const mf_par
     for (int i = 0; i < out->zeros; i++) {
         l.zero = out->zero[i].zero;
         l.expert_zero = out->zero[i].expert_zero;
-        o->ops->once(o->self, &l, *layer, &out->reduce_s[i], &out->gather_s[i]);
+        o->ops->step_comm(o->self, &l, *layer, &out->reduce_s[i], &out->gather_s[i]);
     }
     keep_figures(w, &key, out, sizeof *out);
 }
@@ -201,13 +201,13 @@ typedef struct own_figures {
 static void find_own(const mf_search_context *w, const mf_layout *l, const mf_layer_times *r,
                      own_figures *out) {
     const mf_evaluator *o = w->evaluator;
-    o->ops->once(o->self, l, r->layer_params, &out->reduce_s, &out->gather_s);
+    o->ops->step_comm(o->self, l, r->layer_params, &out->reduce_s, &out->gather_s);
     out->lost = mf_uses(o->without, MF_MECHANISM_OVERLAP_LOSS)
                     ? o->ops->beside(o->self, l, r->layer_params).lost
                     : 0.0;
     for (int i = 0; i < r->others; i++) {
         const mf_family_bound_other *x = &r->other[i];
-        o->ops->once(o->self, l, x->params, &out->other[i].reduce_s, &out->other[i].gather_s);
+        o->ops->step_comm(o->self, l, x->params, &out->other[i].reduce_s, &out->other[i].gather_s);
         out->lost = mf_smaller(out->lost, o->ops->beside(o->self, l, x->params).lost);
     }
     out->beside_s = out->reduce_s;
@@ -230,7 +230,7 @@ static mf_search_key own_key(mf_search_kind kind, const mf_layout *l, const mf_l
 }
 
 void mf_search_add_own(mf_search_context *w, const mf_layout *l, mf_layer_times *r) {
-    const mf_search_key key = own_key(MF_KNOWN_OWN, l, r);
+    const mf_search_key key = own_key(MF_KNOWN_LAYOUT_END, l, r);
     own_figures made;
     const own_figures *own = recall(w, &key);
     if (!own) {
@@ -256,7 +256,7 @@ typedef struct kept_fixed {
 
 mf_family_bound_fixed mf_search_fixed_of(mf_search_context *w, const mf_layout *l,
                                          const mf_layer_times *r) {
-    const mf_search_key key = own_key(MF_KNOWN_FIXED, l, r);
+    const mf_search_key key = own_key(MF_KNOWN_STAGE_END, l, r);
     const kept_fixed *kept = recall(w, &key);
     if (kept) {
         return kept->fixed;
@@ -264,7 +264,7 @@ mf_family_bound_fixed mf_search_fixed_of(mf_search_context *w, const mf_layout *
     mf_layout as = *l;
     as.schedule = l->schedule == MF_SCHED_MERGED ? MF_SCHED_MERGED : MF_SCHED_1F1B;
     kept_fixed made = {.fixed = mf_search_fixed(w, &as)};
-    made.fixed.tail = w->evaluator->ops->tail(w->evaluator->self, l, r->all_params);
+    made.fixed.step_end = w->evaluator->ops->step_end(w->evaluator->self, l, r->all_params);
     keep_figures(w, &key, &made, sizeof made);
     return made.fixed;
 }

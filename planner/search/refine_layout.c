@@ -560,10 +560,10 @@ static void by_exact(refining *c) {
 }
 
 /* Programs with every choice are worth tighter portions of merged pairs. */
-static void sharpen(refining *c) {
+static void price_all_pairs(refining *c) {
     if (uses(c->w, MF_MECHANISM_PAIR_PORTIONS) && c->in->merged &&
         c->n->level > MF_LEVEL_RELAXATION && c->n->level != MF_LEVEL_TRY) {
-        c->out->status = mf_partition_sharpen(c->in, &c->out->err);
+        c->out->status = mf_partition_price_all_pairs(c->in, &c->out->err);
     }
 }
 
@@ -574,7 +574,7 @@ static bool is_worth_a_try(mf_search_context *w, const mf_search_node *n, const 
     const mf_search_aim all = {.best_s = aim->best_s, .target_s = HUGE_VAL};
     own.key_s = 0.0;
     own.tries = 1; /* by every choice, at once */
-    return mf_search_rebound(w, &own, &all, out) < aim->best_s && out->status == MF_OK;
+    return mf_search_bound_again(w, &own, &all, out) < aim->best_s && out->status == MF_OK;
 }
 
 void mf_search_refine(mf_search_context *w, mf_search_node *n, const mf_search_aim *aim,
@@ -589,7 +589,7 @@ void mf_search_refine(mf_search_context *w, mf_search_node *n, const mf_search_a
                   .none = aim->none,
                   .out = out};
     if (n->level == MF_LEVEL_LAYOUT) {
-        double bound_s = mf_search_rebound(w, n, aim, out);
+        double bound_s = mf_search_bound_again(w, n, aim, out);
         if (out->status != MF_OK || bound_s > n->key_s * (1.0 + MF_RAISED)) {
             requeue(&c, bound_s, MF_LEVEL_LAYOUT);
             return;
@@ -605,7 +605,7 @@ void mf_search_refine(mf_search_context *w, mf_search_node *n, const mf_search_a
         out->status = mf_partition_create(w->costs, &l, w->space.pinned, order, &c.in, &out->err);
     }
     if (out->status == MF_OK) {
-        sharpen(&c);
+        price_all_pairs(&c);
     }
     if (out->status == MF_OK) {
         mf_partition_losses(c.in, NULL, best_s);

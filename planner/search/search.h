@@ -110,12 +110,12 @@ typedef struct mf_search_path_set {
  * not change then, nor is it taken out, so readers need no lock: a list is as good as it was when
  * its head was read. Keys are compared byte by byte. */
 typedef enum mf_search_kind {
-    MF_KNOWN_ORDERS,  /* the orders of a pipeline degree and a number of micro-batches */
-    MF_KNOWN_SUMMARY, /* of one order */
-    MF_KNOWN_RATES,   /* of two sides (family_figures.c), */
-    MF_KNOWN_STAGES,  /* what layouts of a pipeline degree take once a step, */
-    MF_KNOWN_OWN,     /* what one of them does, by position, */
-    MF_KNOWN_FIXED    /* and whatever its stages hold */
+    MF_KNOWN_ORDERS,     /* the orders of a pipeline degree and a number of micro-batches */
+    MF_KNOWN_SUMMARY,    /* of one order */
+    MF_KNOWN_RATES,      /* of two sides (family_figures.c), */
+    MF_KNOWN_STAGES,     /* what layouts of a pipeline degree take once a step, */
+    MF_KNOWN_LAYOUT_END, /* what one of them does, by position, */
+    MF_KNOWN_STAGE_END   /* and whatever its stages hold */
 } mf_search_kind;
 typedef struct mf_search_key {
     int64_t kind, word[7];
@@ -235,7 +235,7 @@ void mf_search_stages_of(mf_search_context *w, const mf_layout *l, const mf_para
                          mf_search_stages *out);
 /* What positions take once a step at the ZeRO levels of l, and what passes lose to that. */
 void mf_search_add_own(mf_search_context *w, const mf_layout *l, mf_layer_times *r);
-/* What is fixed at the ZeRO levels of l, the tail of all positions included. */
+/* What is fixed at the ZeRO levels of l, the end of the step for all positions included. */
 mf_family_bound_fixed mf_search_fixed_of(mf_search_context *w, const mf_layout *l,
                                          const mf_layer_times *r);
 /* Orders of l's pipeline degree and micro-batches; MF_SEARCH_ORDERS at most. */
@@ -250,8 +250,8 @@ void mf_search_known_clear(mf_search_context *w);
 
 /* Bound by family figures of a node of level LAYOUT, with the paths that are known by now; at or
  * above the aim's target it may be lower than it could be. */
-double mf_search_rebound(mf_search_context *w, const mf_search_node *n, const mf_search_aim *aim,
-                         mf_search_outcome *out);
+double mf_search_bound_again(mf_search_context *w, const mf_search_node *n,
+                             const mf_search_aim *aim, mf_search_outcome *out);
 /* Paths kept for a layout's order after `from` outcomes were merged, by the time that `seen` were,
  * the latest first: layouts of one order may differ in what bounds them (compute, exchanges,
  * memory). Returns how many sets. */

@@ -43,31 +43,32 @@ typedef struct mf_search_state {
     int nfound, most_found;
     double best_s;
     int64_t priced, evaluated, simulated, milps, milp_failed, work;
-    mf_search_node stuck; /* of the layouts that nothing more can be done about, that of the least
-                           * bound; key_s HUGE_VAL: there are none */
-    double held_s;  /* what was proven when layouts were to be tried, whose keys lie before all that
-                     * is  open */
-    int64_t stucks; /* below the target when they were given up */
+    mf_search_node blocking; /* of the layouts that nothing more can be done about, that of the
+                              * least bound; key_s HUGE_VAL: there are none */
+    double held_s; /* what was proven when layouts were to be tried, whose keys lie before all that
+                    * is  open */
+    int64_t blocked_count; /* below the target when they were given up */
     mf_search_task task[MF_TASKS_IN_FLIGHT];
     int64_t merged;
-    double pricing_s;       /* of tasks that bound families and layouts */
-    double step_gap;        /* the gap that is worked on, at least the one that was asked for */
-    bool patient;           /* no tree is put aside any more */
-    bool fits_tried;        /* layouts that fit were asked for, and tried, */
-    double fits_s;          /* and that is the best step that any of them takes at its leanest, */
-    int64_t look_until;     /* work at which the look behind the gap ends; 0: it has not begun */
-    int64_t fits_tries;     /* of whose degrees so many are tried in any case */
-    int64_t vain_tries;     /* that were tried and fit since one of them gave a better plan */
-    bool opened;            /* open ones were tried */
-    bool spent;             /* its effort is used: nothing is started any more */
-    double narrowed;        /* the gap as of when it last narrowed, */
-    int64_t narrowed_at;    /* the work by then */
-    mf_search_mark mark[2]; /* earlier gaps, the older first; HUGE_VAL: none */
-    bool slow;              /* at its pace of late it would not end soon */
-    bool stale;             /* it ends for want of a narrower gap, */
-    int64_t stale_for;      /* which it has not had for so much work */
-    int64_t free_at;    /* work by which the layout `stuck` was not the least of all, or a better */
-    double free_best_s; /* plan was found: this one */
+    double pricing_s;        /* of tasks that bound families and layouts */
+    double step_gap;         /* the gap that is worked on, at least the one that was asked for */
+    bool patient;            /* no tree is put aside any more */
+    bool fits_tried;         /* layouts that fit were asked for, and tried, */
+    double fits_s;           /* and that is the best step that any of them takes at its leanest, */
+    int64_t look_until;      /* work at which the look behind the gap ends; 0: it has not begun */
+    int64_t fits_tries;      /* of whose degrees so many are tried in any case */
+    int64_t vain_tries;      /* that were tried and fit since one of them gave a better plan */
+    bool opened;             /* open ones were tried */
+    bool spent;              /* its effort is used: nothing is started any more */
+    double narrowed;         /* the gap as of when it last narrowed, */
+    int64_t narrowed_at;     /* the work by then */
+    mf_search_mark mark[2];  /* earlier gaps, the older first; HUGE_VAL: none */
+    bool slow;               /* at its pace of late it would not end soon */
+    bool stale;              /* it ends for want of a narrower gap, */
+    int64_t stale_for;       /* which it has not had for so much work */
+    int64_t unblocked_at;    /* work by which the layout `blocking` was not the least of all, or a
+                                better */
+    double unblocked_best_s; /* plan was found: this one */
     mf_search_taken taken[MF_TAKEN_KINDS];
     mf_costs_counted *counted; /* blocks that are in `work` */
     double target_s;

@@ -24,18 +24,18 @@ static known known_of(mf_search_context *w, const mf_layout *l, int64_t from, in
 
 /* How far bounds are of use: at or above enough_s nothing is worked on until the best plan is
  * another, at or above best_s never. */
-typedef struct limits {
+typedef struct cutoffs {
     double best_s, enough_s;
-} limits;
+} cutoffs;
 
-static limits limits_of(const mf_search_aim *aim) {
-    return (limits){aim->best_s, fmin(aim->best_s, aim->target_s)};
+static cutoffs cutoffs_of(const mf_search_aim *aim) {
+    return (cutoffs){aim->best_s, fmin(aim->best_s, aim->target_s)};
 }
 
 /* By the paths, from bound_s on; HUGE_VAL at or above best_s: how much is of no use. */
 static double paths_bound_s(const known *k, const mf_layer_times *r, const mf_layout *l,
                             const mf_order_summary *order, const mf_family_bound_fixed *fixed,
-                            double bound_s, limits to, mf_search_outcome *out) {
+                            double bound_s, cutoffs to, mf_search_outcome *out) {
     int64_t effort_ns = 0;
     if (bound_s < to.enough_s) {
         double mean_s = mf_family_bound_mean_s(r, l, order, fixed, k->set, k->sets, to.enough_s,
@@ -60,7 +60,7 @@ static double floor_s(const mf_search_context *w, const mf_layer_times *r, const
 /* By stages, and by paths. */
 static double order_bound_s(mf_search_context *w, const mf_layer_times *r, const mf_layout *l,
                             const mf_order_summary *order, const mf_family_bound_fixed *fixed,
-                            limits to, mf_search_outcome *out) {
+                            cutoffs to, mf_search_outcome *out) {
     double bound_s = floor_s(w, r, l, order, fixed, to.enough_s, out);
     if (bound_s < to.enough_s) {
         const known k = known_of(w, l, 0, out->seen);
@@ -102,7 +102,7 @@ static void least_once(const mf_search_stages *s, mf_layer_times *r) {
 typedef struct sweep {
     mf_search_context *w;
     const mf_search_node *n;
-    limits to;
+    cutoffs to;
     mf_search_outcome *out;
     mf_layout l;
     mf_search_listed *order;
@@ -114,7 +114,7 @@ static void sweep_start(sweep *s, mf_search_context *w, const mf_search_node *n,
     mf_zero_point zeros[MF_SEARCH_ZEROS];
     s->w = w;
     s->n = n;
-    s->to = limits_of(aim);
+    s->to = cutoffs_of(aim);
     s->out = out;
     s->l = mf_search_layout(w, n);
     int64_t pairs = mf_space_zeros(&w->space, s->l.dp * s->l.cp, s->l.edp, zeros, MF_SEARCH_ZEROS);
@@ -141,7 +141,7 @@ static double sweep_bound_s(sweep *s, int i, const mf_layer_times *r,
     s->l.vpp = s->order[i].point.vpp;
     s->out->work += MF_BOUND_US;
     double bound_s = mf_family_bound_stages_s(r, 1u << mf_pass_mode_of(s->l.schedule), s->l.pp,
-                                              s->l.micro_batches, fixed->tail.fixed_s);
+                                              s->l.micro_batches, fixed->step_end.fixed_s);
     if (!(bound_s < s->to.enough_s)) {
         return bound_s;
     }
@@ -165,7 +165,7 @@ void mf_search_split_pipeline(mf_search_context *w, const mf_search_node *n,
     if (out->status == MF_OK && bounded) {
         out->status = mf_layer_times_halves(w->costs, &s.l, &halves, &out->err);
     }
-    out->work += MF_STAGES_US;
+    out->work += MF_PIPELINE_FIGURES_US;
     const double enough_s = s.to.enough_s;
     for (int mode = 0; mode < MF_PASS_MODES; mode++) {
         least_s[mode] = HUGE_VAL;
@@ -210,7 +210,7 @@ void mf_search_split_pass_mode(mf_search_context *w, const mf_search_node *n,
                 return;
             }
             found = true;
-            out->work += MF_WHOLE_US;
+            out->work += MF_WHOLE_FIGURES_US;
             least_once(&stages, &r.times);
         }
         double bound_s = sweep_bound_s(&s, i, &r.times, fixed_of(&stages, &s.l));
@@ -230,7 +230,7 @@ typedef struct ordered {
     known known;
     mf_layer_times *r; /* of the order's own blocks */
     mf_search_stages *stages;
-    limits to;
+    cutoffs to;
     double work_s[4][4]; /* by ZeRO levels: what their blocks allow at least, as far as known */
     mf_search_outcome *out;
 } ordered;
@@ -256,7 +256,7 @@ static double levels_bound_s(ordered *o, const mf_search_node *n, mf_search_rate
     }
     if (bound_s < o->to.enough_s && o->out->status == MF_OK) {
         bound_s = mf_family_bound_stages_s(&own->times, 1u << n->mode, o->l.pp, o->l.micro_batches,
-                                           fixed_of(o->stages, &o->l)->tail.fixed_s);
+                                           fixed_of(o->stages, &o->l)->step_end.fixed_s);
         o->work_s[o->l.zero][o->l.expert_zero] = bound_s;
     }
     return bound_s;
@@ -295,7 +295,7 @@ static double layout_bound_s(ordered *o, const mf_search_node *n, int zero) {
 
 void mf_search_split_order(mf_search_context *w, const mf_search_node *n, const mf_search_aim *aim,
                            mf_search_outcome *out) {
-    ordered o = {.w = w, .l = mf_search_layout(w, n), .to = limits_of(aim), .out = out};
+    ordered o = {.w = w, .l = mf_search_layout(w, n), .to = cutoffs_of(aim), .out = out};
     mf_search_rates r;
     mf_search_stages stages;
     out->status = mf_search_order(w, &o.l, &o.order, &out->err);
@@ -308,7 +308,7 @@ void mf_search_split_order(mf_search_context *w, const mf_search_node *n, const 
     o.known = known_of(w, &o.l, 0, out->seen);
     o.r = &r.times;
     o.stages = &stages;
-    out->work += MF_ORDER_US;
+    out->work += MF_ORDER_FIGURES_US;
     for (int i = 0; i < o.stages->zeros && out->status == MF_OK; i++) {
         mf_search_node child = *n;
         child.level = MF_LEVEL_LAYOUT;
@@ -329,7 +329,7 @@ typedef struct bounding {
     const mf_search_node *n;
     const mf_layout *l;
     const mf_order_summary *order;
-    limits to;
+    cutoffs to;
     mf_search_outcome *out;
 } bounding;
 
@@ -395,24 +395,24 @@ static double own_bound_s(const bounding *b) {
     return bound_s;
 }
 
-double mf_search_rebound(mf_search_context *w, const mf_search_node *n, const mf_search_aim *aim,
-                         mf_search_outcome *out) {
+double mf_search_bound_again(mf_search_context *w, const mf_search_node *n,
+                             const mf_search_aim *aim, mf_search_outcome *out) {
     mf_layout l = mf_search_layout(w, n);
-    bounding b = {.w = w, .n = n, .l = &l, .to = limits_of(aim), .out = out};
+    bounding b = {.w = w, .n = n, .l = &l, .to = cutoffs_of(aim), .out = out};
     const mf_path_set *paths[MF_PATH_SETS];
     double bound_s = n->key_s;
     out->status = mf_search_order(w, &l, &b.order, &out->err);
     if (out->status == MF_OK && n->tries == 0 &&
         mf_search_path_sets_of(w, &l, n->seen, out->seen, paths) > 0) {
         bound_s = mf_larger(bound_s, plain_bound_s(&b));
-        out->work += MF_OWN_US;
+        out->work += MF_LAYOUT_FIGURES_US;
     }
     /* what its choices take is asked for the layout anyway, unless it is closed by that; paths may
      * have been found since it was asked last */
     if (out->status == MF_OK && !is_raised(n, bound_s) &&
         mf_uses(w->evaluator->without, MF_MECHANISM_OWN_CHOICES)) {
         bound_s = mf_larger(bound_s, own_bound_s(&b));
-        out->work += MF_OWN_US;
+        out->work += MF_LAYOUT_FIGURES_US;
     }
     return bound_s;
 }

@@ -178,14 +178,14 @@
  * layout by figures that are there; of the figures of two sides for pipeline degrees, and for
  * orders of one; of whole layers' figures for orders, for layouts of an order, of a layout's own.
  * Nanoseconds of floors, by stage. */
-#define MF_SIDE_US 36
-#define MF_POINT_US 4
+#define MF_ATTENTION_BOUND_US 36
+#define MF_EXPERT_BOUND_US 4
 #define MF_BOUND_US 1
-#define MF_STAGES_US 22
-#define MF_WHOLE_US 25
-#define MF_ORDER_US 22
+#define MF_PIPELINE_FIGURES_US 22
+#define MF_WHOLE_FIGURES_US 25
+#define MF_ORDER_FIGURES_US 22
 #define MF_FLOOR_NS 100
-#define MF_OWN_US 13
+#define MF_LAYOUT_FIGURES_US 13
 /* Microseconds in which a search makes itself ready and writes down what it found; nanoseconds of a
  * block that is lowered, priced and played, and of a merged pair of them. */
 #define MF_READY_US 110000

@@ -205,8 +205,8 @@ static void scores_of_unfused_attention_pass_through_memory(void **state) {
         if (op->kind == MF_OP_ATTENTION_FWD || op->kind == MF_OP_ATTENTION_BWD) {
             bool forward = op->kind == MF_OP_ATTENTION_FWD;
             assert_true(op->flags & MF_OPF_SCORES);
-            assert_true(op->bytes / pairs > (forward ? 7.99 : 13.99));
-            assert_true(op->bytes / pairs < (forward ? 8.01 : 14.01));
+            assert_above(op->bytes / pairs, (forward ? 7.99 : 13.99));
+            assert_below(op->bytes / pairs, (forward ? 8.01 : 14.01));
             seen++;
         }
     }
@@ -403,7 +403,7 @@ static void a_recipe_fills_in_what_a_row_leaves_out(void **state) {
     assert_true(asks(r, "--unsure"));
     assert_false(asks(row(state, "card-001"), "--unsure")); /* its recipe was not read */
     r = row(state, "dgx-106"); /* Llama 4, H100, BF16: NeMo's recipe drops tokens */
-    assert_true(r->layout.capacity_factor > 0);
+    assert_above(r->layout.capacity_factor, 0);
     assert_true(r->layout.pad_to_capacity);
     assert_true(r->layout.overlap & MF_OVERLAP_TP);
     assert_int_equal(r->layout.dispatcher, MF_DISPATCH_ALLTOALL);
