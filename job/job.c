@@ -187,7 +187,7 @@ mf_status mf_job_check_cluster(const mf_layout *l, const mf_cluster *c, mf_err *
 static void set_headroom(mf_job *j, const mf_plan_provenance *from) {
     bool stated = j->from_file ? strcmp(from->cluster_fingerprint,
                                         j->plan.provenance.cluster_fingerprint) == 0
-                               : mf_request_says(&j->asked, MF_SAID_TOKEN_HEADROOM);
+                               : mf_request_gives(&j->asked, MF_GIVEN_TOKEN_HEADROOM);
     j->plan.layout.headroom_worst_case = mf_cluster_is_cpu(&j->cluster) && !stated;
 }
 
@@ -329,14 +329,14 @@ static mf_status assign(mf_job *j, mf_err *e) {
         s = mf_request_named(mf_stage_text_apply(&j->model, r->stages, out, e), "pipeline-layout",
                              e);
     }
-    if (s == MF_OK && mf_request_says(r, MF_SAID_RECOMPUTE_LAYERS)) {
+    if (s == MF_OK && mf_request_gives(r, MF_GIVEN_RECOMPUTE_LAYERS)) {
         recompute_first(&j->model, r->recompute_layers, out);
     }
     return s;
 }
 
 mf_status mf_job_read_layout(mf_job *j, const mf_job_request *r, mf_err *e) {
-    static const mf_said required[] = {MF_SAID_GPUS, MF_SAID_GLOBAL_BATCH, MF_SAID_SEQ};
+    static const mf_given_option required[] = {MF_GIVEN_GPUS, MF_GIVEN_GLOBAL_BATCH, MF_GIVEN_SEQ};
     mf_status s = mf_job_read(j, r, e);
     s = s == MF_OK ? mf_job_check_options(j, e) : s;
     s = s == MF_OK ? mf_unsaid_fill(j, e) : s;
@@ -415,13 +415,14 @@ mf_status mf_job_simulate(mf_job *j, const mf_sim_options *o, mf_err *e) {
     return s;
 }
 
-mf_status mf_job_elsewhere(const mf_job *j, const mf_plan *p, mf_elsewhere *out, mf_err *e) {
+mf_status mf_job_under_megatron(const mf_job *j, const mf_plan *p, mf_under_megatron *out,
+                                mf_err *e) {
     mf_store *store = NULL;
     mf_cost *cost = NULL;
     int64_t rows, damaged;
     mf_status s = mf_prices_open_store(j->asked.store, &store, &rows, &damaged, e);
     if (s == MF_OK) {
-        s = mf_elsewhere_megatron(&j->model, &j->cluster, p, &j->routing, store, &cost, out, e);
+        s = mf_price_under_megatron(&j->model, &j->cluster, p, &j->routing, store, &cost, out, e);
     }
     mf_cost_destroy(cost);
     mf_store_close(store);

@@ -354,9 +354,9 @@ static mf_status least_pair(mf_block_costs *q, const mf_layout *l, double *out, 
     return MF_OK;
 }
 
-/* A pair of main layers takes pair_s, of which the forward's portion is its compute; beside
- * anything else, all compute is left, so that others' forward passes give away what the backward
- * pass counts beyond its own. */
+/* Divides pair_s, the time of a pair of main layers: the forward portion is its compute, the
+ * backward portion the rest. Beside any other position only compute is sure, so the forward passes
+ * of others are charged less by what the backward portion has beyond its compute. */
 static void divide_pair(mf_layer_times *r, double pair_s) {
     mf_family_bound_pass *x = &r->layer;
     double compute_s = x->pair_b_s;

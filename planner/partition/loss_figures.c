@@ -4,6 +4,7 @@
  */
 #include "planner/bound/overlap_loss.h"
 #include "planner/partition/partition.h"
+#include "planner/tuning/limits.h"
 
 #include <math.h>
 #include <string.h>
@@ -142,9 +143,8 @@ static void add_layers(const mf_partition *in, mf_loss_figures *x) {
             double alone_s = y[MF_ORDER_F] + y[MF_ORDER_B] + y[MF_ORDER_W];
             double pair_s = fmax(y[MF_ORDER_F_PAIR] + y[MF_ORDER_B_PAIR],
                                  y[MF_ORDER_PAIR_PORTION_F] + y[MF_ORDER_PAIR_PORTION_B]);
-            /* portions may be below nothing, passes not; beside another one a pass may be a hair
-             * quicker */
-            pair_s = fmax(pair_s, 0.95 * y[MF_ORDER_B]);
+            /* portions may be negative, passes not */
+            pair_s = fmax(pair_s, MF_PAIRED_LEAST * y[MF_ORDER_B]);
             x->layer_s = fmin(x->layer_s, (in->merged ? fmin(pair_s, alone_s) : alone_s) - anew_s);
             x->layer_gather_s = fmin(x->layer_gather_s, y[MF_ORDER_GATHER]);
         }

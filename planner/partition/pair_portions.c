@@ -193,9 +193,9 @@ static void portion_backward(dividing *x, int j, int until) {
     x->col[j].portion_s = w_s;
 }
 
-/* Class by class, those passes first that keep their time. What copies add to a forward pass beside
- * usual backward passes is next to nothing: all of a class have the same portion, so that few
- * choices stand for all (mf_partition_choice.hull). */
+/* Divides pairs class by class, starting with the passes that keep their time. Copies add almost
+ * nothing to a forward pass beside usual backward passes, so all choices of a class get the same
+ * portion and dominated ones can be dropped (mf_partition_choice.hull). */
 static void divide(dividing *x, mf_portions set) {
     for (int i = 0, j = 0; i < x->rows;) {
         int class = x->row[i].class, first = i++, from = j;
@@ -262,8 +262,8 @@ static void write_portions(const dividing *x, mf_portions set) {
 
 /* --- last blocks ------------------------------------------------------------------------------ */
 
-/* Portions of a backward pass that is the first of its virtual stage: beside any forward pass, be
- * that the last of its own, whose copies make the pair quicker by a hair at most. */
+/* Portions of a backward pass that is the first of its virtual stage, beside any forward pass: the
+ * last of a virtual stage makes the pair at most MF_BOTH_COPY_SAFETY quicker. */
 static mf_status portion_end(const dividing *x, int class, int k, mf_err *e) {
     mf_partition_choice *c = &x->in->class[class].choice[k];
     double portion_s[MF_PORTIONS];

@@ -139,8 +139,7 @@ static void add_choice(mf_partition_class *out, const mf_partition_choice *c) {
     out->choices = kept;
 }
 
-/* Forward passes differ by a hair between choices (copies to the host share the memory); floors put
- * them on a coarse scale, so that choices become comparable. */
+/* Rounds forward passes down to steps of MF_FORWARD_STEP, so that choices can be compared. */
 static void set_floors(mf_partition_class *c) {
     double least_s = INFINITY;
     for (int k = 0; k < c->choices; k++) {
@@ -347,10 +346,10 @@ static double anew_s(const mf_partition *in) {
     return sum_s;
 }
 
-/* What a layer's block loses in the last backward pass to the reduction of the one before it, which
- * lasts longer where the block fills its link: with the choice that loses least, since what the
- * first block would lose is taken off again. Beside another pass a block may be a hair quicker than
- * alone, and leaves more of the link. */
+/* Time that a layer's block loses in the last backward pass to the reduction of the block before
+ * it, with the choice that loses least (the first block's loss is subtracted again). The reduction
+ * lasts longer where the block fills its link. In a pair a block may be a little quicker than alone
+ * and leaves more of the link. */
 static double own_lost_s(const mf_partition *in, const mf_partition_class *c) {
     bool layer = c->key.kind == MF_POS_LAYER || c->key.kind == MF_POS_MTP;
     bool paired = in->merged && (in->order.paired_end || !mf_order_end_known(&in->layout));

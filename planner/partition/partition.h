@@ -138,8 +138,8 @@ double mf_partition_tables_B(const mf_partition *in, int stage);
 /* The class of a slot on a virtual stage. */
 const mf_partition_class *mf_partition_class_at(const mf_partition *in, int v, int slot);
 
-/* Seconds that a layer of the class with choice m adds to a part of its virtual stage; floor: the
- * figure that makes choices of the hull stand for all. m < 0: the least over all choices. */
+/* Seconds that a layer of the class with choice m adds to a part of its virtual stage. floor: the
+ * rounded-down figure that holds for dominated choices, too. m < 0: the least over all choices. */
 double mf_partition_part_s(const mf_partition *in, const mf_partition_class *c, int m,
                            mf_order_part part, bool floor);
 

@@ -32,8 +32,8 @@ typedef struct block_entry {
 } block_entry;
 
 typedef struct slot {
-    pthread_rwlock_t lock; /* held by whoever works with the block_entry; to read it, who needs no
-                            * other one, nor this one with other groups */
+    pthread_rwlock_t lock; /* read: `kept` is used alone, with the groups that it has; write: it is
+                            * replaced, regrouped or used together with others */
     block_entry *kept;
 } slot;
 
@@ -178,7 +178,7 @@ typedef struct held {
     mf_block_key key;
     mf_cost_key words;
     int at;         /* its slot */
-    slot own;       /* where that is none's, or another's */
+    slot own;       /* used without a table, or if another block of this call has its slot */
     block_entry *x; /* with the layout's groups */
 } held;
 
@@ -410,7 +410,8 @@ static mf_status in_slot(const holding *h, slot *s, held *x, mf_err *e) {
     return MF_OK;
 }
 
-/* All that is wanted; of several in one slot all but the first are made for once. */
+/* Finds or makes all blocks that are wanted; if several share a slot, all but the first are made
+ * for this call only. */
 static mf_status hold(holding *h, mf_err *e) {
     mf_status status = MF_OK;
     lock_all(h);

@@ -38,20 +38,21 @@
 #define MF_DEFAULT_GAP 0.03
 #define MF_DEFAULT_TOP 4
 #define MF_DEFAULT_BUDGET_US 30000000
-/* Runners-up have this part of the budget for themselves. */
+/* Budget of runners-up: the search's over this. */
 #define MF_RANK_PART 2
 /* After the gap is met, cheap tasks continue for this long: Llama-3 8B on 16 H100 ends 1.2 %
  * faster, Qwen3-30B on 64 in `capacity` 0.7 %. */
 #define MF_SECOND_LOOK_US 200000
-/* Without a plan by then, layouts that are known to fit are simulated. */
+/* A search without a plan by then simulates layouts that `fit` finds (DeepSeek-V3 with 131,072
+ * tokens: 11.4 % slower without, with three seconds). */
 #define MF_FIT_FIRST_US 3000000
-/* Counted effort after which open layouts are tried where the gap is wider than the one that was
- * asked for: on Llama-3 405B on 2,048 GPUs that finds a plan 3.7 % faster. No part of the budget,
- * so that a search with more of it finds all that one with less finds. */
+/* Effort after which open layouts are tried if the gap is still too wide (Llama-3 405B on 2,048: a
+ * plan 3.7 % faster). It does not depend on the budget, so that a search with more budget finds all
+ * that one with less finds. */
 #define MF_TRY_OPEN_US 18000000
-/* A layout about which nothing can be done has the least bound of all: better plans alone narrow
- * the gap, and are looked for as long as one was found within so much (OLMoE on 12 ends with 2
- * instead of 11 counted seconds, Moonlight on 8 finds one 0.3 % faster). */
+/* If a layout that cannot be worked on has the least bound, only better plans narrow the gap. The
+ * search looks for them as long as it found one within this effort (OLMoE on 12 ends with 2 instead
+ * of 11 counted seconds, Moonlight on 8 finds one 0.3 % faster). */
 #define MF_HELD_US 1000000
 /* How slow a search is counts once it has taken so many times its patience: with 2 s of it, as
  * `capacity` has, from 6 s on. */
@@ -61,36 +62,37 @@
 /* Counted microseconds in which positions are moved away from stages that are too full, for one
  * split (DeepSeek-V3 on 192 H100 needs it). */
 #define MF_TIGHT_SPLIT_US 20000
-/* A gap is narrower from this much on, for a search of limited patience. */
+/* A search of limited patience counts its gap as narrowed from this much on. */
 #define MF_NARROWER 0.001
 /* Parks trees whose bound is more than 8 % below the target: they cannot reach it within the
  * budget. Trees that were worked on before: 4 %. Mixtral-8x22B on 40 needs it (plan 1.9 % slower
  * and 2.1 times the effort without). */
 #define MF_FAR_OFF 1.08
 #define MF_FAR_OFF_AGAIN 1.04
-/* A gap below the usual is approached in steps, each this part of the one before, the last one from
- * here on: far below a target, trees are worked on for long before any of them settles. */
+/* A gap below the default is approached in steps, each this part of the one before, down to
+ * MF_LEAST_GAP_STEP: far below the target trees take long before any of them settles (Kimi-K2 on
+ * 2,048 with a gap of 1 %: 1.6 times the effort without). */
 #define MF_GAP_STEP 0.75
 #define MF_LEAST_GAP_STEP 0.005
 
-/* Nodes of one task: with fewer, threads would wait for each other more than they work. A task
- * takes no more than so many usual microseconds of them. */
+/* Most nodes of one task, and their most usual microseconds: with fewer nodes threads would mostly
+ * wait for each other (GPT-OSS-20B on 8: 1.25 times the effort with one node a task). */
 #define MF_TASK_NODES 16
 #define MF_TASK_US 1000
-/* Children of a node for which memory stays allocated. */
+/* Memory for so many children of a node is kept allocated. */
 #define MF_KEPT_CHILDREN 128
-/* What one tree, program or local search of a task may take: so much, or this part of what the
- * search has taken so far. */
+/* The most that one tree, program or local search of a task may take: this, or the search's effort
+ * so far over MF_TASK_PART if that is more. */
 #define MF_TASK_MOST_US 1500000
 #define MF_TASK_PART 8
-/* Tasks in flight: as many threads are kept busy if every task takes what it usually takes. */
+/* Tasks in flight: they keep as many threads busy if every task takes its usual time. */
 #define MF_TASKS_IN_FLIGHT 8
-/* Sets of paths kept for an order: its layouts differ in what bounds them. */
+/* Sets of paths kept for an order, since its layouts are bound by different things (GPT-OSS-120B on
+ * 256: gap 18 points wider with one, with six seconds). */
 #define MF_PATH_SETS 4
-/* Counted microseconds that a node usually takes, when it is first taken up and again: which task
- * of those in flight commits first goes by these. Better too many than too few where they differ
- * much: what flies beside a task that is late commits after it, while its own result is rarely
- * missed. */
+/* Usual microseconds of a node by level, the first time and again: they decide in which order tasks
+ * in flight commit. Where nodes differ much the figure is on the high side: tasks that run beside a
+ * late one must wait for it, while a late result is rarely needed. */
 #define MF_USUAL_MAP(X)                                                                            \
     X(ATTENTION, 1000, 1000)                                                                       \
     X(EXPERT, 25, 25)                                                                              \
@@ -103,29 +105,31 @@
     X(SPLITS, 30000, 500000)                                                                       \
     X(EXACT, 100000, 100000)                                                                       \
     X(TRY, 10000, 10000)
-/* Plans of other cells of a table that a search begins with; draws of hot experts that a plan is
- * simulated under, of which the second worst counts: the 95th percentile. */
+/* `capacity`: plans of other cells that a search begins with; draws of hot experts that a plan is
+ * simulated under (the second worst of 20 counts: the 95th percentile). */
 #define MF_CARRY_MOST 4
 #define MF_SKEW_DRAWS 20
 
 /* --- layouts that fit ------------------------------------------------------------------------- */
 
-/* Layouts that fit and are simulated with as little memory as they take, at most. */
+/* Layouts that `fit` finds and that are simulated with their choices of least memory, at most. */
 #define MF_FIT_LAYOUTS 64
-/* Degrees that are tried then, those within so much of the fastest; and layouts of them. */
+/* Of these, degrees within MF_FIT_NEAR of the fastest are tried, so many at most, and so many of
+ * their layouts. */
 #define MF_FIT_DEGREES 12
 #define MF_FIT_NEAR 1.25
 #define MF_FIT_TRIES 768
-/* Of these so many are tried in any case, as long as none is faster: on DeepSeek-V3 with 131,072
- * tokens and three seconds the leanest alone would be left, 40 % slower. */
+/* So many layouts are tried even if the budget is spent, as long as none is faster: else
+ * DeepSeek-V3 with 131,072 tokens and three seconds would end with its plan of least memory, 40 %
+ * slower. */
 #define MF_FIT_LEAST_TRIES 64
-/* So many tries in a row without a better plan, and the others of their batch are left. */
+/* After so many tries in a row without a better plan the rest of their batch is left. */
 #define MF_VAIN_TRIES 96
-/* Entries that `fit` is asked to show beyond which all are made exact as they are judged, while
- * their blocks are at hand; below, only those that turn out to be shown. */
+/* If `fit` shows more entries than this, all are made exact as they are judged, while their blocks
+ * are cached; else only those that are shown, afterwards. */
 #define MF_FIT_ALL 1000
-/* Open layouts that are tried, of them those whose bound lies within the gap that was asked for,
- * and families that some of them are looked for in. */
+/* Open layouts that are tried; those of them whose bound lies within the gap asked for; families in
+ * which some of them are looked for. */
 #define MF_OPEN_TRIES 512
 #define MF_OPEN_BEHIND 64
 #define MF_OPEN_FAMILIES 512
