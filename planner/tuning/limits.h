@@ -137,32 +137,24 @@
 /* --- what is counted ---------------------------------------------------------------------------
  */
 
-/* Nanoseconds of one core by entry of a tableau that a linear program goes through, by event that a
- * play of an order goes through, by event of a schedule that is sorted for it, and by cell that is
- * summed for it, by virtual stage of a path's row that takes other losses, by slot of a chunk whose
- * bytes are weighed and choice that stands there. */
-#define MF_LP_ENTRY_NS 0.42
-#define MF_PLAY_NS 4000
-#define MF_GRAPH_NODE_NS 70
-#define MF_PLAY_NODE_NS 30
-#define MF_PLAY_CELL_NS 2
-#define MF_LOSS_CELL_NS 12
-#define MF_FILL_SLOT_NS 30
-#define MF_FILL_CHOICE_NS 80
-/* By slot of a chunk that is looked at for a change of choices, by choice of those that stand
- * there.
- */
-#define MF_FILL_LOOK_NS 5
-#define MF_FILL_CHANGE_NS 20
-#define MF_ROOM_CHOICE_NS 2
-/* By price of a byte, by merged pair that is asked for, for a
- * partition and by class of its blocks, by entry of a program's rows as they are made. */
-#define MF_PRICE_NS 12
-#define MF_MEAN_NS 8000
-#define MF_PAIR_NS 500
-#define MF_CREATE_NS 12000
-#define MF_CREATE_CLASS_NS 15000
-#define MF_ROWS_ENTRY_NS 90
+/* Nanoseconds of one core. */
+#define MF_LP_ENTRY_NS 0.42      /* entry of a tableau that a pivot visits */
+#define MF_PLAY_NS 4000          /* play of an order, */
+#define MF_GRAPH_NODE_NS 70      /* and by event of a schedule that is sorted for it, */
+#define MF_PLAY_NODE_NS 30       /* event that it visits, */
+#define MF_PLAY_CELL_NS 2        /* cell that is summed for it */
+#define MF_LOSS_CELL_NS 12       /* virtual stage of a path's row whose losses are replaced */
+#define MF_FILL_SLOT_NS 30       /* slot of a chunk whose bytes are added up, */
+#define MF_FILL_CHOICE_NS 80     /* and choice in it */
+#define MF_FILL_LOOK_NS 5        /* slot of a chunk that is considered for a change of choices, */
+#define MF_FILL_CHANGE_NS 20     /* and choice in it */
+#define MF_ROOM_CHOICE_NS 2      /* choice whose bytes on a stage are compared (stage_room.c) */
+#define MF_PRICE_NS 12           /* price of a byte that a mean of paths tries, */
+#define MF_MEAN_NS 8000          /* and the mean itself */
+#define MF_PAIR_NS 500           /* merged pair that is looked up */
+#define MF_CREATE_NS 12000       /* partition, */
+#define MF_CREATE_CLASS_NS 15000 /* and class of its blocks */
+#define MF_ROWS_ENTRY_NS 90      /* entry of a program's rows when they are made */
 /* Entries that one of a tableau's column counts as: each is in a line of its own. */
 #define MF_LP_COLUMN_ENTRIES 4
 /* By iteration of GLPK's and row or column of its program, and entry; a relaxation takes so many
@@ -178,10 +170,8 @@
 #define MF_LAID_OUT_US 1000
 #define MF_LAID_OUT_POSITION_US 50
 #define MF_JUDGE_US 300
-/* Microseconds of a bound of an attention side, of both sides, of a pipeline degree, an order or a
- * layout by figures that are there; of the figures of two sides for pipeline degrees, and for
- * orders of one; of whole layers' figures for orders, for layouts of an order, of a layout's own.
- * Nanoseconds of floors, by stage. */
+/* Microseconds of bounds and of the figures that they need; nanoseconds of stage bounds, by stage.
+ */
 #define MF_ATTENTION_BOUND_US 36
 #define MF_EXPERT_BOUND_US 4
 #define MF_BOUND_US 1
@@ -202,14 +192,14 @@
 
 /* --- one layout ------------------------------------------------------------------------------- */
 
-/* A split that plays so much longer than the best plan takes is not improved, and one that plays
- * still a little longer is not simulated. */
+/* A split that plays more than 8 % longer than the best plan is not improved, and one that still
+ * plays more than 2 % longer after that is not simulated. */
 #define MF_HOPELESS 1.08
 #define MF_WORSE 1.02
-/* Microseconds of linear programs: of a relaxation, which a hybrid model's many kinds of layers
- * make large; of a tree when it is first taken up, which is what nearly all trees need, so many
- * times more each time after, so many times in all; this part of it while no plan is known, or the
- * gap is proven (Mixtral-8x22B on 40 GPUs takes 1.6 times as long without). */
+/* Microseconds of linear programs: of a relaxation (large for hybrid models with many kinds of
+ * layers); of a tree the first time, which suffices for nearly all; MF_TREE_MORE times more each
+ * time after, MF_TREE_TRIES times in all. While no plan is known, or once the gap is proven, the
+ * first is over MF_LOOK_PART (Mixtral-8x22B on 40 takes 1.6 times as long without). */
 #define MF_ROOT_US 420000
 #define MF_TREE_US 1400000
 #define MF_TREE_MORE 4
@@ -222,28 +212,28 @@
  * and choices are dear from this part of the dearest on (Qwen3-235B on 64 needs them). */
 #define MF_END_COPY_LEAST 0.003
 #define MF_END_COPY_DEAR 0.33
-/* Plans of a layout that are all simulated where the exact program does not settle it. */
+/* A layout of at most so many plans that the exact program does not settle is simulated whole. */
 #define MF_FEW_PLANS 5000
-/* Answers of a layout that are simulated for the sake of a better plan once the proof cannot gain,
- * and in all: each cut makes the program harder. */
+/* Answers of a layout's program that are simulated to find a better plan once they prove nothing
+ * more, and answers in all: each cut makes the program harder. */
 #define MF_ANSWERS 8
 #define MF_CUTS 24
-/* What a stage gives up of its room may change its gaps more than its sums: after so many times it
- * gives up twice as much each time, so many times in all. */
+/* A stage that its arrangement's gaps make too large is filled again with less memory. Less memory
+ * may change gaps more than sums: after so many misses it gives up twice as much each time, so many
+ * times in all. */
 #define MF_FILL_FEW_MISSES 3
 #define MF_FILL_TRIES(stages) (3 * (stages) + 12)
-/* Prices of a byte at which main layers of a stage choose. */
+/* Prices of a byte that means of paths try for main layers. */
 #define MF_MEAN_PRICES 12
-/* Backward passes within this factor of the fastest are usual: what recomputes much more is rarely
- * chosen, and takes the smaller portion of a merged pair where not both can be large. */
+/* Backward passes within this factor of the fastest count as usual. Others recompute much, are
+ * rarely chosen and get the smaller portion of a merged pair. */
 #define MF_USUAL_BACKWARD 1.08
-/* Entries of the paths together of a program for shadow prices: seconds of GLPK. */
+/* Most entries of all path rows of a program for shadow prices: more take GLPK seconds. */
 #define MF_SHADOW_ENTRIES 200000
-/* Virtual stages of which the exact program is worked on: with more it takes seconds and leaves the
- * bound where the tree over splits had it. */
+/* The exact program is tried with at most so many virtual stages: with more it takes seconds and
+ * leaves the bound where the tree over splits had it. */
 #define MF_EXACT_VSTAGES 12
-/* Nodes of the exact program: about half a second of them, at first and when it is taken up again.
- */
+/* Effort and nodes of the exact program, the first time and when it is taken up again. */
 #define MF_EXACT_US 1000000
 #define MF_EXACT_AGAIN_US 4000000
 #define MF_EXACT_NODES 60
@@ -251,15 +241,15 @@
 
 /* --- linear programs -------------------------------------------------------------------------- */
 
-/* Pivots after which the tableau is made anew, broken rows that are put in at a time, pivots that a
- * solve takes at most (a hundred times what any needs). */
+/* Pivots after which the tableau is computed anew, violated rows that enter at a time, most pivots
+ * of a solve (a hundred times what any needs). */
 #define MF_LP_RENEW_PIVOTS 1500
 #define MF_LP_ROWS_AT_ONCE 8
 #define MF_LP_MOST_PIVOTS 20000
 /* No stage takes so many units of time more (a unit is about a step): a finite end, so that any
  * multipliers prove a bound. The curves' own ends would be tighter but take more pivots. */
 #define MF_ROWS_MOST_EXTRA 1e9
-/* Rows that no tableau has had for so many solves are looked at when no other row is broken. */
+/* Rows that no tableau held for so many solves are checked only when no other row is violated. */
 #define MF_LP_IDLE_SOLVES 40
 
 /* --- paths as rows ---------------------------------------------------------------------------- */
@@ -268,8 +258,9 @@
 #define MF_PATH_TOLERANCE 1e-4
 /* Rows of the exact program. */
 #define MF_EXACT_PATHS 200
-/* Paths are looked for between the best point and the program's: so far from the best at first,
- * then this share of it, until a better point is found or so many were looked at. */
+/* Paths are looked for between the best point and the program's point: at this share of the
+ * distance at first, then at this share of the last distance, until a better point is found or for
+ * so many points (GPT-OSS-120B on 256: gap 27 points wider without, with six seconds). */
 #define MF_BETWEEN_SHARE 0.4
 #define MF_BETWEEN_STEPS 4
 /* Rounds of rows of the relaxation without choices; it ends when so many rounds close no more than
