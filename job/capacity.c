@@ -186,7 +186,7 @@ static mf_status plan_cell(growing *g, table_row *row, mf_capacity_cell *c, cons
     }
     mf_search_options o = options_of(&w);
     mf_status s = problem_of(row, c->gpus, &problem, &why);
-    if (s == MF_OK && mf_planner_share_B(&problem) >
+    if (s == MF_OK && mf_planner_least_states_B(&problem) >
                           mf_cluster_usable_B(&row->job.cluster, problem.base.reserve)) {
         s = mf_err_set(&why, MF_INFEASIBLE, "no layout fits");
         c->host.infeasible = (problem.pinned & MF_PIN(OFFLOAD)) == 0;

@@ -28,7 +28,7 @@ mf_graph_mode mf_unsaid_graph(const mf_profile_defaults *u, const mf_model *m, u
 
 /* Lists other layouts that the same request may mean, resolved; returns how many (at most
  * MF_UNSAID_WAYS). */
-#define MF_UNSAID_WAYS (MF_DEFAULTS_MAX * MF_UNSAID_MAX)
+#define MF_UNSAID_WAYS (MF_DEFAULTS_MAX * MF_DEFAULTS_MAX)
 int mf_unsaid_others(const mf_job *j, mf_layout *out);
 
 /* Share of the step time by which the band widens on each side. */

@@ -98,7 +98,7 @@ typedef struct mf_search_options {
                           * cancel and without: what is priced stays in it for searches to come, and
                           * no result depends on it. NULL: the search makes its own */
     mf_milp_fault milp_fault; /* tests: what goes wrong in every integer program */
-    mf_mechanisms without;    /* benchmarks: mechanisms that do not work */
+    mf_mechanisms without;    /* benchmarks: mechanisms that are switched off */
 } mf_search_options;
 
 typedef struct mf_search_result {
@@ -184,7 +184,7 @@ void mf_fit_result_clear(mf_fit_result *r);
 
 /* Least bytes of parameters, gradients and optimizer states on the fullest GPU, however they are
  * sharded. Nothing fits if that is more than usable. 0: not known. */
-double mf_planner_share_B(const mf_problem *p);
+double mf_planner_least_states_B(const mf_problem *p);
 
 /* --- explain ---------------------------------------------------------------------------------- */
 

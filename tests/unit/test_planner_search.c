@@ -483,7 +483,7 @@ static void fits_are_the_same_on_any_number_of_threads(void **state) {
     }
     assert_above(r[0].count, 50);
     assert_below(r[0].feasible, r[0].count);
-    const double share_B = mf_planner_share_B(&w.problem);
+    const double share_B = mf_planner_least_states_B(&w.problem);
     assert_above(share_B, 0.0);
     for (int64_t k = 0; k < r[0].count; k++) {
         const mf_fit_entry *a = &r[0].entry[k], *b = &r[1].entry[k], *c = &r[2].entry[k];
