@@ -1,4 +1,4 @@
-/* partition.c - the inner problem as data: segments, slots, and classes with their choices. */
+/* partition.c - the partition problem as data: segments, slots, and classes with their choices. */
 #include "planner/partition/partition.h"
 
 #include "planner/bound/family_bound.h"

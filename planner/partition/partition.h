@@ -1,4 +1,4 @@
-/* partition.h - the inner problem of one layout: which layers stand on which virtual stage, and
+/* partition.h - the partition problem of one layout: which layers stand on which virtual stage, and
  * what each of them keeps, recomputes and offloads.
  *
  * Positions are grouped into segments: runs of a repeating pattern of layer classes. The unknowns

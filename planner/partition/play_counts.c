@@ -1,4 +1,4 @@
-/* play_counts.c - the longest path of an answer of the inner problem. */
+/* play_counts.c - the longest path of an answer of the partition problem. */
 #include "core/program/pairing.h"
 #include "planner/partition/partition.h"
 #include "planner/tuning/limits.h"
