@@ -13,10 +13,9 @@
 /* --- lifetimes ---------------------------------------------------------------------------------
  */
 
-/* Times are moments of steps; a step is one block at work, or a pair of them. Where blocks offload,
- * a step has three moments: it begins with copies of what has come from the host, it works while
- * other blocks' tensors are on their way, and it ends with copies of what is to leave. Else one is
- * enough.
+/* Times are moments of steps; in a step one block runs, or a pair of them. Where blocks offload, a
+ * step has three moments: copies out of the staging buffer, the work itself, during which other
+ * blocks' tensors are copied, and copies into the staging buffer. Else it has one.
  */
 enum { MOMENTS = 3 };
 
@@ -83,7 +82,7 @@ static pass_events *pass_events_of(const placer *g, int64_t chunk, int64_t mb) {
     return &g->when[chunk * g->s->micro_batches + mb];
 }
 
-/* Step at which block k of a side (1: the backward side of a merged pair) is at work. */
+/* Step in which block k of a side (1: the backward side of a merged pair) runs. */
 static int64_t step_of(const placer *g, int64_t event, int side, int64_t k) {
     const mf_event *ev = &g->s->events[g->stage][event];
     if (ev->pass != MF_EVENT_FB) {
@@ -154,7 +153,7 @@ static int32_t group_of(const placer *g, int64_t chunk, int64_t k, allocation_ki
     return (int32_t)((chunk * g->longest + k) * ALLOCATION_KINDS + (int64_t)what);
 }
 
-/* Adds something that is in one piece, from one moment to another. */
+/* Adds an allocation in one piece, from one moment to another. */
 static void add_lifetime_between(placer *g, int64_t chunk, int64_t k, allocation_kind what,
                                  int64_t first, int64_t last, int64_t mb, int64_t size_B,
                                  int64_t *out) {
@@ -174,15 +173,15 @@ static void add_lifetime_between(placer *g, int64_t chunk, int64_t k, allocation
                                    .out = out});
 }
 
-/* The same through whole steps. */
+/* The same for whole steps. */
 static void add_lifetime(placer *g, int64_t chunk, int64_t k, allocation_kind what, int64_t first,
                          int64_t last, int64_t mb, int64_t size_B, int64_t *out) {
     add_lifetime_between(g, chunk, k, what, beginning(g, first), ending(g, last), mb, size_B, out);
 }
 
-/* Adds something that is in runs, through whole steps; out: [MF_RUNS]. */
-static void add_lifetime_apart(placer *g, int64_t chunk, int64_t k, allocation_kind what,
-                               int64_t first, int64_t last, int64_t mb, int64_t *out) {
+/* Adds an allocation in runs, for whole steps; out: [MF_RUNS]. */
+static void add_lifetime_in_runs(placer *g, int64_t chunk, int64_t k, allocation_kind what,
+                                 int64_t first, int64_t last, int64_t mb, int64_t *out) {
     static const mf_run_kind kinds[] = {
         [SAVED] = MF_RUN_SAVED,   [KEPT] = MF_RUN_KEPT,     [MADE] = MF_RUN_MADE,
         [WORK_F] = MF_RUN_WORK_F, [WORK_B] = MF_RUN_WORK_B, [WORK_W] = MF_RUN_WORK_W};
@@ -208,7 +207,7 @@ static mf_place_work *work_at(placer *g, int64_t event, int64_t i, int side) {
     return g->tables ? &g->x->work[g->x->event[event] + 2 * i + side] : &g->no_work;
 }
 
-/* What a micro-batch leaves of a block between its passes. */
+/* Adds what a micro-batch keeps of each block between its passes. */
 static void instances(placer *g, int64_t chunk, int64_t mb) {
     const pass_events *w = pass_events_of(g, chunk, mb);
     int64_t n = length(g, chunk);
@@ -221,25 +220,25 @@ static void instances(placer *g, int64_t chunk, int64_t mb) {
         add_lifetime_between(g, chunk, k, ON_HOST, w->f, w->b, mb, b->offload_B,
                              &x->host); /* events */
         if (!g->host_only) {
-            add_lifetime_apart(g, chunk, k, SAVED, f, back, mb, x->saved);
-            add_lifetime_apart(g, chunk, k, KEPT, f, done, mb, x->kept);
-            add_lifetime_apart(g, chunk, k, MADE, back, done, mb, x->made);
+            add_lifetime_in_runs(g, chunk, k, SAVED, f, back, mb, x->saved);
+            add_lifetime_in_runs(g, chunk, k, KEPT, f, done, mb, x->kept);
+            add_lifetime_in_runs(g, chunk, k, MADE, back, done, mb, x->made);
             add_lifetime(g, chunk, k, ARRIVED, back + 1, done, mb,
                          b->held_B - b->kept_B - b->made_B, &x->arrived);
         }
     }
 }
 
-/* A running block: workspace, its tensors on their way to the host beside the next block or from it
- * beside the one before, gradients that wait to be reduced (while the next block runs, where that
- * overlaps). */
+/* Adds what a running block needs: workspace; staging of its tensors that are copied to the host
+ * during the next block, or from it during the block before; gradients not yet reduced (during the
+ * next block, if that overlaps). */
 static void forward_work(placer *g, int64_t chunk, int64_t event) {
     int64_t n = length(g, chunk);
     for (int64_t k = 0; k < n; k++) {
         mf_place_work *w = work_at(g, event, k, 0);
         int64_t now = step_of(g, event, 0, k);
         w->gradients = w->leaving = w->coming = -1;
-        add_lifetime_apart(g, chunk, k, WORK_F, now, now, 0, w->local);
+        add_lifetime_in_runs(g, chunk, k, WORK_F, now, now, 0, w->local);
         if (k + 1 < n) {
             int64_t left = middle(g, step_of(g, event, 0, k + 1));
             add_lifetime_between(g, chunk, k, LEAVING, ending(g, now), left, 0,
@@ -260,8 +259,8 @@ static void backward_work(placer *g, int64_t chunk, int64_t event, int side, mf_
         int64_t next = i + 1 < n ? step_of(g, event, side, i + 1) : now;
         int64_t k = n - 1 - i;
         w->leaving = w->coming = -1;
-        add_lifetime_apart(g, chunk, k, pass == MF_EVENT_W ? WORK_W : WORK_B, now, now, 0,
-                           w->local);
+        add_lifetime_in_runs(g, chunk, k, pass == MF_EVENT_W ? WORK_W : WORK_B, now, now, 0,
+                             w->local);
         if (pass == MF_EVENT_B && i > 0) {
             int64_t starts = middle(g, step_of(g, event, side, i - 1));
             add_lifetime_between(g, chunk, k, COMING, starts, beginning(g, now), 0, b->offload_B,

@@ -51,10 +51,10 @@ typedef enum mf_level {
     MF_LEVEL_TRY
 } mf_level;
 
-/* Tries of a node that nothing more can be done about: its bound stays in the proof. */
+/* `tries` of a node that cannot be worked on any more: its bound stays in the proof. */
 #define MF_SEARCH_DONE 255
 
-/* Why nothing more can be done about a layout. */
+/* Why a layout cannot be worked on any more. */
 typedef enum mf_search_cause {
     MF_CAUSE_STAGES,  /* too many virtual stages for the integer program */
     MF_CAUSE_TREE,    /* the same, and its tree over splits did not end within its limit */
@@ -90,13 +90,13 @@ typedef struct mf_search_found {
     mf_assignment assignment;
 } mf_search_found;
 
-/* Plans that are kept, or as many as are wanted. */
+/* Most plans that are kept. */
 #define MF_SEARCH_FOUND 64
 
-/* Paths that bound an order, with their weights. Those that were kept before stay as long as a
- * task that started with them runs: what a task knows is what was kept by its start. */
+/* Paths that bound an order, with their weights. A task knows what was kept by its start, so older
+ * sets stay as long as a task that started with them runs. */
 typedef struct mf_search_path_set {
-    int64_t since; /* what was merged before they were kept */
+    int64_t since; /* outcomes merged before they were kept */
     int64_t pp, vpp, micro_batches;
     int schedule;
     mf_path_set paths;
@@ -106,16 +106,15 @@ typedef struct mf_search_path_set {
 #define MF_SEARCH_BUCKETS 16384
 #define MF_SEARCH_PATH_LOCKS 64
 
-/* What is kept of orders and families, found when it is first asked for (order_cache.c). It does
- * not change then, nor is it taken out, so readers need no lock: a list is as good as it was when
- * its head was read. Keys are compared byte by byte. */
+/* Figures of orders and families, computed when first asked for and kept (order_cache.c). Entries
+ * are never changed or removed, so readers need no lock. Keys are compared byte by byte. */
 typedef enum mf_search_kind {
     MF_KNOWN_ORDERS,     /* the orders of a pipeline degree and a number of micro-batches */
     MF_KNOWN_SUMMARY,    /* of one order */
-    MF_KNOWN_RATES,      /* of two sides (family_figures.c), */
-    MF_KNOWN_STAGES,     /* what layouts of a pipeline degree take once a step, */
-    MF_KNOWN_LAYOUT_END, /* what one of them does, by position, */
-    MF_KNOWN_STAGE_END   /* and whatever its stages hold */
+    MF_KNOWN_RATES,      /* layer times of two sides (family_figures.c) */
+    MF_KNOWN_STAGES,     /* once-a-step figures of a pipeline degree */
+    MF_KNOWN_LAYOUT_END, /* the same of one layout, by position */
+    MF_KNOWN_STAGE_END   /* the same of one layout, whatever its stages hold */
 } mf_search_kind;
 typedef struct mf_search_key {
     int64_t kind, word[7];
