@@ -395,7 +395,7 @@ static void by_splits(refining *c) {
     o.kept = &found->paths;
     c->out->status = mf_partition_splits(c->in, &o, &r, &c->out->err);
     if (c->out->status == MF_OK && r.outcome == MF_MILP_FAILED && o.known) {
-        /* the simplex method got stuck: try again without the order's known paths */
+        /* GLPK's numbers got stuck: once more on another way */
         mf_partition_split_result_clear(&r);
         mf_path_set_clear(&found->paths);
         o.known = NULL;

@@ -214,7 +214,7 @@ static void pins_that_leave_nothing_name_the_rule_they_break(void **state) {
     assert_non_null(strstr(e.text, "capacity factor must be above 0"));
 }
 
-static void dimensions_that_are_held_are_named(void **state) {
+static void what_is_held_is_said(void **state) {
     (void)state;
     mf_model m = tiny(4, 8);
     mf_space s = space_of(&m, 8, 16);
@@ -239,7 +239,7 @@ int main(void) {
         cmocka_unit_test(walking_the_lists_gives_each_layout_once),
         cmocka_unit_test(a_pinned_dimension_keeps_its_value),
         cmocka_unit_test(pins_that_leave_nothing_name_the_rule_they_break),
-        cmocka_unit_test(dimensions_that_are_held_are_named),
+        cmocka_unit_test(what_is_held_is_said),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
