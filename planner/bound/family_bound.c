@@ -134,7 +134,7 @@ static double stage_step_s(const mf_family_bound_layout *b, const mf_family_boun
         .gather_s = k * r->layer_gather_s,
         .reduce_s = k * r->layer_reduce_s,
         .norm_s = k * b->norm_s,
-        .once_s = f->step_end.fixed_s + k * b->update_s,
+        .step_end_s = f->step_end.fixed_s + k * b->update_s,
         .anew_s = k * r->layer_anew_s[1] + ends->anew_s,
         .all_anew_s = r->anew_s,
         .layers = k,

@@ -18,11 +18,12 @@ static double work_after_first_backward_s(mf_pass_mode mode, double m, double n,
     return mode == MF_PASS_MODE_SPLIT ? rest + n * x->w_s : rest;
 }
 
-double mf_stage_exposed_s(double exposed, double once_s, double uncounted_s, double beside_s) {
+double mf_stage_exposed_s(double exposed, double collective_s, double uncounted_s,
+                          double beside_s) {
     if (exposed >= 1.0) {
-        return once_s;
+        return collective_s;
     }
-    double counted_s = mf_smaller(once_s - uncounted_s, beside_s);
+    double counted_s = mf_smaller(collective_s - uncounted_s, beside_s);
     return counted_s > 0.0 ? exposed * counted_s : 0.0;
 }
 
@@ -78,5 +79,5 @@ double mf_stage_floor_s(const mf_layout *l, const mf_order_summary *o, int64_t p
         step_s = mf_larger(step_s, x->gather_s + after_s + out_s - own_s);
     }
     step_s = mf_larger(step_s, m * x->host_s + x->norm_s);
-    return step_s + x->once_s;
+    return step_s + x->step_end_s;
 }

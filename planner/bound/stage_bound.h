@@ -58,7 +58,7 @@ typedef struct mf_stage_sums {
     double behind_s;           /* one chunk: forward and backward through the later stages, with
                                 * sends. Several chunks: forward through the whole model */
     double norm_s;             /* after the last pass; beside the way out of others */
-    double once_s;             /* update, and what is fixed */
+    double step_end_s;         /* update and the fixed end of the step */
     /* Time saved by weight gradients of the first micro-batch: on this stage, on all stages. Not
      * yet subtracted above. */
     double anew_s, all_anew_s;
@@ -68,7 +68,7 @@ typedef struct mf_stage_sums {
 /* Least time that passes lose to gathers (or reductions) beside them: the exposed share of these,
  * without one position of each chunk, and at most of the time of the micro-batch's passes. exposed
  * 1: nothing overlaps, all of it counts. */
-double mf_stage_exposed_s(double exposed, double once_s, double uncounted_s, double beside_s);
+double mf_stage_exposed_s(double exposed, double collective_s, double uncounted_s, double beside_s);
 
 /* Bytes of weights, gradients and optimizer states, without rounding of shards: the sums of a stage
  * are rounded. */
