@@ -5,14 +5,14 @@
 #include <stddef.h>
 #include <string.h>
 
-/* --- rates ------------------------------------------------------------------------------------ */
+/* --- layer times ------------------------------------------------------------------------------ */
 
-typedef struct kept_rates {
+typedef struct kept_times {
     mf_search_known head;
     mf_costs_noted asked; /* costs that they were made of: a hit is charged for them, too */
     atomic_bool counted;  /* all of these are paid for */
     mf_layer_times times; /* must stay last: its unused entries are not allocated */
-} kept_rates;
+} kept_times;
 
 static void *recall(const mf_search_context *w, const mf_search_key *key) {
     const bool keeps = mf_uses(w->evaluator->without, MF_MECHANISM_KEPT_FIGURES);
@@ -33,7 +33,7 @@ static mf_search_key rates_key(const mf_layout *l, bool exact) {
     const int64_t dense = l->zero >= 2 ? l->zero : 0;
     const int64_t expert = l->expert_zero >= 2 ? l->expert_zero : 0;
     mf_search_key key =
-        key_of(MF_KNOWN_RATES, l,
+        key_of(MF_KNOWN_TIMES, l,
                (int64_t)mf_pass_mode_of(l->schedule) | exact << 2 | dense << 3 | expert << 5);
     key.word[4] = dense ? l->dp * l->cp : 0;
     key.word[5] = expert ? l->edp : 0;
@@ -41,7 +41,7 @@ static mf_search_key rates_key(const mf_layout *l, bool exact) {
     return key;
 }
 
-static mf_status make(mf_search_context *w, const mf_layout *l, bool exact, mf_search_rates *out,
+static mf_status make(mf_search_context *w, const mf_layout *l, bool exact, mf_search_times *out,
                       mf_err *e) {
     mf_layer_times *times = &out->times;
     bool gathers = l->zero >= 2 || l->expert_zero >= 2;
@@ -59,10 +59,10 @@ static void *copy_of(mf_search_context *w, const void *from, size_t size_B) {
 }
 
 /* The lock is held. NULL: out of memory, which costs time and nothing else. */
-static kept_rates *copy_rates(mf_search_context *w, const mf_search_rates *r,
+static kept_times *copy_times(mf_search_context *w, const mf_search_times *r,
                               const mf_costs_noted *asked) {
     const size_t others = (size_t)r->times.others, points = (size_t)r->choices.count;
-    kept_rates *x = mf_pool_take(&w->pool, offsetof(kept_rates, times.other) +
+    kept_times *x = mf_pool_take(&w->pool, offsetof(kept_times, times.other) +
                                                others * sizeof r->times.other[0]);
     if (!x) {
         return NULL;
@@ -83,11 +83,11 @@ static kept_rates *copy_rates(mf_search_context *w, const mf_search_rates *r,
     return whole ? x : NULL;
 }
 
-static void keep_rates(mf_search_context *w, const mf_search_key *key, const mf_search_rates *r,
+static void keep_times(mf_search_context *w, const mf_search_key *key, const mf_search_times *r,
                        const mf_costs_noted *asked) {
     pthread_mutex_lock(&w->lock);
     if (!mf_search_find(w, key)) { /* another thread's are equal */
-        kept_rates *x = copy_rates(w, r, asked);
+        kept_times *x = copy_times(w, r, asked);
         if (x) {
             mf_search_publish(w, key, &x->head);
         }
@@ -95,17 +95,17 @@ static void keep_rates(mf_search_context *w, const mf_search_key *key, const mf_
     pthread_mutex_unlock(&w->lock);
 }
 
-static void count_hit(kept_rates *x) {
+static void count_hit(kept_times *x) {
     if (!atomic_load_explicit(&x->counted, memory_order_relaxed) &&
         !mf_block_costs_count_hit(&x->asked)) {
         atomic_store_explicit(&x->counted, true, memory_order_relaxed);
     }
 }
 
-mf_status mf_search_rates_of(mf_search_context *w, const mf_layout *l, bool exact,
-                             mf_search_rates *out, mf_err *e) {
+mf_status mf_search_times_of(mf_search_context *w, const mf_layout *l, bool exact,
+                             mf_search_times *out, mf_err *e) {
     const mf_search_key key = rates_key(l, exact);
-    kept_rates *kept = recall(w, &key);
+    kept_times *kept = recall(w, &key);
     if (kept) {
         mf_layer_times_copy(&out->times, &kept->times);
         count_hit(kept);
@@ -116,7 +116,7 @@ mf_status mf_search_rates_of(mf_search_context *w, const mf_layout *l, bool exac
     mf_status status = make(w, l, exact, out, e);
     mf_block_costs_list(NULL);
     if (status == MF_OK) {
-        keep_rates(w, &key, out, &asked);
+        keep_times(w, &key, out, &asked);
     }
     mf_costs_noted_clear(&asked);
     return status;
@@ -219,7 +219,7 @@ static void find_own(const mf_search_context *w, const mf_layout *l, const mf_la
     }
 }
 
-/* Of one layout; rates with choices know an MTP depth for every depth. */
+/* Of one layout; layer times with choices know an MTP depth for every depth. */
 static mf_search_key own_key(mf_search_kind kind, const mf_layout *l, const mf_layer_times *r) {
     mf_search_key key = key_of(kind, l,
                                (int64_t)l->zero | (int64_t)l->expert_zero << 2 |

@@ -111,7 +111,7 @@ typedef struct mf_search_path_set {
 typedef enum mf_search_kind {
     MF_KNOWN_ORDERS,     /* the orders of a pipeline degree and a number of micro-batches */
     MF_KNOWN_SUMMARY,    /* of one order */
-    MF_KNOWN_RATES,      /* layer times of two sides (family_figures.c) */
+    MF_KNOWN_TIMES,      /* layer times of two sides (family_figures.c) */
     MF_KNOWN_STAGES,     /* once-a-step figures of a pipeline degree */
     MF_KNOWN_LAYOUT_END, /* the same of one layout, by position */
     MF_KNOWN_STAGE_END   /* the same of one layout, whatever its stages hold */
@@ -142,11 +142,11 @@ typedef struct mf_search_stages {
 
 /* Layer times of an attention and an expert side. `times` borrows its hulls and choices from the
  * table of kept figures, or from `hull` and `choices` here. */
-typedef struct mf_search_rates {
+typedef struct mf_search_times {
     mf_layer_times times;
     mf_family_bound_hull hull[2];
     mf_family_bound_choices choices;
-} mf_search_rates;
+} mf_search_times;
 
 /* Number of orders of an attention side. */
 typedef struct mf_search_count {
@@ -226,8 +226,8 @@ mf_status mf_search_order(mf_search_context *w, const mf_layout *l, const mf_ord
 
 /* Rates of whole layers for the sides of l, the way that its order plays passes, and its ZeRO
  * levels. exact: with what memory costs, as simulated. reduce_s and gather_s are left at 0. */
-mf_status mf_search_rates_of(mf_search_context *w, const mf_layout *l, bool exact,
-                             mf_search_rates *out, mf_err *e);
+mf_status mf_search_times_of(mf_search_context *w, const mf_layout *l, bool exact,
+                             mf_search_times *out, mf_err *e);
 /* Figures of l's pipeline degree with both sides, where ZeRO shards nothing; layer: parameters of a
  * main layer. */
 void mf_search_stages_of(mf_search_context *w, const mf_layout *l, const mf_param_count *layer,

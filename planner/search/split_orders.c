@@ -71,11 +71,11 @@ static double order_bound_s(mf_search_context *w, const mf_layer_times *r, const
 
 /* Rates of whole layers of the plain layout of the order (ZeRO 0): levels above 1 add communication
  * to passes, and are priced only where that is needed. */
-static mf_status order_rates(mf_search_context *w, const mf_layout *l, mf_search_rates *r,
-                             mf_search_stages *stages, mf_err *e) {
+static mf_status order_layer_times(mf_search_context *w, const mf_layout *l, mf_search_times *r,
+                                   mf_search_stages *stages, mf_err *e) {
     mf_layout plain = *l;
     plain.zero = plain.expert_zero = 0;
-    mf_status status = mf_search_rates_of(w, &plain, false, r, e);
+    mf_status status = mf_search_times_of(w, &plain, false, r, e);
     if (status == MF_OK) {
         mf_search_stages_of(w, &plain, &r->times.layer_params, stages);
     }
@@ -190,7 +190,7 @@ void mf_search_split_pipeline(mf_search_context *w, const mf_search_node *n,
 /* By whole layers. */
 void mf_search_split_pass_mode(mf_search_context *w, const mf_search_node *n,
                                const mf_search_aim *aim, mf_search_outcome *out) {
-    mf_search_rates r;
+    mf_search_times r;
     mf_search_stages stages;
     bool found = false;
     sweep s;
@@ -205,7 +205,7 @@ void mf_search_split_pass_mode(mf_search_context *w, const mf_search_node *n,
             continue;
         }
         if (!found) {
-            out->status = order_rates(w, &s.l, &r, &stages, &out->err);
+            out->status = order_layer_times(w, &s.l, &r, &stages, &out->err);
             if (out->status != MF_OK) {
                 return;
             }
@@ -246,13 +246,14 @@ static double least_work_s(const ordered *o) {
     return most_s;
 }
 
-/* By what ZeRO levels from 2 on add to blocks; *own are the rates with that, where they are of use.
+/* By what ZeRO levels from 2 on add to blocks; *own are the layer times with that, where they are
+ * of use.
  */
-static double levels_bound_s(ordered *o, const mf_search_node *n, mf_search_rates *own) {
+static double levels_bound_s(ordered *o, const mf_search_node *n, mf_search_times *own) {
     double bound_s = least_work_s(o);
     if (bound_s < o->to.enough_s) {
         o->out->work += MF_BOUND_US;
-        o->out->status = mf_search_rates_of(o->w, &o->l, false, own, &o->out->err);
+        o->out->status = mf_search_times_of(o->w, &o->l, false, own, &o->out->err);
     }
     if (bound_s < o->to.enough_s && o->out->status == MF_OK) {
         bound_s = mf_family_bound_stages_s(&own->times, 1u << n->mode, o->l.pp, o->l.micro_batches,
@@ -266,7 +267,7 @@ static double levels_bound_s(ordered *o, const mf_search_node *n, mf_search_rate
  * that is asked for only where the order's own blocks do not close it. */
 static double layout_bound_s(ordered *o, const mf_search_node *n, int zero) {
     const mf_family_bound_fixed *fixed = fixed_of(o->stages, &o->l);
-    mf_search_rates own;
+    mf_search_times own;
     mf_layer_times more;
     mf_layer_times *r = o->r;
     r->layer_reduce_s = o->stages->reduce_s[zero];
@@ -296,11 +297,11 @@ static double layout_bound_s(ordered *o, const mf_search_node *n, int zero) {
 void mf_search_split_order(mf_search_context *w, const mf_search_node *n, const mf_search_aim *aim,
                            mf_search_outcome *out) {
     ordered o = {.w = w, .l = mf_search_layout(w, n), .to = cutoffs_of(aim), .out = out};
-    mf_search_rates r;
+    mf_search_times r;
     mf_search_stages stages;
     out->status = mf_search_order(w, &o.l, &o.order, &out->err);
     if (out->status == MF_OK) {
-        out->status = order_rates(w, &o.l, &r, &stages, &out->err);
+        out->status = order_layer_times(w, &o.l, &r, &stages, &out->err);
     }
     if (out->status != MF_OK) {
         return;
@@ -323,7 +324,7 @@ void mf_search_split_order(mf_search_context *w, const mf_search_node *n, const 
     }
 }
 
-/* A layout's figures beside its rates. */
+/* A layout's figures beside its layer times. */
 typedef struct bounding {
     mf_search_context *w;
     const mf_search_node *n;
@@ -335,14 +336,14 @@ typedef struct bounding {
 
 /* Whole layers that gather and reduce nothing, raised to the paths of what the layout's own ZeRO
  * levels add. choices: with every choice as simulated. */
-static mf_status raised_rates(const bounding *b, bool choices, mf_search_rates *r) {
-    mf_search_rates own;
+static mf_status raised_rates(const bounding *b, bool choices, mf_search_times *r) {
+    mf_search_times own;
     mf_layout plain = *b->l;
     mf_search_outcome *out = b->out;
     plain.zero = plain.expert_zero = 0;
-    mf_status status = mf_search_rates_of(b->w, &plain, choices, r, &out->err);
+    mf_status status = mf_search_times_of(b->w, &plain, choices, r, &out->err);
     if (status == MF_OK) {
-        status = mf_search_rates_of(b->w, b->l, false, &own, &out->err);
+        status = mf_search_times_of(b->w, b->l, false, &own, &out->err);
     }
     if (status == MF_OK) {
         mf_layer_times_larger(&r->times, &own.times, &r->choices);
@@ -353,7 +354,7 @@ static mf_status raised_rates(const bounding *b, bool choices, mf_search_rates *
 /* The layout's bound, as it was bounded with its order: by plain blocks and the paths of its own
  * ZeRO levels, which only add to these, under means that have been found since. */
 static double plain_bound_s(const bounding *b) {
-    mf_search_rates r;
+    mf_search_times r;
     mf_search_stages stages;
     mf_layout plain = *b->l;
     plain.zero = plain.expert_zero = 0;
@@ -368,7 +369,7 @@ static double plain_bound_s(const bounding *b) {
                          b->out);
 }
 
-static double choices_bound_s(const bounding *b, mf_search_rates *r) {
+static double choices_bound_s(const bounding *b, mf_search_times *r) {
     mf_search_add_own(b->w, b->l, &r->times);
     const mf_family_bound_fixed fixed = mf_search_fixed_of(b->w, b->l, &r->times);
     return order_bound_s(b->w, &r->times, b->l, b->order, &fixed, b->to, b->out);
@@ -381,7 +382,7 @@ static bool is_raised(const mf_search_node *n, double bound_s) {
 /* By every choice as simulated: where ZeRO adds to blocks, only if their choices without that leave
  * the layout open. */
 static double own_bound_s(const bounding *b) {
-    mf_search_rates r;
+    mf_search_times r;
     double bound_s = 0.0;
     const bool adds = b->l->zero >= 2 || b->l->expert_zero >= 2;
     if (adds && b->n->tries == 0 && mf_uses(b->w->evaluator->without, MF_MECHANISM_PLAIN_CHOICES)) {
@@ -389,7 +390,7 @@ static double own_bound_s(const bounding *b) {
         bound_s = b->out->status == MF_OK ? choices_bound_s(b, &r) * MF_LEVELS_SAFETY : 0.0;
     }
     if (b->out->status == MF_OK && bound_s < b->to.enough_s) {
-        b->out->status = mf_search_rates_of(b->w, b->l, true, &r, &b->out->err);
+        b->out->status = mf_search_times_of(b->w, b->l, true, &r, &b->out->err);
         bound_s = b->out->status == MF_OK ? mf_larger(bound_s, choices_bound_s(b, &r)) : 0.0;
     }
     return bound_s;
