@@ -2,11 +2,12 @@
 # lines of the mechanisms. MF_GOLDEN_UPDATE=1 writes the rooms' lines anew.
 . "${0%/*}/../driver.sh"
 page=docs/planner.md
-for room in $(ls planner); do
+for room in planner/*; do
+    room=${room##*/}
     case $room in
     *.c) continue ;;
     *.h) files="planner/planner.h planner/predict.c" ;;
-    *) files=planner/$room/*.[ch] ;;
+    *) files="planner/$room/*.[ch]" ;;
     esac
     echo "$room $(cat $files | wc -l)"
 done >"$work/counted"
