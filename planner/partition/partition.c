@@ -167,7 +167,7 @@ static void choice_figures(const mf_partition_choice *c, bool merged, double out
         out[7 + 2 * i] = merged ? c->f_pair_s[i] : 0.0;
         out[8 + 2 * i] = merged ? c->b_pair_s[i] : 0.0;
     }
-    out[11] = c->ends;
+    out[11] = c->dear_last;
 }
 
 /* Is some mixture of choices with figures x and y (in parts of one) at least as good as one with z,
@@ -560,12 +560,12 @@ mf_status mf_partition_create(mf_block_costs *costs, const mf_layout *l, uint32_
     in->slot_at = calloc((size_t)in->positions, sizeof *in->slot_at);
     in->variant = calloc((size_t)in->vstages, sizeof *in->variant);
     in->effort_ns = calloc(1, sizeof *in->effort_ns);
-    in->end_more = calloc((size_t)in->vstages, sizeof *in->end_more);
+    in->last_cost = calloc((size_t)in->vstages, sizeof *in->last_cost);
     for (int v = 0; in->variant && v < in->vstages; v++) {
         in->variant[v] = (uint8_t)mf_partition_variant(l, v);
     }
     if (!in->segment || !in->slot || !in->slot_at || !in->variant || !in->effort_ns ||
-        !in->end_more) {
+        !in->last_cost) {
         mf_partition_destroy(in);
         return mf_err_set(e, MF_NOMEM, "out of memory");
     }
@@ -594,7 +594,7 @@ void mf_partition_destroy(mf_partition *in) {
     free(in->slot_at);
     free(in->variant);
     free(in->effort_ns);
-    free(in->end_more);
+    free(in->last_cost);
     free(in->class);
     free(in);
 }

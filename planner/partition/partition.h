@@ -54,7 +54,7 @@ typedef struct mf_partition_choice {
     /* Extra time of its forward pass, its backward pass and a pair with that, by set, if it is the
      * last of its virtual stage: its copies to and from the host have no neighbouring block. */
     double end_f_s, end_b_s, end_pair_s[MF_PORTIONS];
-    bool ends;        /* it is dear as the last block: takes much more there (end_copies.c) */
+    bool dear_last;   /* it is dear as the last block: takes much more there (end_copies.c) */
     double end_own_s; /* the same of the pair with its own forward pass (mf_partition_own_pairs) */
 } mf_partition_choice;
 
@@ -76,8 +76,8 @@ typedef struct mf_partition_class {
     double rate[MF_ORDER_W + 1]; /* highest speed of reductions beside F, B, W of any choice */
     double f_host_s, b_host_s, w_host_s; /* least over the choices */
     double least_s[MF_ORDER_PARTS];      /* least over the choices */
-    bool ends;                           /* some choices are dear as the last block; */
-    double end_more_s[MF_ORDER_PARTS];   /* the least that any of these adds there */
+    bool dear_last;                      /* some choices are dear as the last block; */
+    double dear_last_s[MF_ORDER_PARTS];  /* the least that any of these adds there */
     int choices;
     mf_partition_choice choice[MF_CATALOGUE_MAX];
 } mf_partition_class;
@@ -97,8 +97,8 @@ typedef struct mf_partition {
     mf_layout layout;
     int positions, vstages, stages, chunks;
     bool split, merged, own_pairs;
-    bool ends;                    /* some choice takes more as the last of a virtual stage: */
-    mf_last_block_cost *end_more; /* [vstages] */
+    bool dear_last;                /* some choice takes more as the last of a virtual stage: */
+    mf_last_block_cost *last_cost; /* [vstages] */
     int segments, slots, classes;
     mf_segment *segment;
     mf_partition_slot *slot;
