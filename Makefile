@@ -96,8 +96,8 @@ build-tests: build $(LIB) $(UNIT_BIN) $(FUZZ_BIN)
 setup: ## install the Debian packages that are missing (or print the one command)
 	@CUDA_LACKS='$(CUDA_LACKS)' sh scripts/setup.sh
 
-# What objects rest on beside sources and headers, and what the library and the product consist of. These
-# files change when that does: no mixing of objects with and without MPI, no object of a source that is gone.
+# Rebuild when flags, libraries or the object list change: these stamp files hold them. So objects with and without
+# MPI never mix, and no object of a deleted source stays in the library.
 .PHONY: FORCE
 $(BUILD)/.flags: STAMP = $(filter-out -W%,$(CC) $(CFLAGS) $(CPPFLAGS) $(LDFLAGS) $(LIBS))
 $(BUILD)/.objects: STAMP = $(LIB_OBJ)

@@ -44,8 +44,8 @@ mf_report_folder mf_args_report(const mf_args *a, const mf_cli *cli) {
 
 static uint32_t said(const mf_args *a) {
     uint32_t bits = 0;
-    for (int k = 0; k < MF_SAID_COUNT; k++) {
-        const char *name = mf_said_option((mf_said)k);
+    for (int k = 0; k < MF_GIVEN_COUNT; k++) {
+        const char *name = mf_given_option_name((mf_given_option)k);
         bits |= a->value[mf_option_find(name, strlen(name), NULL)].given ? 1u << k : 0;
     }
     return bits;

@@ -18,7 +18,7 @@
 /* --- for people ------------------------------------------------------------------------------- */
 
 static mf_status print_text(FILE *out, const mf_job *j, const mf_search_result *r,
-                            const mf_host_copies *h, const mf_elsewhere *megatron,
+                            const mf_host_copies *h, const mf_under_megatron *megatron,
                             const mf_verdict_text *verdict, mf_err *e) {
     mf_report report = mf_report_of(j, &r->plan[0]);
     mf_status s = mf_step_power_of(j, report.plan, &report.power, e);
@@ -38,7 +38,7 @@ static mf_status print_text(FILE *out, const mf_job *j, const mf_search_result *
 /* --- JSON ------------------------------------------------------------------------------------- */
 
 static mf_status json_plan(mf_json_writer *w, const char *key, const mf_job *j, const mf_plan *p,
-                           const mf_elsewhere *megatron, mf_err *e) {
+                           const mf_under_megatron *megatron, mf_err *e) {
     mf_report report = mf_report_of(j, p);
     mf_status s = mf_step_power_of(j, p, &report.power, e);
     report.megatron = megatron;
@@ -51,7 +51,7 @@ static mf_status json_plan(mf_json_writer *w, const char *key, const mf_job *j, 
 
 static mf_status print_json(FILE *out, const mf_job *j, const mf_search_result *r,
                             const mf_fit_result *fit, const mf_host_copies *h,
-                            const mf_elsewhere *megatron, const mf_doubts *doubts,
+                            const mf_under_megatron *megatron, const mf_doubts *doubts,
                             const mf_verdict_text *verdict, mf_err *e) {
     mf_json_writer w;
     mf_status s = MF_OK;
@@ -215,10 +215,10 @@ static mf_status run(const mf_args *a, const mf_cli *cli, mf_err *e) {
     mf_problem problem;
     mf_search_result r = {0};
     mf_host_copies host = {0};
-    mf_elsewhere there;
+    mf_under_megatron there;
     mf_doubts doubts;
     mf_verdict_text verdict;
-    const mf_elsewhere *megatron = NULL;
+    const mf_under_megatron *megatron = NULL;
     bool json = a->value[MF_OPT_JSON].given;
     mf_status found = MF_OK;
     mf_status s = mf_args_require_sizes(a, e);
@@ -246,7 +246,7 @@ static mf_status run(const mf_args *a, const mf_cli *cli, mf_err *e) {
         goto out;
     }
     if (strcmp(j.software.name, "moefold") == 0 && !mf_cluster_is_cpu(&j.cluster)) {
-        s = mf_job_elsewhere(&j, &r.plan[0], &there, e);
+        s = mf_job_under_megatron(&j, &r.plan[0], &there, e);
         if (s != MF_OK) {
             goto out;
         }

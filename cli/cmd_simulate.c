@@ -33,7 +33,7 @@ static mf_status close_trace(const mf_args *a, FILE *trace, mf_status s, mf_err 
 }
 
 static mf_status print(const mf_args *a, const mf_cli *cli, const mf_job *j, mf_err *e) {
-    mf_elsewhere megatron;
+    mf_under_megatron megatron;
     mf_doubts doubts;
     mf_verdict_text verdict;
     mf_report r = mf_report_of(j, &j->plan);
@@ -44,7 +44,7 @@ static mf_status print(const mf_args *a, const mf_cli *cli, const mf_job *j, mf_
     mf_doubts_of_plan(j, &j->plan, &doubts);
     mf_doubts_print(a->notes, &doubts);
     if (strcmp(j->software.name, "moefold") == 0 && !mf_cluster_is_cpu(&j->cluster)) {
-        mf_status s = mf_job_elsewhere(j, &j->plan, &megatron, e);
+        mf_status s = mf_job_under_megatron(j, &j->plan, &megatron, e);
         if (s != MF_OK) {
             return s;
         }

@@ -381,9 +381,8 @@ static mf_status launch(const mf_args *a, const mf_cli *cli, const mf_train_sett
     return status;
 }
 
-/* What is wrong with the job rank 0 finds as well, says it and ends, and with it all others. What
- * only this rank has met, whose memory is out or whose host lacks a file, it says itself: at once,
- * or when rank 0 has had its time. */
+/* Rank 0 reports errors that all ranks meet, and ends the job. A rank reports only its own (no
+ * memory, a missing library): at once, or when rank 0 has had its time. */
 static void leave_to_rank_0(const mf_cli *cli, int64_t rank, mf_err *e) {
     const struct timespec turn = {.tv_nsec = 20 * 1000 * 1000};
     const bool own = e->status == MF_NOMEM || e->status == MF_LIBRARY;

@@ -59,7 +59,7 @@ static bool measure_if_due(int64_t ranks, const mf_host_cpu *h, FILE *notes) {
 /* A plan says only when it is loaded how many ranks it is for. */
 static void measure_for_request(const mf_job_request *r, FILE *notes) {
     mf_host_cpu h;
-    if (r->cluster != NULL && r->plan == NULL && mf_request_says(r, MF_SAID_GPUS) &&
+    if (r->cluster != NULL && r->plan == NULL && mf_request_gives(r, MF_GIVEN_GPUS) &&
         mf_host_cpu_is_asked(r, r->cluster) && mf_host_cpu_find(r->layout.gpus, &h)) {
         (void)measure_if_due(r->layout.gpus, &h, notes);
     }

@@ -104,9 +104,9 @@ static mf_status make_request(const mf_args *a, mf_train_settings *s, mf_job_req
             s->gpu);
     }
     r->cluster = s->detected ? here : r->cluster;
-    if (r->plan == NULL && !mf_request_says(r, MF_SAID_GPUS)) {
+    if (r->plan == NULL && !mf_request_gives(r, MF_GIVEN_GPUS)) {
         r->layout.gpus = 1;
-        r->said |= 1u << MF_SAID_GPUS;
+        r->said |= 1u << MF_GIVEN_GPUS;
     }
     return status;
 }

@@ -134,10 +134,10 @@ static double sibling_sigma(double *apart, size_t n) {
     return 1.4826 * apart[n / 2]; /* of a normal distribution, from its median */
 }
 
-/* Takes a sibling's nodes in behind the n own ones where the GPU itself was not measured: what a
- * library's choices make of a shape is alike on GPUs of one architecture, as far as the shapes
- * agree at which both were measured. apart [theirs]: work space. Returns how many nodes there are
- * then. */
+/* Adds a sibling GPU's residuals where this GPU has no points: a library picks similar kernels on
+ * GPUs of one architecture. They are weighted by how well the two agree at shapes where both were
+ * measured. `theirs` nodes follow the n own ones. apart [theirs]: work space. Returns the number of
+ * nodes. */
 static size_t join_sibling(mf_residual_node *nodes, size_t n, size_t theirs, int dims,
                            double *apart) {
     size_t all = n, shared = 0;

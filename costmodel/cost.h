@@ -41,16 +41,18 @@ enum {
     MF_RATE_COUNT
 };
 
-/* What of a program's defaults a user may leave unsaid: the likely value first, then others that
- * its releases choose, too. Of models [0] without experts, [1] with them; of dispatchers [0] inside
- * one scale-up domain, [1] beyond it. Counts of 0: the layout's own default, and no other. */
-#define MF_UNSAID_MAX 3
-typedef struct mf_unsaid {
+/* Defaults of a program for options that a user may leave out: the likely value first, then others
+ * that its releases choose, too. Of models [0] without experts, [1] with them; of dispatchers [0]
+ * inside one scale-up domain, [1] beyond it. Counts of 0: the layout's own default, and no other.
+ */
+#define MF_DEFAULTS_MAX 3
+typedef struct mf_profile_defaults {
     int graphs[2], dispatchers[3];
-    mf_graph_mode graph[2][MF_UNSAID_MAX];
-    mf_dispatcher dispatcher[3][MF_UNSAID_MAX];
-    double band[2]; /* by which an unsaid option moves a step, one by one; kinds as of graphs */
-} mf_unsaid;
+    mf_graph_mode graph[2][MF_DEFAULTS_MAX];
+    mf_dispatcher dispatcher[3][MF_DEFAULTS_MAX];
+    double band[2]; /* by which an option that is left out moves a step, one by one; kinds as of
+                       graphs */
+} mf_profile_defaults;
 
 /* The profile of this project's own executor. */
 #define MF_SOFTWARE_OURS "moefold"
@@ -117,9 +119,9 @@ typedef struct mf_software {
         rate_cap; /* what no rate exceeds over that of an op alone; what-ifs ask for more. 0 = 1 */
     double band;  /* relative half-width added when flags are unknown */
     bool nvls;    /* collectives may use NVLink multicast */
-    bool nvls_best;   /* ... and take it only where it is faster; in a file "nvls" is then 2 */
-    uint32_t traits;  /* MF_TRAIT_* of core/layout/layout.h; may be missing in a file: 0 */
-    mf_unsaid unsaid; /* may be missing in a file: a layout says everything */
+    bool nvls_best;  /* ... and take it only where it is faster; in a file "nvls" is then 2 */
+    uint32_t traits; /* MF_TRAIT_* of core/layout/layout.h; may be missing in a file: 0 */
+    mf_profile_defaults unsaid; /* may be missing in a file: a layout says everything */
 } mf_software;
 
 /* By name, or "megatron-YY.MM" -> the newest known profile not newer, or by path to a file.

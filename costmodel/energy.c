@@ -93,7 +93,7 @@ void mf_energy_init(mf_energy *m, const mf_cost_device *d) {
         m->flop_J[ATTENTION][math] = share * h200.attention_J;
         m->flop_J[ATTENTION_BWD][math] = share * h200.attention_bwd_J;
     }
-    if (mf_cluster_is_cpu(d->cluster)) { /* cores draw what they draw, busy or not */
+    if (mf_cluster_is_cpu(d->cluster)) { /* charged their full power, busy or idle */
         *m = (mf_energy){.cap_W = gpu->power_w, .idle_W = gpu->power_w};
     }
 }

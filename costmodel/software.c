@@ -162,9 +162,9 @@ static mf_status read_choices(const mf_json_value *v, const char *key, bool grap
     mf_status st = mf_json_get_string(v, key, &text, e);
     for (*count = 0; st == MF_OK && *text != '\0'; ++*count) {
         size_t length = strcspn(text, ",");
-        if (*count == MF_UNSAID_MAX) {
+        if (*count == MF_DEFAULTS_MAX) {
             return mf_json_fail(mf_json_find(v, key), e, "\"%s\": expected at most %d words", key,
-                                MF_UNSAID_MAX);
+                                MF_DEFAULTS_MAX);
         }
         snprintf(word, sizeof word, "%.*s", (int)(length < 23 ? length : 23), text);
         mf_status read = graphs ? mf_graph_parse(word, &graph[*count], &inner)
@@ -177,8 +177,8 @@ static mf_status read_choices(const mf_json_value *v, const char *key, bool grap
     return st;
 }
 
-/* What a user may leave unsaid (mf_unsaid); may be missing. */
-static mf_status read_unsaid(const mf_json_value *root, mf_unsaid *u, mf_err *e) {
+/* What a user may leave unsaid (mf_profile_defaults); may be missing. */
+static mf_status read_unsaid(const mf_json_value *root, mf_profile_defaults *u, mf_err *e) {
     static const char *const known[] = {"source",          "cuda_graph_dense",  "cuda_graph_moe",
                                         "dispatcher_near", "dispatcher_domain", "dispatcher_far",
                                         "band_dense",      "band_moe"};

@@ -186,7 +186,7 @@ static mf_status plan_cell(growing *g, table_row *row, mf_capacity_cell *c, cons
     }
     mf_search_options o = options_of(&w);
     mf_status s = problem_of(row, c->gpus, &problem, &why);
-    if (s == MF_OK && mf_planner_share_B(&problem) >
+    if (s == MF_OK && mf_planner_least_states_B(&problem) >
                           mf_cluster_usable_B(&row->job.cluster, problem.base.reserve)) {
         s = mf_err_set(&why, MF_INFEASIBLE, "no layout fits");
         c->host.infeasible = (problem.pinned & MF_PIN(OFFLOAD)) == 0;
@@ -462,8 +462,8 @@ static mf_status strain(const growing *g, mf_err *e) {
 /* --- other programs --------------------------------------------------------------------------- */
 
 /* What the plans of a row would take under the newest release of Megatron. */
-static mf_status row_elsewhere(mf_capacity *z, const mf_job *j, int row, mf_store *store,
-                               mf_err *e) {
+static mf_status row_under_megatron(mf_capacity *z, const mf_job *j, int row, mf_store *store,
+                                    mf_err *e) {
     mf_cost *cost = NULL;
     mf_status s = MF_OK;
     for (int i = 0; s == MF_OK && i < z->count; i++) {
@@ -472,15 +472,15 @@ static mf_status row_elsewhere(mf_capacity *z, const mf_job *j, int row, mf_stor
                               .assignment = c->assignment,
                               .prediction = {.step_time_s = c->step_time_s}};
         if (c->row == row && c->feasible) {
-            s = mf_elsewhere_megatron(&j->model, &j->cluster, &plan, &j->routing, store, &cost,
-                                      &c->megatron, e);
+            s = mf_price_under_megatron(&j->model, &j->cluster, &plan, &j->routing, store, &cost,
+                                        &c->megatron, e);
         }
     }
     mf_cost_destroy(cost);
     return s;
 }
 
-static mf_status elsewhere(growing *g, mf_err *e) {
+static mf_status all_under_megatron(growing *g, mf_err *e) {
     mf_store *store = NULL;
     int64_t rows, damaged;
     const mf_capacity_request *r = g->z->r;
@@ -488,7 +488,7 @@ static mf_status elsewhere(growing *g, mf_err *e) {
     for (int i = 0; s == MF_OK && i < r->models * r->clusters; i++) {
         const mf_job *j = &g->row[i].job;
         if (strcmp(j->software.name, MF_SOFTWARE_OURS) == 0 && !mf_cluster_is_cpu(&j->cluster)) {
-            s = row_elsewhere(g->z, j, i, store, e);
+            s = row_under_megatron(g->z, j, i, store, e);
         }
     }
     mf_store_close(store);
@@ -533,7 +533,7 @@ static mf_status grow(growing *g, int rows, int threads, mf_err *e) {
         doubt_best(g, i);
     }
     s = s == MF_OK ? share_plans(g, e) : s;
-    s = s == MF_OK ? elsewhere(g, e) : s;
+    s = s == MF_OK ? all_under_megatron(g, e) : s;
     return s == MF_OK ? strain(g, e) : s;
 }
 

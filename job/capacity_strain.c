@@ -1,5 +1,5 @@
-/* capacity_strain.c - what a whole run takes, and what becomes of it where something is not as
- * planned. */
+/* capacity_strain.c - time and cost of a whole run, and the cells of `capacity` under uneven
+ * routing and with a node less. */
 #include "job/capacity_strain.h"
 
 #include "core/base/flag.h"

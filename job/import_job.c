@@ -121,7 +121,7 @@ static mf_status price(const mf_import_request *r, mf_imported *x, mf_err *e) {
 }
 
 mf_status mf_import_load(const mf_import_request *r, mf_imported *x, mf_err *e) {
-    const int64_t gpus = mf_request_says(&r->asked, MF_SAID_GPUS) ? r->asked.layout.gpus : 0;
+    const int64_t gpus = mf_request_gives(&r->asked, MF_GIVEN_GPUS) ? r->asked.layout.gpus : 0;
     mf_routing_init(&x->job.routing);
     mf_status s = read_all(r, x, e);
     if (s == MF_OK) {

@@ -38,8 +38,8 @@ static mf_status check_model(const mf_job_request *r, const mf_model *m, mf_err 
     return mf_job_say_left_out(r, m, e);
 }
 
-/* With the overrides that the plan was made with, and those of the request, which win. A file may
- * say them already, or lack what they change: as it is it counts where it is the plan's. */
+/* Applies the plan's --set, then the request's, which wins. A model file that already is the plan's
+ * model is taken as it is: it may hold the overrides already, or lack what they change. */
 static mf_status load_changed(mf_job *j, const char *name, mf_err *e) {
     const mf_job_request *r = &j->asked;
     char planned[MF_MODEL_SET];
@@ -187,12 +187,12 @@ mf_status mf_job_check_cluster(const mf_layout *l, const mf_cluster *c, mf_err *
 static void set_headroom(mf_job *j, const mf_plan_provenance *from) {
     bool stated = j->from_file ? strcmp(from->cluster_fingerprint,
                                         j->plan.provenance.cluster_fingerprint) == 0
-                               : mf_request_says(&j->asked, MF_SAID_TOKEN_HEADROOM);
+                               : mf_request_gives(&j->asked, MF_GIVEN_TOKEN_HEADROOM);
     j->plan.layout.headroom_worst_case = mf_cluster_is_cpu(&j->cluster) && !stated;
 }
 
-/* Counts from a file must be of this model: one row for all MoE layers, or one for each, with or
- * without the MTP depths. */
+/* Counts from a file must be of this model (mf_routing_check) and have one row for all MoE layers,
+ * or one for each, with or without the MTP depths. */
 static mf_status check_routing(const mf_routing *r, const mf_model *m, const char *path,
                                mf_err *e) {
     int64_t layers = 0, depths = 0;
@@ -205,10 +205,8 @@ static mf_status check_routing(const mf_routing *r, const mf_model *m, const cha
     if (r->kind != MF_ROUTING_HISTOGRAM) {
         return MF_OK;
     }
-    if (r->experts != m->experts) {
-        return mf_err_set(e, MF_INPUT,
-                          "%s: expected %lld counts in a row, one for each expert of %s, got %lld",
-                          path, (long long)m->experts, m->name, (long long)r->experts);
+    if (mf_routing_check(r, m, e) != MF_OK) {
+        return mf_err_prefix(e, "%s", path);
     }
     if (r->layers != 1 && r->layers != layers && r->layers != layers + depths) {
         return mf_err_set(e, MF_INPUT,
@@ -331,14 +329,14 @@ static mf_status assign(mf_job *j, mf_err *e) {
         s = mf_request_named(mf_stage_text_apply(&j->model, r->stages, out, e), "pipeline-layout",
                              e);
     }
-    if (s == MF_OK && mf_request_says(r, MF_SAID_RECOMPUTE_LAYERS)) {
+    if (s == MF_OK && mf_request_gives(r, MF_GIVEN_RECOMPUTE_LAYERS)) {
         recompute_first(&j->model, r->recompute_layers, out);
     }
     return s;
 }
 
 mf_status mf_job_read_layout(mf_job *j, const mf_job_request *r, mf_err *e) {
-    static const mf_said required[] = {MF_SAID_GPUS, MF_SAID_GLOBAL_BATCH, MF_SAID_SEQ};
+    static const mf_given_option required[] = {MF_GIVEN_GPUS, MF_GIVEN_GLOBAL_BATCH, MF_GIVEN_SEQ};
     mf_status s = mf_job_read(j, r, e);
     s = s == MF_OK ? mf_job_check_options(j, e) : s;
     s = s == MF_OK ? mf_unsaid_fill(j, e) : s;
@@ -372,8 +370,8 @@ void mf_job_forget(mf_job *j) {
     j->plan.predicted = false;
 }
 
-/* Widens the band over the other layouts that the job's words may mean, and by what no layout
- * stands for. */
+/* Widens the band by the other layouts that the request's words could mean, and by what no layout
+ * expresses. */
 static mf_status widen(mf_job *j, const mf_sim_options *o, mf_err *e) {
     mf_plan_prediction *p = &j->plan.prediction;
     mf_layout other[MF_UNSAID_WAYS];
@@ -417,13 +415,14 @@ mf_status mf_job_simulate(mf_job *j, const mf_sim_options *o, mf_err *e) {
     return s;
 }
 
-mf_status mf_job_elsewhere(const mf_job *j, const mf_plan *p, mf_elsewhere *out, mf_err *e) {
+mf_status mf_job_under_megatron(const mf_job *j, const mf_plan *p, mf_under_megatron *out,
+                                mf_err *e) {
     mf_store *store = NULL;
     mf_cost *cost = NULL;
     int64_t rows, damaged;
     mf_status s = mf_prices_open_store(j->asked.store, &store, &rows, &damaged, e);
     if (s == MF_OK) {
-        s = mf_elsewhere_megatron(&j->model, &j->cluster, p, &j->routing, store, &cost, out, e);
+        s = mf_price_under_megatron(&j->model, &j->cluster, p, &j->routing, store, &cost, out, e);
     }
     mf_cost_destroy(cost);
     mf_store_close(store);

@@ -7,9 +7,9 @@
 #define MF_JOB_JOB_H
 
 #include "core/plan/plan.h"
-#include "job/elsewhere.h"
 #include "job/host_cpu.h"
 #include "job/request.h"
+#include "job/under_megatron.h"
 #include "simulator/sim.h"
 
 typedef struct mf_job {
@@ -61,7 +61,8 @@ mf_status mf_job_read_layout(mf_job *j, const mf_job_request *r, mf_err *e);
 mf_status mf_job_simulate(mf_job *j, const mf_sim_options *o, mf_err *e);
 
 /* The same plan under the newest release of Megatron, priced from the job's store. */
-mf_status mf_job_elsewhere(const mf_job *j, const mf_plan *p, mf_elsewhere *out, mf_err *e);
+mf_status mf_job_under_megatron(const mf_job *j, const mf_plan *p, mf_under_megatron *out,
+                                mf_err *e);
 
 /* Frees the last simulation. */
 void mf_job_forget(mf_job *j);

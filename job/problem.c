@@ -54,7 +54,7 @@ mf_status mf_problem_from_job(const mf_job *j, mf_problem *out, mf_err *e) {
         return s;
     }
     if (r->precisions != NULL) {
-        if (mf_request_says(r, MF_SAID_PRECISION)) {
+        if (mf_request_gives(r, MF_GIVEN_PRECISION)) {
             return mf_err_set(e, MF_USAGE, "--precision and --precisions exclude each other");
         }
         s = parse_precisions(r->precisions, &j->cluster, out->base, &out->precisions, e);

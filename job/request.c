@@ -8,19 +8,19 @@ void mf_job_request_init(mf_job_request *r) {
     mf_layout_init(&r->layout);
 }
 
-const char *mf_said_option(mf_said what) {
+const char *mf_given_option_name(mf_given_option what) {
     static const char *const option[] = {
 #define X(id, text) text,
-        MF_SAID_MAP(X)
+        MF_GIVEN_MAP(X)
 #undef X
     };
     return option[what];
 }
 
-mf_status mf_request_require(const mf_job_request *r, mf_said what, mf_err *e) {
-    return mf_request_says(r, what)
+mf_status mf_request_require(const mf_job_request *r, mf_given_option what, mf_err *e) {
+    return mf_request_gives(r, what)
                ? MF_OK
-               : mf_err_set(e, MF_USAGE, "--%s N is required", mf_said_option(what));
+               : mf_err_set(e, MF_USAGE, "--%s N is required", mf_given_option_name(what));
 }
 
 mf_status mf_request_named(mf_status s, const char *option, mf_err *e) {

@@ -13,7 +13,7 @@
 
 /* Choices for which it matters whether the user stated them: name, and the option that states them.
  */
-#define MF_SAID_MAP(X)                                                                             \
+#define MF_GIVEN_MAP(X)                                                                            \
     X(GPUS, "gpus")                                                                                \
     X(GLOBAL_BATCH, "global-batch")                                                                \
     X(SEQ, "seq")                                                                                  \
@@ -33,12 +33,12 @@
     X(CAPACITY_FACTOR, "capacity-factor")                                                          \
     X(PAD_TO_CAPACITY, "pad-to-capacity")
 
-typedef enum mf_said {
-#define X(id, option) MF_SAID_##id,
-    MF_SAID_MAP(X)
+typedef enum mf_given_option {
+#define X(id, option) MF_GIVEN_##id,
+    MF_GIVEN_MAP(X)
 #undef X
-        MF_SAID_COUNT
-} mf_said;
+        MF_GIVEN_COUNT
+} mf_given_option;
 
 /* The caller owns all texts, which must outlive the job; NULL where nothing was given. */
 typedef struct mf_job_request {
@@ -54,9 +54,9 @@ typedef struct mf_job_request {
                                 layout.deterministic is not */
     mf_layout layout;        /* defaults, and what was asked for */
     uint32_t pinned;         /* MF_PIN bits (planner/space/space.h) of what was asked for */
-    uint32_t said;           /* bits of mf_said */
+    uint32_t said;           /* bits of mf_given_option */
     const char *stages;      /* layers of virtual stages (job/stage_text.h) */
-    int64_t recompute_layers; /* with MF_SAID_RECOMPUTE_LAYERS: of each virtual stage the first */
+    int64_t recompute_layers; /* with MF_GIVEN_RECOMPUTE_LAYERS: of each virtual stage the first */
     const char *unsure;       /* options whose values are guesses (job/unsaid.h) */
     const char *precisions;   /* a search's, instead of the layout's one */
     FILE *notes;              /* where to print what is left out; NULL: nowhere */
@@ -65,15 +65,15 @@ typedef struct mf_job_request {
 /* Makes an empty request with a layout's defaults. */
 void mf_job_request_init(mf_job_request *r);
 
-static inline bool mf_request_says(const mf_job_request *r, mf_said what) {
+static inline bool mf_request_gives(const mf_job_request *r, mf_given_option what) {
     return (r->said & 1u << what) != 0;
 }
 
 /* The option's name, without "--". */
-const char *mf_said_option(mf_said what);
+const char *mf_given_option_name(mf_given_option what);
 
 /* MF_USAGE "--seq N is required" where it was not said. */
-mf_status mf_request_require(const mf_job_request *r, mf_said what, mf_err *e);
+mf_status mf_request_require(const mf_job_request *r, mf_given_option what, mf_err *e);
 
 /* Prefixes e with "--cluster: " if s is MF_USAGE, an error about a name; errors in files name their
  * own place. Returns s. */

@@ -36,7 +36,7 @@ static void add_op(sums *s, const mf_cost *cost, const mf_op *op, double stretch
 static bool waits_for(const mf_op *op) {
     return op->stream != MF_STREAM_COMPUTE && op->stream != MF_STREAM_DP &&
            op->stream != MF_STREAM_D2H && op->stream != MF_STREAM_H2D &&
-           !(op->flags & MF_OPF_PREFETCH) && mf_op_cut(op) == MF_CUT_NONE;
+           !(op->flags & MF_OPF_PREFETCH) && mf_op_split_axis(op) == MF_SPLIT_NONE;
 }
 
 /* What two H200 that do nothing but reduce 128 MB draw more than at rest, the bytes included. */

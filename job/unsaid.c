@@ -7,12 +7,12 @@
 /* Options that move a step and that reports of runs leave out. `open`: whether the question arises
  * for this job. */
 static const struct {
-    mf_said id;
+    mf_given_option id;
     bool of_experts;
 } asked[] = {
-    {MF_SAID_CUDA_GRAPH, false}, {MF_SAID_DISPATCHER, true},   {MF_SAID_RECOMPUTE, false},
-    {MF_SAID_OVERLAP, true},     {MF_SAID_MICRO_BATCH, false}, {MF_SAID_VPP, false},
-    {MF_SAID_CP_TYPE, false},
+    {MF_GIVEN_CUDA_GRAPH, false}, {MF_GIVEN_DISPATCHER, true},   {MF_GIVEN_RECOMPUTE, false},
+    {MF_GIVEN_OVERLAP, true},     {MF_GIVEN_MICRO_BATCH, false}, {MF_GIVEN_VPP, false},
+    {MF_GIVEN_CP_TYPE, false},
 };
 const char mf_unsaid_words[] = " cuda-graph dispatcher recompute overlap micro-batch vpp cp-type";
 enum { ASKED = sizeof asked / sizeof asked[0], GRAPH = 0, DISPATCHER = 1 };
@@ -21,16 +21,16 @@ static bool arises(const mf_job *j, int k) {
     const mf_layout *l = &j->plan.layout;
     bool ring_leaves = l->cp > 2 && l->cp * l->tp > (int64_t)j->cluster.domain_gpus_used;
     return (!asked[k].of_experts || j->model.experts > 0) &&
-           (asked[k].id != MF_SAID_VPP || l->pp > 1) &&
-           (asked[k].id != MF_SAID_CP_TYPE || ring_leaves);
+           (asked[k].id != MF_GIVEN_VPP || l->pp > 1) &&
+           (asked[k].id != MF_GIVEN_CP_TYPE || ring_leaves);
 }
 
 static mf_status read_unsure(const char *text, unsigned *out, mf_err *e) {
     for (const char *p = text; *p != '\0';) {
         size_t length = strcspn(p, ",");
         int k = 0;
-        while (k < ASKED && (strlen(mf_said_option(asked[k].id)) != length ||
-                             strncmp(mf_said_option(asked[k].id), p, length) != 0)) {
+        while (k < ASKED && (strlen(mf_given_option_name(asked[k].id)) != length ||
+                             strncmp(mf_given_option_name(asked[k].id), p, length) != 0)) {
             k++;
         }
         if (k == ASKED) {
@@ -52,7 +52,7 @@ static bool can_capture(mf_graph_mode graph, uint16_t recompute) {
     return graph != MF_GRAPH_PARTIAL || (recompute & MF_RECOMPUTE_LAYER) == 0;
 }
 
-mf_graph_mode mf_unsaid_graph(const mf_unsaid *u, const mf_model *m, uint16_t recompute,
+mf_graph_mode mf_unsaid_graph(const mf_profile_defaults *u, const mf_model *m, uint16_t recompute,
                               mf_graph_mode otherwise) {
     const int kind = m->experts > 0;
     for (int i = 0; i < u->graphs[kind]; i++) {
@@ -65,7 +65,7 @@ mf_graph_mode mf_unsaid_graph(const mf_unsaid *u, const mf_model *m, uint16_t re
 
 void mf_unsaid_hold(mf_job *j) {
     mf_layout *l = &j->plan.layout;
-    if (!j->from_file && !mf_request_says(&j->asked, MF_SAID_CUDA_GRAPH)) {
+    if (!j->from_file && !mf_request_gives(&j->asked, MF_GIVEN_CUDA_GRAPH)) {
         l->graph = mf_unsaid_graph(&j->software.unsaid, &j->model, l->memory.recompute, l->graph);
     }
 }
@@ -77,7 +77,7 @@ static int dispatcher_kind(const mf_job *j) {
 }
 
 mf_status mf_unsaid_fill(mf_job *j, mf_err *e) {
-    const mf_unsaid *u = &j->software.unsaid;
+    const mf_profile_defaults *u = &j->software.unsaid;
     mf_layout *l = &j->plan.layout;
     unsigned open = 0, unsure = 0;
     j->unsaid = 0;
@@ -86,7 +86,7 @@ mf_status mf_unsaid_fill(mf_job *j, mf_err *e) {
         return s; /* a plan says everything */
     }
     for (int k = 0; k < ASKED; k++) {
-        open |= arises(j, k) && !mf_request_says(&j->asked, asked[k].id) ? 1u << k : 0;
+        open |= arises(j, k) && !mf_request_gives(&j->asked, asked[k].id) ? 1u << k : 0;
     }
     mf_unsaid_hold(j);
     if ((open & 1u << DISPATCHER) && u->dispatchers[dispatcher_kind(j)] > 0) {
@@ -99,7 +99,7 @@ mf_status mf_unsaid_fill(mf_job *j, mf_err *e) {
 }
 
 int mf_unsaid_others(const mf_job *j, mf_layout *out) {
-    const mf_unsaid *u = &j->software.unsaid;
+    const mf_profile_defaults *u = &j->software.unsaid;
     const int g = graph_kind(j), d = dispatcher_kind(j);
     int graphs = j->open & 1u << GRAPH ? u->graphs[g] : 0;
     int dispatchers = j->open & 1u << DISPATCHER ? u->dispatchers[d] : 0, n = 0;
@@ -134,7 +134,7 @@ void mf_unsaid_format(unsigned unsaid, char *out, size_t size) {
     for (int k = 0; k < ASKED; k++) {
         if (unsaid & 1u << k) {
             int n = snprintf(out + used, size - used, "%s%s", used > 0 ? ", " : "",
-                             mf_said_option(asked[k].id));
+                             mf_given_option_name(asked[k].id));
             used += n > 0 && (size_t)n < size - used ? (size_t)n : 0;
         }
     }

@@ -23,12 +23,12 @@ void mf_unsaid_hold(mf_job *j);
 /* The likeliest CUDA graphs of a program with these defaults for layers with this recomputation:
  * layers that are recomputed whole cannot be captured in parts. `otherwise`: used when the program
  * has no default. */
-mf_graph_mode mf_unsaid_graph(const mf_unsaid *u, const mf_model *m, uint16_t recompute,
+mf_graph_mode mf_unsaid_graph(const mf_profile_defaults *u, const mf_model *m, uint16_t recompute,
                               mf_graph_mode otherwise);
 
 /* Lists other layouts that the same request may mean, resolved; returns how many (at most
  * MF_UNSAID_WAYS). */
-#define MF_UNSAID_WAYS (MF_UNSAID_MAX * MF_UNSAID_MAX)
+#define MF_UNSAID_WAYS (MF_DEFAULTS_MAX * MF_DEFAULTS_MAX)
 int mf_unsaid_others(const mf_job *j, mf_layout *out);
 
 /* Share of the step time by which the band widens on each side. */

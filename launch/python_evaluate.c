@@ -221,7 +221,7 @@ const char *mf_python_known_call(mf_python_reader *p, mf_python_frame *f, const 
     return NULL;
 }
 
-/* What a module says once; NULL: nothing. */
+/* The value of a module-level constant; NULL: there is none. */
 static const char *constant(mf_python_reader *p, const mf_python_frame *f, const char *name,
                             size_t length) {
     const mf_python_place c = mf_python_find(&p->modules, f->module, name, length, true);

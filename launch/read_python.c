@@ -194,7 +194,8 @@ static bool word_is(const char *s, const char *word) {
     return strncmp(s, word, length) == 0 && !isalnum((unsigned char)s[length]) && s[length] != '_';
 }
 
-/* if, elif, else: the first branch that is known to be the one; once it cannot be known, none. */
+/* if, elif, else: takes the first branch whose condition is known to be true; after a condition
+ * that cannot be evaluated, none. */
 static void take_branch(mf_python_reader *p, mf_python_frame *f, const char **at,
                         const mf_python_line *line, mf_python_truth *before) {
     const char *s = line->text;

@@ -54,7 +54,7 @@ typedef struct mf_search_stats {
     double pricing_s;     /* of one core, on bounds of families and layouts; the rest of the CPU
                            * time goes into relaxations, trees, programs and simulated steps */
     int64_t work;         /* counted microseconds of one core: the same in every run */
-    double wall_s;        /* this and pricing_s are timed, and alone differ from run to run */
+    double wall_s;        /* only this and pricing_s vary between runs: they are timed */
     double unlisted_s; /* no plan of degrees (with schedule, VPP, micro-batch) that the result lacks
                         * takes less; 0 unless runners-up were asked for */
     char ended[320];   /* why the search for the best plan ended, in words */
@@ -76,10 +76,10 @@ typedef struct mf_search_options {
                   * schedule, VPP, micro-batch), each with its own best assignment, which takes
                   * half as much effort again. 0 = 4, the others as they were met */
     double min_headroom_B; /* memory that every plan leaves free of what is usable */
-    double gap;            /* stop when the proof is this tight; 0 = 0.03 */
+    double gap;            /* stop when the proof is this tight; 0 = MF_DEFAULT_GAP, 3 % */
     int64_t budget;   /* most work in all, about a microsecond of one core each: counted, not timed.
-                       * 0 = the default, 20 s; negative = no limit. Until a plan is found there is
-                       * none */
+                       * 0 = MF_DEFAULT_BUDGET_US, 30 s; negative = no limit. There is none until a
+                       * plan is found */
     int64_t patience; /* open layouts are tried once so much work did not narrow the gap, and the
                        * search ends when as much again did not either; or, after three times that,
                        * where the gap that is wanted would take longer than all so far, as fast as
@@ -98,7 +98,7 @@ typedef struct mf_search_options {
                           * cancel and without: what is priced stays in it for searches to come, and
                           * no result depends on it. NULL: the search makes its own */
     mf_milp_fault milp_fault; /* tests: what goes wrong in every integer program */
-    mf_mechanisms without;    /* benchmarks: mechanisms that do not work */
+    mf_mechanisms without;    /* benchmarks: mechanisms that are switched off */
 } mf_search_options;
 
 typedef struct mf_search_result {
@@ -182,9 +182,9 @@ mf_status mf_planner_fit(const mf_problem *p, const mf_fit_options *o, mf_fit_re
                          mf_err *e);
 void mf_fit_result_clear(mf_fit_result *r);
 
-/* What parameters, gradients and optimizer states take of some GPU at least, however they are
- * shared. Where that is more than usable nothing fits. 0: it is not known. */
-double mf_planner_share_B(const mf_problem *p);
+/* Least bytes of parameters, gradients and optimizer states on the fullest GPU, however they are
+ * sharded. Nothing fits if that is more than usable. 0: not known. */
+double mf_planner_least_states_B(const mf_problem *p);
 
 /* --- explain ---------------------------------------------------------------------------------- */
 
@@ -196,8 +196,8 @@ typedef struct mf_remedy {
     char basis[40];     /* "dual price", "re-simulated" */
 } mf_remedy;
 
-/* A plan, a step or a remedy that is as fast as the present layout to the fourth digit is no reason
- * to change, and is not named. */
+/* Plans, steps and remedies that gain less than this share of the present step time are not named.
+ */
 #define MF_LEAST_GAIN 5e-4
 
 #define MF_EXPLAIN_MAX_REMEDIES 16

@@ -97,7 +97,7 @@ static void write_cell(mf_json_writer *w, const mf_capacity_table *t, int i) {
         write_or_null(w, "usd_per_million_tokens", c->cost_usd * 1e6, c->price.known);
     }
     if (c->megatron.software[0] != '\0') {
-        mf_report_elsewhere_json(w, &c->megatron);
+        mf_report_under_megatron_json(w, &c->megatron);
     }
     write_strain(w, "skewed", c, &c->skewed, t);
     write_strain(w, "node_lost", c, &c->lost, t);

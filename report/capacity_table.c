@@ -211,13 +211,13 @@ static void say_inexpressible(const mf_capacity_table *t, char *out, size_t size
 }
 
 /* What the plans would take under the newest release of Megatron. */
-static void print_elsewhere(FILE *out, const mf_capacity_table *t) {
+static void print_under_megatron(FILE *out, const mf_capacity_table *t) {
     int asked = 0, said = 0, used;
     double least = INFINITY, most = -INFINITY;
     const char *software = "";
     char text[480], lacks[240] = "";
     for (int i = 0; i < t->count; i++) {
-        const mf_elsewhere *m = &t->cell[i].megatron;
+        const mf_under_megatron *m = &t->cell[i].megatron;
         asked += m->software[0] != '\0';
         if (m->software[0] != '\0' && m->why[0] == '\0') {
             software = m->software;
@@ -499,7 +499,7 @@ void mf_capacity_print(FILE *out, const mf_capacity_table *t) {
     const double gap = say_gap(t, proof, sizeof proof);
     fputs("trained by  ", out);
     mf_show_wrap(out, t->program, 12, 12, 99);
-    print_elsewhere(out, t);
+    print_under_megatron(out, t);
     print_runs_on(out, t);
     print_prices(out, t);
     say_prices(t, true, sources, sizeof sources);

@@ -176,7 +176,7 @@ const char *mf_report_not_trained(const mf_software *s, const mf_model *m, const
 static void print_program(FILE *out, const mf_report *r) {
     char text[240];
     const char *lacks = mf_report_not_trained(r->software, r->model, &r->plan->layout, r->cluster);
-    const mf_elsewhere *m = r->megatron;
+    const mf_under_megatron *m = r->megatron;
     mf_report_program_text(r->software, r->plan->layout.precision, r->cluster->gpu.name,
                            r->measured, text, sizeof text);
     fprintf(out, "%s  %s\n", lacks == NULL ? "trained by" : "priced as ", text);

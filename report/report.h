@@ -3,8 +3,8 @@
 #define MF_REPORT_REPORT_H
 
 #include "core/plan/plan.h"
-#include "job/elsewhere.h"
 #include "job/step_power.h"
+#include "job/under_megatron.h"
 #include "planner/planner.h"
 #include "report/output.h"
 
@@ -19,9 +19,9 @@ typedef struct mf_report {
     const char *made_for; /* cluster that a plan file was made for, if another one; "" */
     unsigned unsaid;      /* options that are guesses (job/unsaid.h) */
     const mf_software *software;
-    const char *measured;         /* date of the newest measurement of the cluster's GPU; "" */
-    const mf_elsewhere *megatron; /* the same plan there; NULL: not asked */
-    mf_step_power power;          /* of the plan (mf_step_power_of); not known: none is printed */
+    const char *measured;              /* date of the newest measurement of the cluster's GPU; "" */
+    const mf_under_megatron *megatron; /* the same plan there; NULL: not asked */
+    mf_step_power power; /* of the plan (mf_step_power_of); not known: none is printed */
 } mf_report;
 
 /* Of a job and one of its plans; nothing of Megatron, no power. */
@@ -45,7 +45,7 @@ double mf_report_max_load(const mf_report *r, bool *overflows);
 /* Members of the object that `simulate --json` prints, into the object that is open in w. */
 void mf_report_json(mf_json_writer *w, const mf_report *r);
 /* Of it, what Megatron would take: "in_megatron": {...}. */
-void mf_report_elsewhere_json(mf_json_writer *w, const mf_elsewhere *m);
+void mf_report_under_megatron_json(mf_json_writer *w, const mf_under_megatron *m);
 
 /* The same for people: layout, time, memory, breakdown, stages. */
 void mf_report_print(FILE *out, const mf_report *r);

@@ -5,7 +5,7 @@
 
 #include <math.h>
 
-void mf_report_elsewhere_json(mf_json_writer *w, const mf_elsewhere *m) {
+void mf_report_under_megatron_json(mf_json_writer *w, const mf_under_megatron *m) {
     mf_json_write_object(w, "in_megatron", false);
     mf_json_write_string(w, "software", m->software);
     mf_json_write_f64(w, "step_time_s", m->why[0] == '\0' ? m->step_time_s : (double)NAN);
@@ -29,7 +29,7 @@ static void write_what(mf_json_writer *w, const mf_report *r) {
     mf_json_write_string(w, "software_date", r->software->date);
     mf_json_write_string(w, "gpu_measured", r->measured);
     if (r->megatron != NULL) {
-        mf_report_elsewhere_json(w, r->megatron);
+        mf_report_under_megatron_json(w, r->megatron);
     }
 }
 

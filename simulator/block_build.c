@@ -15,16 +15,17 @@ static bool detached(const mf_block_play *b, const mf_op *op) {
     return !own && mf_sim_detached(b->l, op);
 }
 
-static bool cut_alike(const mf_op *a, const mf_op *b) {
-    return mf_op_cut(a) == mf_op_cut(b) && a->pieces == b->pieces;
+static bool split_alike(const mf_op *a, const mf_op *b) {
+    return mf_op_split_axis(a) == mf_op_split_axis(b) && a->pieces == b->pieces;
 }
 
 /* The op that makes tensor t for `op`. A piece waits for the same piece of what is cut alike, every
  * other op for the last writer: pieces are in order on one stream. */
 static int maker_of(const mf_block_play *b, uint8_t side, int16_t t, const mf_op *op) {
     assert(b->writer[side] != NULL);
-    int last = b->writer[side][t], i = mf_op_cut(op) == MF_CUT_NONE ? -1 : last;
-    while (i >= 0 && !(cut_alike(b->play.ops[i].op, op) && b->play.ops[i].op->piece == op->piece)) {
+    int last = b->writer[side][t], i = mf_op_split_axis(op) == MF_SPLIT_NONE ? -1 : last;
+    while (i >= 0 &&
+           !(split_alike(b->play.ops[i].op, op) && b->play.ops[i].op->piece == op->piece)) {
         i = b->before[i];
     }
     return i >= 0 ? i : last;
@@ -36,7 +37,7 @@ static int note_writer(mf_block_play *b, uint8_t side, int16_t t, int i, const m
     assert(b->writer[side] != NULL);
     int at = b->writer[side][t];
     const mf_op *last = at >= 0 ? b->play.ops[at].op : NULL;
-    bool goes_on = last != NULL && mf_op_cut(op) != MF_CUT_NONE && cut_alike(last, op) &&
+    bool goes_on = last != NULL && mf_op_split_axis(op) != MF_SPLIT_NONE && split_alike(last, op) &&
                    last->kind == op->kind && last->pass == op->pass;
     b->before[i] = goes_on ? at : -1;
     b->writer[side][t] = i;

@@ -11,21 +11,21 @@
 
 /* An op whose price depends on a data-parallel group. */
 typedef struct group_op {
-    int at, go;
+    int at, pass;
     mf_op op;
 } group_op;
 
 struct mf_priced {
     const mf_cost *cost;
     double load;
-    int first[MF_GO_COUNT + 1];         /* go g has ops [first[g], first[g + 1]) */
-    _Atomic double time_s[MF_GO_COUNT]; /* played alone; negative = not yet */
-    double sync_s[MF_GO_COUNT];         /* device idle for the host */
-    double staged_s[MF_GO_COUNT];       /* copies where blocks meet */
-    double dp_host_s[MF_GO_COUNT];
+    int first[MF_PLAY_PASSES + 1];         /* pass g has ops [first[g], first[g + 1]) */
+    _Atomic double time_s[MF_PLAY_PASSES]; /* played alone; negative = not yet */
+    double sync_s[MF_PLAY_PASSES];         /* device idle for the host */
+    double staged_s[MF_PLAY_PASSES];       /* copies where blocks meet */
+    double dp_host_s[MF_PLAY_PASSES];
     double exposed[MF_STREAM_COUNT], exposed_inside;
     mf_timed_work
-        *ops; /* [n] by go; deps count from the go's first; all of these stand behind it */
+        *ops; /* [n] by pass; deps count from the pass's first; all of these stand behind it */
     int *deps;
     int *at;         /* [n] place of each op of the block */
     bool *turn;      /* [n] a turn of a merged pair ends behind it */
@@ -42,7 +42,7 @@ static bool is_grouped(const mf_op *op) {
 /* A copy of the head with room for all that it points to, in one piece: there are many of these. */
 static mf_priced *allocate_like(const mf_priced *head, const mf_block_play *from,
                                 const mf_block *b) {
-    const size_t n = (size_t)head->first[MF_GO_COUNT], of = (size_t)b->nops;
+    const size_t n = (size_t)head->first[MF_PLAY_PASSES], of = (size_t)b->nops;
     const size_t groups = (size_t)head->groups, deps = (size_t)from->ndeps;
     mf_priced *p = malloc(sizeof *p + n * sizeof *p->ops + groups * sizeof *p->group +
                           deps * sizeof *p->deps + of * sizeof *p->at + of * sizeof *p->turn);
@@ -60,7 +60,7 @@ static mf_priced *allocate_like(const mf_priced *head, const mf_block_play *from
 }
 
 /* Takes the ops over from the builder: what follows from each op of the block is noted, then the
- * block may go. */
+ * block may pass. */
 static mf_status take(mf_priced *head, const mf_block_play *from, const mf_layout *l,
                       const mf_block *b, mf_priced **out, mf_err *e) {
     for (int i = 0; i < b->nops; i++) {
@@ -71,7 +71,7 @@ static mf_status take(mf_priced *head, const mf_block_play *from, const mf_layou
         return mf_err_set(e, MF_NOMEM, "simulation: out of memory");
     }
     p->groups = 0;
-    for (int g = 0; g < MF_GO_COUNT; g++) {
+    for (int g = 0; g < MF_PLAY_PASSES; g++) {
         for (int i = p->first[g]; i < p->first[g + 1]; i++) {
             int of = from->order[i].op;
             const mf_op *op = &b->ops[of];
@@ -97,7 +97,7 @@ static mf_status take(mf_priced *head, const mf_block_play *from, const mf_layou
 
 mf_status mf_priced_create(const mf_cost *cost, const mf_layout *l, const mf_block *b, bool split,
                            bool at_end, double load, mf_priced **out, mf_err *e) {
-    const unsigned passes[MF_GO_COUNT] = {
+    const unsigned passes[MF_PLAY_PASSES] = {
         MF_PASS_F, split ? MF_PASS_R | MF_PASS_B : MF_PASS_BACKWARD, split ? MF_PASS_W : 0};
     const bool own = at_end && mf_cost_software(cost)->copies_in_pass > 0;
     mf_block_play build = {.cost = cost, .l = l, .load = load, .own_out = own, .own_in = own};
@@ -105,7 +105,7 @@ mf_status mf_priced_create(const mf_cost *cost, const mf_layout *l, const mf_blo
     *out = NULL;
     mf_status status = mf_block_play_init(&build, b, NULL, e);
     if (status == MF_OK) {
-        for (int g = 0; g < MF_GO_COUNT; g++) {
+        for (int g = 0; g < MF_PLAY_PASSES; g++) {
             int deps = build.ndeps;
             head.time_s[g] = -1;
             head.first[g + 1] = head.first[g] + mf_block_play_add(&build, b, passes[g]);
@@ -128,9 +128,9 @@ double mf_priced_op_s(const mf_priced *p, int i) {
     return p->ops[p->at[i]].alone_s;
 }
 
-double mf_priced_link_s(const mf_priced *p, mf_go go, mf_link_kind link) {
+double mf_priced_link_s(const mf_priced *p, mf_play_pass pass, mf_link_kind link) {
     double sum_s = 0;
-    for (int i = p->first[go]; i < p->first[go + 1]; i++) {
+    for (int i = p->first[pass]; i < p->first[pass + 1]; i++) {
         const mf_timed_work *op = &p->ops[i];
         bool counts = op->link == link && op->stream != MF_STREAM_DP;
         sum_s += counts ? op->alone_s * op->link_share : 0;
@@ -163,22 +163,22 @@ void mf_priced_regroup(mf_priced *p, const mf_layout *l) {
         mf_op *op = &p->group[i].op;
         if (!same_group(op, l)) {
             op->shape = mf_layout_group(l, (mf_group_kind)op->group);
-            p->time_s[p->group[i].go] = -1;
+            p->time_s[p->group[i].pass] = -1;
             reprice(p, op, &p->ops[p->group[i].at]);
         }
     }
 }
 
-double mf_priced_dp_s(const mf_priced *p, mf_go go) {
+double mf_priced_dp_s(const mf_priced *p, mf_play_pass pass) {
     double sum_s = 0;
-    for (int i = p->first[go]; i < p->first[go + 1]; i++) {
+    for (int i = p->first[pass]; i < p->first[pass + 1]; i++) {
         sum_s += p->ops[i].stream == MF_STREAM_DP ? p->ops[i].alone_s : 0;
     }
     return sum_s;
 }
 
-double mf_priced_dp_host_s(const mf_priced *p, mf_go go) {
-    return p->dp_host_s[go];
+double mf_priced_dp_host_s(const mf_priced *p, mf_play_pass pass) {
+    return p->dp_host_s[pass];
 }
 
 /* --- playing ---------------------------------------------------------------------------------- */
@@ -195,20 +195,20 @@ typedef struct issue {
     int n;
 } issue;
 
-static int ops_of(const mf_priced *p, mf_go go) {
-    return p->first[go + 1] - p->first[go];
+static int ops_of(const mf_priced *p, mf_play_pass pass) {
+    return p->first[pass + 1] - p->first[pass];
 }
 
 static int zeros_of(const mf_priced_zero *p) {
     return p->zero ? p->zero->groups : 0;
 }
 
-/* Room for a go of each side (NULL: there is none). */
+/* Room for a pass of each side (NULL: there is none). */
 static mf_status issue_init(issue *x, const mf_priced_zero *const p[MF_BLOCK_SIDES],
-                            const mf_go go[MF_BLOCK_SIDES], mf_err *e) {
+                            const mf_play_pass pass[MF_BLOCK_SIDES], mf_err *e) {
     int of[MF_BLOCK_SIDES] = {0, 0}, zeros = 0;
     for (int side = 0; side < MF_BLOCK_SIDES && p[side]; side++) {
-        of[side] = ops_of(p[side]->block, go[side]);
+        of[side] = ops_of(p[side]->block, pass[side]);
         zeros += zeros_of(p[side]);
     }
     size_t done = (size_t)of[0] + (size_t)of[1] + 1, all = done + (size_t)zeros;
@@ -238,17 +238,18 @@ static double run(const mf_priced *p, const issue *x) {
     return mf_play_time_s(&timing);
 }
 
-static void add(issue *x, const mf_priced *p, mf_go go, int side, int i) {
+static void add(issue *x, const mf_priced *p, mf_play_pass pass, int side, int i) {
     const mf_timed_work *op = &p->ops[i];
-    x->ops[x->n++] = (mf_timed_op){op, p->deps + op->first_dep, x->done[side], i - p->first[go], 0};
+    x->ops[x->n++] =
+        (mf_timed_op){op, p->deps + op->first_dep, x->done[side], i - p->first[pass], 0};
 }
 
-/* Gathers of a go, or reductions. */
-static void add_zero(issue *x, const mf_priced *zero, mf_go go, bool gathers) {
+/* Gathers of a pass, or reductions. */
+static void add_zero(issue *x, const mf_priced *zero, mf_play_pass pass, bool gathers) {
     for (int i = 0; zero && i < zero->groups; i++) {
         const group_op *from = &zero->group[i];
         bool is_gather = (from->op.flags & MF_OPF_PREFETCH) != 0;
-        if (from->go == (int)go && from->op.stream == MF_STREAM_DP && is_gather == gathers) {
+        if (from->pass == (int)pass && from->op.stream == MF_STREAM_DP && is_gather == gathers) {
             const mf_timed_work *op = &zero->ops[from->at];
             assert(op->ndeps == 0);
             x->ops[x->n++] = (mf_timed_op){op, NULL, x->done[MF_BLOCK_SIDES], 0, 0};
@@ -256,80 +257,81 @@ static void add_zero(issue *x, const mf_priced *zero, mf_go go, bool gathers) {
     }
 }
 
-/* Op i of a go, with what ZeRO has in front of the first one and behind the last one. */
-static void add_with(issue *x, const mf_priced_zero *p, mf_go go, int side, int i) {
-    if (i == p->block->first[go]) {
-        add_zero(x, p->zero, go, true);
+/* Op i of a pass, with what ZeRO has in front of the first one and behind the last one. */
+static void add_with(issue *x, const mf_priced_zero *p, mf_play_pass pass, int side, int i) {
+    if (i == p->block->first[pass]) {
+        add_zero(x, p->zero, pass, true);
     }
-    add(x, p->block, go, side, i);
-    if (i + 1 == p->block->first[go + 1]) {
-        add_zero(x, p->zero, go, false);
+    add(x, p->block, pass, side, i);
+    if (i + 1 == p->block->first[pass + 1]) {
+        add_zero(x, p->zero, pass, false);
     }
 }
 
-static bool adds_to(const mf_priced *zero, mf_go go) {
+static bool adds_to(const mf_priced *zero, mf_play_pass pass) {
     bool adds = false;
     for (int i = 0; zero && i < zero->groups; i++) {
-        adds |= zero->group[i].go == (int)go && zero->group[i].op.stream == MF_STREAM_DP;
+        adds |= zero->group[i].pass == (int)pass && zero->group[i].op.stream == MF_STREAM_DP;
     }
     return adds;
 }
 
-static mf_status alone_s(const mf_priced_zero *p, mf_go go, double *time_s, mf_err *e) {
+static mf_status alone_s(const mf_priced_zero *p, mf_play_pass pass, double *time_s, mf_err *e) {
     const mf_priced_zero *const side[MF_BLOCK_SIDES] = {p, NULL};
-    const mf_go gos[MF_BLOCK_SIDES] = {go, go};
+    const mf_play_pass both[MF_BLOCK_SIDES] = {pass, pass};
     issue x;
-    mf_status status = issue_init(&x, side, gos, e);
+    mf_status status = issue_init(&x, side, both, e);
     if (status != MF_OK) {
         return status;
     }
-    for (int i = p->block->first[go]; i < p->block->first[go + 1]; i++) {
-        add_with(&x, p, go, 0, i);
+    for (int i = p->block->first[pass]; i < p->block->first[pass + 1]; i++) {
+        add_with(&x, p, pass, 0, i);
     }
-    *time_s = run(p->block, &x) + p->block->sync_s[go] + p->block->staged_s[go];
+    *time_s = run(p->block, &x) + p->block->sync_s[pass] + p->block->staged_s[pass];
     issue_clear(&x);
     return MF_OK;
 }
 
-mf_status mf_priced_time_s(mf_priced *p, mf_go go, double *time_s, mf_err *e) {
+mf_status mf_priced_time_s(mf_priced *p, mf_play_pass pass, double *time_s, mf_err *e) {
     const mf_priced_zero plain = {p, NULL};
-    *time_s = atomic_load_explicit(&p->time_s[go], memory_order_relaxed);
-    mf_status status = *time_s < 0 ? alone_s(&plain, go, time_s, e) : MF_OK;
+    *time_s = atomic_load_explicit(&p->time_s[pass], memory_order_relaxed);
+    mf_status status = *time_s < 0 ? alone_s(&plain, pass, time_s, e) : MF_OK;
     if (status == MF_OK) { /* another thread's is equal */
-        atomic_store_explicit(&p->time_s[go], *time_s, memory_order_relaxed);
+        atomic_store_explicit(&p->time_s[pass], *time_s, memory_order_relaxed);
     }
     return status;
 }
 
-mf_status mf_priced_zero_s(const mf_priced_zero *p, mf_go go, double *time_s, mf_err *e) {
-    return adds_to(p->zero, go) ? alone_s(p, go, time_s, e)
-                                : mf_priced_time_s(p->block, go, time_s, e);
+mf_status mf_priced_zero_s(const mf_priced_zero *p, mf_play_pass pass, double *time_s, mf_err *e) {
+    return adds_to(p->zero, pass) ? alone_s(p, pass, time_s, e)
+                                  : mf_priced_time_s(p->block, pass, time_s, e);
 }
 
 mf_status mf_priced_pair_s(const mf_priced_zero *forward, const mf_priced_zero *backward,
                            double *time_s, mf_err *e) {
-    static const mf_go go[MF_BLOCK_SIDES] = {MF_GO_FORWARD, MF_GO_BACKWARD};
+    static const mf_play_pass pass[MF_BLOCK_SIDES] = {MF_PLAY_FORWARD, MF_PLAY_BACKWARD};
     const mf_priced_zero *const p[MF_BLOCK_SIDES] = {forward, backward};
     int at[MF_BLOCK_SIDES], end[MF_BLOCK_SIDES];
     issue x;
-    mf_status status = issue_init(&x, p, go, e);
+    mf_status status = issue_init(&x, p, pass, e);
     if (status != MF_OK) {
         return status;
     }
     for (int side = 0; side < MF_BLOCK_SIDES; side++) {
-        at[side] = p[side]->block->first[go[side]];
-        end[side] = p[side]->block->first[go[side] + 1];
+        at[side] = p[side]->block->first[pass[side]];
+        end[side] = p[side]->block->first[pass[side] + 1];
     }
     for (int side = 1; at[0] < end[0] || at[1] < end[1]; side = 1 - side) {
         bool more = at[side] < end[side];
         while (more) {
             more = !p[side]->block->turn[at[side]] && at[side] + 1 < end[side];
-            add_with(&x, p[side], go[side], side, at[side]++);
+            add_with(&x, p[side], pass[side], side, at[side]++);
         }
     }
-    double sync_s = forward->block->sync_s[MF_GO_FORWARD] + backward->block->sync_s[MF_GO_BACKWARD];
+    double sync_s =
+        forward->block->sync_s[MF_PLAY_FORWARD] + backward->block->sync_s[MF_PLAY_BACKWARD];
     double staged_s =
-        forward->block->staged_s[MF_GO_FORWARD] + backward->block->staged_s[MF_GO_BACKWARD];
+        forward->block->staged_s[MF_PLAY_FORWARD] + backward->block->staged_s[MF_PLAY_BACKWARD];
     *time_s = run(forward->block, &x) + sync_s + staged_s;
     issue_clear(&x);
     return MF_OK;

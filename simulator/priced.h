@@ -8,13 +8,13 @@
 
 typedef struct mf_priced mf_priced;
 
-/* What is played in one go. */
-typedef enum mf_go {
-    MF_GO_FORWARD,
-    MF_GO_BACKWARD, /* R|B|W, of a split block R|B */
-    MF_GO_WEIGHTS,  /* of a split block W, of others nothing */
-    MF_GO_COUNT
-} mf_go;
+/* What is played in one run. */
+typedef enum mf_play_pass {
+    MF_PLAY_FORWARD,
+    MF_PLAY_BACKWARD, /* R|B|W, of a split block R|B */
+    MF_PLAY_WEIGHTS,  /* of a split block W, of others nothing */
+    MF_PLAY_PASSES
+} mf_play_pass;
 
 /* The block is only read, and not kept. split: its weight gradients are a pass of their own.
  * at_end: its passes are played as MF_SIM_LAST, MF_SIM_FIRST, where copies stay in their pass. The
@@ -26,9 +26,9 @@ void mf_priced_destroy(mf_priced *p);
 /* Time of op i of the block, alone. */
 double mf_priced_op_s(const mf_priced *p, int i);
 
-/* Seconds of full use of a link by all of a go but the data-parallel stream: of
+/* Seconds of full use of a link by all of a pass but the data-parallel stream: of
  * mf_block_time.link_s all that any groups have. */
-double mf_priced_link_s(const mf_priced *p, mf_go go, mf_link_kind link);
+double mf_priced_link_s(const mf_priced *p, mf_play_pass pass, mf_link_kind link);
 
 /* Gives it the sizes of the layout's data-parallel groups (DP*CP, EDP) and prices gathers and
  * reductions anew. A group that had more than one member when the block was lowered keeps more than
@@ -36,15 +36,15 @@ double mf_priced_link_s(const mf_priced *p, mf_go go, mf_link_kind link);
 void mf_priced_regroup(mf_priced *p, const mf_layout *l);
 /* True when it has the groups of the layout already. */
 bool mf_priced_suits(const mf_priced *p, const mf_layout *l);
-/* Time of what a go has on the data-parallel stream, one after the other. */
-double mf_priced_dp_s(const mf_priced *p, mf_go go);
+/* Time of what a pass has on the data-parallel stream, one after the other. */
+double mf_priced_dp_s(const mf_priced *p, mf_play_pass pass);
 
 /* Host time to issue that. */
-double mf_priced_dp_host_s(const mf_priced *p, mf_go go);
+double mf_priced_dp_host_s(const mf_priced *p, mf_play_pass pass);
 
 /* Exactly gpu_time_s of mf_sim_block for the passes. This and what follows, any number of threads
  * may ask at the same time. Errors: MF_NOMEM. */
-mf_status mf_priced_time_s(mf_priced *p, mf_go go, double *time_s, mf_err *e);
+mf_status mf_priced_time_s(mf_priced *p, mf_play_pass pass, double *time_s, mf_err *e);
 
 /* ZeRO from level 2 on adds to a block gathers in front of its passes and reductions behind them,
  * for which nothing waits where data parallelism is overlapped. So a block lowered without ZeRO
@@ -55,7 +55,7 @@ typedef struct mf_priced_zero {
     const mf_priced *zero;
 } mf_priced_zero;
 /* mf_priced_time_s of that. Errors: MF_NOMEM. */
-mf_status mf_priced_zero_s(const mf_priced_zero *p, mf_go go, double *time_s, mf_err *e);
+mf_status mf_priced_zero_s(const mf_priced_zero *p, mf_play_pass pass, double *time_s, mf_err *e);
 /* The same of a merged pair; neither block is split, all have the same load. Some may be one.
  * Errors: MF_NOMEM. */
 mf_status mf_priced_pair_s(const mf_priced_zero *forward, const mf_priced_zero *backward,

@@ -209,9 +209,10 @@ mf_status mf_routing_parse(const char *text, mf_routing *out, mf_err *e) {
 /* --- loads ------------------------------------------------------------------------------------ */
 
 mf_status mf_routing_check(const mf_routing *r, const mf_model *m, mf_err *e) {
-    if (r->kind == MF_ROUTING_HISTOGRAM && m->experts > 0 && r->experts != m->experts) {
-        return mf_err_set(e, MF_INPUT, "routing counts are for %lld experts, %s has %lld",
-                          (long long)r->experts, m->name, (long long)m->experts);
+    if (r->kind == MF_ROUTING_HISTOGRAM && r->experts != m->experts) {
+        return mf_err_set(e, MF_INPUT,
+                          "expected %lld counts in a row, one for each expert of %s, got %lld",
+                          (long long)m->experts, m->name, (long long)r->experts);
     }
     if (r->kind == MF_ROUTING_ZIPF && m->experts > MF_ROUTING_MAX_EXPERTS) {
         return mf_err_set(e, MF_INPUT, "routing zipf takes at most %d experts, %s has %lld",

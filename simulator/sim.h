@@ -16,8 +16,8 @@
 
 #include <stdio.h>
 
-/* How fast a once-a-step collective that fills `share` of a link goes on where a block fills `used`
- * of it: it gives way. */
+/* Speed, relative to alone, of a once-a-step collective that fills `share` of a link while a block
+ * fills `used` of it: the block goes first. */
 static inline double mf_sim_link_rate(double share, double used) {
     if (!(share > 0 && used + share > 1)) {
         return 1;
@@ -28,7 +28,7 @@ static inline double mf_sim_link_rate(double share, double used) {
 
 /* --- one block -------------------------------------------------------------------------------- */
 
-/* Does an op play beside the block, waiting for nothing, where its copies have a neighbour? */
+/* Does an op run during the neighbouring block, where there is one, and wait for nothing in it? */
 static inline bool mf_sim_detached(const mf_layout *l, const mf_op *op) {
     if (op->stream == MF_STREAM_DP) {
         return (l->overlap & MF_OVERLAP_DP) != 0;
@@ -78,22 +78,23 @@ typedef struct mf_block_time {
  * merged pair: then the passes are F of b and all backward passes of beside. load: routed rows over
  * balanced. keep_ops: fill op[] (free with mf_block_time_clear).
  *
- * Times are those of a block among its like: what may run beside the neighbouring block (prefetched
- * gathers, copies to host, overlapped gradient reductions of ZeRO-2/3) runs from the block's start
- * and has to end with it, and nothing in the block waits for it. Of a program whose copies stay in
- * their pass, the time to copy to and from their places on the device is added, and `passes` may
- * say of a block that nothing is beside its copies (MF_SIM_LAST, MF_SIM_FIRST). A block that starts
- * at g on the GPU while the host starts to issue it at h ends at max(g + gpu_time_s, h + time_s).
+ * Times are those of a block in a run of equal blocks: ops that may run during the neighbouring
+ * block (prefetched gathers, copies to host, overlapped gradient reductions of ZeRO-2/3) start with
+ * the block and must end with it, and nothing in the block waits for them. If the program's copies
+ * stay in their pass, the time to copy to and from staging buffers on the device is added, and
+ * `passes` may say that a block has no neighbour for its copies (MF_SIM_LAST, MF_SIM_FIRST). A
+ * block that starts at g on the GPU while the host starts to issue it at h ends at max(g +
+ * gpu_time_s, h + time_s).
  */
 enum {
-    MF_SIM_LAST = 1 << 16, /* of a forward pass: copies leave as their tensors are made */
-    MF_SIM_FIRST = 1 << 17 /* of a backward pass: what reads copies waits for them */
+    MF_SIM_LAST = 1 << 16, /* of a forward pass: copies start as their tensors are made */
+    MF_SIM_FIRST = 1 << 17 /* of a backward pass: readers of copies wait for them */
 };
 mf_status mf_sim_block(const mf_cost *cost, const mf_layout *l, const mf_block *b, unsigned passes,
                        const mf_block *beside, double load, bool keep_ops, mf_block_time *out,
                        mf_err *e);
 void mf_block_time_clear(mf_block_time *t);
-/* gpu_time_s alone, at half the price: for search. */
+/* gpu_time_s alone, in half the time: for search. */
 mf_status mf_sim_block_gpu_s(const mf_cost *cost, const mf_layout *l, const mf_block *b,
                              unsigned passes, const mf_block *beside, double load, double *out,
                              mf_err *e);
@@ -122,15 +123,16 @@ void mf_routing_init(mf_routing *r); /* balanced */
  * file:line:col; MF_NOMEM. *out is initialised and is to be cleared, also after an error. */
 mf_status mf_routing_parse(const char *text, mf_routing *out, mf_err *e);
 void mf_routing_clear(mf_routing *r);
-/* Counts must be for as many experts as the model has. Errors: MF_INPUT. */
+/* Does a file have a count for each expert of the model, and has the model few enough experts for
+ * a Zipf law? Errors: MF_INPUT. */
 mf_status mf_routing_check(const mf_routing *r, const mf_model *m, mf_err *e);
 /* Routed rows of every EP rank over the balanced number (mean 1, less where `most` drops some; of
  * balanced rows it drops none): load[ep]. layer counts MoE layers from 0, MTP depths behind the
  * last; a file with fewer layers starts over. */
 void mf_routing_loads(const mf_routing *r, const mf_model *m, int64_t ep, int64_t layer,
                       double *load);
-/* The largest of these, and at least 1 where every rank drops rows: bounds of the search rely on
- * it. */
+/* The largest of these, but at least 1 even if every rank drops rows: bounds of the search rely on
+ * that. */
 double mf_routing_max_load(const mf_routing *r, const mf_model *m, int64_t ep, int64_t layer);
 
 typedef struct mf_sim_options {
@@ -139,8 +141,8 @@ typedef struct mf_sim_options {
     FILE *trace;                /* Chrome trace JSON is streamed here; NULL = none */
     int64_t trace_ranks;        /* the first so many played ranks; 0 = the first of each stage */
     const volatile int *cancel; /* set non-zero to stop with MF_INTERRUPTED; may be NULL */
-    bool judge; /* of the memory plan, whether it fits is enough (mf_memory_judge) */
-    bool sums;  /* the memory plan without gaps is enough (mf_memory_sums) */
+    bool judge;                 /* only find out whether the memory plan fits (mf_memory_judge) */
+    bool sums;                  /* only count the memory plan, without gaps (mf_memory_sums) */
 } mf_sim_options;
 
 typedef struct mf_sim_stage {
@@ -162,7 +164,7 @@ typedef struct mf_sim {
     int64_t stages;
     mf_sim_stage *stage; /* [stages]; of the busiest rank when all are played */
     int64_t events;      /* block instances played, for events per second */
-    int64_t ops;         /* op instances they stand for */
+    int64_t ops;         /* op instances in them */
     mf_memory *memory;   /* static memory plan of the same program */
     int64_t samples;     /* memory over time of the peak stage, a sample for each event's start */
     mf_sim_memory_sample *sample;

@@ -21,12 +21,12 @@ static double unread_gradients_B(const mf_program *p, int64_t stage) {
             bool product = op->kind == MF_OP_GEMM || op->kind == MF_OP_GROUPED_GEMM;
             bool known = !product || op->pass != MF_PASS_W;
             for (int s = 0; s < shapes && !known; s++) {
-                known = seen[s][0] == op->dim[0] && seen[s][1] == op->dim[1];
+                known = seen[s][0] == op->dim[MF_OP_DIM_M] && seen[s][1] == op->dim[MF_OP_DIM_N];
             }
             if (!known && shapes < MAX_SHAPES) {
-                seen[shapes][0] = op->dim[0];
-                seen[shapes++][1] = op->dim[1];
-                sum_B += 2.0 * (double)op->dim[0] * (double)op->dim[1];
+                seen[shapes][0] = op->dim[MF_OP_DIM_M];
+                seen[shapes++][1] = op->dim[MF_OP_DIM_N];
+                sum_B += 2.0 * (double)op->dim[MF_OP_DIM_M] * (double)op->dim[MF_OP_DIM_N];
             }
         }
     }

@@ -13,15 +13,14 @@
 /* --- lifetimes ---------------------------------------------------------------------------------
  */
 
-/* Times are moments of steps; a step is one block at work, or a pair of them. Where blocks offload,
- * a step has three moments: it begins with copies of what has come from the host, it works while
- * other blocks' tensors are on their way, and it ends with copies of what is to leave. Else one is
- * enough.
+/* Times are moments of steps; in a step one block runs, or a pair of them. Where blocks offload, a
+ * step has three moments: copies out of the staging buffer, the work itself, during which other
+ * blocks' tensors are copied, and copies into the staging buffer. Else it has one.
  */
 enum { MOMENTS = 3 };
 
-/* What a block has of its own. */
-typedef enum thing {
+/* The memory that a block has of its own, by kind. */
+typedef enum allocation_kind {
     SAVED,
     KEPT,
     MADE,
@@ -33,12 +32,12 @@ typedef enum thing {
     GRADIENTS,
     LEAVING,
     COMING,
-    THINGS
-} thing;
+    ALLOCATION_KINDS
+} allocation_kind;
 
-typedef struct when {
+typedef struct pass_events {
     int64_t f, b, w; /* event of each pass; -1 */
-} when;
+} pass_events;
 
 typedef struct placer {
     const mf_program *p;
@@ -53,8 +52,8 @@ typedef struct placer {
     int16_t *lag; /* merged: [chunks][chunks][2][longest] step of a block of either side in its
                    * event (core/program/pairing.h); NULL: step k is block k */
     int64_t longest;
-    int64_t moments; /* of a step */
-    when *when;      /* [chunks][micro_batches] */
+    int64_t moments;   /* of a step */
+    pass_events *when; /* [chunks][micro_batches] */
     mf_lifetimes device, host;
 } placer;
 
@@ -79,11 +78,11 @@ static int64_t ending(const placer *g, int64_t step) {
     return (step + 1) * g->moments - 1;
 }
 
-static when *when_of(const placer *g, int64_t chunk, int64_t mb) {
+static pass_events *pass_events_of(const placer *g, int64_t chunk, int64_t mb) {
     return &g->when[chunk * g->s->micro_batches + mb];
 }
 
-/* Step at which block k of a side (1: the backward side of a merged pair) is at work. */
+/* Step in which block k of a side (1: the backward side of a merged pair) runs. */
 static int64_t step_of(const placer *g, int64_t event, int side, int64_t k) {
     const mf_event *ev = &g->s->events[g->stage][event];
     if (ev->pass != MF_EVENT_FB) {
@@ -137,10 +136,10 @@ static void find_events(placer *g) {
     int64_t step = 0;
     for (int64_t i = 0; i < g->s->count[g->stage]; i++) {
         const mf_event *ev = &g->s->events[g->stage][i];
-        when *w = when_of(g, ev->chunk, ev->micro_batch);
+        pass_events *w = pass_events_of(g, ev->chunk, ev->micro_batch);
         g->step[i] = step;
         if (ev->pass == MF_EVENT_FB) {
-            when_of(g, ev->chunk2, ev->micro_batch2)->b = i;
+            pass_events_of(g, ev->chunk2, ev->micro_batch2)->b = i;
         }
         *(ev->pass == MF_EVENT_B ? &w->b : ev->pass == MF_EVENT_W ? &w->w : &w->f) = i;
         g->x->event[i] = 2 * step;
@@ -150,13 +149,14 @@ static void find_events(placer *g) {
     g->x->event[g->s->count[g->stage]] = 2 * step;
 }
 
-static int32_t group_of(const placer *g, int64_t chunk, int64_t k, thing what) {
-    return (int32_t)((chunk * g->longest + k) * THINGS + (int64_t)what);
+static int32_t group_of(const placer *g, int64_t chunk, int64_t k, allocation_kind what) {
+    return (int32_t)((chunk * g->longest + k) * ALLOCATION_KINDS + (int64_t)what);
 }
 
-/* Adds something that is in one piece, from one moment to another. */
-static void stay_between(placer *g, int64_t chunk, int64_t k, thing what, int64_t first,
-                         int64_t last, int64_t mb, int64_t size_B, int64_t *out) {
+/* Adds an allocation in one piece, from one moment to another. */
+static void add_lifetime_between(placer *g, int64_t chunk, int64_t k, allocation_kind what,
+                                 int64_t first, int64_t last, int64_t mb, int64_t size_B,
+                                 int64_t *out) {
     if (out != NULL) {
         *out = -1;
     }
@@ -173,15 +173,15 @@ static void stay_between(placer *g, int64_t chunk, int64_t k, thing what, int64_
                                    .out = out});
 }
 
-/* The same through whole steps. */
-static void stay(placer *g, int64_t chunk, int64_t k, thing what, int64_t first, int64_t last,
-                 int64_t mb, int64_t size_B, int64_t *out) {
-    stay_between(g, chunk, k, what, beginning(g, first), ending(g, last), mb, size_B, out);
+/* The same for whole steps. */
+static void add_lifetime(placer *g, int64_t chunk, int64_t k, allocation_kind what, int64_t first,
+                         int64_t last, int64_t mb, int64_t size_B, int64_t *out) {
+    add_lifetime_between(g, chunk, k, what, beginning(g, first), ending(g, last), mb, size_B, out);
 }
 
-/* Adds something that is in runs, through whole steps; out: [MF_RUNS]. */
-static void stay_apart(placer *g, int64_t chunk, int64_t k, thing what, int64_t first, int64_t last,
-                       int64_t mb, int64_t *out) {
+/* Adds an allocation in runs, for whole steps; out: [MF_RUNS]. */
+static void add_lifetime_in_runs(placer *g, int64_t chunk, int64_t k, allocation_kind what,
+                                 int64_t first, int64_t last, int64_t mb, int64_t *out) {
     static const mf_run_kind kinds[] = {
         [SAVED] = MF_RUN_SAVED,   [KEPT] = MF_RUN_KEPT,     [MADE] = MF_RUN_MADE,
         [WORK_F] = MF_RUN_WORK_F, [WORK_B] = MF_RUN_WORK_B, [WORK_W] = MF_RUN_WORK_W};
@@ -207,9 +207,9 @@ static mf_place_work *work_at(placer *g, int64_t event, int64_t i, int side) {
     return g->tables ? &g->x->work[g->x->event[event] + 2 * i + side] : &g->no_work;
 }
 
-/* What a micro-batch leaves of a block between its passes. */
+/* Adds what a micro-batch keeps of each block between its passes. */
 static void instances(placer *g, int64_t chunk, int64_t mb) {
-    const when *w = when_of(g, chunk, mb);
+    const pass_events *w = pass_events_of(g, chunk, mb);
     int64_t n = length(g, chunk);
     for (int64_t k = 0; k < n; k++) {
         const mf_block *b = block_of(g, chunk, k);
@@ -217,31 +217,32 @@ static void instances(placer *g, int64_t chunk, int64_t mb) {
         int side = g->s->events[g->stage][w->b].pass == MF_EVENT_FB;
         int64_t f = step_of(g, w->f, 0, k), back = step_of(g, w->b, side, n - 1 - k);
         int64_t done = w->w >= 0 ? step_of(g, w->w, 0, n - 1 - k) : back;
-        stay_between(g, chunk, k, ON_HOST, w->f, w->b, mb, b->offload_B, &x->host); /* events */
+        add_lifetime_between(g, chunk, k, ON_HOST, w->f, w->b, mb, b->offload_B,
+                             &x->host); /* events */
         if (!g->host_only) {
-            stay_apart(g, chunk, k, SAVED, f, back, mb, x->saved);
-            stay_apart(g, chunk, k, KEPT, f, done, mb, x->kept);
-            stay_apart(g, chunk, k, MADE, back, done, mb, x->made);
-            stay(g, chunk, k, ARRIVED, back + 1, done, mb, b->held_B - b->kept_B - b->made_B,
-                 &x->arrived);
+            add_lifetime_in_runs(g, chunk, k, SAVED, f, back, mb, x->saved);
+            add_lifetime_in_runs(g, chunk, k, KEPT, f, done, mb, x->kept);
+            add_lifetime_in_runs(g, chunk, k, MADE, back, done, mb, x->made);
+            add_lifetime(g, chunk, k, ARRIVED, back + 1, done, mb,
+                         b->held_B - b->kept_B - b->made_B, &x->arrived);
         }
     }
 }
 
-/* A running block: workspace, its tensors on their way to the host beside the next block or from it
- * beside the one before, gradients that wait to be reduced (while the next block runs, where that
- * overlaps). */
+/* Adds what a running block needs: workspace; staging of its tensors that are copied to the host
+ * during the next block, or from it during the block before; gradients not yet reduced (during the
+ * next block, if that overlaps). */
 static void forward_work(placer *g, int64_t chunk, int64_t event) {
     int64_t n = length(g, chunk);
     for (int64_t k = 0; k < n; k++) {
         mf_place_work *w = work_at(g, event, k, 0);
         int64_t now = step_of(g, event, 0, k);
         w->gradients = w->leaving = w->coming = -1;
-        stay_apart(g, chunk, k, WORK_F, now, now, 0, w->local);
+        add_lifetime_in_runs(g, chunk, k, WORK_F, now, now, 0, w->local);
         if (k + 1 < n) {
             int64_t left = middle(g, step_of(g, event, 0, k + 1));
-            stay_between(g, chunk, k, LEAVING, ending(g, now), left, 0,
-                         block_of(g, chunk, k)->offload_B, &w->leaving);
+            add_lifetime_between(g, chunk, k, LEAVING, ending(g, now), left, 0,
+                                 block_of(g, chunk, k)->offload_B, &w->leaving);
         }
     }
 }
@@ -258,14 +259,15 @@ static void backward_work(placer *g, int64_t chunk, int64_t event, int side, mf_
         int64_t next = i + 1 < n ? step_of(g, event, side, i + 1) : now;
         int64_t k = n - 1 - i;
         w->leaving = w->coming = -1;
-        stay_apart(g, chunk, k, pass == MF_EVENT_W ? WORK_W : WORK_B, now, now, 0, w->local);
+        add_lifetime_in_runs(g, chunk, k, pass == MF_EVENT_W ? WORK_W : WORK_B, now, now, 0,
+                             w->local);
         if (pass == MF_EVENT_B && i > 0) {
             int64_t starts = middle(g, step_of(g, event, side, i - 1));
-            stay_between(g, chunk, k, COMING, starts, beginning(g, now), 0, b->offload_B,
-                         &w->coming);
+            add_lifetime_between(g, chunk, k, COMING, starts, beginning(g, now), 0, b->offload_B,
+                                 &w->coming);
         }
-        stay(g, chunk, k, GRADIENTS, now, beside ? next : now, 0,
-             reduces ? (int64_t)mf_memory_unreduced_B(l, b) : 0, &w->gradients);
+        add_lifetime(g, chunk, k, GRADIENTS, now, beside ? next : now, 0,
+                     reduces ? (int64_t)mf_memory_unreduced_B(l, b) : 0, &w->gradients);
     }
 }
 
@@ -320,7 +322,7 @@ static bool allocate(placer *g) {
     g->step = calloc(events + 1, sizeof *g->step);
     g->when = malloc((chunks * mbs + 1) * sizeof *g->when);
     for (size_t i = 0; g->when != NULL && i < chunks * mbs; i++) {
-        g->when[i] = (when){-1, -1, -1};
+        g->when[i] = (pass_events){-1, -1, -1};
     }
     bool tables = !g->tables || (x->instance != NULL && x->work != NULL);
     return tables && x->event != NULL && g->step != NULL && g->when != NULL;
@@ -354,8 +356,8 @@ static void forget(placer *g) {
     mf_lifetimes_clear(&g->host);
 }
 
-/* A longer schedule repeats the shorter one, and its addresses must, too: what a shorter one needs
- * in the same layout is the same (planner/fit/fit_judge.c). */
+/* Gives a long schedule the same addresses as a short one of the same layout, whose steps it
+ * repeats: planner/fit/fit_judge.c judges layouts by a short schedule. */
 static mf_status arrange(placer *g, mf_lifetimes *x, int64_t gaps_B, mf_place_size *out,
                          mf_err *e) {
     bool alone = g->s->micro_batches < 2 * g->s->stages * g->s->chunks;

@@ -47,9 +47,9 @@ int64_t mf_block_shared_elements(const mf_model *m, const mf_layout *l, const mf
  * MF_LAYOUT where a layout asks for what a model cannot give. */
 mf_status mf_block_lower(const mf_model *m, const mf_layout *l, const mf_cluster *c,
                          const mf_block_key *key, mf_block **out, mf_err *e);
-/* The same for readers that arrange no memory: without runs (mf_block_cut). */
-mf_status mf_block_lower_uncut(const mf_model *m, const mf_layout *l, const mf_cluster *c,
-                               const mf_block_key *key, mf_block **out, mf_err *e);
+/* The same for readers that arrange no memory: without runs (mf_block_find_runs). */
+mf_status mf_block_lower_without_runs(const mf_model *m, const mf_layout *l, const mf_cluster *c,
+                                      const mf_block_key *key, mf_block **out, mf_err *e);
 void mf_block_destroy(mf_block *b);
 
 /* True when op i of a block is a weight gradient that writes the whole of its result, to which

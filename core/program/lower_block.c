@@ -306,8 +306,8 @@ static mf_status lower_plainly(const mf_model *m, const mf_layout *l, const mf_c
     return status;
 }
 
-mf_status mf_block_lower_uncut(const mf_model *m, const mf_layout *l, const mf_cluster *c,
-                               const mf_block_key *key, mf_block **out, mf_err *e) {
+mf_status mf_block_lower_without_runs(const mf_model *m, const mf_layout *l, const mf_cluster *c,
+                                      const mf_block_key *key, mf_block **out, mf_err *e) {
     mf_status status = lower_plainly(m, l, c, key, out, e);
     if (status == MF_OK) {
         mf_lower_apply_traits(m, l, c, *out);
@@ -318,7 +318,7 @@ mf_status mf_block_lower_uncut(const mf_model *m, const mf_layout *l, const mf_c
 mf_status mf_block_lower(const mf_model *m, const mf_layout *l, const mf_cluster *c,
                          const mf_block_key *key, mf_block **out, mf_err *e) {
     mf_status status = lower_plainly(m, l, c, key, out, e);
-    if (status == MF_OK && (status = mf_block_cut(*out, key->split, e)) != MF_OK) {
+    if (status == MF_OK && (status = mf_block_find_runs(*out, key->split, e)) != MF_OK) {
         mf_block_destroy(*out);
         *out = NULL;
     }

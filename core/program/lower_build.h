@@ -176,14 +176,14 @@ int16_t mf_lower_hyper_mtp(mf_build *bd, int16_t state, int16_t embedded);
  * yet. */
 void mf_lower_backward(mf_build *bd);
 
-/* The forward tensors that they read (lower_keep.c). */
+/* The forward tensors that they read (lower_recompute.c). */
 void mf_lower_note_forward(mf_build *bd); /* after the last forward op */
 /* The tensor that stands for forward tensor t in the backward pass: saved, or else made again. */
-int16_t mf_lower_keep(mf_build *bd, int16_t t);
+int16_t mf_lower_read_forward(mf_build *bd, int16_t t);
 /* Only the part that an op reads: the same piece of an input that is split the same way. */
-int16_t mf_lower_keep_for(mf_build *bd, int16_t t, const mf_op *reader);
+int16_t mf_lower_read_forward_part(mf_build *bd, int16_t t, const mf_op *reader);
 /* The same for attention's inputs, where K and V may come back around a ring. */
-int16_t mf_lower_keep_turning(mf_build *bd, int16_t t);
+int16_t mf_lower_read_forward_turning(mf_build *bd, int16_t t);
 /* Issues the exchange that brings K or V of the step before t's; nothing outside a ring. */
 void mf_lower_fetch_ahead(mf_build *bd, int16_t t);
 /* Copies saved tensors of the chosen kinds to host memory and back. */

@@ -189,7 +189,7 @@ typedef struct by_heads {
 #define HIDDEN 0.6
 
 /* Pieces have KV heads of their own, or several share one, and then keys are not split. */
-static bool can_cut(const by_heads *x, int64_t pieces) {
+static bool can_split(const by_heads *x, int64_t pieces) {
     bool shared = x->q_B > 0 && x->heads % pieces == 0 && pieces % x->kv_heads == 0;
     return x->kv_heads % pieces == 0 || shared;
 }
@@ -206,11 +206,11 @@ static int64_t pieces_of(const mf_build *bd, const mf_lower_heads *a, const by_h
     double tail_s = TAIL * compute_s * (double)(c->gpu.sms - 1) / tiles, most_s = 0.0;
     int64_t best = 1;
     for (int64_t n = 2; (bd->l->overlap & MF_OVERLAP_CP) && n <= MF_MOST_PIECES; n++) {
-        if (!can_cut(x, n)) {
+        if (!can_split(x, n)) {
             continue;
         }
-        double cut_B = x->q_B + (x->kv_heads % n == 0 ? x->kv_B : 0.0);
-        double travel_s = cut_B / (near ? c->scaleup_Bps : c->nic_Bps);
+        double split_B = x->q_B + (x->kv_heads % n == 0 ? x->kv_B : 0.0);
+        double travel_s = split_B / (near ? c->scaleup_Bps : c->nic_Bps);
         double beside_s = fmin(compute_s, travel_s) * (double)(n - 1) / (double)n;
         double gain_s = HIDDEN * beside_s - tail_s * (double)(n - 1);
         if (gain_s > most_s) {

@@ -1,7 +1,8 @@
 /* lower_grad.c - backward passes and recomputation, derived from the forward ops of a block.
  *
  * The forward ops are walked from last to first. Each kind's rule emits the ops of its gradient;
- * what it reads of the forward pass it asks of mf_lower_keep, which saves it or makes it again.
+ * what it reads of the forward pass it asks of mf_lower_read_forward, which saves it or makes it
+ * again.
  */
 #include "core/program/lower_grad.h"
 #include "core/program/mixer_costs.h"
@@ -116,7 +117,7 @@ static void grad_gemm_bias(mf_build *bd, const mf_op *f, int operands, int64_t m
         bd->pass = MF_PASS_W;
     }
     if (operands > 2) {
-        int16_t scale = operands > 3 ? mf_lower_keep(bd, f->in[3]) : MF_NO_TENSOR;
+        int16_t scale = operands > 3 ? mf_lower_read_forward(bd, f->in[3]) : MF_NO_TENSOR;
         bd->pass = MF_PASS_W;
         int16_t db = weight_grad(bd, f->in[2]);
         mf_op *op = build_bias_op(bd, f, m);
@@ -129,7 +130,7 @@ static void grad_gemm_bias(mf_build *bd, const mf_op *f, int operands, int64_t m
 static void grad_gemm(mf_build *bd, const mf_op *f, bool detached, bool last_piece) {
     bool low = bd->quant_B > 0 && (f->math == MF_MATH_FP8 || f->math == MF_MATH_FP4);
     /* Fetch (or recompute) X first: its all-gather then runs beside the input gradient. */
-    int16_t x = mf_lower_keep(bd, f->in[0]);
+    int16_t x = mf_lower_read_forward(bd, f->in[0]);
     int16_t dy = mf_grad_of(bd, f->out[0]);
     if (low && bd->status == MF_OK) { /* one time for all GEMMs that read this gradient */
         bd->pass = MF_PASS_B;
@@ -142,7 +143,7 @@ static void grad_gemm(mf_build *bd, const mf_op *f, bool detached, bool last_pie
     int64_t m = f->dim[MF_OP_DIM_M], n = f->dim[MF_OP_DIM_N], k = f->dim[MF_OP_DIM_K];
     bool grouped = f->kind == MF_OP_GROUPED_GEMM;
     /* Grouped: where the runs of the experts begin. */
-    int16_t row_map = grouped ? mf_lower_keep(bd, f->in[f->nin - 1]) : MF_NO_TENSOR;
+    int16_t row_map = grouped ? mf_lower_read_forward(bd, f->in[f->nin - 1]) : MF_NO_TENSOR;
     int operands = grouped ? f->nin - 1 : f->nin;
     if (wants_grad(bd, f->in[0]) && !detached) {
         bd->pass = MF_PASS_B;
@@ -185,11 +186,11 @@ static void grad_gemm(mf_build *bd, const mf_op *f, bool detached, bool last_pie
 
 static void grad_attention(mf_build *bd, const mf_op *f) {
     const mf_build_extra extra = bd->extra[bd->forward_op];
-    int16_t in[3], out = mf_lower_keep_for(bd, extra.final_out, f);
-    int16_t lse = mf_lower_keep_for(bd, extra.final_lse, f);
+    int16_t in[3], out = mf_lower_read_forward_part(bd, extra.final_out, f);
+    int16_t lse = mf_lower_read_forward_part(bd, extra.final_lse, f);
     for (int i = 0; i < 3; i++) {
-        in[i] = mf_op_cut(f) != MF_CUT_NONE ? mf_lower_keep_for(bd, f->in[i], f)
-                                            : mf_lower_keep_turning(bd, f->in[i]);
+        in[i] = mf_op_split_axis(f) != MF_SPLIT_NONE ? mf_lower_read_forward_part(bd, f->in[i], f)
+                                                     : mf_lower_read_forward_turning(bd, f->in[i]);
     }
     for (int i = 1; i < 3; i++) { /* the keys of the next step are sent while this one runs */
         mf_lower_fetch_ahead(bd, f->in[i]);
@@ -216,10 +217,10 @@ static void grad_attention(mf_build *bd, const mf_op *f) {
     const int own = f->in[1] == f->in[2] ? 2 : 3; /* keys that are the values have one gradient */
     for (int i = 0; i < own; i++) {
         int maker = bd->status == MF_OK ? bd->b->tensors[f->in[i]].producer : -1;
-        bool cut = maker >= 0 && mf_op_cut(&bd->b->ops[maker]) == MF_CUT_HEADS;
+        bool split_heads = maker >= 0 && mf_op_split_axis(&bd->b->ops[maker]) == MF_SPLIT_HEADS;
         if (wants_grad(bd, f->in[i])) { /* a piece has queries of its own, not always keys */
             grad_out_as(bd, mf_grad_last_op(bd), f->in[i],
-                        mf_op_cut(f) != MF_CUT_NONE && (i == 0 || cut));
+                        mf_op_split_axis(f) != MF_SPLIT_NONE && (i == 0 || split_heads));
         }
     }
     if (f->nin > 3) { /* sinks */
@@ -245,7 +246,7 @@ static void grad_memory(mf_build *bd, const mf_op *f, mf_op_kind kind, double tr
                         const int16_t *kept, int count) {
     int16_t saved[4] = {MF_NO_TENSOR, MF_NO_TENSOR, MF_NO_TENSOR, MF_NO_TENSOR};
     for (int i = 0; i < count; i++) {
-        saved[i] = mf_lower_keep(bd, kept[i]);
+        saved[i] = mf_lower_read_forward(bd, kept[i]);
     }
     bd->pass = MF_PASS_B;
     mf_op *op = mf_build_op(bd, kind, f->name, MF_STREAM_COMPUTE);
@@ -313,7 +314,7 @@ static void grad_index(mf_build *bd, const mf_op *f) {
     mf_op g = *f;
     g.nout = 0;
     for (int i = 0; i < 4; i++) {
-        kept[i] = mf_lower_keep(bd, kept[i]);
+        kept[i] = mf_lower_read_forward(bd, kept[i]);
     }
     grad_memory(bd, &g, MF_OP_INDEX_BWD, MF_INDEX_GRADIENT_BYTES, kept, 4);
     if (bd->status == MF_OK) {
@@ -327,7 +328,7 @@ static void grad_index(mf_build *bd, const mf_op *f) {
 /* A norm over rows that TP ranks share: its gradient begins with sums over ranks, as the norm
  * does. */
 static void grad_norm_split(mf_build *bd, const mf_op *f) {
-    int16_t x = mf_lower_keep(bd, f->in[0]), rstd = mf_lower_keep(bd, f->out[1]);
+    int16_t x = mf_lower_read_forward(bd, f->in[0]), rstd = mf_lower_read_forward(bd, f->out[1]);
     mf_tensor sums = *mf_build_t(bd, f->in[2]);
     bd->pass = MF_PASS_B;
     int16_t dots = mf_build_tensor(bd, sums.name, sums.rows, sums.cols, sums.element_B);
@@ -395,12 +396,13 @@ static void grad_embedding(mf_build *bd, const mf_op *f) {
 
 /* Its forward op wrote it. */
 static void grad_stands(mf_build *bd, const mf_op *f) {
-    const int16_t logits = mf_lower_keep(bd, f->in[0]);
+    const int16_t logits = mf_lower_read_forward(bd, f->in[0]);
     mf_build_t(bd, logits)->grad = logits;
 }
 
 static void grad_cross_entropy(mf_build *bd, const mf_op *f) {
-    int16_t logits = mf_lower_keep(bd, f->in[0]), stats = mf_lower_keep(bd, f->out[0]);
+    int16_t logits = mf_lower_read_forward(bd, f->in[0]),
+            stats = mf_lower_read_forward(bd, f->out[0]);
     bd->pass = MF_PASS_B;
     mf_op *op = mf_build_memory_op(bd, MF_OP_CROSS_ENTROPY_BWD, f->name, f->dim[MF_OP_DIM_ROWS],
                                    f->dim[MF_OP_DIM_COLS], 2.0 * f->bytes);
@@ -482,8 +484,9 @@ static void grad_combine(mf_build *bd, const mf_op *f) {
     mf_grad_collective(bd, f, MF_OP_DISPATCH);
 }
 
-/* `emit`, or one memory-bound op: its kind, its bytes over the forward op's, and what it reads of
- * the forward op, bit i of `inputs` and of `outputs` for tensor i (where the op has so many). */
+/* The gradient rule of a kind of op: either `emit`, or one memory-bound op with its kind, its
+ * traffic over the forward op's, and bit masks of the forward op's inputs and outputs that it
+ * reads. */
 typedef struct gradient_rule {
     emit_gradient *emit;
     mf_op_kind op;

@@ -42,7 +42,7 @@ static void quantised_gather(mf_build *bd, const mf_op *f) {
 void mf_grad_collective(mf_build *bd, const mf_op *f, mf_op_kind kind) {
     int16_t kept[MF_OP_MAX_IN] = {0};
     for (int i = 1; i < f->nin; i++) { /* routing */
-        kept[i] = mf_lower_keep(bd, f->in[i]);
+        kept[i] = mf_lower_read_forward(bd, f->in[i]);
     }
     bd->pass = MF_PASS_B;
     double factor = 1.0;
@@ -91,9 +91,10 @@ static void wait_for_experts(mf_build *bd) {
 
 void mf_grad_routed(mf_build *bd, const mf_op *f, mf_op_kind kind) {
     const bool exchange = f->kind == MF_OP_DISPATCH;
-    const int16_t map = exchange ? mf_lower_keep(bd, f->in[1]) : MF_NO_TENSOR;
-    const int16_t row_map =
-        exchange && f->dim[MF_OP_DIM_ORDERED] > 0 ? mf_lower_keep(bd, f->out[1]) : MF_NO_TENSOR;
+    const int16_t map = exchange ? mf_lower_read_forward(bd, f->in[1]) : MF_NO_TENSOR;
+    const int16_t row_map = exchange && f->dim[MF_OP_DIM_ORDERED] > 0
+                                ? mf_lower_read_forward(bd, f->out[1])
+                                : MF_NO_TENSOR;
     bd->pass = MF_PASS_B;
     mf_op *op = mf_build_op(bd, kind, f->name, (mf_stream)f->stream);
     mf_grad_copy_shape(op, f);

@@ -22,7 +22,7 @@ static void add_expert_copies(const mf_model *m, const mf_layout *l, mf_block *b
         if ((!forward && op->kind != MF_OP_SWIGLU_BWD) || !(op->flags & MF_OPF_ROUTED)) {
             continue;
         }
-        double rows = (double)op->dim[0], width = (double)op->dim[1];
+        double rows = (double)op->dim[MF_OP_DIM_ROWS], width = (double)op->dim[MF_OP_DIM_COLS];
         bool again = op->pass == MF_PASS_R; /* the activation alone */
         op->bytes += m->swiglu_limit > 0 ? (forward ? 16.0 : 20.0) * rows * width : 0;
         op->bytes += m->ffn_bias && !again ? (forward ? 28.0 : 40.0) * rows * (double)m->hidden : 0;
@@ -60,7 +60,7 @@ static void copy_queries(const mf_model *m, mf_block *b) {
     bool grouped = m->attn != MF_ATTN_MLA && kv < q;
     for (int k = 0; k < b->nops && grouped; k++) {
         mf_op *op = &b->ops[k];
-        double elements = (double)op->dim[0] * (double)op->dim[1];
+        double elements = (double)op->dim[MF_OP_DIM_ROWS] * (double)op->dim[MF_OP_DIM_COLS];
         if (op->kind == MF_OP_ROPE_FWD) { /* of queries and keys */
             op->bytes += 4.0 * elements * q / (q + kv);
         } else if (op->kind == MF_OP_ROPE_BWD) {
@@ -74,8 +74,8 @@ static void copy_queries(const mf_model *m, mf_block *b) {
 static void add_residuals_apart(const mf_model *m, mf_block *b) {
     for (int k = 0; k < b->nops; k++) {
         mf_op *op = &b->ops[k];
-        if (op->kind == MF_OP_RMSNORM_BWD && op->dim[1] == m->hidden) {
-            op->bytes += 4.0 * (double)op->dim[0] * (double)op->dim[1];
+        if (op->kind == MF_OP_RMSNORM_BWD && op->dim[MF_OP_DIM_COLS] == m->hidden) {
+            op->bytes += 4.0 * (double)op->dim[MF_OP_DIM_ROWS] * (double)op->dim[MF_OP_DIM_COLS];
         }
     }
 }
@@ -88,9 +88,10 @@ static void checkpoint_ops(const mf_model *m, const mf_layout *l, mf_block *b) {
     int64_t again = (m->ffn + m->kv_heads * m->head_dim + m->hidden) / l->tp;
     for (int k = 0; k < b->nops; k++) {
         mf_op *op = &b->ops[k];
-        if (op->pass == MF_PASS_R && op->kind == MF_OP_GEMM && op->dim[1] == 2 * m->ffn / l->tp) {
-            double part = (double)again / (double)op->dim[1];
-            op->dim[1] = again;
+        if (op->pass == MF_PASS_R && op->kind == MF_OP_GEMM &&
+            op->dim[MF_OP_DIM_N] == 2 * m->ffn / l->tp) {
+            double part = (double)again / (double)op->dim[MF_OP_DIM_N];
+            op->dim[MF_OP_DIM_N] = again;
             op->flops *= part;
             op->bytes *= part;
             double rows = (double)op->dim[0];
@@ -111,7 +112,7 @@ static void compute_loss_plainly(const mf_layout *l, mf_block *b) {
     const double stand_B = l->tp > 1 ? 16.0 : 12.0;
     for (int k = 0; k < b->nops; k++) {
         mf_op *op = &b->ops[k];
-        double logits = (double)op->dim[0] * (double)op->dim[1];
+        double logits = (double)op->dim[MF_OP_DIM_ROWS] * (double)op->dim[MF_OP_DIM_COLS];
         if (op->kind == MF_OP_CROSS_ENTROPY_FWD) {
             op->bytes = forward_B * logits;
             b->local_b_B += (int64_t)(stand_B * logits);
@@ -148,7 +149,7 @@ static void scale_rows(mf_block *b) {
     for (int k = 0; k < b->nops; k++) {
         mf_op *op = &b->ops[k];
         if (op->kind == MF_OP_QUANTISE) {
-            op->bytes += 4.0 * (double)op->dim[0] * (double)op->dim[1];
+            op->bytes += 4.0 * (double)op->dim[MF_OP_DIM_ROWS] * (double)op->dim[MF_OP_DIM_COLS];
         }
         op->flags &= ~(uint32_t)(op->kind == MF_OP_GEMM ? MF_OPF_BLOCK_SCALED : 0);
     }
@@ -166,7 +167,8 @@ static void rescale_outputs(mf_block *b) {
         if (op->kind == MF_OP_QUANTISE && op->pass == MF_PASS_B) {
             quantise = op;
         } else if (op->kind == MF_OP_GEMM && op->math == MF_MATH_FP8 && backward && quantise) {
-            quantise->bytes += 4.0 * (double)op->dim[0] * (double)op->dim[1];
+            quantise->bytes +=
+                4.0 * (double)op->dim[MF_OP_DIM_ROWS] * (double)op->dim[MF_OP_DIM_COLS];
         }
     }
 }
@@ -178,7 +180,8 @@ static void delay_scales(mf_block *b) {
     for (int k = 0; k < b->nops; k++) {
         mf_op *op = &b->ops[k];
         if (op->kind == MF_OP_QUANTISE) {
-            op->bytes -= 2.0 * (double)op->dim[0] * (double)op->dim[1]; /* one read of BF16 less */
+            op->bytes -= 2.0 * (double)op->dim[MF_OP_DIM_ROWS] *
+                         (double)op->dim[MF_OP_DIM_COLS]; /* one read of BF16 less */
         }
         bool forward = op->pass == MF_PASS_F || op->pass == MF_PASS_R;
         if (forward && op->kind == MF_OP_REDUCE_SCATTER && (op->flags & MF_OPF_OVERLAPPED)) {
@@ -194,7 +197,7 @@ static void quantise_once(mf_block *b) {
     for (int k = 0; k < b->nops; k++) {
         mf_op *op = &b->ops[k];
         const bool passes = op->kind == MF_OP_QUANTISE && op->bytes > 0;
-        op->bytes -= passes ? (double)op->dim[0] * (double)op->dim[1] : 0;
+        op->bytes -= passes ? (double)op->dim[MF_OP_DIM_ROWS] * (double)op->dim[MF_OP_DIM_COLS] : 0;
     }
 }
 

@@ -119,7 +119,7 @@ static void tell(mf_block *b, const extent *x) {
     }
 }
 
-mf_status mf_block_cut(mf_block *b, bool split, mf_err *e) {
+mf_status mf_block_find_runs(mf_block *b, bool split, mf_err *e) {
     extent *x = calloc((size_t)b->ntensors + 1, sizeof *x);
     extent *order = calloc((size_t)b->ntensors + 1, sizeof *order);
     mf_status status = MF_OK;

@@ -46,6 +46,6 @@ struct mf_block;
 
 /* Splits a lowered block into runs (b->runs, and the place of each tensor); mf_block_lower does it
  * last. Errors: MF_NOMEM. */
-mf_status mf_block_cut(struct mf_block *b, bool split, mf_err *e);
+mf_status mf_block_find_runs(struct mf_block *b, bool split, mf_err *e);
 
 #endif

@@ -363,7 +363,7 @@ typedef struct mf_op {
     uint8_t nin, nout;
     uint8_t piece, pieces; /* of an op that is split to overlap; pieces <= 1: whole. Piece k of an
                               op waits for piece k of an input that is split the same way
-                              (mf_op_cut), and for all of any other input */
+                              (mf_op_split_axis), and for all of any other input */
     uint32_t flags;        /* MF_OPF_* */
     int16_t in[MF_OP_MAX_IN]; /* tensors of the block */
     int16_t out[MF_OP_MAX_OUT];
@@ -389,11 +389,11 @@ typedef struct mf_op {
 
 /* What a piece of an op is: a slice of the rows of every TP rank, or of the heads (columns) that
  * attention reads and context parallelism exchanges for it. */
-typedef enum mf_cut { MF_CUT_NONE, MF_CUT_ROWS, MF_CUT_HEADS } mf_cut;
-static inline mf_cut mf_op_cut(const mf_op *op) {
+typedef enum mf_split_axis { MF_SPLIT_NONE, MF_SPLIT_ROWS, MF_SPLIT_HEADS } mf_split_axis;
+static inline mf_split_axis mf_op_split_axis(const mf_op *op) {
     bool heads = op->kind == MF_OP_ATTENTION_FWD || op->kind == MF_OP_ATTENTION_BWD ||
                  op->stream == MF_STREAM_CP;
-    return op->pieces <= 1 ? MF_CUT_NONE : heads ? MF_CUT_HEADS : MF_CUT_ROWS;
+    return op->pieces <= 1 ? MF_SPLIT_NONE : heads ? MF_SPLIT_HEADS : MF_SPLIT_ROWS;
 }
 
 typedef enum mf_tensor_class {

@@ -36,14 +36,14 @@ void mf_waits_for(mf_waits *w, int i, int before) {
     at->op[stream] = before > at->op[stream] ? (int16_t)before : at->op[stream];
 }
 
-static bool cut_alike(const mf_op *a, const mf_op *b) {
-    return mf_op_cut(a) == mf_op_cut(b) && a->pieces == b->pieces;
+static bool split_alike(const mf_op *a, const mf_op *b) {
+    return mf_op_split_axis(a) == mf_op_split_axis(b) && a->pieces == b->pieces;
 }
 
 /* The op that makes tensor t for `op`. */
 static int maker_of(const mf_waits *w, int16_t t, const mf_op *op) {
-    int last = w->writer[t], i = mf_op_cut(op) == MF_CUT_NONE ? -1 : last;
-    while (i >= 0 && !(cut_alike(&w->b->ops[i], op) && w->b->ops[i].piece == op->piece)) {
+    int last = w->writer[t], i = mf_op_split_axis(op) == MF_SPLIT_NONE ? -1 : last;
+    while (i >= 0 && !(split_alike(&w->b->ops[i], op) && w->b->ops[i].piece == op->piece)) {
         i = w->before[i - w->first];
     }
     return i >= 0 ? i : last;
@@ -54,7 +54,7 @@ static void note_writer(mf_waits *w, int16_t t, int i) {
     const mf_op *op = &w->b->ops[i];
     int16_t at = w->writer[t];
     const mf_op *last = at >= 0 ? &w->b->ops[at] : NULL;
-    bool goes_on = last != NULL && mf_op_cut(op) != MF_CUT_NONE && cut_alike(last, op) &&
+    bool goes_on = last != NULL && mf_op_split_axis(op) != MF_SPLIT_NONE && split_alike(last, op) &&
                    last->kind == op->kind && last->pass == op->pass;
     if (last != NULL && !goes_on) {
         mf_waits_for(w, i, at);

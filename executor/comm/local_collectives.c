@@ -217,7 +217,7 @@ mf_status mf_local_all_gather(mf_comm *c, int g, mf_comm_type type, const void *
 }
 
 /* Bytes of a half for each member. */
-static int64_t share_B(const mf_comm *c, int g) {
+static int64_t slot_B(const mf_comm *c, int g) {
     return (MF_LOCAL_HALF_B - HEAD_B) / c->size[g] / ALIGN_B * ALIGN_B;
 }
 
@@ -226,7 +226,7 @@ static mf_status scatter_round(mf_comm *c, int g, mf_comm_type type, const char 
                                const int64_t *counts, int64_t at, mf_err *e) {
     const char *parts[MF_COMM_MAX_GROUP] = {NULL};
     size_t width = mf_comm_type_B(type);
-    int64_t each_B = share_B(c, g), most = each_B / (int64_t)width, me = c->member[g];
+    int64_t each_B = slot_B(c, g), most = each_B / (int64_t)width, me = c->member[g];
     char *half;
     mf_status status = begin(c, g, &half, e);
     if (status != MF_OK) {
@@ -251,7 +251,7 @@ static mf_status scatter_round(mf_comm *c, int g, mf_comm_type type, const char 
 
 mf_status mf_local_reduce_scatter(mf_comm *c, int g, mf_comm_type type, const void *in, void *out,
                                   const int64_t *counts, mf_err *e) {
-    int64_t longest = 0, most = share_B(c, g) / (int64_t)mf_comm_type_B(type);
+    int64_t longest = 0, most = slot_B(c, g) / (int64_t)mf_comm_type_B(type);
     mf_status status = MF_OK;
     for (int64_t i = 0; i < c->size[g]; i++) {
         longest = counts[i] > longest ? counts[i] : longest;
@@ -267,7 +267,7 @@ mf_status mf_local_reduce_scatter(mf_comm *c, int g, mf_comm_type type, const vo
 static mf_status exchange_round(mf_comm *c, int g, size_t width, const char *in,
                                 const int64_t *send, char *out, const int64_t *receive, int64_t at,
                                 int64_t *longest, mf_err *e) {
-    int64_t each_B = share_B(c, g), me = c->member[g];
+    int64_t each_B = slot_B(c, g), me = c->member[g];
     char *half;
     mf_status status = begin(c, g, &half, e);
     if (status != MF_OK) {
@@ -305,7 +305,7 @@ mf_status mf_local_all_to_all(mf_comm *c, int g, size_t width, const void *in, c
     }
     do {
         status = exchange_round(c, g, width, in, send, out, receive, at, &longest, e);
-        at += share_B(c, g);
+        at += slot_B(c, g);
     } while (at < longest && status == MF_OK);
     return status;
 }

@@ -23,8 +23,8 @@ enum {
     PAGE_B = 4096,
     SPINS = 200,          /* turns of busy waiting, */
     YIELDS = 20000,       /* and turns that yield, where there is a core for each rank */
-    LOOK = 250,           /* every so many sleeps: does the other still run? */
-    GONE = -1,            /* turn: it does not; look for what it left one last time */
+    LOOK = 250,           /* sleeps between two looks at whether the peer still runs */
+    GONE = -1,            /* turn: the peer has exited; read its last message, then fail */
     SLEEP_ns = 20 * 1000, /* the first; each is a quarter of that longer than the one before, */
     MOST_ns = 320 * 1000, /* up to this */
     SLACK_ns = 1000

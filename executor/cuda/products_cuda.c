@@ -55,8 +55,8 @@ static mf_gemm_type type_of(mf_kernel_dtype d) {
     return d == MF_KERNEL_BF16 ? MF_GEMM_BF16 : MF_GEMM_F32;
 }
 
-/* The alignment of all operands where it is less than 16 bytes, else 0: behind an odd number of
- * heads' sinks weights stand where they come to stand. */
+/* The least alignment of the operands if it is below 16 bytes, else 0: weights that follow an odd
+ * number of attention sinks in memory are unaligned. */
 static int32_t alignment_of(const mf_device_gemm *a) {
     const void *operands[] = {a->g.a, a->g.b, a->g.c, a->add, a->g.bias};
     uintptr_t bits = 0;

@@ -16,8 +16,8 @@ static const char *lacks(const mf_comm *wire) {
                                                     : NULL;
 }
 
-/* Thread blocks that leave room for all other kernels that wait for ranks beside these: of those
- * that run beside compute as many as NCCL would take, else what the others leave. */
+/* Thread blocks of the window's kernels. All other kernels that spin on ranks must fit on the SMs
+ * beside them: next to compute they take as many as NCCL would, else what the others leave. */
 static mf_status find_blocks(const mf_comm *wire, bool beside, int *out, mf_err *e) {
     mf_cta_shares s;
     mf_status status = mf_cuda_cta_shares(&wire->layout, &s, e);

@@ -295,7 +295,7 @@ mf_status mf_op_attention(const mf_exec_op *x, mf_err *e) {
 
 /* Do several pieces read this piece's key heads, and so add to the same gradients? */
 static bool shares_keys(const mf_exec_op *x) {
-    return mf_op_cut(x->op) != MF_CUT_NONE &&
+    return mf_op_split_axis(x->op) != MF_SPLIT_NONE &&
            x->in[1].cols / x->op->dim[MF_OP_DIM_D_QK] < x->op->pieces;
 }
 
@@ -315,10 +315,10 @@ static mf_status zero_piece(const mf_exec_op *x, const mf_exec_tensor *t, mf_ops
  * that read the same keys. Initialises those that no op has written yet; for pieces, their own
  * heads. */
 static mf_status begin_sums(const mf_exec_op *x, mf_ops_scratch s, mf_err *e) {
-    const bool cut = mf_op_cut(x->op) != MF_CUT_NONE, shared = shares_keys(x);
+    const bool split = mf_op_split_axis(x->op) != MF_SPLIT_NONE, shared = shares_keys(x);
     mf_status status = MF_OK;
     for (int k = 0; k < 3 && status == MF_OK; k++) {
-        status = cut && (k == 0 || !shared) && x->sum[k].data == NULL
+        status = split && (k == 0 || !shared) && x->sum[k].data == NULL
                      ? zero_piece(x, &x->out[k], s, e)
                      : mf_ops_begin(x, k, e);
     }

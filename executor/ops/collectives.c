@@ -52,10 +52,10 @@ static row_order order_of(const mf_exec_op *x, int64_t local_rows, int64_t width
     o.run = local_rows / o.runs;
     o.to = o.run;
     o.cols = width;
-    if (mf_op_cut(op) == MF_CUT_ROWS) {
+    if (mf_op_split_axis(op) == MF_SPLIT_ROWS) {
         o.from = o.run * op->piece / op->pieces;
         o.to = o.run * (op->piece + 1) / op->pieces;
-    } else if (mf_op_cut(op) == MF_CUT_HEADS) {
+    } else if (mf_op_split_axis(op) == MF_SPLIT_HEADS) {
         o.cols = width / op->pieces;
         o.col = op->piece * o.cols;
     }
@@ -300,7 +300,7 @@ mf_status mf_op_all_to_all(const mf_exec_op *x, mf_err *e) {
     t.run = wide->rows / t.runs;
     t.width = tall->cols;
     t.slices = wide->cols / t.width;
-    t.cols = mf_op_cut(x->op) == MF_CUT_HEADS ? t.width / x->op->pieces : t.width;
+    t.cols = mf_op_split_axis(x->op) == MF_SPLIT_HEADS ? t.width / x->op->pieces : t.width;
     t.col = x->op->piece * t.cols;
     mf_status status = trade_slices(x, &t, wide, tall, grow, e);
     return status == MF_OK ? mf_ops_add_sum(x, 0, e) : status;

@@ -60,7 +60,8 @@ static void bind_one(const mf_block *b, int i, op_bind *out) {
     }
     int at = op->forward >= 0 ? op->forward : i;
     for (int j = 0; j < at; j++) {
-        bool step = b->ops[j].kind == MF_OP_ATTENTION_FWD && mf_op_cut(&b->ops[j]) == MF_CUT_NONE;
+        bool step =
+            b->ops[j].kind == MF_OP_ATTENTION_FWD && mf_op_split_axis(&b->ops[j]) == MF_SPLIT_NONE;
         out->ring_step = (int16_t)(out->ring_step + step);
     }
 }

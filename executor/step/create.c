@@ -35,7 +35,7 @@ static int64_t near_of(const mf_exec *x) {
         const mf_block *b = x->p->blocks[i];
         for (int k = 0; k < b->nforward; k++) {
             if (b->ops[k].kind == MF_OP_ATTENTION_FWD) {
-                return b->ops[k].dim[3] / (x->p->layout.seq / x->p->layout.cp);
+                return b->ops[k].dim[MF_OP_DIM_SEQ_Q] / (x->p->layout.seq / x->p->layout.cp);
             }
         }
     }
@@ -255,7 +255,7 @@ static mf_status allocate_host(mf_exec *x, mf_err *e) {
     x->reduced[1] = calloc(positions, sizeof *x->reduced[1]);
     return x->sample != NULL && x->zigzag != NULL && x->begun != NULL && x->reduced[0] != NULL &&
                    x->reduced[1] != NULL
-               ? mf_exec_flight_init(x, e)
+               ? mf_exec_step_buffers_init(x, e)
                : mf_err_set(e, MF_NOMEM, "executor: out of memory");
 }
 
@@ -323,7 +323,7 @@ void mf_exec_destroy(mf_exec *x) {
     mf_exec_unbind(x);
     mf_exec_reduce_clear(x);
     mf_exec_beside_clear(x);
-    mf_exec_flight_clear(x);
+    mf_exec_step_buffers_clear(x);
     mf_exec_progress_clear(x);
     mf_exec_work_clear(x);
     free(x->sample);

@@ -64,7 +64,7 @@ typedef struct position_bind {
     float *correction;   /* [experts]; NULL */
 } position_bind;
 
-/* A block at work on a micro-batch: where its tensors stand. */
+/* A block that runs on a micro-batch, and the addresses of its tensors. */
 typedef struct block_at {
     int position, micro_batch;
     int side; /* 0; 1: the backward of a merged pair */
@@ -72,14 +72,14 @@ typedef struct block_at {
     const mf_place_work *work;
     char *arrived, *host;       /* core/memory/memory_place.h */
     char *gradients, *gathered; /* in full, dense and then expert */
-    char *staging; /* its offloaded tensors on their way beside another block; NULL: none are */
+    char *staging; /* buffer of its offloaded tensors while another block runs; NULL: none */
     void *input, *output, *output_gradient, *input_gradient;
     const stream_plan *streams; /* NULL: all on the queue of compute */
-    bool gathered_ahead;        /* its weights were, beside the block before */
-    bool came;                  /* its own copies from the host are entered */
+    bool gathered_ahead;        /* its weights were gathered during the block before */
+    bool fetches_own;           /* its own copies from the host are on a queue */
 } block_at;
 
-/* What the optimizer goes over, in the device's memory: the owned elements of every parameter. */
+/* The optimizer's work list in device memory: the owned elements of every parameter. */
 typedef struct mf_update_tables {
     void *memory;
     int64_t tensors, chunks, counted, counted_chunks;
@@ -90,7 +90,7 @@ typedef struct mf_update_tables {
     double *partial; /* workspace of the norm */
 } mf_update_tables;
 
-/* Elements of a tensor that are updated at once, where states are on the host. */
+/* Elements of a tensor that are updated together if states are on the host. */
 typedef struct mf_update_piece {
     mf_kernel_adamw_tensor at; /* states where they stand: mf_exec_read_state */
     int64_t first_chunk, chunks;
@@ -102,12 +102,12 @@ typedef struct mf_update_pieces {
     void *memory;                   /* the device's, of what follows */
     mf_kernel_adamw_tensor *staged; /* [count] with states where they are updated */
     mf_kernel_chunk *chunk;         /* [chunks] */
-    mf_queue *in, *out;             /* states come and go beside the updates */
+    mf_queue *in, *out;             /* states are loaded and stored during updates */
 } mf_update_pieces;
 
-/* A message on its way to another rank, or one that waits for a chunk of this one. */
+/* A message that is being sent to another rank, or that waits for a chunk of this rank. */
 typedef struct mailbox {
-    bool full;                          /* until it has left, or was taken */
+    bool full;                          /* until it was sent, or was read */
     mf_queue *leaves;                   /* the queue of its slot; NULL: for this rank */
     int vstage, micro_batch, direction; /* 0: forward, 1: backward */
     char *data;
@@ -126,14 +126,13 @@ typedef struct table_copies {
     mf_group_kind shards; /* with this rank's place in its TP group alone */
 } table_copies;
 
-/* A step that the device was given: what it reads on its way up, what the host reads of it on its
- * way down. In host memory. */
-typedef struct step_flight {
+/* Host buffers of a step that the device was given. */
+typedef struct step_buffers {
     char *up;       /* `rows` of every micro-batch, then the learning rate */
     char *down;     /* sums, update, loads as they stood after the step */
     int64_t *spans; /* work_clocks.span_ns after the step; NULL: nothing is timed */
     int64_t ops;
-} step_flight;
+} step_buffers;
 
 /* Where a step's work has set the word: behind a block, or behind the update (position -1); where
  * compute waits for an op, or goes on with one behind a wait. */
@@ -162,15 +161,15 @@ typedef struct step_progress {
     double since_s;         /* least time of the work entered since then */
 } step_progress;
 
-/* Gathers of weights and reductions of gradients beside compute. */
+/* Gathers of weights and reductions of gradients that run during compute. */
 typedef struct dp_beside {
     mf_queue *queue; /* NULL: reductions follow the passes, gathers the update */
     int *writes;     /* [positions] times in a step that a weight's gradient there is added to, */
     int *left;       /* and those that are still to come */
     bool *reduced;   /* [positions] */
-    bool begun;      /* something of this step is under way */
+    bool begun;      /* a gather or reduction of this step has begun */
     bool gathers;    /* blocks wait for the weights that they read; */
-    int gathered;    /* those of positions up to this one have come; -1 */
+    int gathered;    /* positions up to this one are gathered; -1: none */
 } dp_beside;
 
 struct mf_exec {
@@ -181,10 +180,11 @@ struct mf_exec {
     mf_device *device;
     mf_queue *queue; /* of compute */
     mf_queue *queues[MF_STREAM_COUNT];
-    bool streams;                /* each stream has its queue, else all go on that of compute */
-    int slots;                   /* signals of a side's ops */
-    bool put_off[2], fetched[2]; /* by side: reductions, gathers beside a neighbouring block */
-    bool leaving;                /* copies to the host of the forward pass's block before */
+    bool streams; /* each stream has its queue, else all go on that of compute */
+    int slots;    /* signals of a side's ops */
+    bool deferred[2],
+        fetched[2]; /* by side: reductions, gathers run during the neighbouring block */
+    bool leaving;   /* the forward pass's block before is being copied to the host */
     mf_exec_options o;
     mf_rank_coords at;
     int64_t stage;
@@ -215,8 +215,8 @@ struct mf_exec {
     char *boundary[4]; /* input and output of the block at work, by side */
     char *gathered;    /* two buffers a side */
     int gathers[2];    /* of this step, by side */
-    bool *begun;       /* [positions] a weight gradient of this step stands */
-    bool *reduced[2];  /* [positions], by side: sharded gradients of this step stand */
+    bool *begun;       /* [positions] has a weight gradient of this step */
+    bool *reduced[2];  /* [positions], by side: has sharded gradients of this step */
     char *exchange;    /* a fused dispatcher's copies on their way, or what it keeps: */
     mf_ops_window window;
     char dispatch_text[256];
@@ -237,9 +237,9 @@ struct mf_exec {
     float *loads, *corrections;
     double *sums; /* of the step over all ranks: MF_STEP_SUMS, auxiliary losses */
     mf_kernel_update_state *update;
-    step_flight flight[MF_DEVICE_POINTS];
-    int64_t entered, landed; /* steps given to the device, and those of them that were read */
-    double loss_limit;       /* of the steps that begin; 0: none */
+    step_buffers buffers[MF_DEVICE_POINTS];
+    int64_t entered, finished; /* steps given to the device, and those of them that were read */
+    double loss_limit;         /* of the steps that begin; 0: none */
     mf_queue *uploads;
     char *ahead;  /* device memory: what the next step reads, then what this one does; NULL where
                      memory is the host's */
@@ -300,31 +300,31 @@ mf_status mf_exec_join(mf_exec *x, const block_at *at, bool ends, mf_err *e);
 /* zero_beside.c: beside the neighbouring block of a pass. */
 typedef mf_status (*mf_exec_run_fn)(mf_exec *x, const block_at *at, int op, mf_queue *q, mf_err *e);
 bool mf_exec_is_gather(const mf_op *op, unsigned passes);
-/* Before a block's ops: the weights of the pass's next one, `position`, begin to come; those of its
- * own have come, if they were gathered so. */
+/* Before a block's ops: starts to gather the weights of the pass's next block, `position`, and
+ * waits for the block's own, if these were gathered ahead. */
 mf_status mf_exec_gather_ahead(mf_exec *x, const block_at *now, int position, unsigned passes,
                                mf_exec_run_fn run, mf_err *e);
 mf_status mf_exec_take_gathered(mf_exec *x, block_at *at, mf_err *e);
-/* At its end (ends: of the pass, too): are its reductions left to the next block's end? Compute
- * waits for those that were left to this one's. */
-bool mf_exec_puts_off(const mf_exec *x, const block_at *at, bool ends);
-mf_status mf_exec_join_reductions(mf_exec *x, const block_at *at, bool put_off, mf_err *e);
+/* At a block's end: may its reductions finish during the next block (ends: there is no next one in
+ * the pass)? Compute waits for those of the block before. */
+bool mf_exec_defers_reductions(const mf_exec *x, const block_at *at, bool ends);
+mf_status mf_exec_join_reductions(mf_exec *x, const block_at *at, bool deferred, mf_err *e);
 
-/* offload_beside.c: the same of copies to and from the host. Is an op one that does not run at its
- * place in its block, or one that fetches from the host? */
+/* offload_beside.c: copies to and from the host during the neighbouring block. Does an op run
+ * outside its place in its block? Does it fetch from the host? */
 bool mf_exec_copied_beside(const block_at *at, const mf_op *op);
 bool mf_exec_is_fetch(const mf_op *op);
-/* Before a block's ops: its tensors have come, if they were fetched ahead. Behind the signal of its
- * beginning: a backward block without a block before fetches its own; those of `next` begin to
- * come. */
+/* Before a block's ops: waits for its tensors, if they were fetched ahead. After its begin signal:
+ * a backward block that has no block before it fetches its own tensors; then the fetch of those of
+ * `next` starts. */
 mf_status mf_exec_take_copies(mf_exec *x, const block_at *at, mf_err *e);
 mf_status mf_exec_fetch_own(mf_exec *x, block_at *at, unsigned passes, mf_exec_run_fn run,
                             mf_err *e);
 mf_status mf_exec_fetch_ahead(mf_exec *x, const block_at *next, mf_exec_run_fn run, mf_err *e);
-/* At a block's end: compute waits for copies that are not beside another block; behind all that a
- * forward block joins it waits for those of the block before, and this one's begin to leave. */
+/* At a block's end compute waits for the copies that may not run during another block. After that a
+ * forward block waits for the offloads of the block before and starts its own. */
 mf_status mf_exec_join_copies(mf_exec *x, const block_at *at, mf_err *e);
-mf_status mf_exec_leave(mf_exec *x, const block_at *at, mf_exec_run_fn run, mf_err *e);
+mf_status mf_exec_start_offload(mf_exec *x, const block_at *at, mf_exec_run_fn run, mf_err *e);
 
 /* window.c: the window of a fused dispatcher, before the arena is laid out: where it cannot be had
  * its rows go through the arena. Collective. */
@@ -418,16 +418,16 @@ void mf_exec_update_clear(mf_exec *x);
 mf_status mf_exec_step_end_gradients(mf_exec *x, mf_err *e);
 mf_status mf_exec_step_end_update(mf_exec *x, mf_err *e);
 
-/* flight.c: what steps read and what is read of them. Ready for steps; its memory. */
-mf_status mf_exec_flight_init(mf_exec *x, mf_err *e);
-void mf_exec_flight_clear(mf_exec *x);
+/* step_buffers.c: host buffers of the steps that are begun and not finished. */
+mf_status mf_exec_step_buffers_init(mf_exec *x, mf_err *e);
+void mf_exec_step_buffers_clear(mf_exec *x);
 /* A step begins: its samples of this rank and its learning rate are on their way to the device.
- * MF_INTERNAL when as many steps as mf_exec_ahead says are begun and not landed. */
-mf_status mf_exec_flight_begin(mf_exec *x, const mf_exec_batch *batch, double lr, mf_err *e);
+ * MF_INTERNAL when as many steps as mf_exec_ahead says are begun and not finished. */
+mf_status mf_exec_send_batch(mf_exec *x, const mf_exec_batch *batch, double lr, mf_err *e);
 /* Its ops are entered: its results are on their way back. */
-mf_status mf_exec_flight_enter(mf_exec *x, mf_err *e);
-/* Waits for the results of the first step that was begun and not landed. */
-mf_status mf_exec_flight_land(mf_exec *x, mf_exec_result *out, mf_err *e);
+mf_status mf_exec_request_results(mf_exec *x, mf_err *e);
+/* Waits for the results of the first step that was begun and not finished. */
+mf_status mf_exec_read_results(mf_exec *x, mf_exec_result *out, mf_err *e);
 /* Elements of a micro-batch's tokens and labels. */
 int64_t mf_exec_batch_rows(const mf_exec *x);
 /* Auxiliary losses are means over what the ops see of a step: micro-batches of each DP rank (and

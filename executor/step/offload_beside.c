@@ -15,7 +15,7 @@
 #include "executor/step/exec.h"
 
 /* The signal of a block's own copies from the host, behind those of positions (reduce_beside.c). */
-static int came_slot(const mf_exec *x, int side) {
+static int fetch_own_slot(const mf_exec *x, int side) {
     return 5 + 2 * x->slots + x->p->assignment.positions + side;
 }
 
@@ -32,7 +32,7 @@ bool mf_exec_is_fetch(const mf_op *op) {
 }
 
 bool mf_exec_copied_beside(const block_at *at, const mf_op *op) {
-    return is_copy(op) && (at->staging != NULL || (mf_exec_is_fetch(op) && at->came));
+    return is_copy(op) && (at->staging != NULL || (mf_exec_is_fetch(op) && at->fetches_own));
 }
 
 /* Compute copies between the block's own tensors and their place on the way. */
@@ -79,9 +79,10 @@ mf_status mf_exec_fetch_own(mf_exec *x, block_at *at, unsigned passes, mf_exec_r
         return MF_OK;
     }
     mf_status status = run_copies(x, at, MF_OP_COPY_H2D, NULL, run, e);
-    at->came = true;
+    at->fetches_own = true;
     if (status == MF_OK && (at->streams->joins >> MF_STREAM_H2D & 1) != 0) {
-        status = mf_exec_device(x)->signal(x->queues[MF_STREAM_H2D], came_slot(x, at->side), e);
+        status =
+            mf_exec_device(x)->signal(x->queues[MF_STREAM_H2D], fetch_own_slot(x, at->side), e);
     }
     return status;
 }
@@ -101,16 +102,16 @@ mf_status mf_exec_join_copies(mf_exec *x, const block_at *at, mf_err *e) {
         if ((at->streams->joins >> s & 1) == 0 || at->staging != NULL) {
             continue;
         }
-        if (s == MF_STREAM_H2D && at->came) {
-            status = mf_exec_device(x)->await(x->queue, came_slot(x, at->side), e);
-        } else if (s != MF_STREAM_D2H || !x->leaving) { /* mf_exec_leave waits for it */
+        if (s == MF_STREAM_H2D && at->fetches_own) {
+            status = mf_exec_device(x)->await(x->queue, fetch_own_slot(x, at->side), e);
+        } else if (s != MF_STREAM_D2H || !x->leaving) { /* mf_exec_start_offload waits for it */
             status = mf_exec_device(x)->order(x->queues[s], x->queue, e);
         }
     }
     return status;
 }
 
-mf_status mf_exec_leave(mf_exec *x, const block_at *at, mf_exec_run_fn run, mf_err *e) {
+mf_status mf_exec_start_offload(mf_exec *x, const block_at *at, mf_exec_run_fn run, mf_err *e) {
     mf_queue *q = x->queues[MF_STREAM_D2H];
     mf_status status = x->leaving ? mf_exec_device(x)->order(q, x->queue, e) : MF_OK;
     x->leaving = at->staging != NULL && !comes(at);

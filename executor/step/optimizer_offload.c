@@ -203,7 +203,7 @@ static mf_status move_states(const mf_exec *x, int64_t i, bool back, mf_err *e) 
     return status;
 }
 
-/* Piece number i comes once all that went back so far has: the one before in its half is of it. */
+/* Loads piece i after the previous user of its half of the buffer was written back. */
 static mf_status bring_in(const mf_exec *x, int64_t i, mf_err *e) {
     if (i >= x->pieces.count || !travels(x, i)) {
         return MF_OK;

@@ -299,7 +299,7 @@ static mf_status run_blocks(mf_exec *x, const pass_run *run, block_at *at, const
         status = block[i] >= 0 ? mf_exec_join(x, &at[i], ends, e) : MF_OK;
     }
     return status == MF_OK && block[0] >= 0 && is_forward(&run[0])
-               ? mf_exec_leave(x, &at[0], run_op_on, e)
+               ? mf_exec_start_offload(x, &at[0], run_op_on, e)
                : status;
 }
 
@@ -372,7 +372,7 @@ static mf_status clear_gradients(mf_exec *x, mf_err *e) {
             status = mf_exec_zero_clear(x, h, e);
         }
         x->gathers[h] = 0;
-        x->put_off[h] = x->fetched[h] = false;
+        x->deferred[h] = x->fetched[h] = false;
     }
     x->leaving = false;
     for (int i = 0; i < x->params.count && status == MF_OK;) {
@@ -421,10 +421,10 @@ static mf_status play_gradients(mf_exec *x, mf_err *e) {
 mf_status mf_exec_gradients(mf_exec *x, const mf_exec_batch *batch, mf_exec_result *out,
                             mf_err *e) {
     *out = (mf_exec_result){0};
-    mf_status status = mf_exec_flight_begin(x, batch, 0.0, e);
+    mf_status status = mf_exec_send_batch(x, batch, 0.0, e);
     status = status == MF_OK ? play_gradients(x, e) : status;
-    status = status == MF_OK ? mf_exec_flight_enter(x, e) : status;
-    return status == MF_OK ? mf_exec_flight_land(x, out, e) : status;
+    status = status == MF_OK ? mf_exec_request_results(x, e) : status;
+    return status == MF_OK ? mf_exec_read_results(x, out, e) : status;
 }
 
 void mf_exec_use_graph(mf_exec *x, bool on) {
@@ -461,8 +461,9 @@ static mf_status make_plans(mf_exec *x, mf_err *e) {
     return status == MF_OK ? ended : status;
 }
 
-/* A step that is captured and dropped: what its kernels and communicators are loaded and connected
- * for may wait for all work of the device, and then none of it may wait for another rank. */
+/* Captures a step and drops it, so that its kernels are loaded and its communicators connected.
+ * Both may wait for all work of the device, which would deadlock if that work waited for another
+ * rank. */
 static mf_status load_all(mf_exec *x, mf_err *e) {
     if (x->p->layout.gpus == 1 || mf_exec_device(x)->capture_begin == NULL) {
         return MF_OK;
@@ -500,20 +501,20 @@ void mf_exec_limit_loss(mf_exec *x, double limit) {
 }
 
 mf_status mf_exec_step_begin(mf_exec *x, const mf_exec_batch *batch, double lr, mf_err *e) {
-    mf_status status = mf_exec_flight_begin(x, batch, lr, e);
+    mf_status status = mf_exec_send_batch(x, batch, lr, e);
     status = status == MF_OK ? run_step(x, e) : status;
-    return status == MF_OK ? mf_exec_flight_enter(x, e) : status;
+    return status == MF_OK ? mf_exec_request_results(x, e) : status;
 }
 
-mf_status mf_exec_step_land(mf_exec *x, mf_exec_result *out, mf_err *e) {
+mf_status mf_exec_step_finish(mf_exec *x, mf_exec_result *out, mf_err *e) {
     *out = (mf_exec_result){0};
-    return mf_exec_flight_land(x, out, e);
+    return mf_exec_read_results(x, out, e);
 }
 
 mf_status mf_exec_step(mf_exec *x, const mf_exec_batch *batch, double lr, mf_exec_result *out,
                        mf_err *e) {
     mf_status status = mf_exec_step_begin(x, batch, lr, e);
-    return status == MF_OK ? mf_exec_step_land(x, out, e) : status;
+    return status == MF_OK ? mf_exec_step_finish(x, out, e) : status;
 }
 
 /* --- what callers look at

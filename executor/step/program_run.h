@@ -104,15 +104,15 @@ void mf_exec_use_streams(mf_exec *x, bool on);
 
 /* Gradients of the batch (accumulated over its micro-batches, reduced over ranks), losses, norm. */
 mf_status mf_exec_gradients(mf_exec *x, const mf_exec_batch *batch, mf_exec_result *out, mf_err *e);
-/* The same, then one AdamW update with learning rate lr: begin, and land at once. */
+/* The same, then one AdamW update with learning rate lr: begin, and finish at once. */
 mf_status mf_exec_step(mf_exec *x, const mf_exec_batch *batch, double lr, mf_exec_result *out,
                        mf_err *e);
-/* A step in two halves. Begin reads the samples and gives the device the whole step, without
- * waiting for it where the device works behind the host; land waits for the first step that has not
- * landed yet, and for nothing behind it, and says what came of it. What out points to stands until
- * as many steps have landed again. */
+/* A step in two halves. Begin reads the samples and gives the device the whole step; it does not
+ * wait for it where the device works asynchronously. Finish waits for the oldest unfinished step,
+ * and for no later one, and returns its results. What out points to stays valid until mf_exec_ahead
+ * more steps have finished. */
 mf_status mf_exec_step_begin(mf_exec *x, const mf_exec_batch *batch, double lr, mf_err *e);
-mf_status mf_exec_step_land(mf_exec *x, mf_exec_result *out, mf_err *e);
+mf_status mf_exec_step_finish(mf_exec *x, mf_exec_result *out, mf_err *e);
 /* Steps that begin from here on make no update where their lm_loss is above this; 0: no limit. The
  * same on all ranks. */
 void mf_exec_limit_loss(mf_exec *x, double limit);
@@ -124,7 +124,7 @@ void mf_exec_progress_text(const mf_exec *x, int64_t at, char *text, size_t size
 /* Whether a device whose word says `at` waits, for other ranks or for another of its queues, and
  * does no op of a block. */
 bool mf_exec_progress_waits(const mf_exec *x, int64_t at);
-/* Steps that may be begun and not landed: 1 where work is done when a call returns. */
+/* Steps that may be begun and not finished: 1 where work is done when a call returns. */
 int64_t mf_exec_ahead(const mf_exec *x);
 
 /* This rank's parameters: values and gradients of entry i of the list (master values are float;
@@ -183,11 +183,11 @@ mf_status mf_exec_share_weights(mf_exec *x, mf_err *e);
 int64_t mf_exec_steps(const mf_exec *x);
 mf_status mf_exec_set_steps(mf_exec *x, int64_t steps, int64_t skipped, mf_err *e);
 
-/* All that outlives a program, of this rank: what a checkpoint keeps. For an executor of the same
- * ranks and parameters, whose program differs in room or in recomputation alone;
- * mf_exec_share_weights is to follow there. It stands in the device's memory where that has room
- * for it now and room_B, what the other program leaves, suffices; else in the host's, which takes
- * seconds for each 10 GB. */
+/* This rank's state that survives a change of program: what a checkpoint keeps. The other executor
+ * must have the same ranks and parameters and differ only in token headroom or recomputation; call
+ * mf_exec_share_weights after restoring there. The state stays on the device if it fits both into
+ * what is free now and into room_B, the memory that the other program leaves free; else it goes to
+ * the host, which takes seconds for each 10 GB. */
 typedef struct mf_exec_kept mf_exec_kept;
 mf_status mf_exec_keep(mf_exec *x, double room_B, mf_exec_kept **out, mf_err *e);
 mf_status mf_exec_restore(mf_exec *x, const mf_exec_kept *k, mf_err *e);

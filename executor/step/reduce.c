@@ -235,8 +235,8 @@ static void window(const mf_exec *x, const table_copy *c, int64_t elements, int6
     *end = *end > *first ? *end : *first;
 }
 
-/* Stages cut their gradients at different places: each rank sends the others what they reduce of
- * what it has. Sums go by stage, so that all copies get the same. */
+/* Stages shard their gradients differently: each rank sends every other rank the part that that
+ * rank reduces. Sums run stage by stage, so that all copies get equal bits. */
 static mf_status sum_shards(mf_exec *x, const table_copies *t, mf_err *e) {
     const mf_param *q = &x->params.list[t->param];
     int64_t elements = q->rows * q->cols, ranks = ranks_of(x, 0), first, end, total = 0;

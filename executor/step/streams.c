@@ -249,11 +249,11 @@ mf_status mf_exec_after_op(const mf_exec *x, const block_at *at, int op, mf_queu
 }
 
 mf_status mf_exec_join(mf_exec *x, const block_at *at, bool ends, mf_err *e) {
-    const bool put_off = mf_exec_puts_off(x, at, ends);
-    mf_status status = mf_exec_join_reductions(x, at, put_off, e);
+    const bool deferred = mf_exec_defers_reductions(x, at, ends);
+    mf_status status = mf_exec_join_reductions(x, at, deferred, e);
     for (int s = 0; s < MF_STREAM_COUNT && at->streams != NULL && status == MF_OK; s++) {
         const bool copies = s == MF_STREAM_D2H || s == MF_STREAM_H2D;
-        if ((at->streams->joins >> s & 1) != 0 && !copies && !(put_off && s == MF_STREAM_DP)) {
+        if ((at->streams->joins >> s & 1) != 0 && !copies && !(deferred && s == MF_STREAM_DP)) {
             status = mf_exec_device(x)->order(x->queues[s], x->queue, e);
         }
     }

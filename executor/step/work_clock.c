@@ -32,18 +32,18 @@ mf_status mf_exec_work_init(mf_exec *x, mf_err *e) {
     x->work.span_ns = status == MF_OK ? memory : NULL;
     for (int64_t i = 0; i < mf_exec_ahead(x) && status == MF_OK; i++) {
         status = device->allocate_host(x->device, size_B, &memory, e);
-        x->flight[i].spans = status == MF_OK ? memory : NULL;
+        x->buffers[i].spans = status == MF_OK ? memory : NULL;
     }
     if (status == MF_OK) {
-        memset(x->flight[0].spans, 0, (size_t)size_B);
-        status = mf_exec_put(x, x->work.span_ns, x->flight[0].spans, (size_t)size_B, e);
+        memset(x->buffers[0].spans, 0, (size_t)size_B);
+        status = mf_exec_put(x, x->work.span_ns, x->buffers[0].spans, (size_t)size_B, e);
     }
     return status;
 }
 
 void mf_exec_work_clear(mf_exec *x) {
     for (int i = 0; i < MF_DEVICE_POINTS; i++) {
-        mf_exec_device(x)->release_host(x->device, x->flight[i].spans);
+        mf_exec_device(x)->release_host(x->device, x->buffers[i].spans);
     }
     mf_exec_device(x)->release(x->device, x->work.span_ns);
 }

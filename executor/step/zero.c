@@ -137,7 +137,8 @@ mf_status mf_exec_zero_op(mf_exec *x, const block_at *at, const mf_op *op, mf_qu
                                         : reduce(x, at, side_of(op), q, e);
 }
 
-/* Gradients that B writes of what a split W reduces: from where they waited, or to there. */
+/* Weight gradients that B produces and a separate W reduces: clears their holding buffer before B
+ * (begin), or moves them from it to where W reduces. */
 static mf_status early_gradients(mf_exec *x, const block_at *at, bool begin, mf_err *e) {
     const mf_block *b = x->positions[at->position].block;
     mf_status status = MF_OK;

@@ -9,7 +9,7 @@
 #include "executor/step/exec.h"
 
 /* Signals behind those of ops: of what was put off, of what was gathered ahead. */
-static int put_off_slot(const mf_exec *x, int side) {
+static int deferred_slot(const mf_exec *x, int side) {
     return 1 + 2 * x->slots + side;
 }
 
@@ -21,21 +21,21 @@ bool mf_exec_is_gather(const mf_op *op, unsigned passes) {
     return mf_exec_is_zero_op(op) && op->kind == MF_OP_ALL_GATHER && (op->pass & passes) != 0;
 }
 
-bool mf_exec_puts_off(const mf_exec *x, const block_at *at, bool ends) {
+bool mf_exec_defers_reductions(const mf_exec *x, const block_at *at, bool ends) {
     return at->streams != NULL && at->streams->reduces && !ends &&
            (x->p->layout.overlap & MF_OVERLAP_DP) != 0;
 }
 
-mf_status mf_exec_join_reductions(mf_exec *x, const block_at *at, bool put_off, mf_err *e) {
-    bool *waits = &x->put_off[at->side];
+mf_status mf_exec_join_reductions(mf_exec *x, const block_at *at, bool deferred, mf_err *e) {
+    bool *waits = &x->deferred[at->side];
     mf_status status = MF_OK;
     if (*waits) {
         *waits = false;
-        status = mf_exec_device(x)->await(x->queue, put_off_slot(x, at->side), e);
+        status = mf_exec_device(x)->await(x->queue, deferred_slot(x, at->side), e);
     }
-    if (put_off && status == MF_OK) {
+    if (deferred && status == MF_OK) {
         *waits = true;
-        status = mf_exec_device(x)->signal(x->queues[MF_STREAM_DP], put_off_slot(x, at->side), e);
+        status = mf_exec_device(x)->signal(x->queues[MF_STREAM_DP], deferred_slot(x, at->side), e);
     }
     return status;
 }

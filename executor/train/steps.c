@@ -143,7 +143,7 @@ static mf_status take_back(run *r, mf_err *e) {
     mf_exec_result ignored;
     mf_status status = MF_OK;
     while (--r->begun > 0 && status == MF_OK) {
-        status = mf_exec_step_land(r->exec, &ignored, e);
+        status = mf_exec_step_finish(r->exec, &ignored, e);
     }
     return status;
 }
@@ -157,7 +157,7 @@ static mf_status end_step(run *r, mf_train_metrics *m, mf_run_bad *bad, int64_t 
     *m = (mf_train_metrics){0};
     m->lr = rate_of(r, r->done + 1);
     await_device(r);
-    mf_status status = mf_exec_step_land(r->exec, &result, e);
+    mf_status status = mf_exec_step_finish(r->exec, &result, e);
     rest(r);
     if (status != MF_OK) {
         return mf_err_prefix(e, "step %lld", LL(r->done + 1));

@@ -1,5 +1,4 @@
-/* family_blocks.h - private to the bounds of families: costs of single blocks, and what bounds make
- * of them.
+/* family_blocks.h - private to the bounds of families: costs of single blocks as figures of bounds.
  */
 #ifndef MF_PLANNER_FAMILY_BLOCKS_H
 #define MF_PLANNER_FAMILY_BLOCKS_H
@@ -12,8 +11,8 @@ mf_family_bound_pass mf_family_bound_pass_of(const mf_block_cost *q);
 void mf_family_bound_least_alone(mf_family_bound_pass *least, const mf_family_bound_pass *p);
 /* Layers of a class in the model. */
 int64_t mf_family_bound_layers_of(const mf_model *m, int layer_class);
-/* Quotes a block, tables held elsewhere. exact: as simulated, an MTP depth for every depth; else
- * layers without their workspaces. Errors: as the evaluator reports. */
+/* The cost of a block whose tables are on other stages. exact: as simulated, an MTP depth for every
+ * depth; else layers without their workspaces. Errors: as the evaluator reports. */
 mf_status mf_family_bound_cost(mf_block_costs *q, const mf_layout *l, mf_position_kind kind,
                                int layer_class, unsigned parts, bool split, bool exact,
                                mf_memory_choice memory, mf_block_cost *out, mf_err *e);

@@ -69,11 +69,11 @@ double mf_family_bound_hull_at(const mf_family_bound_hull *h, double saved_B) {
     return h->points > 0 ? mf_lower_hull_time_s(h->point, h->points, saved_B) : 0.0;
 }
 
-double mf_family_bound_norm_s(const mf_tail *t, const mf_param_count *params) {
+double mf_family_bound_norm_s(const mf_step_end_cost *t, const mf_param_count *params) {
     return t->norm_dense_s * (double)params->dense + t->norm_expert_s * (double)params->expert;
 }
 
-double mf_family_bound_update_s(const mf_tail *t, const mf_param_count *params) {
+double mf_family_bound_update_s(const mf_step_end_cost *t, const mf_param_count *params) {
     return t->update_dense_s * (double)params->dense + t->update_expert_s * (double)params->expert +
            t->update_matrix_s * (double)params->dense_matrices;
 }
@@ -83,16 +83,16 @@ mf_family_bound_layout mf_family_bound_layout_of(const mf_layer_times *r, const 
                                                  const mf_family_bound_fixed *f) {
     double buffers_B = r->layer_comm_B + mf_memory_gathers(l) * r->layer_gather_B +
                        mf_memory_boundaries(l) * r->layer_boundary_B;
-    return (mf_family_bound_layout){.r = r,
-                                    .l = l,
-                                    .o = o,
-                                    .f = f,
-                                    .mode = mf_pass_mode_of(l->schedule),
-                                    .layer_B = mf_persistent_B(l, r->layer_params),
-                                    .room_B = f->usable_B - f->fixed_B - buffers_B,
-                                    .norm_s = mf_family_bound_norm_s(&f->tail, &r->layer_params),
-                                    .update_s =
-                                        mf_family_bound_update_s(&f->tail, &r->layer_params)};
+    return (mf_family_bound_layout){
+        .r = r,
+        .l = l,
+        .o = o,
+        .f = f,
+        .mode = mf_pass_mode_of(l->schedule),
+        .layer_B = mf_persistent_B(l, r->layer_params),
+        .room_B = f->usable_B - f->fixed_B - buffers_B,
+        .norm_s = mf_family_bound_norm_s(&f->step_end, &r->layer_params),
+        .update_s = mf_family_bound_update_s(&f->step_end, &r->layer_params)};
 }
 
 /* What activations of k main layers of a stage may take. */
@@ -102,9 +102,9 @@ double mf_family_bound_room_B(const mf_family_bound_layout *b, const mf_family_b
     return b->room_B - mf_larger(more_B, 0.0) - ends->used_B - ends->work_B - k * b->layer_B;
 }
 
-/* Split, a micro-batch's way back through the stages behind p at the least. What stands before them
- * sends it on while p is at its weight gradients, which is why only the first stage, with nothing
- * before it, knows that all other positions (the whole model's but its own b_s) stand behind. */
+/* Least time for a micro-batch to return through the stages after p when weight gradients are split
+ * off. Only the first stage may assume that all positions but its own (b_s) come after it; other
+ * stages charge the head and, for each stage between, the cheapest position. */
 static double way_back_s(const mf_family_bound_layout *b, int64_t p, double b_s) {
     const mf_layer_times *r = b->r;
     double behind = (double)(b->l->pp - 1 - p);
@@ -134,7 +134,7 @@ static double stage_step_s(const mf_family_bound_layout *b, const mf_family_boun
         .gather_s = k * r->layer_gather_s,
         .reduce_s = k * r->layer_reduce_s,
         .norm_s = k * b->norm_s,
-        .once_s = f->tail.fixed_s + k * b->update_s,
+        .step_end_s = f->step_end.fixed_s + k * b->update_s,
         .anew_s = k * r->layer_anew_s[1] + ends->anew_s,
         .all_anew_s = r->anew_s,
         .layers = k,
@@ -150,8 +150,8 @@ static double stage_step_s(const mf_family_bound_layout *b, const mf_family_boun
     }
     double left_s = mf_larger(x.gather_s - x.in_s, 0.0); /* gathers run on the way in */
     x.exposed_s =
-        mf_stage_exposed_s(f->tail.exposed, left_s, o->chunks * r->layer_gather_s, x.f_s) +
-        mf_stage_exposed_s(f->tail.exposed, x.reduce_s, o->chunks * r->layer_reduce_s,
+        mf_stage_exposed_s(f->step_end.exposed, left_s, o->chunks * r->layer_gather_s, x.f_s) +
+        mf_stage_exposed_s(f->step_end.exposed, x.reduce_s, o->chunks * r->layer_reduce_s,
                            x.b_s - (l->micro_batches == 1 ? x.anew_s : 0.0));
     if (b->mode == MF_PASS_MODE_SPLIT && !(r->layer.w_s > 0.0)) {
         /* priced in one go: what of a backward pass is its weight gradient is not known */
@@ -222,7 +222,7 @@ double mf_family_bound_layout_s(const mf_layer_times *r, const mf_layout *l,
     }
     double all_s = r->all.time_s[mf_pass_mode_of(l->schedule)];
     double worst_s = ((double)l->micro_batches * all_s - r->anew_s) / (double)l->pp +
-                     f->tail.fixed_s; /* if work were spread evenly */
+                     f->step_end.fixed_s; /* if work were spread evenly */
     if (worst_s >= enough_s || r->layers < 1) {
         return worst_s;
     }

@@ -1,9 +1,9 @@
-/* family_bound.h - bounds of whole families of layouts, from a handful of plain costs.
+/* family_bound.h - bounds of whole families of layouts, from the times of a few layers.
  *
- * The figures of one attention side and one expert side (rates) bound every layout that has
- * them: all pipeline degrees, orders, ZeRO levels and assignments. Bounds get dearer and tighter as
- * more of the layout is fixed; none is ever above the simulated step of any layout in the family
- * (property-tested).
+ * The layer times of one attention side and one expert side bound every layout with these sides:
+ * all pipeline degrees, orders, ZeRO levels and assignments. Bounds cost more and get tighter as
+ * more of the layout is fixed; none is above the simulated step of any layout in the family
+ * (tests/property/test_planner_bound.c).
  */
 #ifndef MF_PLANNER_FAMILY_BOUND_H
 #define MF_PLANNER_FAMILY_BOUND_H
@@ -18,8 +18,8 @@
 typedef struct mf_family_bound_pass {
     double f_s, b_s, w_s;         /* each pass alone; w_s where priced apart, else in b_s */
     double time_s[MF_PASS_MODES]; /* forward and backward together, as the mode plays them */
-    double pair_f_s, pair_b_s;    /* what each adds to a merged pair at least */
-    double full_f_s, rest_b_s;    /* the same, where forward passes keep their time */
+    double pair_f_s, pair_b_s;    /* portions of a merged pair if backward passes keep their time */
+    double full_f_s, rest_b_s;    /* ... if forward passes do */
     double ep_f_s, ep_b_s;        /* exchanges of each */
 } mf_family_bound_pass;
 
@@ -27,8 +27,8 @@ void mf_family_bound_add_pass(mf_family_bound_pass *sum, const mf_family_bound_p
                               double times);
 void mf_family_bound_add_params(mf_param_count *sum, const mf_param_count *p, int64_t times);
 
-/* The main layers of a model are those with the more common kind of FFN: bounds count them by
- * stage. Where they are of several classes, each counts as the least of them. */
+/* Main layers are those with the model's more common kind of FFN: bounds count them by stage. If
+ * they are of several classes, each is charged as the cheapest class. */
 bool mf_family_bound_is_main(const mf_model *m, int layer_class);
 int mf_family_bound_layers(const mf_model *m);
 /* The longest run of positions that are all main layers. */
@@ -37,22 +37,22 @@ void mf_family_bound_run(const mf_model *m, int *first, int *last);
 /* Time of a layer's passes over what it keeps: a convex curve, from the fastest choice on. */
 #define MF_FAMILY_POINTS 64
 typedef struct mf_family_bound_hull {
-    int points; /* 0 = nothing is known: no time at all */
+    int points; /* 0: not known, charged no time */
     mf_time_memory_point point[MF_FAMILY_POINTS];
 } mf_family_bound_hull;
 
-/* Positions other than main layers: what of one kind there is. */
+/* Positions of one kind, other than main layers. */
 typedef struct mf_family_bound_other {
     int count, first, last; /* positions of the first and the last one */
     mf_family_bound_pass pass;
     mf_param_count params;
     double gather_s, reduce_s; /* once a step */
-    double anew_s;             /* what a first micro-batch's weight gradients take less, of each */
+    double anew_s;             /* saved by each in its first micro-batch's weight gradients */
 } mf_family_bound_other;
 #define MF_FAMILY_OTHERS 16
 
-/* Every choice of a main layer: what it saves, the least that any holds from a backward pass to its
- * weight gradients, and its passes. */
+/* Every memory choice of a main layer: bytes that it saves, its passes, and the least bytes that
+ * any choice holds between a backward pass and its weight gradients. */
 typedef struct mf_family_bound_choices {
     int count;
     double saved_B[MF_FAMILY_POINTS], held_B;
@@ -75,22 +75,22 @@ typedef struct mf_layer_times {
     double layer_comm_B, layer_gather_B, layer_boundary_B; /* buffers, where a stage holds any */
     double work_B,
         end_work_B[2];  /* least workspaces, of any layer, embedding and head; 0: not known */
-    double pair_more_s; /* merged, what a pair of main layers takes beyond its parts */
-    /* and what its backward pass counts beyond its compute, by either portion: others' forward
-     * passes count that much less */
+    double pair_more_s; /* merged: time of a pair of main layers beyond its portions */
+    /* merged: the backward portion of such a pair beyond its compute, in either set; forward passes
+     * of other positions are charged that much less */
     double pair_excess_s, full_excess_s;
-    /* What a first micro-batch's weight gradients take less: of all positions together, of a main
-     * layer at least and at most, of the head. */
+    /* Saved in a first micro-batch's weight gradients: by all positions together, by a main layer
+     * at least and at most, by the head. */
     double anew_s, layer_anew_s[2], head_anew_s;
     double layer_gather_s, layer_reduce_s; /* once a step */
     double beside_s; /* least reduction of the block before a main layer in a backward pass */
-    double lost;     /* share that passes lose to these beside them at least; 0: not known */
-    /* last, since few of them are there as a rule (mf_layer_times_copy) */
+    double lost;     /* least share of these that passes beside them lose; 0: not known */
+    /* last: mf_layer_times_copy leaves out unused entries */
     int others;
     mf_family_bound_other other[MF_FAMILY_OTHERS]; /* ends and heads of MTP depths included */
 } mf_layer_times;
 
-/* What is there of them, alone: they are copied often, and most of what they may hold is empty. */
+/* Copies only the entries of `other` that are in use: copies are frequent, and most are unused. */
 void mf_layer_times_copy(mf_layer_times *to, const mf_layer_times *from);
 
 /* The attention side alone (expert degrees of `l` are ignored): FFNs at the FLOP limit. */
@@ -99,19 +99,19 @@ mf_status mf_layer_times_dense(mf_block_costs *q, const mf_layout *l, mf_layer_t
 /* Both sides, from the costs of the halves of layers. */
 mf_status mf_layer_times_halves(mf_block_costs *q, const mf_layout *l, mf_layer_times *out,
                                 mf_err *e);
-/* Both sides, whole layers, ZeRO as in `l`; without hulls and what comes once a step. */
+/* Both sides, whole layers, ZeRO as in `l`; without hulls and without what runs once a step. */
 mf_status mf_layer_times_whole(mf_block_costs *q, const mf_layout *l, mf_layer_times *out,
                                mf_err *e);
-/* The same from paths, as far as that is known whatever passes keep: what gathers inside blocks
- * take beside passes may hide behind what these recompute. */
+/* The same from paths through blocks, which hold for every memory choice: gathers inside a block
+ * may hide behind what the passes beside them recompute. */
 mf_status mf_layer_times_paths(mf_block_costs *q, const mf_layout *l, mf_layer_times *out,
                                mf_err *e);
-/* Raises passes to those of other rates of the same blocks, whose buffers are taken over. With
- * choices, theirs are raised as well, in *choices, which is lent to r. */
+/* Raises passes to those of `with`, times of the same blocks, and takes over its buffers. If r has
+ * choices, they are copied to *choices and raised, too; r then borrows *choices. */
 void mf_layer_times_larger(mf_layer_times *r, const mf_layer_times *with,
                            mf_family_bound_choices *choices);
-/* Adds the hulls of a main layer over the catalogue, as simulated, which are lent to r with
- * *choices; and the least workspaces. */
+/* Adds the simulated hulls of a main layer over the catalogue, its choices and the least
+ * workspaces. r borrows `hull` and *choices. */
 mf_status mf_layer_times_exact_hull(mf_block_costs *q, const mf_layout *l, uint32_t pinned,
                                     mf_layer_times *r, mf_family_bound_hull hull[2],
                                     mf_family_bound_choices *choices, mf_err *e);
@@ -120,7 +120,7 @@ mf_status mf_layer_times_exact_hull(mf_block_costs *q, const mf_layout *l, uint3
  * rounds: micro-batches by pipeline degree, gbs * tp * cp / (mbs * gpus). */
 double mf_family_bound_work_s(const mf_layer_times *r, unsigned modes, double rounds,
                               double fixed_s);
-/* A pipeline degree: some stage holds at least the mean of the main class, in whole layers. */
+/* A pipeline degree: some stage holds at least the mean number of main layers, rounded up. */
 double mf_family_bound_stages_s(const mf_layer_times *r, unsigned modes, int64_t pp,
                                 int64_t micro_batches, double fixed_s);
 
@@ -129,7 +129,7 @@ double mf_family_bound_stages_s(const mf_layer_times *r, unsigned modes, int64_t
 typedef struct mf_family_bound_fixed {
     double send_s, hold_s, fixed_B, usable_B;
     double tables_B; /* buffers at least where embedding or head stand, on different stages */
-    mf_tail tail;
+    mf_step_end_cost step_end;
 } mf_family_bound_fixed;
 double mf_family_bound_layout_s(const mf_layer_times *r, const mf_layout *l,
                                 const mf_order_summary *o, const mf_family_bound_fixed *f,

@@ -64,7 +64,7 @@ static void hulls_end(mf_family_bound_hull hull[2], mf_layer_times *r) {
 
 /* Beside the forward pass of a main layer that keeps everything, backward passes with a choice take
  * so much; of that no more than others count beyond their parts, which the rest of the model gives
- * away (merge_rates). */
+ * away (merge_times). */
 static mf_status merged_time_s(mf_block_costs *q, const mf_layout *l, const mf_layer_times *r,
                                int class, mf_memory_choice choice, const mf_block_cost *x,
                                double *out, mf_err *e) {

@@ -5,6 +5,7 @@
 #include "planner/bound/mean_bound.h"
 #include "planner/bound/overlap_loss.h"
 #include "planner/order/path_mean.h"
+#include "planner/tuning/limits.h"
 
 #include <math.h>
 
@@ -39,8 +40,8 @@ static void parts_of(const means *m, const mf_family_bound_pass *p, const mf_par
         [MF_ORDER_GATHER_LOST] = m->b.r->lost * gather_s,
         [MF_ORDER_REDUCE_LOST] = m->b.r->lost * reduce_s,
         [MF_ORDER_ANEW] = anew_s,
-        [MF_ORDER_NORM] = mf_family_bound_norm_s(&m->b.f->tail, params),
-        [MF_ORDER_UPDATE] = mf_family_bound_update_s(&m->b.f->tail, params)};
+        [MF_ORDER_NORM] = mf_family_bound_norm_s(&m->b.f->step_end, params),
+        [MF_ORDER_UPDATE] = mf_family_bound_update_s(&m->b.f->step_end, params)};
     for (int i = 0; i < m->parts.count; i++) {
         out[i] = all_s[m->parts.part[i]];
     }
@@ -203,7 +204,7 @@ static double mean_s(means *m, const mf_mean_layers *x, const mf_order_losses *l
     for (int i = 0; r->choices && i < r->choices->count; i++) {
         layer_parts(m, &r->choices->pass[i], m->way_s[i]);
     }
-    double sum_s = mf_order_path_fixed_s(&m->c->mean, f->tail.fixed_s - r->anew_s, f->send_s,
+    double sum_s = mf_order_path_fixed_s(&m->c->mean, f->step_end.fixed_s - r->anew_s, f->send_s,
                                          f->hold_s, r->lost, losses);
     for (int i = 0; i < r->others; i++) {
         sum_s += other_s(m, &r->other[i]);

@@ -1,5 +1,5 @@
 /* family_stage.h - private to the bounds of families: what a stage holds besides main layers, and
- * what is left for these.
+ * the memory that is left for these.
  */
 #ifndef MF_PLANNER_FAMILY_STAGE_H
 #define MF_PLANNER_FAMILY_STAGE_H
@@ -11,9 +11,9 @@ enum { MF_FAMILY_STAGES = 512 };
 /* What a stage holds besides layers of the main class. */
 typedef struct mf_family_bound_ends {
     double time_s, plain_s, f_s, b_s, w_s;
-    double anew_s; /* what a first micro-batch's weight gradients take less */
+    double anew_s; /* time saved by weight gradients of the first micro-batch */
     double used_B; /* persistent */
-    bool tables;   /* one of them stands there, the other elsewhere */
+    bool tables;   /* it holds the embedding or the head, another stage the other one */
     double work_B; /* least workspace of these and layers */
 } mf_family_bound_ends;
 
@@ -34,13 +34,15 @@ mf_family_bound_ends mf_family_bound_ends_of(const mf_layer_times *r, const mf_l
 mf_family_bound_layout mf_family_bound_layout_of(const mf_layer_times *r, const mf_layout *l,
                                                  const mf_order_summary *o,
                                                  const mf_family_bound_fixed *f);
-/* After the last pass, for a block with these parameters (tail; nothing where that is of none). */
-double mf_family_bound_norm_s(const mf_tail *t, const mf_param_count *params);
-double mf_family_bound_update_s(const mf_tail *t, const mf_param_count *params);
-/* What activations of k main layers of a stage may take. */
+/* After the last pass, for a block with these parameters (step_end; nothing where that is of none).
+ */
+double mf_family_bound_norm_s(const mf_step_end_cost *t, const mf_param_count *params);
+double mf_family_bound_update_s(const mf_step_end_cost *t, const mf_param_count *params);
+/* Memory left for activations of k main layers on a stage. */
 double mf_family_bound_room_B(const mf_family_bound_layout *b, const mf_family_bound_ends *ends,
                               int k);
-/* Time of a layer that may keep so much of each micro-batch; INFINITY when none keeps so little. */
+/* Time of a layer that may keep so many bytes of each micro-batch; INFINITY if no choice keeps so
+ * little. */
 double mf_family_bound_hull_at(const mf_family_bound_hull *h, double saved_B);
 
 #endif

@@ -1,15 +1,15 @@
-/* mean_bound.h - what the main layers of a layout add at least to a mean of paths.
+/* mean_bound.h - the least that the main layers of a layout add to a mean of paths.
  *
- * A mean of paths visits every virtual stage about equally often, so that it hardly matters where
- * layers stand: what is left to decide is how many main layers each stage takes, and there a
- * stage's want of memory grows ever faster. Layer by layer to where it adds least is therefore
- * optimal.
+ * A mean of paths visits every virtual stage about equally often, so it hardly matters where layers
+ * stand. What is left to decide is how many main layers each stage takes. The cost of k layers is
+ * convex in k, since a stage runs out of memory, so giving layer after layer to the stage where it
+ * adds least is optimal.
  *
- * Want of memory: for every moment of the schedule (a row of in-flight micro-batches by chunk) and
- * every price of a byte, layers that pay for what they keep beyond the room that there is add no
- * more than they do indeed. Both where a layer stands among a stage's chunks and what it keeps is
- * then a choice of its own, so that each price bounds what k layers add by a line in k; the curve
- * of a stage is the highest of these lines.
+ * Memory: take any moment of the schedule (a row of in-flight micro-batches by chunk) and any price
+ * of a byte. If layers pay that price for what they keep beyond the memory that is left, they add
+ * no more than they really do. Each layer then picks its chunk and its memory choice independently,
+ * so the price bounds the cost of k layers by a line in k; the curve of a stage is the highest of
+ * these lines.
  *
  * The figures are those of a family of layouts (family_mean.c) or of one partition
  * (partition_mean.c).
@@ -20,11 +20,11 @@
 #include "planner/bound/lower_hull.h"
 #include "planner/order/path_mean.h"
 
-/* Most points of a main layer on a virtual stage, and most stages. */
+/* The most memory choices of a main layer on a virtual stage, and the most stages. */
 #define MF_MEAN_POINTS 256
 #define MF_MEAN_STAGES 512
 
-/* The parts that a mean counts anywhere. */
+/* The parts that a mean of paths visits at all. */
 typedef struct mf_mean_parts {
     int count;
     mf_order_part part[MF_ORDER_PARTS];

@@ -2,6 +2,7 @@
 #include "planner/bound/overlap_loss.h"
 
 #include "planner/bound/stage_bound.h"
+#include "planner/tuning/limits.h"
 
 #include <math.h>
 #include <string.h>
@@ -58,9 +59,9 @@ static double before_last_s(const mf_loss_figures *x) {
     return (m - 1.0) * x->stage[last].f_s + mf_larger(back - 1.0, 0.0) * back_s;
 }
 
-/* Share of the window that passes fill at least: a send and its hold at most between two of them,
- * hence two between passes through layers, all of which stand between the ends. */
-static double filled(const mf_loss_figures *x) {
+/* Least share of the window in which passes run: between two passes lies at most one send and its
+ * hold, so at most two lie between passes through layers, since the ends have no layer. */
+static double busy_share(const mf_loss_figures *x) {
     const int vstages = (int)(x->l->pp * x->l->vpp);
     const double send_s = (x->send_s + x->hold_s) * (1.0 - x->lost);
     double layers_s = HUGE_VAL, any_s = HUGE_VAL;
@@ -79,9 +80,9 @@ static double filled(const mf_loss_figures *x) {
 
 /* --- reductions ------------------------------------------------------------------------------- */
 
-/* Events behind the last backward pass of virtual stage v, as if nothing were waited for: the later
- * each starts, the less is left of the reductions. */
-static void behind(const mf_loss_figures *x, int v, mf_order_losses *out) {
+/* Losses of the events after the last backward pass of virtual stage v, as if none waited: the
+ * later an event starts, the less is left of the reductions. */
+static void write_event_losses(const mf_loss_figures *x, int v, mf_order_losses *out) {
     const mf_order_follow *f = x->order->follow + (size_t)v * MF_ORDER_BEHIND;
     const double e = x->lost;
     double after_s = 0.0, late_s = out->left_s[v];
@@ -138,10 +139,10 @@ void mf_overlap_losses(const mf_loss_figures *x, mf_order_losses *out) {
         out->kind_s[MF_LOSS_OWN][v] = x->stage[v].own_most_s;
         out->kind_s[MF_LOSS_FIRST][v] = x->stage[v].first_s;
         if (mf_order_end_known(x->l)) {
-            behind(x, v, out);
+            write_event_losses(x, v, out);
         }
     }
     set_shares(vstages, out);
     double window_s = mf_smaller(gathered_s(x), before_last_s(x)) - 4.0 * (x->send_s + x->hold_s);
-    out->start_s = mf_larger(0.0, x->lost * filled(x) * window_s);
+    out->start_s = mf_larger(0.0, x->lost * busy_share(x) * window_s);
 }

@@ -1,13 +1,13 @@
-/* overlap_loss.h - what passes lose at least to parameter gathers and gradient reductions.
+/* overlap_loss.h - the least time that passes lose to parameter gathers and gradient reductions.
  *
- * simulator/step_chunk.c: while the once-a-step stream is busy for `left` more seconds, a block
- * that takes t loses e x min(left, t / (1 - e)), e being `lost` at least. Paths need figures that
- * hold for every assignment, so these rest on what virtual stages hold at least: rough figures of
- * one position each (family_mean.c), or those of a partition (loss_figures.c).
+ * In the simulator (simulator/step_chunk.c), while the once-a-step stream is busy for `left` more
+ * seconds, a block that takes t loses e x min(left, t / (1 - e)) with e >= `lost`. Paths need
+ * figures that hold for every assignment, so these rest on the least that virtual stages hold: one
+ * position each in a family (family_mean.c), or the figures of a partition (loss_figures.c).
  *
- * Gathers: from the start of the step on, all stages gather for as long as `window` at least. A
- * path is passes and sends without a wait between. Passes in the window take 1 / (1 - e) of their
- * time, and what they do not fill of it are sends: no more than two between passes through layers.
+ * Gathers: from the start of the step all stages gather for a window of some length at least. A
+ * path is passes and sends without waits between. Passes in the window take 1 / (1 - e) of their
+ * time; the rest of the window is sends, at most two between passes through layers.
  */
 #ifndef MF_PLANNER_OVERLAP_LOSS_H
 #define MF_PLANNER_OVERLAP_LOSS_H
@@ -19,9 +19,9 @@ typedef struct mf_loss_stage {
     double f_s, b_s, w_s, gather_s; /* all of them together */
     double first_s;                 /* the first block of its last backward pass */
     double reduce_s;                /* the block that is reduced last */
-    double own_most_s;              /* most that OWN_LOST counts too much */
-    /* how fast reductions run on at most beside its forward, backward, weight gradient passes: as
-     * far as their exchanges leave the network (mf_step_overlap_rate) */
+    double own_most_s;              /* the most by which OWN_LOST exceeds the true loss */
+    /* highest speed of reductions beside its forward, backward and weight gradient passes, whose
+     * exchanges use the network, too (mf_step_overlap_rate) */
     double f_rate, b_rate, w_rate;
     bool layer; /* not only the embedding or the head */
 } mf_loss_stage;
@@ -31,23 +31,18 @@ typedef struct mf_loss_figures {
     const mf_order_summary *order;
     double send_s, hold_s, lost;
     double cutoff_s; /* the step takes less; INFINITY = any */
-    /* Layers and MTP depths of the model, the passes of a micro-batch through any of them at least
-     * (0: not known), and its gathers. */
+    /* Layers and MTP depths of the model; least time of a micro-batch's passes through any of them
+     * (0: not known); least time of its gathers. */
     int layers;
     double layer_s, layer_gather_s;
     const mf_loss_stage *stage; /* [vstages] */
 } mf_loss_figures;
 
-/* Where passes lose a larger share no loss is counted. */
-#define MF_LOST_MOST 0.95
-/* A block beside another pass takes at least this part of its time alone. */
-#define MF_PAIRED_LEAST 0.95
-
 /* Does the summary tell how the order ends? It may be that of fewer micro-batches. */
 bool mf_order_end_known(const mf_layout *l);
 /* Points losses into figures[MF_ORDER_LOSS_DOUBLES(vstages)]. */
 void mf_order_losses_init(mf_order_losses *x, double *figures, int vstages);
-/* out: initialised. Nothing is lost where once-a-step collectives have no passes beside them. */
+/* out: initialised. No loss where once-a-step collectives do not overlap passes. */
 void mf_overlap_losses(const mf_loss_figures *x, mf_order_losses *out);
 
 #endif

@@ -10,18 +10,20 @@ mf_pass_mode mf_pass_mode_of(mf_schedule_kind k) {
     return k == MF_SCHED_ZB_H1 || k == MF_SCHED_ZB_V ? MF_PASS_MODE_SPLIT : MF_PASS_MODE_PLAIN;
 }
 
-/* From the first backward pass of the stage on, one forward and one backward pass aside that the
- * micro-batch on its way counts already. n: forward passes done by then. */
-static double rest_s(mf_pass_mode mode, double m, double n, const mf_stage_sums *x) {
+/* The stage's work from its first backward pass on, less one forward and one backward pass, which
+ * the way of that micro-batch already counts. n: forward passes done before. */
+static double work_after_first_backward_s(mf_pass_mode mode, double m, double n,
+                                          const mf_stage_sums *x) {
     double rest = (m - n) * x->time_s + (n - 1.0) * x->b_s;
     return mode == MF_PASS_MODE_SPLIT ? rest + n * x->w_s : rest;
 }
 
-double mf_stage_exposed_s(double exposed, double once_s, double uncounted_s, double beside_s) {
+double mf_stage_exposed_s(double exposed, double collective_s, double uncounted_s,
+                          double beside_s) {
     if (exposed >= 1.0) {
-        return once_s;
+        return collective_s;
     }
-    double counted_s = mf_smaller(once_s - uncounted_s, beside_s);
+    double counted_s = mf_smaller(collective_s - uncounted_s, beside_s);
     return counted_s > 0.0 ? exposed * counted_s : 0.0;
 }
 
@@ -35,7 +37,7 @@ double mf_persistent_B(const mf_layout *l, mf_param_count params) {
 double mf_stage_floor_s(const mf_layout *l, const mf_order_summary *o, int64_t p,
                         const mf_stage_sums *x) {
     if (isinf(x->time_s) || isinf(x->plain_s)) {
-        return HUGE_VAL; /* sums below take some of these no times: no numbers */
+        return HUGE_VAL; /* terms below multiply these by zero, which would give NaN */
     }
     mf_pass_mode mode = mf_pass_mode_of(l->schedule);
     bool one = o->chunks == 1;
@@ -59,7 +61,8 @@ double mf_stage_floor_s(const mf_layout *l, const mf_order_summary *o, int64_t p
     double n = l->schedule == MF_SCHED_GPIPE ? 1.0 : most;
     if (one) {
         double turn_s = x->in_s + x->f_s + x->b_s + x->behind_s + out_s - x->all_anew_s;
-        step_s = mf_larger(step_s, turn_s + rest_s(mode, m, n, x) + x->hold_s * (m - n));
+        step_s = mf_larger(step_s, turn_s + work_after_first_backward_s(mode, m, n, x) +
+                                       x->hold_s * (m - n));
     } else {
         step_s = mf_larger(step_s, x->behind_s + (m - n) * x->time_s + n * (x->b_s + x->w_s) +
                                        out_s - own_s);
@@ -76,5 +79,5 @@ double mf_stage_floor_s(const mf_layout *l, const mf_order_summary *o, int64_t p
         step_s = mf_larger(step_s, x->gather_s + after_s + out_s - own_s);
     }
     step_s = mf_larger(step_s, m * x->host_s + x->norm_s);
-    return step_s + x->once_s;
+    return step_s + x->step_end_s;
 }

@@ -37,12 +37,6 @@ static inline double mf_smaller(double a, double b) {
     return a < b ? a : b;
 }
 
-/* Proven bounds are given away a little: GLPK's tolerances are 1e-7 of values near 100. */
-#define MF_BOUND_SAFETY (1.0 - 1e-6)
-/* A few merged pairs play quicker with what ZeRO levels add to their blocks, by 1.6e-4 at most on
- * three jobs: bounds from blocks without it are lowered by more than that. */
-#define MF_LEVELS_SAFETY (1.0 - 1e-3)
-
 /* How passes are played. */
 typedef enum mf_pass_mode {
     MF_PASS_MODE_PLAIN,
@@ -57,31 +51,31 @@ typedef struct mf_stage_sums {
     double plain_s;            /* the same passes alone, no pairs */
     double f_s, b_s, w_s;      /* least of each pass alone */
     double host_s;             /* of one micro-batch */
-    double hold_s;             /* one micro-batch's boundary tensors hold the stage so long */
+    double hold_s;             /* time for which one micro-batch's sends block the stage */
     double gather_s, reduce_s; /* once a step, beside the passes */
-    double exposed_s;          /* once a step: what of those the passes wait for in any case */
+    double exposed_s;          /* once a step: the part of these that passes wait for in any case */
     double in_s, out_s;        /* ways in and out */
-    double behind_s;           /* one chunk: forward and backward through the stages behind, sends
-                                * included. Several chunks: forward through the whole model */
+    double behind_s;           /* one chunk: forward and backward through the later stages, with
+                                * sends. Several chunks: forward through the whole model */
     double norm_s;             /* after the last pass; beside the way out of others */
-    double once_s;             /* update, and what is fixed */
-    /* What weight gradients of the first micro-batch take less: of the stage, of all of them. None
-     * of it is taken off above. */
+    double step_end_s;         /* update and the fixed end of the step */
+    /* Time saved by weight gradients of the first micro-batch: on this stage, on all stages. Not
+     * yet subtracted above. */
     double anew_s, all_anew_s;
     int layers; /* of the kind that counts (mf_order_summary) */
 } mf_stage_sums;
 
-/* What passes lose to gathers (or reductions) beside them: at least their exposed share, except for
- * that of one position in each chunk, and no longer than the passes of the micro-batch beside which
- * they run. exposed 1: nothing overlaps, all of it counts. */
-double mf_stage_exposed_s(double exposed, double once_s, double uncounted_s, double beside_s);
+/* Least time that passes lose to gathers (or reductions) beside them: the exposed share of these,
+ * without one position of each chunk, and at most of the time of the micro-batch's passes. exposed
+ * 1: nothing overlaps, all of it counts. */
+double mf_stage_exposed_s(double exposed, double collective_s, double uncounted_s, double beside_s);
 
-/* Bytes of weights, gradients and optimizer states. Shards are not rounded up: rounded are the sums
- * of a stage. */
+/* Bytes of weights, gradients and optimizer states, without rounding of shards: the sums of a stage
+ * are rounded. */
 double mf_persistent_B(const mf_layout *l, mf_param_count params);
 
-/* Stage p of a layout with this order. INFINITY where passes take that (no choice keeps so little):
- * such a stage fits nowhere. Never a NaN. */
+/* Bound of a step by stage p of a layout with this order. INFINITY if the passes' times are (no
+ * choice keeps so little: the stage fits nowhere). Never a NaN. */
 double mf_stage_floor_s(const mf_layout *l, const mf_order_summary *o, int64_t p,
                         const mf_stage_sums *x);
 

@@ -1,5 +1,5 @@
-/* plausible.h - what of a job or of a prediction looks like a slip, or is better than anything that
- * was published: warnings, one line each. None of them changes a number.
+/* plausible.h - warnings about jobs that look like slips, and about predictions better than any
+ * published run. One line each; none changes a number.
  */
 #ifndef MF_PLANNER_PLAUSIBLE_H
 #define MF_PLANNER_PLAUSIBLE_H

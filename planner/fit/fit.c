@@ -24,7 +24,7 @@ static mf_status fits_at(fit *w, int64_t gpus, bool *fits, mf_err *e) {
     mf_problem there = *w->p;
     there.base.gpus = gpus;
     *fits = false;
-    if (mf_planner_share_B(&there) >
+    if (mf_planner_least_states_B(&there) >
         mf_cluster_usable_B(mf_cost_cluster(w->p->cost), w->p->base.reserve)) {
         return MF_OK;
     }

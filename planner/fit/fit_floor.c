@@ -22,7 +22,7 @@ static bool count_params(const mf_problem *p, mf_layout *l, mf_param_count *out)
     return good;
 }
 
-double mf_planner_share_B(const mf_problem *p) {
+double mf_planner_least_states_B(const mf_problem *p) {
     const uint32_t all = p->precisions != 0 ? p->precisions : 1u << p->base.precision;
     double least_B = INFINITY;
     for (int k = 0; k < MF_PREC_COUNT; k++) {

@@ -1,7 +1,7 @@
-/* fit_sweep.c - all combinations of degrees of a size: whose turn it is, and what comes of it.
+/* fit_sweep.c - judges all combinations of degrees of one size, on several threads.
  *
- * Points of one TP and CP share most of their blocks, so a thread stays with such a side as long as
- * it has points left, then takes one that nobody works on, then helps the others.
+ * Points with the same (TP, CP) share most of their blocks, so a thread stays with one (TP, CP) as
+ * long as it has points left, then takes one that no thread works on, then helps the others.
  */
 #include "planner/fit/fit_sweep.h"
 

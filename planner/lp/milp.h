@@ -51,9 +51,8 @@ int mf_milp_add_col(mf_milp *p, double lo, double hi, double cost, bool integer)
 int mf_milp_add_row(mf_milp *p, double lo, double hi);
 /* Zero values are left out. */
 void mf_milp_add_entry(mf_milp *p, int row, int col, double value);
-/* The row, an equality, says what the column is: the first basis has the column in the row's place,
- * as if it had been put in wherever it stands. Rows define columns in an order in which none needs
- * a later one. Changes how fast, not what is found. */
+/* The row, an equality, defines the column: the column starts basic in that row. Call it in an
+ * order in which no row needs a column that is defined later. Affects speed only. */
 void mf_milp_define(mf_milp *p, int col, int row);
 
 typedef enum mf_milp_outcome {

@@ -83,8 +83,8 @@ static double start_loss_s(const mf_order_times *t) {
     return t->losses ? t->losses->start_s : 0.0;
 }
 
-/* What an event does not lose less for starting later, up to its start: that and what it loses to
- * reductions of an event before it. */
+/* Start time plus what is lost to reductions of an earlier event: the part of an event's loss that
+ * does not shrink when the event starts later. */
 static double start_behind_s(const mf_order *o, const mf_order_times *t, const node *n,
                              double start_s) {
     if (!n->behind || !has_losses(t)) {
@@ -97,10 +97,10 @@ static double start_behind_s(const mf_order *o, const mf_order_times *t, const n
            mf_order_lost_behind(t->losses, n->behind, share, ref->v[1]);
 }
 
-/* What the stage of an event has behind it when the event comes. */
+/* A stage when an event is about to start. */
 typedef struct stage_state {
-    double free_s;         /* when the event before has ended and its results have left */
-    double work_s, held_s; /* own work up to then, and what of it sends held the stage */
+    double free_s;         /* when the event before has ended and its results are sent */
+    double work_s, held_s; /* work done so far, and for how long sends have blocked the stage */
 } stage_state;
 
 static stage_state stage_state_before(const mf_order *o, const mf_order_times *t, int32_t before) {

@@ -1,5 +1,5 @@
-/* order.h - what a schedule's order implies: how much is in flight, how long the ends take, and the
- * longest path of passes through all stages.
+/* order.h - the graph of a schedule's passes: how much is in flight, how long warm-up and end take,
+ * and the longest path through all stages.
  *
  * Passes of one stage follow one another in the schedule's order; a forward pass waits for the
  * previous virtual stage's, a backward pass for the next one's; a boundary tensor takes send_s
@@ -10,17 +10,18 @@
  * times of the virtual stages, which is what makes it a row of an integer program: the path that
  * is longest for one assignment bounds every other one too.
  *
- * Weight gradients of the first micro-batch take ANEW less (simulator/anew.h). What comes once a
- * step (mf_tail.fixed_s) is short by that of all virtual stages, so that every bound may leave it
- * at that; a path adds it again for each virtual stage whose first weight gradients it does not
- * pass through.
+ * Weight gradients of the first micro-batch take ANEW less (simulator/anew.h). The fixed end of the
+ * step (mf_step_end_cost.fixed_s) is charged less by the ANEW of all virtual stages, so every bound
+ * that counts no more still holds; a path adds it again for each virtual stage whose first weight
+ * gradients it does not pass through.
  *
- * What passes lose to collectives beside them (mf_order_losses) makes paths of means: a pass that
- * starts at S, some events behind a virtual stage's last backward pass, whose stage was free at E,
- * loses the less the later S is. Reductions run until E + left at least, S is E + after at least,
- * and then the pass loses `most`; later, it loses least in proportion, as a function that is
- * concave. So it ends no earlier than (1 - share) S + share E + its own time + min(most + share
- * after, share left) for any share: a mean of two paths, and counts are fractions.
+ * Losses to collectives (mf_order_losses) make means of paths. Take a pass that starts at S, some
+ * events after a virtual stage's last backward pass, which left its stage free at E. Reductions run
+ * until E + left at least. S >= E + after; a pass that starts at E + after loses `most`, and the
+ * loss shrinks as S grows, as a concave function. So the pass ends no earlier than (1 - share) S +
+ * share E
+ * + its own time + min(most + share after, share left) for any share: a mean of two paths, whose
+ * counts are fractions.
  */
 #ifndef MF_PLANNER_ORDER_H
 #define MF_PLANNER_ORDER_H
@@ -30,9 +31,8 @@
 /* What paths are made of: times of one micro-batch through a virtual stage, and once a step. A
  * merged pair takes at least sums of what cannot run side by side: F_PAIR + B_PAIR (compute and
  * what stays exposed, which backward passes count), PAIR_PORTION_F + PAIR_PORTION_B (the same,
- * counted by forward passes), F_EP + B_EP (exchanges). It does not take at least what either pass
- * takes alone: beside another one, ops come in another order, and what recomputes has been half a
- * per cent quicker. */
+ * counted by forward passes), F_EP + B_EP (exchanges). Either pass alone is no lower bound: in a
+ * pair ops run in another order, and pairs that recompute have been half a per cent quicker. */
 #define MF_ORDER_MAP(X)                                                                            \
     X(F)                                                                                           \
     X(B)                                                                                           \
@@ -65,7 +65,7 @@ typedef enum mf_order_part {
  * backward pass, up to and with the next such pass. */
 #define MF_ORDER_BEHIND 8
 
-/* What is lost at least, whatever the assignment, where a path passes through: */
+/* Least losses, whatever the assignment, of a path that passes through: */
 typedef enum mf_order_loss {
     MF_LOSS_OWN,    /* what OWN_LOST counts too much: no reduction is before the first block */
     MF_LOSS_FIRST,  /* before the first of these reductions starts: its first block */

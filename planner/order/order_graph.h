@@ -1,4 +1,4 @@
-/* order_graph.h - private to order*.c: the graph of a schedule and what a play of it leaves behind.
+/* order_graph.h - private to order*.c: the graph of a schedule and the results of a play.
  */
 #ifndef MF_PLANNER_ORDER_GRAPH_H
 #define MF_PLANNER_ORDER_GRAPH_H
@@ -18,16 +18,16 @@ typedef struct node {
     bool first;      /* forward of the first micro-batch: waits for gathered parameters */
     bool last;       /* weight gradients of the last micro-batch: reductions start */
     bool anew;       /* weight gradients of the first of several micro-batches */
-    uint8_t behind;  /* so many events behind such a one of its stage, up to the next; 0 = none */
-    int32_t ref;     /* which */
+    uint8_t behind;  /* events since the last event of its stage with `last`, which is `ref`; 0: */
+    int32_t ref;     /* none */
     int32_t kind;    /* events of a kind (stage, pass, virtual stages) take the same time */
 } node;
 
-/* What events of a kind take in a play. */
+/* Time of the events of a kind in a play. */
 typedef struct node_kind {
     int32_t of; /* one of them */
     int16_t stage;
-    int8_t as; /* which lower bound of a merged pair decided */
+    int8_t as; /* the lower bound of a merged pair that is highest */
     double own_s, host_s;
 } node_kind;
 
@@ -39,16 +39,15 @@ enum {
     BY_BACKWARD = 2,
     BY_HOST = 3,
     BY_GATHER = 4,
-    BY_LOST = 5, /* all that the stage did since one of its events, and what gathers cost it */
-    BY_GATHER_LOST = 6 /* gathers, and what passes lose to those that come later */
+    BY_LOST = 5,       /* the stage's work since one of its events, and its losses to gathers */
+    BY_GATHER_LOST = 6 /* gathers, and losses of passes to later gathers */
 };
 
-/* What a play leaves behind of an event: together, since an event asks for all of those that it
- * waits for. */
+/* Result of a play for an event, in one place, since later events read all of it. */
 typedef struct played {
     double start_s, end_s; /* of its first block, of all */
-    double work_s;         /* what its stage has done up to its end, waits left out */
-    double held_s;         /* of that, how long sends held it */
+    double work_s;         /* its stage's work up to its end, without waits */
+    double held_s;         /* part of it: time for which sends blocked the stage */
     double early_s[2];     /* of the start, the end: what losses at the start of the step (of
                             * losses->start_s) add to it */
     int8_t by;             /* which wait decided the start */
@@ -57,11 +56,10 @@ typedef struct played {
     bool own_lost;         /* to its own */
 } played;
 
-/* What a part of a path rests on: a time that counts losses at the start of the step, or one that
- * does not. */
+/* Whether a part of a path counts losses at the start of the step. */
 typedef enum way { WITH_START_LOSS, WITHOUT_START_LOSS, START_LOSSES } way;
 
-/* How much of a path that is traced goes through an event's end, and through its start alone. */
+/* Weight of a traced path at an event's end, and at its start only. */
 typedef struct weights {
     double ended[START_LOSSES], begun[START_LOSSES];
 } weights;
@@ -83,8 +81,8 @@ struct mf_order {
     int16_t *chunk_of;   /* [vstages] */
 };
 
-/* The event of a stage since which it is furthest behind what it has done, with the share of
- * gathers that passes lose taken off. */
+/* The event of a stage from which its work since then, less losses to gathers, gives the latest
+ * time. */
 typedef struct ahead {
     double time_s;
     int32_t since;

@@ -67,8 +67,8 @@ static void average(const mf_order_summary *s, int p, int wide, int others, int3
     }
 }
 
-/* Is a row nowhere above some mean of two others? Then whatever these two allow, it allows. Rows
- * are micro-batches in flight by chunk, followed by those that are held. */
+/* Is the row dominated by a mean of two other rows? Then it constrains nothing that these two do
+ * not. A row lists micro-batches in flight by chunk, then those that are held. */
 static bool is_under_mean(const int32_t *row, const int32_t *a, const int32_t *b, int n) {
     double lo = 0.0, hi = 1.0; /* share of a */
     for (int c = 0; c < n; c++) {

@@ -1,4 +1,4 @@
-/* answer.c - answers of the inner problem: counts by cell, written out as assignments, and
+/* answer.c - answers of the partition problem: counts by cell, written out as assignments, and
  * those that are not wanted again. */
 #include "planner/partition/partition.h"
 

@@ -13,14 +13,10 @@
 #include "planner/partition/partition.h"
 
 #include "planner/partition/rows.h"
+#include "planner/tuning/limits.h"
 
 #include <math.h>
 #include <string.h>
-
-/* What takes so little more, over its passes, does not count; and what takes less than this part of
- * the most is not dear. */
-#define LEAST_SHARE 0.003
-#define DEAR 0.33
 
 /* What a choice adds to a part of its virtual stage where it is the last. */
 static double more_s(const mf_partition_choice *c, mf_order_part part) {
@@ -45,35 +41,36 @@ static double decides_s(const mf_partition *in, const mf_partition_choice *c) {
 
 /* Which choices of a class end dearly, and what all of them take more. */
 static void find_dear(const mf_partition *in, mf_partition_class *c) {
-    const double little_s = LEAST_SHARE * (c->choice[0].cost.f.time_s + c->choice[0].cost.b.time_s);
+    const double little_s =
+        MF_END_COPY_LEAST * (c->choice[0].cost.f.time_s + c->choice[0].cost.b.time_s);
     double most_s = 0.0;
     for (int m = 0; m < c->choices; m++) {
         most_s = fmax(most_s, decides_s(in, &c->choice[m]));
     }
-    c->ends = most_s > little_s;
+    c->dear_last = most_s > little_s;
     for (int p = 0; p < MF_ORDER_PARTS; p++) {
-        c->end_more_s[p] = HUGE_VAL;
+        c->dear_last_s[p] = HUGE_VAL;
     }
     for (int m = 0; m < c->choices; m++) {
         mf_partition_choice *x = &c->choice[m];
-        x->ends = decides_s(in, x) > fmax(little_s, DEAR * most_s);
-        for (int p = 0; p < MF_ORDER_PARTS && x->ends; p++) {
-            c->end_more_s[p] = fmin(c->end_more_s[p], more_s(x, (mf_order_part)p));
+        x->dear_last = decides_s(in, x) > fmax(little_s, MF_END_COPY_DEAR * most_s);
+        for (int p = 0; p < MF_ORDER_PARTS && x->dear_last; p++) {
+            c->dear_last_s[p] = fmin(c->dear_last_s[p], more_s(x, (mf_order_part)p));
         }
     }
 }
 
 /* Of the classes that can stand on v. */
-static void find_more(const mf_partition *in, int v, mf_end_more *out) {
+static void find_more(const mf_partition *in, int v, mf_last_block_cost *out) {
     out->any = false;
     for (int s = 0; s < in->slots; s++) {
         const mf_partition_class *c = mf_partition_class_at(in, v, s);
         const bool stands = v >= in->slot[s].v_lo && v <= in->slot[s].v_hi;
-        if (!stands || !c->ends) {
+        if (!stands || !c->dear_last) {
             continue;
         }
         for (int p = 0; p < MF_ORDER_PARTS; p++) {
-            const double more_s = c->end_more_s[p];
+            const double more_s = c->dear_last_s[p];
             out->more_s[p] = out->any ? fmin(out->more_s[p], more_s) : more_s;
         }
         out->any = true;
@@ -81,18 +78,18 @@ static void find_more(const mf_partition *in, int v, mf_end_more *out) {
 }
 
 void mf_partition_find_ends(mf_partition *in) {
-    in->ends = false;
+    in->dear_last = false;
     for (int i = 0; i < in->classes; i++) {
         find_dear(in, &in->class[i]);
-        in->ends |= in->class[i].ends;
+        in->dear_last |= in->class[i].dear_last;
     }
-    for (int v = 0; v < in->vstages && in->ends; v++) {
-        find_more(in, v, &in->end_more[v]);
+    for (int v = 0; v < in->vstages && in->dear_last; v++) {
+        find_more(in, v, &in->last_cost[v]);
     }
 }
 
 const double *mf_partition_end_more_s(const mf_partition *in, int v) {
-    return in->ends && in->end_more[v].any ? in->end_more[v].more_s : NULL;
+    return in->dear_last && in->last_cost[v].any ? in->last_cost[v].more_s : NULL;
 }
 
 double mf_partition_end_share(const mf_partition *in, const double *count, int v) {
@@ -101,7 +98,7 @@ double mf_partition_end_share(const mf_partition *in, const double *count, int v
         const mf_partition_class *c = mf_partition_class_at(in, v, s);
         const bool stands = v >= in->slot[s].v_lo && v <= in->slot[s].v_hi;
         for (int m = 0; m < c->choices && stands; m++) {
-            share -= c->choice[m].ends ? 0.0 : count[mf_partition_cell(in, v, s, m)];
+            share -= c->choice[m].dear_last ? 0.0 : count[mf_partition_cell(in, v, s, m)];
         }
     }
     return fmax(share, 0.0);
@@ -123,7 +120,7 @@ void mf_rows_add_ends(mf_rows *b) {
             const mf_partition_class *c = mf_partition_class_at(in, v, s);
             for (int m = 0; m < c->choices; m++) {
                 const int col = b->col[mf_partition_cell(in, v, s, m)];
-                if (col >= 0 && !c->choice[m].ends) {
+                if (col >= 0 && !c->choice[m].dear_last) {
                     mf_milp_add_entry(&b->milp, row, col, 1);
                 }
             }

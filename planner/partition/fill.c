@@ -39,9 +39,9 @@ static double time_of(const filling *f, const mf_partition_class *c, int m) {
     return f->in->merged ? x->apart_s + f->alone * (alone_s - x->apart_s) : alone_s;
 }
 
-/* What layers take more that copy beside layers that copy. Those that copy stand first on a virtual
- * stage, and backward passes go from the last: of `copies` among n layers no two meet as long as
- * they are no more than half. met_s: of all of them, where each meets one. */
+/* Extra time when layers that copy run beside layers that copy. They come first on a virtual stage
+ * and backward passes run from its end, so no two of `copies` among n layers meet until they are
+ * more than half. met_s: the extra time if each of them meets one. */
 static double meeting_s(int n, int copies, double met_s) {
     return 2 * copies > n ? met_s * (2 * copies - n) / copies : 0.0;
 }
@@ -63,8 +63,8 @@ static double end_of(const filling *f, const mf_partition_class *c, int m) {
 }
 
 /* The same of the layer that is written last, with one of choice m less. */
-static double last_end_of(const filling *f, const mf_partition_class *c, const int32_t *count,
-                          int less) {
+static double last_block_cost_of(const filling *f, const mf_partition_class *c,
+                                 const int32_t *count, int less) {
     double least_s = HUGE_VAL;
     for (int m = 0; m < c->choices; m++) {
         if (count[m] > (m == less)) {
@@ -272,12 +272,12 @@ static void best_of_slot(const filling *f, const banned *bans, int v, int s, dou
     find_layers(f, v, s, &x);
     *f->in->effort_ns += MF_FILL_CHANGE_NS * (int64_t)x.class->choices;
     const mf_partition_choice *choice = x.class->choice;
-    end_s[0] = x.last ? last_end_of(f, x.class, x.count, -1) : 0.0;
+    end_s[0] = x.last ? last_block_cost_of(f, x.class, x.count, -1) : 0.0;
     for (int m = 0; m < x.class->choices; m++) {
         if (x.count[m] <= 0) {
             continue;
         }
-        end_s[1] = x.last ? last_end_of(f, x.class, x.count, m) : 0.0;
+        end_s[1] = x.last ? last_block_cost_of(f, x.class, x.count, m) : 0.0;
         for (int t = 0; t < x.class->choices; t++) {
             double less_B = choice[m].cost.saved_B - choice[t].cost.saved_B;
             if (!(less_B > 0.0)) {

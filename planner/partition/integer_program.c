@@ -1,4 +1,4 @@
-/* integer_program.c - the inner problem as an integer program.
+/* integer_program.c - the partition problem as an integer program.
  *
  *   minimise    T
  *   over        x[v, slot, m]   integer: layers of the slot on virtual stage v with choice m
@@ -21,6 +21,7 @@
  */
 #include "planner/bound/stage_bound.h"
 #include "planner/partition/rows.h"
+#include "planner/tuning/limits.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -4,6 +4,7 @@
  */
 #include "planner/bound/overlap_loss.h"
 #include "planner/partition/partition.h"
+#include "planner/tuning/limits.h"
 
 #include <math.h>
 #include <string.h>
@@ -142,9 +143,8 @@ static void add_layers(const mf_partition *in, mf_loss_figures *x) {
             double alone_s = y[MF_ORDER_F] + y[MF_ORDER_B] + y[MF_ORDER_W];
             double pair_s = fmax(y[MF_ORDER_F_PAIR] + y[MF_ORDER_B_PAIR],
                                  y[MF_ORDER_PAIR_PORTION_F] + y[MF_ORDER_PAIR_PORTION_B]);
-            /* portions may be below nothing, passes not; beside another one a pass may be a hair
-             * quicker */
-            pair_s = fmax(pair_s, 0.95 * y[MF_ORDER_B]);
+            /* portions may be negative, passes not */
+            pair_s = fmax(pair_s, MF_PAIRED_LEAST * y[MF_ORDER_B]);
             x->layer_s = fmin(x->layer_s, (in->merged ? fmin(pair_s, alone_s) : alone_s) - anew_s);
             x->layer_gather_s = fmin(x->layer_gather_s, y[MF_ORDER_GATHER]);
         }
@@ -190,6 +190,6 @@ void mf_partition_losses(mf_partition *in, const int *positions, double cutoff_s
 }
 
 double mf_partition_path_fixed_s(const mf_partition *in, const mf_order_path *c) {
-    return mf_order_path_fixed_s(c, in->tail.fixed_s, in->send_s, in->hold_s, in->lost,
+    return mf_order_path_fixed_s(c, in->step_end.fixed_s, in->send_s, in->hold_s, in->lost,
                                  &in->losses);
 }

@@ -34,14 +34,6 @@ mf_status mf_partition_end_pair_s(mf_partition *in, int f, int m, bool f_ends, i
     return mf_block_costs_least_pair(in->costs, &in->layout, &fk, &bk, time_s, e);
 }
 
-/* Where both copy, one copy more may delay what would have been in the way of others, and the pair
- * is done a little sooner: seen up to 7.3e-4 of its time. So much is given away of pairs that were
- * not asked for. */
-#define COPIES 1e-3
-
-/* The same where one of the two copies: seen up to 9e-5. */
-#define ONE_COPIES 2e-4
-
 /* --- pairs that are asked for ----------------------------------------------------------------- */
 
 /* A forward pass (the first of a class stands for those that were not asked for) or a backward
@@ -61,7 +53,7 @@ typedef struct dividing {
 } dividing;
 
 /* Order of giving portions: what stages hold most of first, single blocks last. */
-static int portion_rank(const mf_partition_class *c) {
+static int portion_order(const mf_partition_class *c) {
     static const int rank[] = {
         [MF_POS_EMBEDDING] = 4, [MF_POS_LAYER] = 1, [MF_POS_MTP] = 2, [MF_POS_HEAD] = 3};
     return c->exchanges ? 0 : rank[c->key.kind];
@@ -71,22 +63,22 @@ static bool pinned(const mf_partition_class *c) {
     return c->choice[0].memory.offload != 0;
 }
 
-/* Is there a respect in which a pass is quicker than another? Then the other does not stand for it.
- */
+/* Is a pass quicker than another in any respect? Then the other cannot represent it. */
 static bool is_quicker(const mf_pass_cost *p, const mf_pass_cost *than) {
     return p->time_s < than->time_s || p->compute_s < than->compute_s || p->ep_s < than->ep_s;
 }
 
-/* The first choice's forward pass stands for those that are no quicker: what keeps less is alike,
- * and copies only add to it. Where not all are asked for, it stands for those that offload, too.
- * Where offloading is pinned, the quickest of all does. */
+/* The first choice's forward pass represents those that are no quicker: a choice that keeps less
+ * runs the same ops, and copies only add time. Unless all pairs are priced, it also represents
+ * those that offload. If offloading is pinned, the quickest choice represents all. */
 static bool has_row(const dividing *x, const mf_partition_class *c, int m) {
     bool quicker = is_quicker(&c->choice[m].cost.f, &c->choice[0].cost.f);
     bool copies = x->all && c->exchanges && c->choice[m].memory.offload;
     return m == 0 || (!pinned(c) && (quicker || copies));
 }
 
-/* Backward passes that are not asked for have a portion by their figures alone (unasked_s). */
+/* A backward pass whose pairs are not priced gets its portion from its own costs
+ * (assumed_portion_s). */
 static bool has_col(const dividing *x, const mf_partition_class *c, int k) {
     bool layer = x->all && c->key.kind == MF_POS_LAYER;
     return k == 0 || c->exchanges || pinned(c) || layer;
@@ -129,7 +121,7 @@ static double given_away(const dividing *x, const side *row, const side *col) {
     if (!f_unasked && !b_unasked) {
         return 0.0;
     }
-    return f_copies && b_copies ? COPIES : ONE_COPIES;
+    return f_copies && b_copies ? MF_BOTH_COPY_SAFETY : MF_ONE_COPIES_SAFETY;
 }
 
 /* Quickest pair of the forward passes that a row stands for with a column's. */
@@ -201,9 +193,9 @@ static void portion_backward(dividing *x, int j, int until) {
     x->col[j].portion_s = w_s;
 }
 
-/* Class by class, those passes first that keep their time. What copies add to a forward pass beside
- * usual backward passes is next to nothing: all of a class have the same portion, so that few
- * choices stand for all (mf_partition_choice.hull). */
+/* Divides pairs class by class, starting with the passes that keep their time. Copies add almost
+ * nothing to a forward pass beside usual backward passes, so all choices of a class get the same
+ * portion and dominated ones can be dropped (mf_partition_choice.hull). */
 static void divide(dividing *x, mf_portions set) {
     for (int i = 0, j = 0; i < x->rows;) {
         int class = x->row[i].class, first = i++, from = j;
@@ -229,16 +221,16 @@ static void divide(dividing *x, mf_portions set) {
     }
 }
 
-/* What a backward pass that was not asked for takes at least of a pair with any forward pass: a
- * pair takes no less than all of their compute, nor, but for ops that stand better in its order,
- * than either of them. */
-static double unasked_s(const dividing *x, const mf_pass_cost *b) {
+/* Lower bound of a backward pass's portion where its pairs were not priced: a pair takes at least
+ * the compute of both passes, and at least either pass (less MF_BOTH_COPY_SAFETY, for ops that run
+ * earlier in the pair's order). */
+static double assumed_portion_s(const dividing *x, const mf_pass_cost *b) {
     double portion_s = b->time_s;
     for (int i = 0; i < x->rows; i++) {
         const mf_partition_class *c = &x->in->class[x->row[i].class];
         double compute_s = c->choice[x->row[i].choice].cost.f.compute_s + b->compute_s;
         double either_s = fmax(x->row[i].alone_s, b->time_s);
-        double pair_s = fmax(compute_s, (1.0 - COPIES) * either_s);
+        double pair_s = fmax(compute_s, (1.0 - MF_BOTH_COPY_SAFETY) * either_s);
         portion_s = fmin(portion_s, pair_s - x->row[i].portion_s);
     }
     return portion_s;
@@ -250,7 +242,7 @@ static void write_backward(const dividing *x, mf_portions set) {
         int k = x->col[j].choice;
         c->choice[k].b_pair_s[set] = x->col[j].portion_s;
         for (k++; k < c->choices && !has_col(x, c, k); k++) {
-            c->choice[k].b_pair_s[set] = unasked_s(x, &c->choice[k].cost.b);
+            c->choice[k].b_pair_s[set] = assumed_portion_s(x, &c->choice[k].cost.b);
         }
     }
 }
@@ -270,8 +262,8 @@ static void write_portions(const dividing *x, mf_portions set) {
 
 /* --- last blocks ------------------------------------------------------------------------------ */
 
-/* Portions of a backward pass that is the first of its virtual stage: beside any forward pass, be
- * that the last of its own, whose copies make the pair quicker by a hair at most. */
+/* Portions of a backward pass that is the first of its virtual stage, beside any forward pass: the
+ * last of a virtual stage makes the pair at most MF_BOTH_COPY_SAFETY quicker. */
 static mf_status portion_end(const dividing *x, int class, int k, mf_err *e) {
     mf_partition_choice *c = &x->in->class[class].choice[k];
     double portion_s[MF_PORTIONS];
@@ -286,7 +278,7 @@ static mf_status portion_end(const dividing *x, int class, int k, mf_err *e) {
         if (status != MF_OK) {
             return status;
         }
-        pair_s *= 1.0 - 2 * COPIES;
+        pair_s *= 1.0 - 2 * MF_BOTH_COPY_SAFETY;
         const mf_partition_choice *f = &x->in->class[row->class].choice[row->choice];
         for (int set = 0; set < MF_PORTIONS; set++) {
             portion_s[set] = fmin(portion_s[set], pair_s - f->f_pair_s[set]);
@@ -320,7 +312,7 @@ static mf_status portion_ends(const dividing *x, mf_err *e) {
 
 static int rank_of(const mf_partition *in, int rank, int after) {
     for (int i = after + 1; i < in->classes; i++) {
-        if (portion_rank(&in->class[i]) == rank) {
+        if (portion_order(&in->class[i]) == rank) {
             return i;
         }
     }

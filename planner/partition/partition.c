@@ -1,4 +1,4 @@
-/* partition.c - the inner problem as data: segments, slots, and classes with their choices. */
+/* partition.c - the partition problem as data: segments, slots, and classes with their choices. */
 #include "planner/partition/partition.h"
 
 #include "planner/bound/family_bound.h"
@@ -139,10 +139,7 @@ static void add_choice(mf_partition_class *out, const mf_partition_choice *c) {
     out->choices = kept;
 }
 
-#define FLOOR_STEP 0.003
-
-/* Forward passes differ by a hair between choices (copies to the host share the memory); floors put
- * them on a coarse scale, so that choices become comparable. */
+/* Rounds forward passes down to steps of MF_FORWARD_STEP, so that choices can be compared. */
 static void set_floors(mf_partition_class *c) {
     double least_s = INFINITY;
     for (int k = 0; k < c->choices; k++) {
@@ -150,8 +147,8 @@ static void set_floors(mf_partition_class *c) {
     }
     for (int k = 0; k < c->choices; k++) {
         double f_s = c->choice[k].cost.f.time_s;
-        double steps = least_s > 0.0 ? floor((f_s / least_s - 1.0) / FLOOR_STEP) : 0.0;
-        c->choice[k].f_floor_s = fmin(f_s, least_s * (1.0 + FLOOR_STEP * steps));
+        double steps = least_s > 0.0 ? floor((f_s / least_s - 1.0) / MF_FORWARD_STEP) : 0.0;
+        c->choice[k].f_floor_s = fmin(f_s, least_s * (1.0 + MF_FORWARD_STEP * steps));
     }
 }
 
@@ -170,7 +167,7 @@ static void choice_figures(const mf_partition_choice *c, bool merged, double out
         out[7 + 2 * i] = merged ? c->f_pair_s[i] : 0.0;
         out[8 + 2 * i] = merged ? c->b_pair_s[i] : 0.0;
     }
-    out[11] = c->ends;
+    out[11] = c->dear_last;
 }
 
 /* Is some mixture of choices with figures x and y (in parts of one) at least as good as one with z,
@@ -255,7 +252,8 @@ static mf_status price_class(mf_partition *in, const mf_block_key *key, uint32_t
     const mf_block_cost *q = &out->choice[0].cost;
     out->exchanges = q->f.ep_s > 0.0 && key->kind == MF_POS_LAYER;
     out->persistent_B = mf_persistent_B(l, q->params);
-    in->evaluator->ops->once(in->evaluator->self, l, q->params, &out->reduce_s, &out->gather_s);
+    in->evaluator->ops->step_comm(in->evaluator->self, l, q->params, &out->reduce_s,
+                                  &out->gather_s);
     return MF_OK;
 }
 
@@ -348,10 +346,10 @@ static double anew_s(const mf_partition *in) {
     return sum_s;
 }
 
-/* What a layer's block loses in the last backward pass to the reduction of the one before it, which
- * lasts longer where the block fills its link: with the choice that loses least, since what the
- * first block would lose is taken off again. Beside another pass a block may be a hair quicker than
- * alone, and leaves more of the link. */
+/* Time that a layer's block loses in the last backward pass to the reduction of the block before
+ * it, with the choice that loses least (the first block's loss is subtracted again). The reduction
+ * lasts longer where the block fills its link. In a pair a block may be a little quicker than alone
+ * and leaves more of the link. */
 static double own_lost_s(const mf_partition *in, const mf_partition_class *c) {
     bool layer = c->key.kind == MF_POS_LAYER || c->key.kind == MF_POS_MTP;
     bool paired = in->merged && (in->order.paired_end || !mf_order_end_known(&in->layout));
@@ -408,10 +406,10 @@ static double choice_part_s(const mf_partition *in, const mf_partition_class *c,
     case MF_ORDER_ANEW:
         return c->anew_s;
     case MF_ORDER_NORM:
-        return in->tail.norm_dense_s * dense + in->tail.norm_expert_s * expert;
+        return in->step_end.norm_dense_s * dense + in->step_end.norm_expert_s * expert;
     case MF_ORDER_UPDATE:
-        return in->tail.update_dense_s * dense + in->tail.update_expert_s * expert +
-               in->tail.update_matrix_s * (double)q->params.dense_matrices;
+        return in->step_end.update_dense_s * dense + in->step_end.update_expert_s * expert +
+               in->step_end.update_matrix_s * (double)q->params.dense_matrices;
     case MF_ORDER_PARTS:
         break;
     }
@@ -517,8 +515,8 @@ static mf_status fill_in(mf_partition *in, uint32_t pinned, const mf_order_summa
     in->fixed_B = o->ops->fixed_B(o->self, l);
     in->usable_B = o->ops->usable_B(o->self, l);
     in->tables_B = o->ops->tables_B(o->self, l);
-    in->tail = o->ops->tail(o->self, l, all_params(in));
-    in->tail.fixed_s -= anew_s(in);
+    in->step_end = o->ops->step_end(o->self, l, all_params(in));
+    in->step_end.fixed_s -= anew_s(in);
     in->lost = 1.0;
     for (int i = 0; i < in->classes; i++) {
         mf_partition_class *c = &in->class[i];
@@ -532,7 +530,7 @@ static mf_status fill_in(mf_partition *in, uint32_t pinned, const mf_order_summa
     return make_losses(in, e);
 }
 
-mf_status mf_partition_sharpen(mf_partition *in, mf_err *e) {
+mf_status mf_partition_price_all_pairs(mf_partition *in, mf_err *e) {
     mf_status status = in->merged ? mf_partition_portion_pairs(in, true, e) : MF_OK;
     if (status == MF_OK && in->merged) {
         compare_choices(in);
@@ -562,12 +560,12 @@ mf_status mf_partition_create(mf_block_costs *costs, const mf_layout *l, uint32_
     in->slot_at = calloc((size_t)in->positions, sizeof *in->slot_at);
     in->variant = calloc((size_t)in->vstages, sizeof *in->variant);
     in->effort_ns = calloc(1, sizeof *in->effort_ns);
-    in->end_more = calloc((size_t)in->vstages, sizeof *in->end_more);
+    in->last_cost = calloc((size_t)in->vstages, sizeof *in->last_cost);
     for (int v = 0; in->variant && v < in->vstages; v++) {
         in->variant[v] = (uint8_t)mf_partition_variant(l, v);
     }
     if (!in->segment || !in->slot || !in->slot_at || !in->variant || !in->effort_ns ||
-        !in->end_more) {
+        !in->last_cost) {
         mf_partition_destroy(in);
         return mf_err_set(e, MF_NOMEM, "out of memory");
     }
@@ -596,7 +594,7 @@ void mf_partition_destroy(mf_partition *in) {
     free(in->slot_at);
     free(in->variant);
     free(in->effort_ns);
-    free(in->end_more);
+    free(in->last_cost);
     free(in->class);
     free(in);
 }

@@ -1,14 +1,13 @@
-/* partition.h - the inner problem of one layout: which layers stand on which virtual stage, and
+/* partition.h - the partition problem of one layout: which layers stand on which virtual stage, and
  * what each of them keeps, recomputes and offloads.
  *
  * Positions are grouped into segments: runs of a repeating pattern of layer classes. The unknowns
  * are counts: how many layers of (segment, place in the pattern) stand on virtual stage v with
- * memory choice m. Layers of a kind on one virtual stage differ in nothing, so counts say it all;
- * the order of positions is kept by rows (integer_program.c) and by writing the counts out in
- * order.
+ * memory choice m. Layers of a kind on one virtual stage are interchangeable, so counts suffice;
+ * rows keep the order of positions (integer_program.c), and counts are written out in order.
  *
  * From quick to thorough: partition_mean.c (least step over all assignments by a mean of paths),
- * fill.c (memory choices of a given split of layers, by what the memory plan will say),
+ * fill.c (memory choices of a given split of layers that the memory plan accepts),
  * split_tree.c (the least step over whole splits), integer_program.c (the integer program).
  */
 #ifndef MF_PLANNER_PARTITION_H
@@ -34,50 +33,51 @@ int mf_segments(const mf_model *m, mf_segment *out, int max);
 
 /* --- the problem ------------------------------------------------------------------------------ */
 
-/* Sets of portions of merged pairs (pair_portions.c): what two passes hide of each other is missing
- * in the forward pass's portion where backward passes keep their time, and the other way round. */
+/* Sets of portions of merged pairs (pair_portions.c): the time that a pair hides is missing in the
+ * forward pass's portion if backward passes keep their time, and the other way round. */
 typedef enum mf_portions { MF_PORTIONS_B_FULL, MF_PORTIONS_F_FULL, MF_PORTIONS } mf_portions;
 
 typedef struct mf_partition_choice {
     mf_memory_choice memory;
     mf_block_cost cost;
-    /* Times that are never above those of this choice nor of those that it stands for when `hull`:
-     * a hair below the truth, so that few choices stand for all (see mf_partition_part_s). */
+    /* On the hull, times are rounded down slightly, so that dominated choices can be dropped: no
+     * time is above that of this choice or of those it dominates (see mf_partition_part_s). */
     bool hull;
     double f_floor_s;
-    /* merged: a pair of this forward and that backward takes at least the sum of the two, in every
-     * set of portions */
+    /* merged: portions of the forward and the backward pass, by set; a pair takes at least the sum
+     * of its two portions of any set */
     double f_pair_s[MF_PORTIONS], b_pair_s[MF_PORTIONS];
-    /* Merged: beside the backward pass of its own kind, and as much on average where both its
-     * passes stand beside the first choice's (mf_partition_own_pairs). */
+    /* Merged: time of the pair with the backward pass of its own kind; and what its two passes take
+     * when each is paired with the first choice, less one pair of the first choice
+     * (mf_partition_own_pairs). */
     double pair_s, apart_s;
-    /* What its forward pass, its backward pass and a pair with that take more, by set, where it is
-     * the last of its virtual stage: copies to and from the host have no block beside them. */
+    /* Extra time of its forward pass, its backward pass and a pair with that, by set, if it is the
+     * last of its virtual stage: its copies to and from the host have no neighbouring block. */
     double end_f_s, end_b_s, end_pair_s[MF_PORTIONS];
-    bool ends;        /* it is a dear one: takes much more there (end_copies.c) */
-    double end_own_s; /* merged: beside the forward pass of its own kind (mf_partition_own_pairs) */
+    bool dear_last;   /* it is dear as the last block: takes much more there (end_copies.c) */
+    double end_own_s; /* the same of the pair with its own forward pass (mf_partition_own_pairs) */
 } mf_partition_choice;
 
-/* What the last position of a virtual stage takes more at least, where its choice is a dear one. */
-typedef struct mf_end_more {
+/* Least extra time of the last position of a virtual stage if its choice is dear there. */
+typedef struct mf_last_block_cost {
     bool any;
     double more_s[MF_ORDER_PARTS];
-} mf_end_more;
+} mf_last_block_cost;
 
-/* A kind of block under this layout, with the choices that nothing beats in every respect. */
+/* A kind of block under this layout, with its choices that no other one dominates. */
 typedef struct mf_partition_class {
     mf_block_key key; /* memory aside */
     bool exchanges;   /* a layer whose rows travel over expert parallelism */
     double reduce_s, gather_s, persistent_B;
     double beside_s;             /* least reduction of the block before it in a backward pass */
-    double own_lost_s;           /* what it loses to that */
-    double anew_s;               /* what a first micro-batch's weight gradients take less */
+    double own_lost_s;           /* its loss to that */
+    double anew_s;               /* time saved by weight gradients of the first micro-batch */
     mf_step_overlap beside;      /* its own gathers and reductions */
-    double rate[MF_ORDER_W + 1]; /* of reductions beside F, B, W of any choice, at most */
+    double rate[MF_ORDER_W + 1]; /* highest speed of reductions beside F, B, W of any choice */
     double f_host_s, b_host_s, w_host_s; /* least over the choices */
     double least_s[MF_ORDER_PARTS];      /* least over the choices */
-    bool ends;                           /* some choices are dear ones, */
-    double end_more_s[MF_ORDER_PARTS];   /* and what each of them adds there, at least */
+    bool dear_last;                      /* some choices are dear as the last block; */
+    double dear_last_s[MF_ORDER_PARTS];  /* the least that any of these adds there */
     int choices;
     mf_partition_choice choice[MF_CATALOGUE_MAX];
 } mf_partition_class;
@@ -97,8 +97,8 @@ typedef struct mf_partition {
     mf_layout layout;
     int positions, vstages, stages, chunks;
     bool split, merged, own_pairs;
-    bool ends;             /* some choice takes more as the last of a virtual stage: */
-    mf_end_more *end_more; /* [vstages] */
+    bool dear_last;                /* some choice takes more as the last of a virtual stage: */
+    mf_last_block_cost *last_cost; /* [vstages] */
     int segments, slots, classes;
     mf_segment *segment;
     mf_partition_slot *slot;
@@ -112,21 +112,21 @@ typedef struct mf_partition {
                       * first needed */
     double send_s, hold_s, fixed_B, usable_B;
     double tables_B; /* at least, of buffers on the stages of embedding and head */
-    mf_tail tail;
-    double lost;        /* share of gathers and reductions that blocks beside them lose at least */
-    int64_t *effort_ns; /* [1] what was done with it so far, in counted nanoseconds of one core */
-    mf_order_losses losses; /* what passes lose to them (loss_figures.c) */
+    mf_step_end_cost step_end;
+    double lost;            /* least share of gathers and reductions that blocks beside them lose */
+    int64_t *effort_ns;     /* [1] effort spent on it so far, in counted nanoseconds */
+    mf_order_losses losses; /* losses of passes to them (loss_figures.c) */
 } mf_partition;
 
-/* Costs everything exactly. order: summary of the layout's order, borrowed; NULL = make one.
+/* Gets exact costs of all choices. order: summary of the layout's order, borrowed; NULL: makes one.
  * Errors: as the evaluator reports. */
 mf_status mf_partition_create(mf_block_costs *costs, const mf_layout *l, uint32_t pinned,
                               const mf_order_summary *order, mf_partition **out, mf_err *e);
 void mf_partition_destroy(mf_partition *in);
 
-/* What passes lose at least to gathers and reductions beside them, into in->losses, when virtual
- * stage v holds at least positions[v] (NULL = one each) and the step takes less than cutoff_s
- * (INFINITY = any). Made once without by mf_partition_create. */
+/* Writes to in->losses the least that passes lose to gathers and reductions, if virtual stage v
+ * holds at least positions[v] (NULL: one each) and the step takes less than cutoff_s (INFINITY:
+ * any). mf_partition_create calls it with NULL and INFINITY. */
 void mf_partition_losses(mf_partition *in, const int *positions, double cutoff_s);
 /* What of a path's time no layer adds: sends, losses, and what comes once. */
 double mf_partition_path_fixed_s(const mf_partition *in, const mf_order_path *c);
@@ -138,8 +138,8 @@ double mf_partition_tables_B(const mf_partition *in, int stage);
 /* The class of a slot on a virtual stage. */
 const mf_partition_class *mf_partition_class_at(const mf_partition *in, int v, int slot);
 
-/* Seconds that a layer of the class with choice m adds to a part of its virtual stage; floor: the
- * figure that makes choices of the hull stand for all. m < 0: the least over all choices. */
+/* Seconds that a layer of the class with choice m adds to a part of its virtual stage. floor: the
+ * rounded-down figure that holds for dominated choices, too. m < 0: the least over all choices. */
 double mf_partition_part_s(const mf_partition *in, const mf_partition_class *c, int m,
                            mf_order_part part, bool floor);
 
@@ -172,7 +172,7 @@ mf_status mf_partition_end_pair_s(mf_partition *in, int f, int m, bool f_ends, i
  * others. Errors: as the evaluator reports. */
 mf_status mf_partition_portion_pairs(mf_partition *in, bool all, mf_err *e);
 /* Tighter portions of merged pairs than mf_partition_create gives, for some hundred pairs more. */
-mf_status mf_partition_sharpen(mf_partition *in, mf_err *e);
+mf_status mf_partition_price_all_pairs(mf_partition *in, mf_err *e);
 /* Merged pairs of every block with its own kind, which is what most pairs of a stage are; priced
  * when first asked for. Errors: as the evaluator reports. */
 mf_status mf_partition_own_pairs(mf_partition *in, mf_err *e);

@@ -144,24 +144,24 @@ static size_t point_size(const mf_rows *b) {
 static void separate_in_out(mf_rows *b, const double *x, mf_milp_lazy_row *row) {
     size_t size = point_size(b);
     double here_s = b->found[0].time_s, by = MF_BETWEEN_SHARE;
-    if (!(b->inner_s < here_s) || !mf_uses(b->in->evaluator->without, MF_MECHANISM_BETWEEN)) {
-        memcpy(b->inner, b->here, size * sizeof *b->inner);
-        b->inner_s = here_s;
+    if (!(b->best_count_s < here_s) || !mf_uses(b->in->evaluator->without, MF_MECHANISM_BETWEEN)) {
+        memcpy(b->best_count, b->point, size * sizeof *b->best_count);
+        b->best_count_s = here_s;
         return;
     }
     for (int k = 0; k < MF_BETWEEN_STEPS && b->founds < MF_ROWS_FOUND;
          k++, by *= MF_BETWEEN_SHARE) {
         for (size_t i = 0; i < size; i++) {
-            b->count[i] = by * b->here[i] + (1.0 - by) * b->inner[i];
+            b->count[i] = by * b->point[i] + (1.0 - by) * b->best_count[i];
         }
         bool more = try_point(b, x, row);
         if (b->status != MF_OK) {
             return;
         }
         double time_s = more ? b->found[b->founds - 1].time_s : b->path.time_s;
-        if (time_s < b->inner_s) {
-            memcpy(b->inner, b->count, size * sizeof *b->inner);
-            b->inner_s = time_s;
+        if (time_s < b->best_count_s) {
+            memcpy(b->best_count, b->count, size * sizeof *b->best_count);
+            b->best_count_s = time_s;
             return;
         }
     }
@@ -246,7 +246,7 @@ static bool find_path(mf_rows *b, const double *x, mf_milp_lazy_row *row) {
     if (exact) {
         return play(b) && is_violated(b, x, row) && add_found(b, row);
     }
-    memcpy(b->here, b->count, point_size(b) * sizeof *b->here);
+    memcpy(b->point, b->count, point_size(b) * sizeof *b->point);
     if (!try_point(b, x, row)) {
         return false;
     }

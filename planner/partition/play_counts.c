@@ -1,4 +1,4 @@
-/* play_counts.c - the longest path of an answer of the inner problem. */
+/* play_counts.c - the longest path of an answer of the partition problem. */
 #include "core/program/pairing.h"
 #include "planner/partition/partition.h"
 #include "planner/tuning/limits.h"
@@ -93,7 +93,7 @@ static mf_status play(mf_partition *in, const double *count, bool coarse,
     mf_order_longest(in->graph, &t, out);
     *in->effort_ns += MF_PLAY_NS + MF_PLAY_NODE_NS * mf_order_nodes(in->graph) +
                       MF_PLAY_CELL_NS * (int64_t)mf_partition_cells(in);
-    out->time_s += in->tail.fixed_s;
+    out->time_s += in->step_end.fixed_s;
     free(part_s);
     return MF_OK;
 }

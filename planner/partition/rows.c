@@ -1,4 +1,4 @@
-/* rows.c - the inner problem's integer program: columns, and rows that are there from the
+/* rows.c - the partition problem's integer program: columns, and rows that are there from the
  * start. integer_program.c has the whole in words.
  */
 #include "planner/partition/rows.h"
@@ -249,10 +249,6 @@ static void add_memory(mf_rows *b) {
     }
 }
 
-/* No stage takes as many units of time more (a unit is about a step): said so that bounds can be
- * proven by any multipliers. The curves' own ends would be tighter, and take more pivots. */
-#define FAR_MORE 1e9
-
 /* Coarse: extra[p] >= every line through neighbouring points of its curve; main layers end where
  * nothing fits. */
 static void add_extras(mf_rows *b) {
@@ -261,7 +257,7 @@ static void add_extras(mf_rows *b) {
     mf_partition_extras(in, b->curves_s);
     for (int p = 0; p < in->stages; p++) {
         const double *curve_s = b->curves_s + (size_t)p * (size_t)(layers + 1);
-        b->extra[p] = mf_milp_add_col(&b->milp, 0, FAR_MORE, 0, false);
+        b->extra[p] = mf_milp_add_col(&b->milp, 0, MF_ROWS_MOST_EXTRA, 0, false);
         double slope_s = 0.0;
         for (int k = 0; k < layers; k++) {
             double more_s = curve_s[k + 1] - curve_s[k];
@@ -402,8 +398,8 @@ void mf_rows_clear(mf_rows *b) {
     free(b->sum);
     free(b->curves_s);
     free(b->count);
-    free(b->inner);
-    free(b->here);
+    free(b->best_count);
+    free(b->point);
 }
 
 mf_status mf_rows_make(mf_rows *b, mf_partition *in, const mf_partition_tried *tried,
@@ -419,7 +415,7 @@ mf_status mf_rows_make(mf_rows *b, mf_partition *in, const mf_partition_tried *t
     b->e = e;
     b->kept = kept;
     mf_milp_init(&b->milp);
-    b->inner_s = INFINITY;
+    b->best_count_s = INFINITY;
     mf_status status = mf_order_path_init(&b->path, in->vstages, e);
     if (status != MF_OK) {
         return status;
@@ -430,8 +426,8 @@ mf_status mf_rows_make(mf_rows *b, mf_partition *in, const mf_partition_tried *t
             goto out;
         }
     }
-    b->here = malloc(point * sizeof *b->here);
-    b->inner = malloc(point * sizeof *b->inner);
+    b->point = malloc(point * sizeof *b->point);
+    b->best_count = malloc(point * sizeof *b->best_count);
     b->col = malloc(cells * sizeof *b->col);
     b->top = malloc(cells * sizeof *b->top);
     b->count = malloc(point * sizeof *b->count);
@@ -439,8 +435,8 @@ mf_status mf_rows_make(mf_rows *b, mf_partition *in, const mf_partition_tried *t
     b->until = malloc((size_t)in->vstages * (size_t)in->slots * sizeof *b->until);
     b->end_col = malloc((size_t)in->vstages * sizeof *b->end_col);
     b->curves_s = malloc((size_t)in->stages * (size_t)(in->positions + 1) * sizeof *b->curves_s);
-    if (!b->col || !b->top || !b->count || !b->extra || !b->until || !b->curves_s || !b->inner ||
-        !b->here || !b->end_col) {
+    if (!b->col || !b->top || !b->count || !b->extra || !b->until || !b->curves_s ||
+        !b->best_count || !b->point || !b->end_col) {
         status = mf_err_set(e, MF_NOMEM, "out of memory");
         goto out;
     }

@@ -1,4 +1,4 @@
-/* rows.h - private to the inner problem: its integer program while it is built and solved
+/* rows.h - private to the partition problem: its integer program while it is built and solved
  * (rows.c has columns and fixed rows, path_rows.c the rows of paths, integer_program.c
  * solves, split_rows.c has what is different for splits, split_bound.c
  * for one of them).
@@ -52,9 +52,9 @@ typedef struct mf_rows {
     int first_path_row; /* rows from here on are those of kept->path, in order */
     mf_order_path path;
     double *count; /* [cells] of a relaxation's point; coarse: and [stages] what stages take more */
-    /* splits and coarse: counts that played in inner_s, the least so far; the program's point;
-     * paths found at and beside it that are to become rows */
-    double *inner, inner_s, *here;
+    /* splits and coarse: the counts that played shortest so far, and how long; the program's point;
+     * paths found at and near it that are to become rows */
+    double *best_count, best_count_s, *point;
     mf_order_path found[MF_ROWS_FOUND];
     int founds;
     int64_t paths;
@@ -82,13 +82,13 @@ void mf_rows_add_cells(mf_rows *b, double cutoff_s);
 /* Placement, order, patterns; coarse: extras, else memory and what was tried. */
 mf_status mf_rows_add_fixed(mf_rows *b, const mf_partition_tried *tried);
 
-/* What the last block of a pass on a stage needs at least, whichever it is. */
+/* Least bytes that the last block of a pass on a stage needs, whichever block that is. */
 double mf_rows_least_beside_B(const mf_partition *in, int stage);
 
 /* --- whole positions (stage_room.c) --- */
 /* The most positions that memory leaves room for on every virtual stage and, behind these, on every
  * stage with all its chunks: most[vstages + stages]. False: nothing fits. */
-bool mf_rows_room(const mf_partition *in, int *most);
+bool mf_rows_most_positions(const mf_partition *in, int *most);
 
 /* --- splits (split_rows.c) --- */
 /* Sizes, layers of each slot up to each virtual stage, figures, memory. */
@@ -111,14 +111,14 @@ typedef struct mf_fixed_split {
                      * program failed */
 } mf_fixed_split;
 /* The least step of one split, choices mixed in any proportion, losses as its positions tell. What
- * the inner problem knows of losses is as before when it is done. first: [vstages + 1].
+ * the partition problem knows of losses is as before when it is done. first: [vstages + 1].
  * Errors: MF_NOMEM, and as the evaluator reports. */
 mf_status mf_rows_fixed_split(mf_partition *in, const int *first, mf_fixed_split *x, mf_err *e);
 
 /* --- paths (path_rows.c) --- */
 /* Rows that are there from the start. */
 mf_status mf_rows_add_paths(mf_rows *b, const mf_path_set *known);
-/* The rows of paths get the losses that the inner problem knows now; rows are `lossy`. */
+/* The rows of paths get the losses that the partition problem knows now; rows are `lossy`. */
 void mf_rows_take_losses(mf_rows *b, mf_lp *lp);
 /* mf_milp_lazy_fn: the longest path at a point, when it is longer than T says. */
 bool mf_rows_lazy_path(void *rows, const double *x, mf_milp_lazy_row *row);

@@ -596,7 +596,7 @@ static void start_ranges(tree *t) {
 static bool find_room(tree *t) {
     const mf_partition *in = t->in;
     if (in->split && mf_uses(in->evaluator->without, MF_MECHANISM_STAGE_ROOM)) {
-        return mf_rows_room(in, t->room);
+        return mf_rows_most_positions(in, t->room);
     }
     for (int i = 0; i < in->vstages + in->stages; i++) {
         t->room[i] = in->positions;

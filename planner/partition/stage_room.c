@@ -91,7 +91,7 @@ static void at_least(int *most, int n) {
     *most = n < *most ? n : *most;
 }
 
-bool mf_rows_room(const mf_partition *in, int *most) {
+bool mf_rows_most_positions(const mf_partition *in, int *most) {
     for (int i = 0; i < in->vstages + in->stages; i++) {
         most[i] = in->positions;
     }

@@ -13,7 +13,7 @@
  * comes back to them with other groups. A block takes some 4 KiB. */
 enum { SLOTS = 16384, ZERO_SLOTS = 8192 };
 /* Of what is known of layers that were lowered and not kept, which take half a KiB each. */
-enum { FACTS = 16384, FACTS_LOCKS = 64 };
+enum { SUMMARIES = 16384, SUMMARY_LOCKS = 64 };
 
 /* What is known of a lowered block without its ops: forward, backward, weight gradients split off.
  */
@@ -32,22 +32,22 @@ typedef struct block_entry {
 } block_entry;
 
 typedef struct slot {
-    pthread_rwlock_t lock; /* held by whoever works with the block_entry; to read it, who needs no
-                            * other one, nor this one with other groups */
+    pthread_rwlock_t lock; /* read: `kept` is used alone, with the groups that it has; write: it is
+                            * replaced, regrouped or used together with others */
     block_entry *kept;
 } slot;
 
-/* What is known of a layer without ZeRO: all levels rest on it. */
-typedef struct known_facts {
+/* The summary of a layer without ZeRO, from which all ZeRO levels are made. */
+typedef struct summary_entry {
     mf_cost_key key;
     double load; /* 0: none is known */
     mf_block_summary summary;
-} known_facts;
+} summary_entry;
 
 struct mf_block_cache {
     slot slot[SLOTS + ZERO_SLOTS]; /* the last ones: of weights alone, few and asked for often */
-    pthread_mutex_t facts_lock[FACTS_LOCKS];
-    known_facts *summary; /* [FACTS] */
+    pthread_mutex_t summary_lock[SUMMARY_LOCKS];
+    summary_entry *summary; /* [SUMMARIES] */
 };
 
 static void drop(block_entry *x) {
@@ -65,8 +65,8 @@ void mf_block_cache_destroy(mf_block_cache *t) {
         drop(t->slot[i].kept);
         pthread_rwlock_destroy(&t->slot[i].lock);
     }
-    for (int i = 0; i < FACTS_LOCKS; i++) {
-        pthread_mutex_destroy(&t->facts_lock[i]);
+    for (int i = 0; i < SUMMARY_LOCKS; i++) {
+        pthread_mutex_destroy(&t->summary_lock[i]);
     }
     free(t->summary);
     free(t);
@@ -76,7 +76,7 @@ mf_status mf_block_cache_create(mf_block_cache **out, mf_err *e) {
     mf_block_cache *t = calloc(1, sizeof *t);
     *out = t;
     if (t) {
-        t->summary = calloc(FACTS, sizeof *t->summary);
+        t->summary = calloc(SUMMARIES, sizeof *t->summary);
     }
     if (!t || !t->summary) {
         free(t);
@@ -86,8 +86,8 @@ mf_status mf_block_cache_create(mf_block_cache **out, mf_err *e) {
     for (int i = 0; i < SLOTS + ZERO_SLOTS; i++) {
         pthread_rwlock_init(&t->slot[i].lock, NULL);
     }
-    for (int i = 0; i < FACTS_LOCKS; i++) {
-        pthread_mutex_init(&t->facts_lock[i], NULL);
+    for (int i = 0; i < SUMMARY_LOCKS; i++) {
+        pthread_mutex_init(&t->summary_lock[i], NULL);
     }
     return MF_OK;
 }
@@ -131,7 +131,7 @@ static double op_s_of(const mf_block_prices *p, const mf_op *op, double load) {
 
 static mf_status lower(const mf_block_prices *p, const mf_layout *l, const mf_block_key *key,
                        mf_block **out, mf_err *e) {
-    return mf_block_lower_uncut(p->model, l, mf_cost_cluster(p->cost), key, out, e);
+    return mf_block_lower_without_runs(p->model, l, mf_cost_cluster(p->cost), key, out, e);
 }
 
 /* As simulator/block_build.c has it. */
@@ -178,7 +178,7 @@ typedef struct held {
     mf_block_key key;
     mf_cost_key words;
     int at;         /* its slot */
-    slot own;       /* where that is none's, or another's */
+    slot own;       /* used without a table, or if another block of this call has its slot */
     block_entry *x; /* with the layout's groups */
 } held;
 
@@ -267,10 +267,11 @@ static pieces want_block(holding *h, const recipe *x, const mf_block_key *key) {
     return out;
 }
 
-/* The place of what is known of a block, and its lock. */
-static known_facts *facts_at(mf_block_cache *t, const mf_cost_key *key, pthread_mutex_t **lock) {
-    const uint64_t i = (mf_cost_key_hash(key) >> 20) % FACTS;
-    *lock = &t->facts_lock[i % FACTS_LOCKS];
+/* The slot of a block's summary, and its lock. */
+static summary_entry *summary_slot(mf_block_cache *t, const mf_cost_key *key,
+                                   pthread_mutex_t **lock) {
+    const uint64_t i = (mf_cost_key_hash(key) >> 20) % SUMMARIES;
+    *lock = &t->summary_lock[i % SUMMARY_LOCKS];
     return &t->summary[i];
 }
 
@@ -280,14 +281,14 @@ static bool is_whole_layer(const mf_block_key *key) {
 
 /* As find_block_summary, of layers from what was found before: ZeRO levels from 2 on, sixteen of
  * which rest on one block, would lower it each time. */
-static mf_status recall_facts(mf_block_cache *t, const mf_block_prices *p, const recipe *x,
-                              const mf_block_key *key, double load, mf_block_summary *out,
-                              mf_err *e) {
+static mf_status recall_summary(mf_block_cache *t, const mf_block_prices *p, const recipe *x,
+                                const mf_block_key *key, double load, mf_block_summary *out,
+                                mf_err *e) {
     pthread_mutex_t *lock;
     if (!t || !is_whole_layer(key)) {
         return find_block_summary(p, &x->block, key, load, out, e);
     }
-    known_facts *known = facts_at(t, &x->words, &lock);
+    summary_entry *known = summary_slot(t, &x->words, &lock);
     pthread_mutex_lock(lock);
     const bool found =
         !(known->load < load) && !(known->load > load) && mf_cost_key_same(&known->key, &x->words);
@@ -298,7 +299,7 @@ static mf_status recall_facts(mf_block_cache *t, const mf_block_prices *p, const
     const mf_status status = found ? MF_OK : find_block_summary(p, &x->block, key, load, out, e);
     if (!found && status == MF_OK) {
         pthread_mutex_lock(lock);
-        *known = (known_facts){x->words, load, *out};
+        *known = (summary_entry){x->words, load, *out};
         pthread_mutex_unlock(lock);
     }
     return status;
@@ -353,8 +354,8 @@ static void release(holding *h) {
     }
 }
 
-static mf_status find_out(const holding *h, const held *x, const mf_block *b, block_entry *out,
-                          mf_err *e) {
+static mf_status price_block(const holding *h, const held *x, const mf_block *b, block_entry *out,
+                             mf_err *e) {
     double *op_s = room_for(b, e);
     for (int i = 0; op_s && i < b->nops; i++) {
         op_s[i] = mf_priced_op_s(out->priced, i);
@@ -380,7 +381,7 @@ static mf_status make(const holding *h, const held *from, block_entry **out, mf_
                                   h->load, &x->priced, e);
     }
     if (status == MF_OK) {
-        status = find_out(h, from, b, x, e);
+        status = price_block(h, from, b, x, e);
     }
     mf_block_destroy(b);
     if (status != MF_OK) {
@@ -409,7 +410,8 @@ static mf_status in_slot(const holding *h, slot *s, held *x, mf_err *e) {
     return MF_OK;
 }
 
-/* All that is wanted; of several in one slot all but the first are made for once. */
+/* Finds or makes all blocks that are wanted; if several share a slot, all but the first are made
+ * for this call only. */
 static mf_status hold(holding *h, mf_err *e) {
     mf_status status = MF_OK;
     lock_all(h);
@@ -424,12 +426,12 @@ static mf_priced_zero priced_of(const pieces *x) {
     return (mf_priced_zero){x->block->x->priced, x->zero ? x->zero->x->priced : NULL};
 }
 
-static mf_pass_cost *pass_of(mf_block_cost *q, mf_go go) {
-    return go == MF_GO_FORWARD ? &q->f : go == MF_GO_BACKWARD ? &q->b : &q->w;
+static mf_pass_cost *pass_of(mf_block_cost *q, mf_play_pass pass) {
+    return pass == MF_PLAY_FORWARD ? &q->f : pass == MF_PLAY_BACKWARD ? &q->b : &q->w;
 }
 
 static int pass_count_of(const mf_block_key *key) {
-    return key->split ? MF_GO_COUNT : MF_GO_WEIGHTS;
+    return key->split ? MF_PLAY_PASSES : MF_PLAY_WEIGHTS;
 }
 
 /* What a block takes with the gathers and reductions of `dp`: of its own, under the layout's
@@ -441,10 +443,10 @@ static mf_block_cost with_dp(const mf_block_summary *f, const mf_block_key *key,
         q.gather_B = dp->summary.cost.gather_B;
         q.held_B += dp->summary.early_B;
     }
-    for (int go = 0; go < pass_count_of(key); go++) {
-        mf_pass_cost *pass = pass_of(&q, (mf_go)go);
-        mf_block_cost_dp(pass, f->rest_s[go], mf_priced_dp_s(dp->priced, (mf_go)go));
-        pass->host_s += zero ? mf_priced_dp_host_s(dp->priced, (mf_go)go) : 0;
+    for (int pass = 0; pass < pass_count_of(key); pass++) {
+        mf_pass_cost *cost = pass_of(&q, (mf_play_pass)pass);
+        mf_block_cost_dp(cost, f->rest_s[pass], mf_priced_dp_s(dp->priced, (mf_play_pass)pass));
+        cost->host_s += zero ? mf_priced_dp_host_s(dp->priced, (mf_play_pass)pass) : 0;
     }
     return q;
 }
@@ -453,7 +455,7 @@ static mf_status unplayed_cost(mf_block_cache *t, const mf_block_prices *p, cons
                                const mf_block_key *key, double load, mf_block_cost *out,
                                mf_err *e) {
     mf_block_summary summary;
-    mf_status status = recall_facts(t, p, x, key, load, &summary, e);
+    mf_status status = recall_summary(t, p, x, key, load, &summary, e);
     if (status != MF_OK) {
         return status;
     }
@@ -482,12 +484,12 @@ static mf_status played_cost(holding *h, const recipe *x, const mf_block_key *ke
     const mf_priced_zero priced = priced_of(&made);
     const mf_block_summary *summary = &made.block->x->summary;
     *out = with_dp(summary, key, (x->zero ? made.zero : made.block)->x, x->zero);
-    for (int go = 0; go < pass_count_of(key) && status == MF_OK; go++) {
-        mf_pass_cost *pass = pass_of(out, (mf_go)go);
-        status = mf_priced_zero_s(&priced, (mf_go)go, &pass->time_s, e);
-        pass->network =
-            pass->time_s > 0
-                ? mf_priced_link_s(priced.block, (mf_go)go, MF_LINK_NETWORK) / pass->time_s
+    for (int pass = 0; pass < pass_count_of(key) && status == MF_OK; pass++) {
+        mf_pass_cost *cost = pass_of(out, (mf_play_pass)pass);
+        status = mf_priced_zero_s(&priced, (mf_play_pass)pass, &cost->time_s, e);
+        cost->network =
+            cost->time_s > 0
+                ? mf_priced_link_s(priced.block, (mf_play_pass)pass, MF_LINK_NETWORK) / cost->time_s
                 : 0;
     }
     return status;

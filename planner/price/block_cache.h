@@ -1,8 +1,8 @@
-/* block_cache.h - blocks lowered and priced once, from which many costs come: of the block alone,
- * of merged pairs with others, and of the same block under other data-parallel groups.
+/* block_cache.h - blocks that are lowered and priced once. Costs of the block alone, of merged
+ * pairs and of the same block under other data-parallel groups are simulated from them.
  *
- * A table holds the blocks that were used lately; it may be shared by threads. What is priced
- * does not depend on what it holds.
+ * A table holds the blocks that were used last; threads may share it. Prices do not depend on what
+ * it holds.
  */
 #ifndef MF_PLANNER_BLOCK_CACHE_H
 #define MF_PLANNER_BLOCK_CACHE_H

@@ -36,8 +36,8 @@ struct mf_block_costs {
     const mf_evaluator *evaluator;
     pthread_mutex_t lock;           /* of writers */
     mf_pool pool;                   /* of entries */
-    pthread_mutex_t making[MAKERS]; /* by hash: whoever wants what another thread is at waits for
-                                     * it, which takes less long than doing the same */
+    pthread_mutex_t making[MAKERS]; /* by hash: a thread that needs a cost which another one is
+                                     * computing waits for it instead of computing it, too */
     int64_t asked;
     _Atomic(entry *) bucket[BUCKETS];
 };
@@ -223,7 +223,7 @@ static bool note(entry *x) {
     return true;
 }
 
-bool mf_block_costs_ask_again(const mf_costs_noted *x) {
+bool mf_block_costs_count_hit(const mf_costs_noted *x) {
     bool open = false;
     for (int64_t i = 0; i < x->count; i++) {
         open |= note(x->entry[i]);

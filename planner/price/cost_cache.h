@@ -39,11 +39,11 @@ typedef struct mf_costs_noted {
     int64_t count, allocated;
 } mf_costs_noted;
 void mf_block_costs_note(mf_costs_noted *x);
-/* For whoever keeps what he made of costs: between list(x) and list(NULL) all that a thread asks
- * for stands in x as well, counted or not, and ask_again(x) notes it as if it were asked for anew.
- * False: all of it has been counted, for good. */
+/* For figures that are computed from costs and kept: between list(x) and list(NULL) x also lists
+ * all blocks that the thread asks for, counted or not. count_hit(x) notes these blocks as if the
+ * figures were computed again. False: all of them have been counted, so none need be noted. */
 void mf_block_costs_list(mf_costs_noted *x);
-bool mf_block_costs_ask_again(const mf_costs_noted *x);
+bool mf_block_costs_count_hit(const mf_costs_noted *x);
 int64_t mf_block_costs_count(mf_costs_noted *x);
 void mf_costs_noted_clear(mf_costs_noted *x);
 /* Costs asked of the evaluator so far. */

@@ -97,7 +97,7 @@ mf_cost_key mf_block_cache_key_of(const mf_model *m, const mf_layout *l, const m
 
 uint64_t mf_cost_key_hash(const mf_cost_key *key) {
     uint64_t h = UINT64_C(1469598103934665603);
-    for (int i = 0; i < MF_QUOTE_KEY_WORDS; i++) {
+    for (int i = 0; i < MF_COST_KEY_WORDS; i++) {
         h = (h ^ key->word[i]) * UINT64_C(0x9e3779b97f4a7c15);
         h ^= h >> 29;
     }

@@ -8,9 +8,9 @@
 
 #include "core/program/lower.h"
 
-#define MF_QUOTE_KEY_WORDS 6
+#define MF_COST_KEY_WORDS 6
 typedef struct mf_cost_key {
-    uint64_t word[MF_QUOTE_KEY_WORDS];
+    uint64_t word[MF_COST_KEY_WORDS];
 } mf_cost_key;
 
 /* Of a block (b NULL), or of a merged pair of the forward pass of a with the backward pass of b. */

@@ -3,6 +3,7 @@
 
 #include "core/memory/memory_inputs.h"
 #include "planner/price/block_cache.h"
+#include "planner/tuning/limits.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -40,8 +41,8 @@ static double op_s(const mf_evaluator_real *o, const mf_op *op) {
     return price.time_s;
 }
 
-static void real_once(void *self, const mf_layout *l, mf_param_count params, double *reduce_s,
-                      double *gather_s) {
+static void real_step_comm(void *self, const mf_layout *l, mf_param_count params, double *reduce_s,
+                           double *gather_s) {
     const mf_evaluator_real *o = self;
     mf_dp_ops dp = mf_param_dp_ops(l, params);
     *reduce_s = op_s(o, &dp.reduce[0]) + op_s(o, &dp.reduce[1]);
@@ -121,8 +122,8 @@ static bool is_update(mf_op_kind k) {
 static mf_op_kind longest_update(const mf_evaluator_real *o, const mf_layout *l,
                                  mf_param_count params) {
     mf_op ops[MF_STEP_END_MAX];
-    const mf_step_end once = {.params = params};
-    int n = mf_param_optimizer(l, &once, ops, MF_STEP_END_MAX);
+    const mf_step_end end = {.params = params};
+    int n = mf_param_optimizer(l, &end, ops, MF_STEP_END_MAX);
     mf_op_kind longest = MF_OP_ADAMW;
     double most_s = 0.0;
     for (int i = 0; i < n; i++) {
@@ -142,8 +143,8 @@ static void optimizer_s(const mf_evaluator_real *o, const mf_layout *l, mf_param
                         mf_op_kind longest, double *norm_s, double *update_s, double *fixed_s,
                         double *quantise_s) {
     mf_op ops[MF_STEP_END_MAX];
-    const mf_step_end once = {.params = params};
-    int n = mf_param_optimizer(l, &once, ops, MF_STEP_END_MAX);
+    const mf_step_end end = {.params = params};
+    int n = mf_param_optimizer(l, &end, ops, MF_STEP_END_MAX);
     bool met = l->gpus == 1;
     *norm_s = *update_s = *fixed_s = *quantise_s = 0.0;
     for (int i = 0; i < n; i++) {
@@ -163,28 +164,26 @@ static void optimizer_s(const mf_evaluator_real *o, const mf_layout *l, mf_param
 }
 
 /* Times of the optimizer at the least rate (by parameter) of any part of all parameters that a
- * stage may have. Small ops are slower by the byte as a rule, but measured ones not always; between
- * the parts that are priced a rate is lower by no more than a hair. */
+ * stage may have. Small ops usually take longer by the byte, but measured ones not always. */
 static void least_rate_s(const mf_evaluator_real *o, const mf_layout *l, mf_param_count all,
                          mf_op_kind longest, double *norm_s, double *update_s, double *fixed_s,
                          double *quantise_s) {
-    const double hair = 0.995;
     optimizer_s(o, l, all, longest, norm_s, update_s, fixed_s, quantise_s);
     for (int64_t part = 2; part <= 64 && all.dense + all.expert > 0; part *= 2) {
         const mf_param_count held = {all.dense / part, all.expert / part,
                                      all.dense_matrices / part};
         double norm, update, fixed, quantise, times = (double)part;
         optimizer_s(o, l, held, longest, &norm, &update, &fixed, &quantise);
-        *norm_s = fmin(*norm_s, hair * times * norm);
-        *update_s = fmin(*update_s, hair * times * update);
-        *quantise_s = fmin(*quantise_s, hair * times * quantise);
+        *norm_s = fmin(*norm_s, MF_STEP_END_SAFETY * times * norm);
+        *update_s = fmin(*update_s, MF_STEP_END_SAFETY * times * update);
+        *quantise_s = fmin(*quantise_s, MF_STEP_END_SAFETY * times * quantise);
     }
 }
 
 /* The two sides are priced one without the other and scaled to what both take together. */
-static mf_tail real_tail(void *self, const mf_layout *l, mf_param_count all) {
+static mf_step_end_cost real_step_end(void *self, const mf_layout *l, mf_param_count all) {
     const mf_evaluator_real *o = self;
-    mf_tail t = {0, 1, 0, 0, 0, 0, 0};
+    mf_step_end_cost t = {0, 1, 0, 0, 0, 0, 0};
     double norm_s[3], update_s[3], quantise_s[3];
     if (l->overlap & MF_OVERLAP_DP) {
         t.exposed = mf_cost_exposed(o->cost, MF_OVERLAP_DP);
@@ -358,9 +357,9 @@ mf_evaluator mf_evaluator_init(mf_evaluator_real *real) {
         .cost = real_cost,
         .pair = real_pair,
         .send = real_send,
-        .once = real_once,
+        .step_comm = real_step_comm,
         .beside = real_step_overlap,
-        .tail = real_tail,
+        .step_end = real_step_end,
         .flops_s = real_flops_s,
         .fixed_B = real_fixed_B,
         .tables_B = real_tables_B,

@@ -1,9 +1,10 @@
-/* evaluator.h - what the search asks of the rooms below: costs for blocks, and whole steps.
+/* evaluator.h - the table of functions through which the search gets costs of blocks and whole
+ * steps.
  *
- * The search itself (spaces, bounds, integer programs, order of work) knows of no GEMM and no link.
- * It asks through this table, so that its logic is tested against a model small enough to be
- * searched exhaustively. mf_evaluator_init fills the table with lowering, cost model, memory plan
- * and simulator. Every function may be called from several threads at once.
+ * The search itself (spaces, bounds, integer programs, order of work) knows no GEMM and no link, so
+ * its logic can be tested against a model small enough to be searched exhaustively.
+ * mf_evaluator_init fills the table with lowering, cost model, memory plan and simulator. Every
+ * function may be called from several threads at once.
  */
 #ifndef MF_PLANNER_EVALUATOR_H
 #define MF_PLANNER_EVALUATOR_H
@@ -18,9 +19,8 @@
 typedef struct mf_pass_cost {
     double time_s;    /* simulated alone, the host infinitely ahead; only in exact costs */
     double path_s;    /* longest path of ops through streams and tensors until the compute stream is
-                       * done, without contention. Of half a layer only what lies between the other
-                       * half and the end of the pass that it stands at, so that paths of the halves
-                       * add up to at most the layer's */
+                       * done, without contention. Of half a layer: only the part from its input, or
+                       * until its output, so that the two halves add up to at most the layer */
     double bound_s;   /* the same, or the busiest stream's sum: never above time_s */
     double host_s;    /* host time to issue it */
     double sync_s;    /* device idle where the host has to see a result; part of the times above */
@@ -33,34 +33,33 @@ typedef struct mf_block_cost {
     mf_pass_cost f; /* forward */
     mf_pass_cost b; /* backward: recomputation, input gradient and, unless split, weight gradient */
     mf_pass_cost w; /* weight gradient when split, else zero */
-    /* What its weight gradients take less in a step's first micro-batch (simulator/anew.h),
-     * whatever it keeps: those of routed experts [1], all others [0]. */
+    /* Time saved in a step's first micro-batch by weight gradients (simulator/anew.h), whatever the
+     * memory choice: those of routed experts [1], all others [0]. */
     double anew_s[2];
     double flops; /* of all passes */
     double saved_B, held_B, offload_B, boundary_B, gather_B;
-    double comm_B; /* buffers that a stage has once, of the block that needs most: the dispatcher's,
-                      the kernels' scratch */
+    double
+        comm_B; /* dispatcher buffers and kernel scratch: a stage has the largest of its blocks' */
     double local_f_B, local_b_B, local_w_B; /* workspaces of the three passes above */
     mf_param_count params;
 } mf_block_cost;
 
-/* From a stage's last pass to the end of the step: `norm` until all stages meet, then `update`; a
- * linear form in the parameters that the stage holds, at or below the simulated. */
-typedef struct mf_tail {
+/* Time from a stage's last pass to the end of the step: `norm` until all stages meet, then
+ * `update`. Linear in the parameters that the stage holds, and never above the simulated time. */
+typedef struct mf_step_end_cost {
     double fixed_s; /* once, whatever the stages hold */
     double exposed; /* share of gathers and reductions that passes wait for; 1 = nothing overlaps */
     double norm_dense_s, norm_expert_s, update_dense_s, update_expert_s; /* by parameter */
     double update_matrix_s; /* more by parameter of a dense matrix that is quantised */
-} mf_tail;
+} mf_step_end_cost;
 
-/* Gathers and reductions of a block that run beside it. */
+/* What a block loses to gathers and reductions that run beside it. */
 typedef struct mf_step_overlap {
-    double
-        lost; /* share of their time that the block loses at least; 1: they do not run beside it */
-    double network[2]; /* share of the network that gathers, reductions fill; 0: of another */
+    double lost; /* least share of their time that the block loses; 1: they do not run beside it */
+    double network[2]; /* share of the network that gathers, reductions fill; 0: another link */
 } mf_step_overlap;
 
-/* How fast a gather or reduction that fills so much of the network goes on beside a pass. */
+/* Speed of a gather or reduction that fills so much of the network while a pass runs. */
 static inline double mf_step_overlap_rate(double network, const mf_pass_cost *pass) {
     return mf_sim_link_rate(network, pass->network);
 }
@@ -69,8 +68,8 @@ static inline double mf_step_overlap_rate(double network, const mf_pass_cost *pa
 typedef struct mf_step {
     bool fits;
     double time_s; /* simulated (also when it does not fit, unless only memory was asked for) */
-    double
-        peak_B; /* largest stage; gaps of the arrangement are in it where they could decide fits */
+    double peak_B; /* largest stage; with gaps of the arrangement if they could decide whether it
+                      fits */
     double usable_B;
     int64_t stage; /* the one that peaks */
 } mf_step;
@@ -86,18 +85,18 @@ typedef struct mf_evaluator_ops {
      * sender; 0 when PP is 1. */
     void (*send)(void *self, const mf_layout *l, double *send_s, double *hold_s);
     /* Once a step, for a block with these parameters: gradients reduced, parameters gathered. */
-    void (*once)(void *self, const mf_layout *l, mf_param_count params, double *reduce_s,
-                 double *gather_s);
-    /* What a block with these parameters has beside it while gathers or reductions run. */
+    void (*step_comm)(void *self, const mf_layout *l, mf_param_count params, double *reduce_s,
+                      double *gather_s);
+    /* What a block with these parameters loses while gathers or reductions run. */
     mf_step_overlap (*beside)(void *self, const mf_layout *l, mf_param_count params);
     /* `all`: parameters of all stages together, on one rank. */
-    mf_tail (*tail)(void *self, const mf_layout *l, mf_param_count all);
-    /* No layer can do so many floating-point operations faster. */
+    mf_step_end_cost (*step_end)(void *self, const mf_layout *l, mf_param_count all);
+    /* Least time of so many floating-point operations in any layer. */
     double (*flops_s)(void *self, const mf_layout *l, double flops);
-    /* Bytes on every rank whatever it holds: context, communication buffers. */
+    /* Bytes on every rank that do not depend on its blocks: context, communication buffers. */
     double (*fixed_B)(void *self, const mf_layout *l);
-    /* Bytes of scratch at least on the stages of the embedding and of the head, for sums over
-     * copies of tables on other stages. */
+    /* Least bytes of scratch on the stages of embedding and head, to sum copies of a table over
+     * stages. */
     double (*tables_B)(void *self, const mf_layout *l);
     /* Bytes a rank may use. */
     double (*usable_B)(void *self, const mf_layout *l);
@@ -120,7 +119,7 @@ typedef struct mf_evaluator {
     const mf_evaluator_ops *ops;
     void *self;
     const mf_model *model;
-    mf_mechanisms without; /* mechanisms that do not work */
+    mf_mechanisms without; /* mechanisms that are switched off */
 } mf_evaluator;
 
 typedef struct mf_block_cache mf_block_cache; /* planner/price/block_cache.h */

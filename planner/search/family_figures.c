@@ -5,14 +5,14 @@
 #include <stddef.h>
 #include <string.h>
 
-/* --- rates ------------------------------------------------------------------------------------ */
+/* --- layer times ------------------------------------------------------------------------------ */
 
-typedef struct kept_rates {
+typedef struct kept_times {
     mf_search_known head;
-    mf_costs_noted asked; /* costs that they were made of, which whoever finds them asks for, too */
-    atomic_bool counted;  /* all of these */
-    mf_layer_times times; /* last: what of it is not there has no memory */
-} kept_rates;
+    mf_costs_noted asked; /* costs that they were made of: a hit is charged for them, too */
+    atomic_bool counted;  /* all of these are paid for */
+    mf_layer_times times; /* must stay last: its unused entries are not allocated */
+} kept_times;
 
 static void *recall(const mf_search_context *w, const mf_search_key *key) {
     const bool keeps = mf_uses(w->evaluator->without, MF_MECHANISM_KEPT_FIGURES);
@@ -33,7 +33,7 @@ static mf_search_key rates_key(const mf_layout *l, bool exact) {
     const int64_t dense = l->zero >= 2 ? l->zero : 0;
     const int64_t expert = l->expert_zero >= 2 ? l->expert_zero : 0;
     mf_search_key key =
-        key_of(MF_KNOWN_RATES, l,
+        key_of(MF_KNOWN_TIMES, l,
                (int64_t)mf_pass_mode_of(l->schedule) | exact << 2 | dense << 3 | expert << 5);
     key.word[4] = dense ? l->dp * l->cp : 0;
     key.word[5] = expert ? l->edp : 0;
@@ -41,7 +41,7 @@ static mf_search_key rates_key(const mf_layout *l, bool exact) {
     return key;
 }
 
-static mf_status make(mf_search_context *w, const mf_layout *l, bool exact, mf_search_rates *out,
+static mf_status make(mf_search_context *w, const mf_layout *l, bool exact, mf_search_times *out,
                       mf_err *e) {
     mf_layer_times *times = &out->times;
     bool gathers = l->zero >= 2 || l->expert_zero >= 2;
@@ -59,10 +59,10 @@ static void *copy_of(mf_search_context *w, const void *from, size_t size_B) {
 }
 
 /* The lock is held. NULL: out of memory, which costs time and nothing else. */
-static kept_rates *copy_rates(mf_search_context *w, const mf_search_rates *r,
+static kept_times *copy_times(mf_search_context *w, const mf_search_times *r,
                               const mf_costs_noted *asked) {
     const size_t others = (size_t)r->times.others, points = (size_t)r->choices.count;
-    kept_rates *x = mf_pool_take(&w->pool, offsetof(kept_rates, times.other) +
+    kept_times *x = mf_pool_take(&w->pool, offsetof(kept_times, times.other) +
                                                others * sizeof r->times.other[0]);
     if (!x) {
         return NULL;
@@ -83,11 +83,11 @@ static kept_rates *copy_rates(mf_search_context *w, const mf_search_rates *r,
     return whole ? x : NULL;
 }
 
-static void keep_rates(mf_search_context *w, const mf_search_key *key, const mf_search_rates *r,
+static void keep_times(mf_search_context *w, const mf_search_key *key, const mf_search_times *r,
                        const mf_costs_noted *asked) {
     pthread_mutex_lock(&w->lock);
     if (!mf_search_find(w, key)) { /* another thread's are equal */
-        kept_rates *x = copy_rates(w, r, asked);
+        kept_times *x = copy_times(w, r, asked);
         if (x) {
             mf_search_publish(w, key, &x->head);
         }
@@ -95,20 +95,20 @@ static void keep_rates(mf_search_context *w, const mf_search_key *key, const mf_
     pthread_mutex_unlock(&w->lock);
 }
 
-static void ask_again(kept_rates *x) {
+static void count_hit(kept_times *x) {
     if (!atomic_load_explicit(&x->counted, memory_order_relaxed) &&
-        !mf_block_costs_ask_again(&x->asked)) {
+        !mf_block_costs_count_hit(&x->asked)) {
         atomic_store_explicit(&x->counted, true, memory_order_relaxed);
     }
 }
 
-mf_status mf_search_rates_of(mf_search_context *w, const mf_layout *l, bool exact,
-                             mf_search_rates *out, mf_err *e) {
+mf_status mf_search_times_of(mf_search_context *w, const mf_layout *l, bool exact,
+                             mf_search_times *out, mf_err *e) {
     const mf_search_key key = rates_key(l, exact);
-    kept_rates *kept = recall(w, &key);
+    kept_times *kept = recall(w, &key);
     if (kept) {
         mf_layer_times_copy(&out->times, &kept->times);
-        ask_again(kept);
+        count_hit(kept);
         return MF_OK;
     }
     mf_costs_noted asked = {0};
@@ -116,7 +116,7 @@ mf_status mf_search_rates_of(mf_search_context *w, const mf_layout *l, bool exac
     mf_status status = make(w, l, exact, out, e);
     mf_block_costs_list(NULL);
     if (status == MF_OK) {
-        keep_rates(w, &key, out, &asked);
+        keep_times(w, &key, out, &asked);
     }
     mf_costs_noted_clear(&asked);
     return status;
@@ -140,7 +140,7 @@ static void keep_figures(mf_search_context *w, const mf_search_key *key, const v
 mf_family_bound_fixed mf_search_fixed(const mf_search_context *w, const mf_layout *l) {
     const mf_evaluator *o = w->evaluator;
     mf_param_count none = {0, 0, 0};
-    mf_family_bound_fixed f = {.tail = o->ops->tail(o->self, l, none),
+    mf_family_bound_fixed f = {.step_end = o->ops->step_end(o->self, l, none),
                                .fixed_B = o->ops->fixed_B(o->self, l),
                                .usable_B = o->ops->usable_B(o->self, l),
                                .tables_B = o->ops->tables_B(o->self, l)};
@@ -168,7 +168,7 @@ void mf_search_stages_of(mf_search_context *w, const mf_layout *of, const mf_par
     for (int i = 0; i < out->zeros; i++) {
         l.zero = out->zero[i].zero;
         l.expert_zero = out->zero[i].expert_zero;
-        o->ops->once(o->self, &l, *layer, &out->reduce_s[i], &out->gather_s[i]);
+        o->ops->step_comm(o->self, &l, *layer, &out->reduce_s[i], &out->gather_s[i]);
     }
     keep_figures(w, &key, out, sizeof *out);
 }
@@ -201,13 +201,13 @@ typedef struct own_figures {
 static void find_own(const mf_search_context *w, const mf_layout *l, const mf_layer_times *r,
                      own_figures *out) {
     const mf_evaluator *o = w->evaluator;
-    o->ops->once(o->self, l, r->layer_params, &out->reduce_s, &out->gather_s);
+    o->ops->step_comm(o->self, l, r->layer_params, &out->reduce_s, &out->gather_s);
     out->lost = mf_uses(o->without, MF_MECHANISM_OVERLAP_LOSS)
                     ? o->ops->beside(o->self, l, r->layer_params).lost
                     : 0.0;
     for (int i = 0; i < r->others; i++) {
         const mf_family_bound_other *x = &r->other[i];
-        o->ops->once(o->self, l, x->params, &out->other[i].reduce_s, &out->other[i].gather_s);
+        o->ops->step_comm(o->self, l, x->params, &out->other[i].reduce_s, &out->other[i].gather_s);
         out->lost = mf_smaller(out->lost, o->ops->beside(o->self, l, x->params).lost);
     }
     out->beside_s = out->reduce_s;
@@ -219,7 +219,7 @@ static void find_own(const mf_search_context *w, const mf_layout *l, const mf_la
     }
 }
 
-/* Of one layout; rates with choices know an MTP depth for every depth. */
+/* Of one layout; layer times with choices know an MTP depth for every depth. */
 static mf_search_key own_key(mf_search_kind kind, const mf_layout *l, const mf_layer_times *r) {
     mf_search_key key = key_of(kind, l,
                                (int64_t)l->zero | (int64_t)l->expert_zero << 2 |
@@ -230,7 +230,7 @@ static mf_search_key own_key(mf_search_kind kind, const mf_layout *l, const mf_l
 }
 
 void mf_search_add_own(mf_search_context *w, const mf_layout *l, mf_layer_times *r) {
-    const mf_search_key key = own_key(MF_KNOWN_OWN, l, r);
+    const mf_search_key key = own_key(MF_KNOWN_LAYOUT_END, l, r);
     own_figures made;
     const own_figures *own = recall(w, &key);
     if (!own) {
@@ -256,7 +256,7 @@ typedef struct kept_fixed {
 
 mf_family_bound_fixed mf_search_fixed_of(mf_search_context *w, const mf_layout *l,
                                          const mf_layer_times *r) {
-    const mf_search_key key = own_key(MF_KNOWN_FIXED, l, r);
+    const mf_search_key key = own_key(MF_KNOWN_STAGE_END, l, r);
     const kept_fixed *kept = recall(w, &key);
     if (kept) {
         return kept->fixed;
@@ -264,7 +264,7 @@ mf_family_bound_fixed mf_search_fixed_of(mf_search_context *w, const mf_layout *
     mf_layout as = *l;
     as.schedule = l->schedule == MF_SCHED_MERGED ? MF_SCHED_MERGED : MF_SCHED_1F1B;
     kept_fixed made = {.fixed = mf_search_fixed(w, &as)};
-    made.fixed.tail = w->evaluator->ops->tail(w->evaluator->self, l, r->all_params);
+    made.fixed.step_end = w->evaluator->ops->step_end(w->evaluator->self, l, r->all_params);
     keep_figures(w, &key, &made, sizeof made);
     return made.fixed;
 }

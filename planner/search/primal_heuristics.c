@@ -330,7 +330,7 @@ static mf_status sort_by_estimate(mf_search_context *w, const mf_layout *candida
     }
     for (int64_t i = 0; i < count && status == MF_OK; i++) {
         status = estimate(w, &candidate[i], &(*out)[i], e);
-        *work += MF_POINT_US;
+        *work += MF_EXPERT_BOUND_US;
     }
     if (status == MF_OK && count > 0) {
         qsort(*out, (size_t)count, sizeof **out, by_time);

@@ -97,8 +97,6 @@ static void fill_with_gaps(refining *c, const int *first) {
 
 /* --- room on stages --------------------------------------------------------------------------- */
 
-enum { ROOM_US = 20000 }; /* counted, for one split at most */
-
 /* A split that some stages are too small for. */
 typedef struct tight_split {
     mf_partition *in;
@@ -111,7 +109,7 @@ typedef struct tight_split {
 static bool tight_init(tight_split *t, mf_partition *in, const int *first) {
     const size_t n = (size_t)in->vstages + 1;
     *t = (tight_split){.in = in,
-                       .until_ns = *in->effort_ns + 1000 * ROOM_US,
+                       .until_ns = *in->effort_ns + 1000 * MF_TIGHT_SPLIT_US,
                        .first = malloc(n * sizeof *first),
                        .next = malloc(n * sizeof *first),
                        .full = calloc((size_t)in->stages, sizeof *t->full),
@@ -556,10 +554,10 @@ static void by_exact(refining *c) {
 }
 
 /* Programs with every choice are worth tighter portions of merged pairs. */
-static void sharpen(refining *c) {
+static void price_all_pairs(refining *c) {
     if (uses(c->w, MF_MECHANISM_PAIR_PORTIONS) && c->in->merged &&
         c->n->level > MF_LEVEL_RELAXATION && c->n->level != MF_LEVEL_TRY) {
-        c->out->status = mf_partition_sharpen(c->in, &c->out->err);
+        c->out->status = mf_partition_price_all_pairs(c->in, &c->out->err);
     }
 }
 
@@ -570,7 +568,7 @@ static bool is_worth_a_try(mf_search_context *w, const mf_search_node *n, const 
     const mf_search_aim all = {.best_s = aim->best_s, .target_s = HUGE_VAL};
     own.key_s = 0.0;
     own.tries = 1; /* by every choice, at once */
-    return mf_search_rebound(w, &own, &all, out) < aim->best_s && out->status == MF_OK;
+    return mf_search_bound_again(w, &own, &all, out) < aim->best_s && out->status == MF_OK;
 }
 
 void mf_search_refine(mf_search_context *w, mf_search_node *n, const mf_search_aim *aim,
@@ -585,8 +583,8 @@ void mf_search_refine(mf_search_context *w, mf_search_node *n, const mf_search_a
                   .none = aim->none,
                   .out = out};
     if (n->level == MF_LEVEL_LAYOUT) {
-        double bound_s = mf_search_rebound(w, n, aim, out);
-        if (out->status != MF_OK || bound_s > n->key_s * (1.0 + 1e-4)) {
+        double bound_s = mf_search_bound_again(w, n, aim, out);
+        if (out->status != MF_OK || bound_s > n->key_s * (1.0 + MF_RAISED)) {
             requeue(&c, bound_s, MF_LEVEL_LAYOUT);
             return;
         }
@@ -601,7 +599,7 @@ void mf_search_refine(mf_search_context *w, mf_search_node *n, const mf_search_a
         out->status = mf_partition_create(w->costs, &l, w->space.pinned, order, &c.in, &out->err);
     }
     if (out->status == MF_OK) {
-        sharpen(&c);
+        price_all_pairs(&c);
     }
     if (out->status == MF_OK) {
         mf_partition_losses(c.in, NULL, best_s);

@@ -11,9 +11,6 @@
 #include <string.h>
 #include <time.h>
 
-/* How slow a search is counts once it has taken so many times its patience. */
-enum { MF_SLOW_PATIENCE = 3 };
-
 bool mf_search_uses(const mf_search_state *s, mf_mechanism m) {
     return mf_uses(s->r->evaluator->without, m);
 }
@@ -71,8 +68,8 @@ static void keep_found(mf_search_state *s, const mf_search_found *f) {
 
 /* --- tasks ------------------------------------------------------------------------------------ */
 
-/* What is allocated for its children stays: given back by the thread that commits a task, it would
- * stop the one that took it each time. */
+/* Keeps the children's memory: freeing it on the thread that commits would contend with the task's
+ * thread, which allocated it. */
 static void clear_outcome(mf_search_outcome *out) {
     mf_search_node *child = out->child;
     int64_t allocated = out->allocated;
@@ -219,10 +216,10 @@ static void give_up(mf_search_state *s, const mf_search_node *n) {
         *open_s = fmin(*open_s, n->key_s);
         return;
     }
-    s->stucks += n->key_s < s->target_s;
-    if (n->key_s < s->stuck.key_s) {
-        s->stuck = *n;
-        s->stuck.tried = (mf_partition_tried){0};
+    s->blocked_count += n->key_s < s->target_s;
+    if (n->key_s < s->blocking.key_s) {
+        s->blocking = *n;
+        s->blocking.tried = (mf_partition_tried){0};
     }
 }
 
@@ -279,7 +276,7 @@ static mf_status merge(mf_search_state *s, mf_search_node *node, mf_search_outco
 double mf_search_lower_bound(const mf_search_state *s) {
     return s->ranking
                ? fmin(s->proven_s, s->best_s)
-               : fmax(s->held_s, fmin(mf_search_least_open(s), fmin(s->best_s, s->stuck.key_s)));
+               : fmax(s->held_s, fmin(mf_search_least_open(s), fmin(s->best_s, s->blocking.key_s)));
 }
 
 /* Is a tree not worth its time? It would not reach the target, or closing it would not help since
@@ -314,8 +311,8 @@ static bool unpark(mf_search_state *s) {
 /* Has a layout about which nothing can be done the least bound of all, and was no better plan found
  * for long? */
 static bool is_blocked(const mf_search_state *s, double open_s) {
-    return mf_search_uses(s, MF_MECHANISM_HELD) && has_plan(s) && open_s >= s->stuck.key_s &&
-           s->work - s->free_at >= MF_HELD_US;
+    return mf_search_uses(s, MF_MECHANISM_HELD) && has_plan(s) && open_s >= s->blocking.key_s &&
+           s->work - s->unblocked_at >= MF_HELD_US;
 }
 
 /* Is there something to start on the way to the gap that is worked on? Goes over to tighter gaps
@@ -373,9 +370,10 @@ static void note_pace(mf_search_state *s, double gap) {
 static void note_gap(mf_search_state *s) {
     const double gap = s->best_s / mf_search_lower_bound(s) - 1.0;
     note_pace(s, gap);
-    if ((!s->opened && mf_search_least_open(s) < s->stuck.key_s) || s->best_s < s->free_best_s) {
-        s->free_at = s->work;
-        s->free_best_s = s->best_s;
+    if ((!s->opened && mf_search_least_open(s) < s->blocking.key_s) ||
+        s->best_s < s->unblocked_best_s) {
+        s->unblocked_at = s->work;
+        s->unblocked_best_s = s->best_s;
     }
     if (!(gap > s->narrowed - MF_NARROWER)) {
         s->narrowed = gap;
@@ -389,20 +387,20 @@ static bool is_slow(const mf_search_state *s) {
            (s->queue.nodes == 0 || mf_search_queue_top(&s->queue)->level != MF_LEVEL_TRY);
 }
 
-/* Is it time to try open layouts? That comes at the same moment whatever the effort. */
+/* Is it time to try open layouts? The moment does not depend on the budget. */
 static bool is_time_to_try(const mf_search_state *s) {
     const int64_t after = s->r->open_work ? s->r->open_work : MF_TRY_OPEN_US;
     return !s->opened && (s->work >= after || is_stale(s) || is_slow(s)) && has_plan(s);
 }
 
-/* Is the best plan the leanest of its degrees, and were few others of them tried? Then the effort
- * may be used, and a better one is near all the same. */
+/* True if the best plan uses the choices of least memory and few alternatives were tried: then the
+ * search goes on past its effort, since a better plan is likely near. */
 static bool has_least_memory(const mf_search_state *s) {
     return s->best_s >= s->fits_s && s->fits_tries > 0 && s->queue.nodes > 0 &&
            mf_search_queue_top(&s->queue)->level == MF_LEVEL_TRY;
 }
 
-/* What takes little is looked into behind the gap. */
+/* Cheap tasks go on for a while after the gap is met. */
 static bool continues_past_gap(mf_search_state *s) {
     if (!mf_search_uses(s, MF_MECHANISM_SECOND_LOOK) || s->status != MF_OK ||
         mf_search_is_spent(s) || mf_search_least_open(s) < s->target_s ||
@@ -612,7 +610,7 @@ static void commit(void *self, int slot) {
 static bool is_useless(void *self, int slot) {
     const mf_search_state *s = self;
     const mf_search_task *t = &s->task[slot];
-    const double stays_s = fmin(mf_search_queue_least(&s->queue), s->stuck.key_s);
+    const double stays_s = fmin(mf_search_queue_least(&s->queue), s->blocking.key_s);
     bool useless = s->spent && !s->ranking && can_continue(s);
     for (int i = 0; useless && i < t->count; i++) {
         useless = t->begun[i].key_s >= stays_s && t->begun[i].level != MF_LEVEL_TRY;
@@ -668,8 +666,8 @@ mf_status mf_search_run(const mf_search_request *r, mf_search_report *out, mf_er
     }
     s->r = r;
     s->best_s = known_s(s);
-    s->stuck.key_s = s->target_s = s->unlisted_s = s->narrowed = s->fits_s = s->free_best_s =
-        s->mark[0].gap = s->mark[1].gap = HUGE_VAL;
+    s->blocking.key_s = s->target_s = s->unlisted_s = s->narrowed = s->fits_s =
+        s->unblocked_best_s = s->mark[0].gap = s->mark[1].gap = HUGE_VAL;
     mf_search_queue_init(&s->queue);
     s->step_gap = mf_search_uses(s, MF_MECHANISM_GAP_STEPS)
                       ? fmax(mf_search_asked_gap(s), MF_DEFAULT_GAP)

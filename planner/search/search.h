@@ -51,10 +51,10 @@ typedef enum mf_level {
     MF_LEVEL_TRY
 } mf_level;
 
-/* Tries of a node that nothing more can be done about: its bound stays in the proof. */
+/* `tries` of a node that cannot be worked on any more: its bound stays in the proof. */
 #define MF_SEARCH_DONE 255
 
-/* Why nothing more can be done about a layout. */
+/* Why a layout cannot be worked on any more. */
 typedef enum mf_search_cause {
     MF_CAUSE_STAGES,  /* too many virtual stages for the integer program */
     MF_CAUSE_TREE,    /* the same, and its tree over splits did not end within its limit */
@@ -90,13 +90,13 @@ typedef struct mf_search_found {
     mf_assignment assignment;
 } mf_search_found;
 
-/* Plans that are kept, or as many as are wanted. */
+/* Most plans that are kept. */
 #define MF_SEARCH_FOUND 64
 
-/* Paths that bound an order, with their weights. Those that were kept before stay as long as a
- * task that started with them runs: what a task knows is what was kept by its start. */
+/* Paths that bound an order, with their weights. A task knows what was kept by its start, so older
+ * sets stay as long as a task that started with them runs. */
 typedef struct mf_search_path_set {
-    int64_t since; /* what was merged before they were kept */
+    int64_t since; /* outcomes merged before they were kept */
     int64_t pp, vpp, micro_batches;
     int schedule;
     mf_path_set paths;
@@ -106,16 +106,15 @@ typedef struct mf_search_path_set {
 #define MF_SEARCH_BUCKETS 16384
 #define MF_SEARCH_PATH_LOCKS 64
 
-/* What is kept of orders and families, found when it is first asked for (order_cache.c). It does
- * not change then, nor is it taken out, so readers need no lock: a list is as good as it was when
- * its head was read. Keys are compared byte by byte. */
+/* Figures of orders and families, computed when first asked for and kept (order_cache.c). Entries
+ * are never changed or removed, so readers need no lock. Keys are compared byte by byte. */
 typedef enum mf_search_kind {
-    MF_KNOWN_ORDERS,  /* the orders of a pipeline degree and a number of micro-batches */
-    MF_KNOWN_SUMMARY, /* of one order */
-    MF_KNOWN_RATES,   /* of two sides (family_figures.c), */
-    MF_KNOWN_STAGES,  /* what layouts of a pipeline degree take once a step, */
-    MF_KNOWN_OWN,     /* what one of them does, by position, */
-    MF_KNOWN_FIXED    /* and whatever its stages hold */
+    MF_KNOWN_ORDERS,     /* the orders of a pipeline degree and a number of micro-batches */
+    MF_KNOWN_SUMMARY,    /* of one order */
+    MF_KNOWN_TIMES,      /* layer times of two sides (family_figures.c) */
+    MF_KNOWN_STAGES,     /* once-a-step figures of a pipeline degree */
+    MF_KNOWN_LAYOUT_END, /* the same of one layout, by position */
+    MF_KNOWN_STAGE_END   /* the same of one layout, whatever its stages hold */
 } mf_search_kind;
 typedef struct mf_search_key {
     int64_t kind, word[7];
@@ -141,15 +140,15 @@ typedef struct mf_search_stages {
     double reduce_s[MF_SEARCH_ZEROS], gather_s[MF_SEARCH_ZEROS]; /* of a main layer */
 } mf_search_stages;
 
-/* Rates of two sides, and what of them is lent to the times: by the table of those that are kept,
- * or from here. */
-typedef struct mf_search_rates {
+/* Layer times of an attention and an expert side. `times` borrows its hulls and choices from the
+ * table of kept figures, or from `hull` and `choices` here. */
+typedef struct mf_search_times {
     mf_layer_times times;
     mf_family_bound_hull hull[2];
     mf_family_bound_choices choices;
-} mf_search_rates;
+} mf_search_times;
 
-/* How many orders a dense point has. */
+/* Number of orders of an attention side. */
 typedef struct mf_search_count {
     int32_t all, of[MF_PASS_MODES]; /* by mode: of those that a search looks at */
 } mf_search_count;
@@ -227,15 +226,15 @@ mf_status mf_search_order(mf_search_context *w, const mf_layout *l, const mf_ord
 
 /* Rates of whole layers for the sides of l, the way that its order plays passes, and its ZeRO
  * levels. exact: with what memory costs, as simulated. reduce_s and gather_s are left at 0. */
-mf_status mf_search_rates_of(mf_search_context *w, const mf_layout *l, bool exact,
-                             mf_search_rates *out, mf_err *e);
+mf_status mf_search_times_of(mf_search_context *w, const mf_layout *l, bool exact,
+                             mf_search_times *out, mf_err *e);
 /* Figures of l's pipeline degree with both sides, where ZeRO shards nothing; layer: parameters of a
  * main layer. */
 void mf_search_stages_of(mf_search_context *w, const mf_layout *l, const mf_param_count *layer,
                          mf_search_stages *out);
 /* What positions take once a step at the ZeRO levels of l, and what passes lose to that. */
 void mf_search_add_own(mf_search_context *w, const mf_layout *l, mf_layer_times *r);
-/* What is fixed at the ZeRO levels of l, the tail of all positions included. */
+/* What is fixed at the ZeRO levels of l, the end of the step for all positions included. */
 mf_family_bound_fixed mf_search_fixed_of(mf_search_context *w, const mf_layout *l,
                                          const mf_layer_times *r);
 /* Orders of l's pipeline degree and micro-batches; MF_SEARCH_ORDERS at most. */
@@ -250,8 +249,8 @@ void mf_search_known_clear(mf_search_context *w);
 
 /* Bound by family figures of a node of level LAYOUT, with the paths that are known by now; at or
  * above the aim's target it may be lower than it could be. */
-double mf_search_rebound(mf_search_context *w, const mf_search_node *n, const mf_search_aim *aim,
-                         mf_search_outcome *out);
+double mf_search_bound_again(mf_search_context *w, const mf_search_node *n,
+                             const mf_search_aim *aim, mf_search_outcome *out);
 /* Paths kept for a layout's order after `from` outcomes were merged, by the time that `seen` were,
  * the latest first: layouts of one order may differ in what bounds them (compute, exchanges,
  * memory). Returns how many sets. */

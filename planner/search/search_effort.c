@@ -1,9 +1,9 @@
-/* search_effort.c - counted effort: what nodes usually take, what one of them may take, and when a
- * search has used what it was given.
+/* search_effort.c - counts effort: the usual cost of a node, the limit of a task, and when the
+ * budget is spent.
  *
- * The way of a search depends on what it has taken so far and never on what it may take in all: one
- * with more effort does all that one with less does, and then more, so that it never ends with a
- * slower plan or a wider gap.
+ * What a search does next depends on the effort spent so far, never on the budget. So a search with
+ * a larger budget repeats that with the smaller one and goes on: its plan is no slower and its gap
+ * no wider.
  */
 #include "planner/search/search_state.h"
 #include "planner/tuning/limits.h"

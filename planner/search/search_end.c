@@ -27,8 +27,8 @@ static double gap_of(const mf_search_state *s, double bound_s) {
 /* --- why -------------------------------------------------------------------------------------- */
 
 static const char *cause_text(const mf_search_state *s, char *text, size_t size) {
-    const mf_layout l = mf_search_layout(&s->context, &s->stuck);
-    switch ((mf_search_cause)s->stuck.cause) {
+    const mf_layout l = mf_search_layout(&s->context, &s->blocking);
+    switch ((mf_search_cause)s->blocking.cause) {
     case MF_CAUSE_STAGES:
         snprintf(text, size,
                  "mixes of memory choices bound it, and an integer program of %lld virtual stages "
@@ -45,18 +45,18 @@ static const char *cause_text(const mf_search_state *s, char *text, size_t size)
     return "";
 }
 
-static void describe_stuck(mf_search_state *s) {
-    if (isinf(s->stuck.key_s)) {
+static void describe_blocking(mf_search_state *s) {
+    if (isinf(s->blocking.key_s)) {
         snprintf(s->ended, sizeof s->ended, "nothing is left that it can close");
         return;
     }
-    const mf_layout l = mf_search_layout(&s->context, &s->stuck);
+    const mf_layout l = mf_search_layout(&s->context, &s->blocking);
     char why[128];
     snprintf(s->ended, sizeof s->ended,
              "nothing is left that it can close: %lld layout%s, the least at %.1f %% below the "
              "plan (TP %lld CP %lld PP %lld VPP %lld EP %lld, %s): %s",
-             (long long)s->stucks, s->stucks == 1 ? " stays open" : "s stay open",
-             100.0 * (1.0 - s->stuck.key_s / s->best_s), (long long)l.tp, (long long)l.cp,
+             (long long)s->blocked_count, s->blocked_count == 1 ? " stays open" : "s stay open",
+             100.0 * (1.0 - s->blocking.key_s / s->best_s), (long long)l.tp, (long long)l.cp,
              (long long)l.pp, (long long)l.vpp, (long long)l.ep, mf_schedule_text(l.schedule),
              cause_text(s, why, sizeof why));
 }
@@ -92,7 +92,7 @@ void mf_search_note_end(mf_search_state *s) {
                  "its effort of %.3g counted seconds of one core is used (--effort allows more)",
                  1e-6 * (double)s->work);
     } else {
-        describe_stuck(s);
+        describe_blocking(s);
     }
 }
 

@@ -1,4 +1,4 @@
-/* search_state.h - private to the search: what the loop knows, and how it ends.
+/* search_state.h - private to the search: the state of its loop, and its end.
  */
 #ifndef MF_PLANNER_SEARCH_STATE_H
 #define MF_PLANNER_SEARCH_STATE_H
@@ -8,27 +8,27 @@
 #include "planner/search/search_queue.h"
 #include "planner/tuning/limits.h"
 
-/* Nodes from the top of the queue. */
+/* A task: nodes from the top of the queue. */
 typedef struct mf_search_task {
     mf_search_node node[MF_TASK_NODES];
     mf_search_outcome out[MF_TASK_NODES];
-    mf_costs_noted asked[MF_TASK_NODES]; /* for them */
+    mf_costs_noted asked[MF_TASK_NODES]; /* costs that each asked for */
     int count;
-    mf_search_node begun[MF_TASK_NODES]; /* as of its start: its thread changes the nodes. Without
-                                          * what they own */
-    mf_search_aim aim[MF_TASK_NODES];    /* likewise */
-    int64_t seen;                        /* when so many outcomes were merged */
-    double cpu_s;                        /* what it took */
+    mf_search_node begun[MF_TASK_NODES]; /* the nodes at its start, without what they own: the
+                                          * task's thread changes `node` */
+    mf_search_aim aim[MF_TASK_NODES];    /* at its start */
+    int64_t seen;                        /* outcomes merged by its start */
+    double cpu_s;                        /* CPU time that it took */
     bool in_flight;
 } mf_search_task;
 
-/* What nodes of one level took that had been taken up so often before. */
+/* Effort of nodes of one level that had been worked on so often before. */
 typedef struct mf_search_taken {
     int64_t us, nodes;
 } mf_search_taken;
 enum { MF_TAKEN_TRIES = 4, MF_TAKEN_KINDS = (MF_LEVEL_TRY + 1) * MF_TAKEN_TRIES };
 
-/* The gap when so much had been done. */
+/* The gap at some effort. */
 typedef struct mf_search_mark {
     int64_t at;
     double gap;
@@ -37,37 +37,36 @@ typedef struct mf_search_mark {
 typedef struct mf_search_state {
     const mf_search_request *r;
     mf_search_context context;
-    mf_search_queue queue;  /* aside: trees that are not worth their time as long as no better plan
-                               is  known (is_hopeless) */
+    mf_search_queue queue;  /* aside: parked trees (is_hopeless) */
     mf_search_found *found; /* [most_found + 1] sorted by time, of different degrees each */
     int nfound, most_found;
     double best_s;
     int64_t priced, evaluated, simulated, milps, milp_failed, work;
-    mf_search_node stuck; /* of the layouts that nothing more can be done about, that of the least
-                           * bound; key_s HUGE_VAL: there are none */
-    double held_s;  /* what was proven when layouts were to be tried, whose keys lie before all that
-                     * is  open */
-    int64_t stucks; /* below the target when they were given up */
+    mf_search_node blocking; /* of the layouts that cannot be worked on any more, the one of least
+                              * bound; key_s HUGE_VAL: none */
+    double held_s;         /* the proof when tries began: their keys lie before all that is open */
+    int64_t blocked_count; /* such layouts that were below the target when they were given up */
     mf_search_task task[MF_TASKS_IN_FLIGHT];
     int64_t merged;
-    double pricing_s;       /* of tasks that bound families and layouts */
-    double step_gap;        /* the gap that is worked on, at least the one that was asked for */
-    bool patient;           /* no tree is put aside any more */
-    bool fits_tried;        /* layouts that fit were asked for, and tried, */
-    double fits_s;          /* and that is the best step that any of them takes at its leanest, */
-    int64_t look_until;     /* work at which the look behind the gap ends; 0: it has not begun */
-    int64_t fits_tries;     /* of whose degrees so many are tried in any case */
-    int64_t vain_tries;     /* that were tried and fit since one of them gave a better plan */
-    bool opened;            /* open ones were tried */
-    bool spent;             /* its effort is used: nothing is started any more */
-    double narrowed;        /* the gap as of when it last narrowed, */
-    int64_t narrowed_at;    /* the work by then */
-    mf_search_mark mark[2]; /* earlier gaps, the older first; HUGE_VAL: none */
-    bool slow;              /* at its pace of late it would not end soon */
-    bool stale;             /* it ends for want of a narrower gap, */
-    int64_t stale_for;      /* which it has not had for so much work */
-    int64_t free_at;    /* work by which the layout `stuck` was not the least of all, or a better */
-    double free_best_s; /* plan was found: this one */
+    double pricing_s; /* of tasks that bound families and layouts */
+    double step_gap;  /* the gap that is worked on: the one asked for, or a wider step before it */
+    bool patient;     /* no tree is parked any more */
+    bool fits_tried;  /* layouts that `fit` finds were simulated and tried */
+    double fits_s;    /* their best step with choices of least memory */
+    int64_t look_until;      /* work at which the look after the gap is met ends; 0: not begun */
+    int64_t fits_tries;      /* layouts of their degrees that are tried whatever the budget */
+    int64_t vain_tries;      /* tries that fit since one gave a better plan */
+    bool opened;             /* open layouts were tried */
+    bool spent;              /* the budget is used: nothing is started any more */
+    double narrowed;         /* the gap when it last narrowed, */
+    int64_t narrowed_at;     /* and the work then */
+    mf_search_mark mark[2];  /* earlier gaps, the older first; HUGE_VAL: none */
+    bool slow;               /* at its recent pace it would not end soon */
+    bool stale;              /* it ends since its gap did not narrow */
+    int64_t stale_for;       /* for so much work */
+    int64_t unblocked_at;    /* work when `blocking` last was not the least of all, or a better plan
+                                was found */
+    double unblocked_best_s; /* the best plan then */
     mf_search_taken taken[MF_TAKEN_KINDS];
     mf_costs_counted *counted; /* blocks that are in `work` */
     double target_s;
@@ -82,7 +81,7 @@ typedef struct mf_search_state {
     char ended[320]; /* why the search for the best plan ended, in words */
     mf_status status;
     mf_err err;
-    bool interrupted; /* cancelled, or some task did not come to its end */
+    bool interrupted; /* cancelled, or some task did not finish */
 } mf_search_state;
 
 /* Is a mechanism switched on? */
@@ -99,17 +98,18 @@ bool mf_search_is_flying(const mf_search_state *s);
 int mf_search_top(const mf_search_state *s);
 
 /* --- counted effort (search_effort.c) --- */
-/* What a node usually takes; it decides which of the tasks in flight commits first. */
+/* Usual effort of a node; it decides which of the tasks in flight commits first. */
 int64_t mf_search_usual_us(const mf_search_node *n);
-/* What one tree, program or local search may take that starts now. */
+/* The most that one tree, program or local search that starts now may take. */
 int64_t mf_search_most_us(const mf_search_state *s);
 /* A node that committed has taken so much. */
 void mf_search_note_taken(mf_search_state *s, const mf_search_node *n, int64_t work_us);
-/* Will the budget be used by what flies and half of the next node, as far as is known? */
+/* Will the tasks in flight and half of the next node use the budget, each at the mean of its kind?
+ */
 bool mf_search_is_spent(const mf_search_state *s);
 
 /* --- how it ends (search_end.c) --- */
-/* Why the search for the best plan ends now, into s->ended, and what it proves. */
+/* Writes into s->ended why the search for the best plan ends now, and what it proves. */
 void mf_search_note_end(mf_search_state *s);
 mf_status mf_search_report_of(mf_search_state *s, mf_search_report *out, mf_err *e);
 
@@ -122,8 +122,8 @@ bool mf_search_ranks(const mf_search_state *s);
 mf_status mf_search_rank_begin(mf_search_state *s, mf_err *e);
 /* Is there no more to start? */
 bool mf_search_rank_is_done(mf_search_state *s);
-/* Where the plan of the node's degrees stands among those that were found; -1: it has none, or not
- * all of them are fixed. Below what a node is of use, by that. */
+/* Rank of the best plan with the node's degrees; -1: there is none, or not all degrees are fixed.
+ * The cutoff by rank: a node is of use below it. */
 int mf_search_rank_place(const mf_search_state *s, const mf_search_node *n);
 double mf_search_rank_cutoff(const mf_search_state *s, int place);
 double mf_search_rank_target(const mf_search_state *s, double cutoff_s);

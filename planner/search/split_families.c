@@ -110,7 +110,7 @@ static double rounds_of(const mf_layout *l) {
 /* Once a step, whatever the stages hold. */
 static double step_s(const mf_search_context *w, const mf_layout *l) {
     mf_param_count none = {0, 0, 0};
-    return w->evaluator->ops->tail(w->evaluator->self, l, none).fixed_s;
+    return w->evaluator->ops->step_end(w->evaluator->self, l, none).fixed_s;
 }
 
 mf_status mf_search_start(mf_search_context *w, mf_search_outcome *out, mf_err *e) {
@@ -153,11 +153,11 @@ static void bound_side(mf_search_context *w, const mf_search_node *n, double bes
                        mf_family_bound_work_s(&r, modes_of(w), rounds_of(&l), step_s(w, &l)),
                        best_s);
     }
-    out->work += MF_SIDE_US;
+    out->work += MF_ATTENTION_BOUND_US;
 }
 
-static void split_side(mf_search_context *w, const mf_search_node *n, double best_s,
-                       mf_search_outcome *out) {
+static void split_attention(mf_search_context *w, const mf_search_node *n, double best_s,
+                            mf_search_outcome *out) {
     const mf_search_side *side = &w->side[n->side];
     for (int32_t k = 0; k < w->experts && out->status == MF_OK; k++) {
         bool fits = false;
@@ -183,12 +183,12 @@ static void split_side(mf_search_context *w, const mf_search_node *n, double bes
         if (out->status == MF_OK) {
             mf_search_push(out, &child, n, bound_s, best_s);
         }
-        out->work += MF_POINT_US;
+        out->work += MF_EXPERT_BOUND_US;
     }
 }
 
-static void split_point(mf_search_context *w, const mf_search_node *n, double best_s,
-                        mf_search_outcome *out) {
+static void split_expert(mf_search_context *w, const mf_search_node *n, double best_s,
+                         mf_search_outcome *out) {
     const mf_search_side *side = &w->side[n->side];
     mf_layout l = mf_search_layout(w, n);
     mf_layer_times r;
@@ -197,7 +197,7 @@ static void split_point(mf_search_context *w, const mf_search_node *n, double be
     if (bounded) {
         out->status = mf_layer_times_halves(w->costs, &l, &r, &out->err);
     }
-    out->work += MF_STAGES_US;
+    out->work += MF_PIPELINE_FIGURES_US;
     for (int32_t i = side->first; i < side->first + side->count && out->status == MF_OK; i++) {
         const mf_dense_point *d = &w->dense[i];
         if (!expert_side_fits(w, &w->expert[n->expert], d->pp)) {
@@ -218,10 +218,10 @@ void mf_search_split(mf_search_context *w, const mf_search_node *n, const mf_sea
                      mf_search_outcome *out) {
     switch ((mf_level)n->level) {
     case MF_LEVEL_ATTENTION:
-        (n->tries == 0 ? bound_side : split_side)(w, n, aim->best_s, out);
+        (n->tries == 0 ? bound_side : split_attention)(w, n, aim->best_s, out);
         return;
     case MF_LEVEL_EXPERT:
-        split_point(w, n, aim->best_s, out);
+        split_expert(w, n, aim->best_s, out);
         return;
     case MF_LEVEL_PIPELINE:
         mf_search_split_pipeline(w, n, aim, out);

@@ -1,6 +1,7 @@
 /* split_orders.c - orders of a pipeline degree and layouts of an order: swept at once, since what
  * bounds them is shared, and single layouts bounded anew. */
 #include "planner/search/search.h"
+#include "planner/tuning/limits.h"
 
 #include <math.h>
 
@@ -23,18 +24,18 @@ static known known_of(mf_search_context *w, const mf_layout *l, int64_t from, in
 
 /* How far bounds are of use: at or above enough_s nothing is worked on until the best plan is
  * another, at or above best_s never. */
-typedef struct limits {
+typedef struct cutoffs {
     double best_s, enough_s;
-} limits;
+} cutoffs;
 
-static limits limits_of(const mf_search_aim *aim) {
-    return (limits){aim->best_s, fmin(aim->best_s, aim->target_s)};
+static cutoffs cutoffs_of(const mf_search_aim *aim) {
+    return (cutoffs){aim->best_s, fmin(aim->best_s, aim->target_s)};
 }
 
 /* By the paths, from bound_s on; HUGE_VAL at or above best_s: how much is of no use. */
 static double paths_bound_s(const known *k, const mf_layer_times *r, const mf_layout *l,
                             const mf_order_summary *order, const mf_family_bound_fixed *fixed,
-                            double bound_s, limits to, mf_search_outcome *out) {
+                            double bound_s, cutoffs to, mf_search_outcome *out) {
     int64_t effort_ns = 0;
     if (bound_s < to.enough_s) {
         double mean_s = mf_family_bound_mean_s(r, l, order, fixed, k->set, k->sets, to.enough_s,
@@ -59,7 +60,7 @@ static double floor_s(const mf_search_context *w, const mf_layer_times *r, const
 /* By stages, and by paths. */
 static double order_bound_s(mf_search_context *w, const mf_layer_times *r, const mf_layout *l,
                             const mf_order_summary *order, const mf_family_bound_fixed *fixed,
-                            limits to, mf_search_outcome *out) {
+                            cutoffs to, mf_search_outcome *out) {
     double bound_s = floor_s(w, r, l, order, fixed, to.enough_s, out);
     if (bound_s < to.enough_s) {
         const known k = known_of(w, l, 0, out->seen);
@@ -70,11 +71,11 @@ static double order_bound_s(mf_search_context *w, const mf_layer_times *r, const
 
 /* Rates of whole layers of the plain layout of the order (ZeRO 0): levels above 1 add communication
  * to passes, and are priced only where that is needed. */
-static mf_status order_rates(mf_search_context *w, const mf_layout *l, mf_search_rates *r,
-                             mf_search_stages *stages, mf_err *e) {
+static mf_status order_layer_times(mf_search_context *w, const mf_layout *l, mf_search_times *r,
+                                   mf_search_stages *stages, mf_err *e) {
     mf_layout plain = *l;
     plain.zero = plain.expert_zero = 0;
-    mf_status status = mf_search_rates_of(w, &plain, false, r, e);
+    mf_status status = mf_search_times_of(w, &plain, false, r, e);
     if (status == MF_OK) {
         mf_search_stages_of(w, &plain, &r->times.layer_params, stages);
     }
@@ -101,7 +102,7 @@ static void least_once(const mf_search_stages *s, mf_layer_times *r) {
 typedef struct sweep {
     mf_search_context *w;
     const mf_search_node *n;
-    limits to;
+    cutoffs to;
     mf_search_outcome *out;
     mf_layout l;
     mf_search_listed *order;
@@ -113,7 +114,7 @@ static void sweep_start(sweep *s, mf_search_context *w, const mf_search_node *n,
     mf_zero_point zeros[MF_SEARCH_ZEROS];
     s->w = w;
     s->n = n;
-    s->to = limits_of(aim);
+    s->to = cutoffs_of(aim);
     s->out = out;
     s->l = mf_search_layout(w, n);
     int64_t pairs = mf_space_zeros(&w->space, s->l.dp * s->l.cp, s->l.edp, zeros, MF_SEARCH_ZEROS);
@@ -140,7 +141,7 @@ static double sweep_bound_s(sweep *s, int i, const mf_layer_times *r,
     s->l.vpp = s->order[i].point.vpp;
     s->out->work += MF_BOUND_US;
     double bound_s = mf_family_bound_stages_s(r, 1u << mf_pass_mode_of(s->l.schedule), s->l.pp,
-                                              s->l.micro_batches, fixed->tail.fixed_s);
+                                              s->l.micro_batches, fixed->step_end.fixed_s);
     if (!(bound_s < s->to.enough_s)) {
         return bound_s;
     }
@@ -164,7 +165,7 @@ void mf_search_split_pipeline(mf_search_context *w, const mf_search_node *n,
     if (out->status == MF_OK && bounded) {
         out->status = mf_layer_times_halves(w->costs, &s.l, &halves, &out->err);
     }
-    out->work += MF_STAGES_US;
+    out->work += MF_PIPELINE_FIGURES_US;
     const double enough_s = s.to.enough_s;
     for (int mode = 0; mode < MF_PASS_MODES; mode++) {
         least_s[mode] = HUGE_VAL;
@@ -189,7 +190,7 @@ void mf_search_split_pipeline(mf_search_context *w, const mf_search_node *n,
 /* By whole layers. */
 void mf_search_split_pass_mode(mf_search_context *w, const mf_search_node *n,
                                const mf_search_aim *aim, mf_search_outcome *out) {
-    mf_search_rates r;
+    mf_search_times r;
     mf_search_stages stages;
     bool found = false;
     sweep s;
@@ -204,12 +205,12 @@ void mf_search_split_pass_mode(mf_search_context *w, const mf_search_node *n,
             continue;
         }
         if (!found) {
-            out->status = order_rates(w, &s.l, &r, &stages, &out->err);
+            out->status = order_layer_times(w, &s.l, &r, &stages, &out->err);
             if (out->status != MF_OK) {
                 return;
             }
             found = true;
-            out->work += MF_WHOLE_US;
+            out->work += MF_WHOLE_FIGURES_US;
             least_once(&stages, &r.times);
         }
         double bound_s = sweep_bound_s(&s, i, &r.times, fixed_of(&stages, &s.l));
@@ -229,7 +230,7 @@ typedef struct ordered {
     known known;
     mf_layer_times *r; /* of the order's own blocks */
     mf_search_stages *stages;
-    limits to;
+    cutoffs to;
     double work_s[4][4]; /* by ZeRO levels: what their blocks allow at least, as far as known */
     mf_search_outcome *out;
 } ordered;
@@ -245,17 +246,18 @@ static double least_work_s(const ordered *o) {
     return most_s;
 }
 
-/* By what ZeRO levels from 2 on add to blocks; *own are the rates with that, where they are of use.
+/* By what ZeRO levels from 2 on add to blocks; *own are the layer times with that, where they are
+ * of use.
  */
-static double levels_bound_s(ordered *o, const mf_search_node *n, mf_search_rates *own) {
+static double levels_bound_s(ordered *o, const mf_search_node *n, mf_search_times *own) {
     double bound_s = least_work_s(o);
     if (bound_s < o->to.enough_s) {
         o->out->work += MF_BOUND_US;
-        o->out->status = mf_search_rates_of(o->w, &o->l, false, own, &o->out->err);
+        o->out->status = mf_search_times_of(o->w, &o->l, false, own, &o->out->err);
     }
     if (bound_s < o->to.enough_s && o->out->status == MF_OK) {
         bound_s = mf_family_bound_stages_s(&own->times, 1u << n->mode, o->l.pp, o->l.micro_batches,
-                                           fixed_of(o->stages, &o->l)->tail.fixed_s);
+                                           fixed_of(o->stages, &o->l)->step_end.fixed_s);
         o->work_s[o->l.zero][o->l.expert_zero] = bound_s;
     }
     return bound_s;
@@ -265,7 +267,7 @@ static double levels_bound_s(ordered *o, const mf_search_node *n, mf_search_rate
  * that is asked for only where the order's own blocks do not close it. */
 static double layout_bound_s(ordered *o, const mf_search_node *n, int zero) {
     const mf_family_bound_fixed *fixed = fixed_of(o->stages, &o->l);
-    mf_search_rates own;
+    mf_search_times own;
     mf_layer_times more;
     mf_layer_times *r = o->r;
     r->layer_reduce_s = o->stages->reduce_s[zero];
@@ -294,12 +296,12 @@ static double layout_bound_s(ordered *o, const mf_search_node *n, int zero) {
 
 void mf_search_split_order(mf_search_context *w, const mf_search_node *n, const mf_search_aim *aim,
                            mf_search_outcome *out) {
-    ordered o = {.w = w, .l = mf_search_layout(w, n), .to = limits_of(aim), .out = out};
-    mf_search_rates r;
+    ordered o = {.w = w, .l = mf_search_layout(w, n), .to = cutoffs_of(aim), .out = out};
+    mf_search_times r;
     mf_search_stages stages;
     out->status = mf_search_order(w, &o.l, &o.order, &out->err);
     if (out->status == MF_OK) {
-        out->status = order_rates(w, &o.l, &r, &stages, &out->err);
+        out->status = order_layer_times(w, &o.l, &r, &stages, &out->err);
     }
     if (out->status != MF_OK) {
         return;
@@ -307,7 +309,7 @@ void mf_search_split_order(mf_search_context *w, const mf_search_node *n, const 
     o.known = known_of(w, &o.l, 0, out->seen);
     o.r = &r.times;
     o.stages = &stages;
-    out->work += MF_ORDER_US;
+    out->work += MF_ORDER_FIGURES_US;
     for (int i = 0; i < o.stages->zeros && out->status == MF_OK; i++) {
         mf_search_node child = *n;
         child.level = MF_LEVEL_LAYOUT;
@@ -322,26 +324,26 @@ void mf_search_split_order(mf_search_context *w, const mf_search_node *n, const 
     }
 }
 
-/* A layout's figures beside its rates. */
+/* A layout's figures beside its layer times. */
 typedef struct bounding {
     mf_search_context *w;
     const mf_search_node *n;
     const mf_layout *l;
     const mf_order_summary *order;
-    limits to;
+    cutoffs to;
     mf_search_outcome *out;
 } bounding;
 
 /* Whole layers that gather and reduce nothing, raised to the paths of what the layout's own ZeRO
  * levels add. choices: with every choice as simulated. */
-static mf_status raised_rates(const bounding *b, bool choices, mf_search_rates *r) {
-    mf_search_rates own;
+static mf_status raised_rates(const bounding *b, bool choices, mf_search_times *r) {
+    mf_search_times own;
     mf_layout plain = *b->l;
     mf_search_outcome *out = b->out;
     plain.zero = plain.expert_zero = 0;
-    mf_status status = mf_search_rates_of(b->w, &plain, choices, r, &out->err);
+    mf_status status = mf_search_times_of(b->w, &plain, choices, r, &out->err);
     if (status == MF_OK) {
-        status = mf_search_rates_of(b->w, b->l, false, &own, &out->err);
+        status = mf_search_times_of(b->w, b->l, false, &own, &out->err);
     }
     if (status == MF_OK) {
         mf_layer_times_larger(&r->times, &own.times, &r->choices);
@@ -352,7 +354,7 @@ static mf_status raised_rates(const bounding *b, bool choices, mf_search_rates *
 /* The layout's bound, as it was bounded with its order: by plain blocks and the paths of its own
  * ZeRO levels, which only add to these, under means that have been found since. */
 static double plain_bound_s(const bounding *b) {
-    mf_search_rates r;
+    mf_search_times r;
     mf_search_stages stages;
     mf_layout plain = *b->l;
     plain.zero = plain.expert_zero = 0;
@@ -367,20 +369,20 @@ static double plain_bound_s(const bounding *b) {
                          b->out);
 }
 
-static double choices_bound_s(const bounding *b, mf_search_rates *r) {
+static double choices_bound_s(const bounding *b, mf_search_times *r) {
     mf_search_add_own(b->w, b->l, &r->times);
     const mf_family_bound_fixed fixed = mf_search_fixed_of(b->w, b->l, &r->times);
     return order_bound_s(b->w, &r->times, b->l, b->order, &fixed, b->to, b->out);
 }
 
 static bool is_raised(const mf_search_node *n, double bound_s) {
-    return bound_s > n->key_s * (1.0 + 1e-4);
+    return bound_s > n->key_s * (1.0 + MF_RAISED);
 }
 
 /* By every choice as simulated: where ZeRO adds to blocks, only if their choices without that leave
  * the layout open. */
 static double own_bound_s(const bounding *b) {
-    mf_search_rates r;
+    mf_search_times r;
     double bound_s = 0.0;
     const bool adds = b->l->zero >= 2 || b->l->expert_zero >= 2;
     if (adds && b->n->tries == 0 && mf_uses(b->w->evaluator->without, MF_MECHANISM_PLAIN_CHOICES)) {
@@ -388,30 +390,30 @@ static double own_bound_s(const bounding *b) {
         bound_s = b->out->status == MF_OK ? choices_bound_s(b, &r) * MF_LEVELS_SAFETY : 0.0;
     }
     if (b->out->status == MF_OK && bound_s < b->to.enough_s) {
-        b->out->status = mf_search_rates_of(b->w, b->l, true, &r, &b->out->err);
+        b->out->status = mf_search_times_of(b->w, b->l, true, &r, &b->out->err);
         bound_s = b->out->status == MF_OK ? mf_larger(bound_s, choices_bound_s(b, &r)) : 0.0;
     }
     return bound_s;
 }
 
-double mf_search_rebound(mf_search_context *w, const mf_search_node *n, const mf_search_aim *aim,
-                         mf_search_outcome *out) {
+double mf_search_bound_again(mf_search_context *w, const mf_search_node *n,
+                             const mf_search_aim *aim, mf_search_outcome *out) {
     mf_layout l = mf_search_layout(w, n);
-    bounding b = {.w = w, .n = n, .l = &l, .to = limits_of(aim), .out = out};
+    bounding b = {.w = w, .n = n, .l = &l, .to = cutoffs_of(aim), .out = out};
     const mf_path_set *paths[MF_PATH_SETS];
     double bound_s = n->key_s;
     out->status = mf_search_order(w, &l, &b.order, &out->err);
     if (out->status == MF_OK && n->tries == 0 &&
         mf_search_path_sets_of(w, &l, n->seen, out->seen, paths) > 0) {
         bound_s = mf_larger(bound_s, plain_bound_s(&b));
-        out->work += MF_OWN_US;
+        out->work += MF_LAYOUT_FIGURES_US;
     }
     /* what its choices take is asked for the layout anyway, unless it is closed by that; paths may
      * have been found since it was asked last */
     if (out->status == MF_OK && !is_raised(n, bound_s) &&
         mf_uses(w->evaluator->without, MF_MECHANISM_OWN_CHOICES)) {
         bound_s = mf_larger(bound_s, own_bound_s(&b));
-        out->work += MF_OWN_US;
+        out->work += MF_LAYOUT_FIGURES_US;
     }
     return bound_s;
 }

@@ -199,8 +199,8 @@ int64_t mf_space_experts(const mf_space *s, int64_t pp, mf_expert_point *out, in
     return count;
 }
 
-/* More chunks only help when they make the largest chunk smaller: of the VPP that leave it equal
- * the smallest stands for all; and on one stage chunks only follow one another. */
+/* More chunks only help when they make the largest chunk smaller: of VPP with equal largest chunks
+ * only the smallest is searched. On one stage chunks just follow one another. */
 static bool is_useful_vpp(const mf_space *s, int64_t pp, int64_t vpp) {
     int64_t layers = s->model->layers;
     if (vpp <= 2 || pinned(s, MF_DIM_VPP)) {

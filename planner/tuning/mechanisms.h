@@ -1,9 +1,10 @@
-/* mechanisms.h - what makes the search quick or its bounds tight, and can be switched off.
+/* mechanisms.h - mechanisms that speed up the search or tighten its bounds, and can be switched
+ * off.
  *
- * Every mechanism has a row here: its name and what it does. None of them decides what is true:
- * without any of them the bound is one still, only lower, and a plan fits, though a slower one may
- * be found, or none where memory is tight. `bench_plan --without NAME` measures what one is worth
- * (docs/planner.md); what no job needs is to be removed.
+ * None of them affects correctness: without one, bounds still hold but may be lower, and plans
+ * still fit but may be slower, or none may be found where memory is tight. `bench_plan --without
+ * NAME` measures what a mechanism is worth (docs/planner.md); one that no job needs is to be
+ * removed.
  */
 #ifndef MF_PLANNER_MECHANISMS_H
 #define MF_PLANNER_MECHANISMS_H

@@ -110,7 +110,7 @@ static void test_the_best_single_step_is_that_of_brute_force(void **state) {
 }
 
 /* An option that names what the model has not is refused: steps are to be typed as they stand. */
-static void test_steps_name_what_the_model_has(void **state) {
+static void test_suggested_steps_name_modules_of_the_model(void **state) {
     fixture w;
     mf_steps steps;
     mf_err e;
@@ -136,7 +136,7 @@ static void test_steps_name_what_the_model_has(void **state) {
     mf_cost_destroy(w.cost);
 }
 
-static void test_what_makes_a_layout_fit_does(void **state) {
+static void test_suggested_steps_make_the_layout_fit(void **state) {
     fixture w;
     mf_steps steps;
     mf_err e;
@@ -287,8 +287,8 @@ static void test_a_small_effort_of_a_targets_search_is_of_use(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_the_best_single_step_is_that_of_brute_force),
-        cmocka_unit_test(test_steps_name_what_the_model_has),
-        cmocka_unit_test(test_what_makes_a_layout_fit_does),
+        cmocka_unit_test(test_suggested_steps_name_modules_of_the_model),
+        cmocka_unit_test(test_suggested_steps_make_the_layout_fit),
         cmocka_unit_test(test_a_targets_steps_are_those_it_can_express),
         cmocka_unit_test(test_graphs_and_overlap_are_steps_too),
         cmocka_unit_test(test_a_small_effort_of_a_targets_search_is_of_use),

@@ -111,7 +111,7 @@ static void mixers_take_the_flops_of_their_formulas(void **state) {
 
 /* States between chunks: 32 and 48 KiB a token, for the pass alone; twice that where gradients of
  * them stand beside; saved is what the kernels keep. */
-static void states_stand_for_a_pass(void **state) {
+static void scan_states_live_for_one_pass(void **state) {
     (void)state;
     fixture w = lowered("qwen3.5-397b-a17b", 1, 1, 4096);
     const mf_block *b = layer_of(&w, MF_MIXER_GDN);
@@ -414,7 +414,7 @@ static void shapes_by_hand_are_those_of_models(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(mixers_take_the_flops_of_their_formulas),
-        cmocka_unit_test(states_stand_for_a_pass),
+        cmocka_unit_test(scan_states_live_for_one_pass),
         cmocka_unit_test(ranks_share_a_scan_by_heads),
         cmocka_unit_test(layouts_that_mixers_cannot_take_are_refused),
         cmocka_unit_test(chosen_keys_cost_what_is_chosen_and_the_indexer_everything),

@@ -73,7 +73,7 @@ static bool conflict(const mf_block *b, const mf_op *x, const mf_op *y) {
             int16_t t = j < y->nin ? y->in[j] : y->out[j - y->nin];
             int64_t from[2], to[2];
             bool pieces = s == t && x->pieces > 1 && x->pieces == y->pieces &&
-                          mf_op_cut(x) == mf_op_cut(y) && x->piece != y->piece;
+                          mf_op_split_axis(x) == mf_op_split_axis(y) && x->piece != y->piece;
             bytes_of(b, s, &from[0], &to[0]);
             bytes_of(b, t, &from[1], &to[1]);
             bool meet = from[0] < to[1] && from[1] < to[0];

@@ -3,6 +3,7 @@
  */
 #include "planner/bound/stage_bound.h"
 #include "planner/price/block_cache.h"
+#include "planner/tuning/limits.h"
 #include "simulator/sim.h"
 #include "tests/support/planner_problems.h"
 
@@ -150,7 +151,7 @@ static void check_same_block(const mf_block_cost *exact, const mf_block_cost *ro
 static void check_bytes(const problem *p, const mf_layout *l, const mf_block_key *key,
                         const mf_block_cost *q) {
     mf_block *b = NULL;
-    assert_ok(mf_block_lower_uncut(&p->model, l, &p->cluster, key, &b, NULL));
+    assert_ok(mf_block_lower_without_runs(&p->model, l, &p->cluster, key, &b, NULL));
     assert_true(equal(q->saved_B, (double)b->saved_B));
     assert_true(equal(q->held_B, key->split ? (double)b->held_B : 0.0));
     assert_true(equal(q->offload_B, (double)b->offload_B));
@@ -234,7 +235,7 @@ static void check_pair(problem *p, const mf_layout *l, const mf_block_key *f,
 }
 
 /* Few blocks under many layouts, which differ in little: tables answer often, for other layouts. */
-static void costs_are_those_of_the_block_alone_whatever_was_asked_before(void **state) {
+static void costs_do_not_depend_on_what_was_asked_before(void **state) {
     (void)state;
     rng r = rng_init(7101);
     int cases = planner_cases(60, 3);
@@ -274,7 +275,7 @@ static void costs_are_those_of_the_block_alone_whatever_was_asked_before(void **
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(costs_are_those_of_the_block_alone_whatever_was_asked_before),
+        cmocka_unit_test(costs_do_not_depend_on_what_was_asked_before),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

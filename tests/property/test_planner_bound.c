@@ -39,7 +39,7 @@ static bool holds(const mf_search_context *w, const mf_search_node *n, const mf_
  * Returns the node of the layout. A family that is dropped though nothing is known to be faster
  * says that nothing in it fits. */
 static bool walk_down(mf_search_context *w, const sample *s, nearness *n, mf_search_node *at) {
-    static const kind kinds[] = {SIDE, POINT, STAGES, MODE, ORDER, LAYOUT};
+    static const kind kinds[] = {ATTENTION, EXPERT, PIPELINE, PASS_MODE, ORDER, LAYOUT};
     mf_search_outcome out = {.status = MF_OK};
     mf_err e;
     if (mf_search_start(w, &out, &e) != MF_OK) {
@@ -216,7 +216,7 @@ static void check_room(mf_partition *in, const sample *s) {
         assert_ok(in->evaluator->ops->play(in->evaluator->self, &in->layout, i % 2 ? &lean : own,
                                            &step, NULL));
         in->usable_B = step.peak_B;
-        assert_true(mf_rows_room(in, most));
+        assert_true(mf_rows_most_positions(in, most));
         for (int v = 0; v < in->vstages; v++) {
             const int n = own->first[v + 1] - own->first[v];
             held[mf_layout_stage_of(&in->layout, v)] += n;
@@ -349,7 +349,7 @@ static void check_family(mf_search_context *w, const mf_search_node *node, const
             at.tries = (uint8_t)tries;
             const mf_search_aim aim = {
                 .best_s = cutoff_s[i], .target_s = HUGE_VAL, .none = isinf(cutoff_s[i])};
-            double bound_s = mf_search_rebound(w, &at, &aim, &out);
+            double bound_s = mf_search_bound_again(w, &at, &aim, &out);
             assert_ok(out.status);
             check(n, tries == 0 ? FAMILY : CHOICES, bound_s, s, s->best);
         }
@@ -367,7 +367,7 @@ static void check_layout(rng *r, mf_search_context *w, const problem *p, const s
     check_paths(in, s, n);
     check_portions(r, in, s, n);
     check_relaxations(in, s, k, n);
-    assert_ok(mf_partition_sharpen(in, NULL));
+    assert_ok(mf_partition_price_all_pairs(in, NULL));
     check_paths(in, s, n);
     check_portions(r, in, s, n);
     check_programs(in, s, n);

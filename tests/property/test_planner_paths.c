@@ -18,7 +18,7 @@ static void check_halves(rng *r, nearness *n) {
             continue;
         }
         s.model = &p.model;
-        s.layout.schedule = MF_SCHED_ZB_H1; /* rates ask for no more than how passes are played */
+        s.layout.schedule = MF_SCHED_ZB_H1; /* layer times depend on the pass mode only */
         s.layout.zero = s.layout.expert_zero = 0;
         assert_ok(mf_block_costs_create(&p.evaluator, &costs, NULL));
         assert_ok(mf_layer_times_halves(costs, &s.layout, &halves, NULL));

@@ -99,8 +99,8 @@ static void times_lie_above_bounds_and_classes_sum_to_them(void **state) {
 
 /* Pieces of what is cut alike wait for the same piece alone. */
 static bool other_piece(const mf_op *a, const mf_op *b) {
-    return mf_op_cut(a) != MF_CUT_NONE && mf_op_cut(a) == mf_op_cut(b) && a->pieces == b->pieces &&
-           a->piece != b->piece;
+    return mf_op_split_axis(a) != MF_SPLIT_NONE && mf_op_split_axis(a) == mf_op_split_axis(b) &&
+           a->pieces == b->pieces && a->piece != b->piece;
 }
 
 /* Every op after what it reads, unless it belongs to the neighbouring block in time. */
@@ -380,8 +380,9 @@ static int attentions(const mf_model *m, const mf_cluster *c, mf_layout l, int *
     for (int k = 0; k < b->nforward; k++) {
         const mf_op *op = &b->ops[k];
         n += op->kind == MF_OP_ATTENTION_FWD;
-        *keys += mf_op_cut(op) == MF_CUT_HEADS && (strcmp(op->name, "cp_all_gather_k") == 0 ||
-                                                   strcmp(op->name, "cp_all_to_all_k") == 0);
+        *keys +=
+            mf_op_split_axis(op) == MF_SPLIT_HEADS &&
+            (strcmp(op->name, "cp_all_gather_k") == 0 || strcmp(op->name, "cp_all_to_all_k") == 0);
     }
     mf_program_destroy(p);
     return n;

@@ -21,8 +21,8 @@ static bool share(const mf_block *b, int16_t s, int16_t t) {
 
 /* Pieces of one op write parts of their own. */
 static bool pieces_of_one(const mf_op *a, const mf_op *b) {
-    return mf_op_cut(a) != MF_CUT_NONE && mf_op_cut(a) == mf_op_cut(b) && a->pieces == b->pieces &&
-           a->piece != b->piece;
+    return mf_op_split_axis(a) != MF_SPLIT_NONE && mf_op_split_axis(a) == mf_op_split_axis(b) &&
+           a->pieces == b->pieces && a->piece != b->piece;
 }
 
 /* Does op `before` touch what op `after` writes? */

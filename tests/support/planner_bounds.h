@@ -10,41 +10,45 @@
 /* Sums are added up in another order here and there. */
 #define HAIR 1e-9
 
-/* Kinds of bounds: name, how near their mean comes at least, what is bounded. */
+/* Kinds of bounds: name, the least mean of bound over plan in a whole run (within 0.05 of what is
+ * measured) and in a sample of few cases, what is bounded. */
 #define KIND_MAP(X)                                                                                \
-    X(SIDE, "side", 0.08, "families, by level")                                                    \
-    X(POINT, "point", 0.3, "")                                                                     \
-    X(STAGES, "stages", 0.3, "")                                                                   \
-    X(MODE, "mode", 0.35, "")                                                                      \
-    X(ORDER, "order", 0.4, "")                                                                     \
-    X(LAYOUT, "layout", 0.5, "")                                                                   \
-    X(COARSE, "coarse", 0.9, "by the integer program without memory choices")                      \
-    X(SPLITS, "splits", 0.9, "by the tree, whole or cut off near the best plan")                   \
-    X(SPLIT, "split", 0.9, "one split, with what it loses, against its plans")                     \
-    X(EXACT, "exact", 0.9, "by the integer program")                                               \
-    X(RELAX, "relax", 0.9, "by relaxations, coarse and with choices that stand for all")           \
-    X(MEAN, "mean", 0.8, "by a mean of paths, its own or of a layout of the same order")           \
-    X(FAMILY, "family", 0.65, "the same from rates of layers with the fastest choices,")           \
-    X(CHOICES, "choices", 0.65, "and with all choices")                                            \
-    X(PATH, "path", 0.95, "one assignment, by its longest path")                                   \
-    X(LOSSES, "losses", 0.95, "the same with the losses of that very assignment")                  \
-    X(HALVES, "halves", 0.9, "a whole layer, by its halves; weight gradients split off")           \
-    X(PORTION, "portion", 0.6, "a merged pair or a block alone, by portions of pairs")
+    X(ATTENTION, "attention", 0.12, 0.08, "families, by level")                                    \
+    X(EXPERT, "expert", 0.4, 0.3, "")                                                              \
+    X(PIPELINE, "pipeline", 0.4, 0.3, "")                                                          \
+    X(PASS_MODE, "pass mode", 0.44, 0.35, "")                                                      \
+    X(ORDER, "order", 0.48, 0.4, "")                                                               \
+    X(LAYOUT, "layout", 0.57, 0.5, "")                                                             \
+    X(COARSE, "coarse", 0.9, 0.9, "by the integer program without memory choices")                 \
+    X(SPLITS, "splits", 0.9, 0.9, "by the tree, whole or cut off near the best plan")              \
+    X(SPLIT, "split", 0.9, 0.9, "one split, with what it loses, against its plans")                \
+    X(EXACT, "exact", 0.9, 0.9, "by the integer program")                                          \
+    X(RELAX, "relax", 0.9, 0.9, "by relaxations, coarse and with choices that stand for all")      \
+    X(MEAN, "mean", 0.81, 0.8, "by a mean of paths, its own or of a layout of the same order")     \
+    X(FAMILY, "family", 0.67, 0.65, "the same from rates of layers with the fastest choices,")     \
+    X(CHOICES, "choices", 0.66, 0.65, "and with all choices")                                      \
+    X(PATH, "path", 0.95, 0.95, "one assignment, by its longest path")                             \
+    X(LOSSES, "losses", 0.95, 0.95, "the same with the losses of that very assignment")            \
+    X(HALVES, "halves", 0.9, 0.9, "a whole layer, by its halves; weight gradients split off")      \
+    X(PORTION, "portion", 0.85, 0.6, "a merged pair or a block alone, by portions of pairs")
 
 typedef enum kind {
-#define X(name, text, mean, what) name,
+#define X(name, text, mean, sampled, what) name,
     KIND_MAP(X)
 #undef X
         KINDS
 } kind;
 static const char *const kind_text[KINDS] = {
-#define X(name, text, mean, what) text,
+#define X(name, text, mean, sampled, what) text,
     KIND_MAP(X)
 #undef X
 };
-static const double least_mean[KINDS] = {
-#define X(name, text, mean, what) mean,
-    KIND_MAP(X)
+static const double least_mean[2][KINDS] = {
+#define X(name, text, mean, sampled, what) mean,
+    {KIND_MAP(X)},
+#undef X
+#define X(name, text, mean, sampled, what) sampled,
+    {KIND_MAP(X)},
 #undef X
 };
 
@@ -69,7 +73,7 @@ enum { TELLING = 40 };
 static inline void check_nearness(const nearness *n) {
     for (int k = 0; k < KINDS; k++) {
         if (n[k].tried > 0) {
-            printf("  %-7s %6lld bounds (%lld broken): loosest %.4f, mean %.4f, tightest %.9f\n",
+            printf("  %-9s %6lld bounds (%lld broken): loosest %.4f, mean %.4f, tightest %.9f\n",
                    kind_text[k], (long long)n[k].tried, (long long)n[k].broken, n[k].loosest,
                    n[k].sum / (double)n[k].tried, n[k].tightest);
         }
@@ -78,9 +82,10 @@ static inline void check_nearness(const nearness *n) {
         if (n[k].broken > 0) {
             fail_msg("%lld %s bounds are above a plan", (long long)n[k].broken, kind_text[k]);
         }
-        if (n[k].tried >= TELLING && n[k].sum < least_mean[k] * (double)n[k].tried) {
+        const double least = least_mean[cases_sampled() || getenv("MF_CASES") != NULL][k];
+        if (n[k].tried >= TELLING && n[k].sum < least * (double)n[k].tried) {
             fail_msg("%s bounds are loose: %.4f in the mean, at least %.4f expected", kind_text[k],
-                     n[k].sum / (double)n[k].tried, least_mean[k]);
+                     n[k].sum / (double)n[k].tried, least);
         }
     }
 }

@@ -103,9 +103,9 @@ static choice choose(long calls, int sample) {
     const char *wanted = getenv("MF_ALLOCATIONS");
     choice c = {.first = 1, .step = 1};
     if (wanted != NULL && sscanf(wanted, "%ld/%ld", &c.first, &c.step) == 2) {
-        assert_true(c.first >= 1);
-        assert_true(c.step >= c.first);
-        assert_true(c.step <= calls);
+        assert_at_least(c.first, 1);
+        assert_at_least(c.step, c.first);
+        assert_at_most(c.step, calls);
         return c;
     }
     const long most = wanted != NULL ? atol(wanted) : sample;
@@ -143,7 +143,7 @@ static long run_calmly(const char *command) {
 static void hold(const tally *n, long calls) {
     printf("%ld of %ld allocations failed, %ld of them were done without, %ld not as promised\n",
            n->done, calls, n->did_without, n->wrong);
-    assert_true(n->done > 0);
+    assert_above(n->done, 0);
     assert_int_equal(n->wrong, 0);
 }
 

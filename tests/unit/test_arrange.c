@@ -144,7 +144,7 @@ static void a_longer_schedule_needs_no_other_size(void **state) {
     }
 }
 
-static void nothing_takes_nothing(void **state) {
+static void empty_lifetimes_take_no_memory(void **state) {
     (void)state;
     mf_lifetimes none = {0};
     int64_t size_B = 1, bound_B = 1;
@@ -161,7 +161,7 @@ int main(void) {
         cmocka_unit_test(things_that_stand_at_once_never_overlap),
         cmocka_unit_test(a_stage_of_equal_blocks_has_no_gaps),
         cmocka_unit_test(a_longer_schedule_needs_no_other_size),
-        cmocka_unit_test(nothing_takes_nothing),
+        cmocka_unit_test(empty_lifetimes_take_no_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -382,12 +382,12 @@ static void chunks_in_blocks_equal_chunks_by_position(void **state) {
         draw_chunks(&cases[i], &many);
         run_chunks(&cases[i], false, &one);
         run_chunks(&cases[i], true, &many);
-        assert_true(most_apart(one.o, many.o, rows * Q) < 1e-6);
-        assert_true(most_apart(one.dq, many.dq, rows * Q) < 2e-6);
-        assert_true(most_apart(one.dk, many.dk, keys * KV) < 5e-6);
-        assert_true(most_apart(one.dv, many.dv, keys * KV) < 5e-6);
+        assert_below(most_apart(one.o, many.o, rows * Q), 1e-6);
+        assert_below(most_apart(one.dq, many.dq, rows * Q), 2e-6);
+        assert_below(most_apart(one.dk, many.dk, keys * KV), 5e-6);
+        assert_below(most_apart(one.dv, many.dv, keys * KV), 5e-6);
         if (cases[i].members > 1) { /* else they lie block by block */
-            assert_true(most_apart(one.lse, many.lse, rows * HEADS) < 1e-6);
+            assert_below(most_apart(one.lse, many.lse, rows * HEADS), 1e-6);
         }
     }
 }

@@ -111,7 +111,7 @@ static void the_ranking_is_the_same_as_text(void **state) {
     cli_free(&t);
 }
 
-static void what_fits_nowhere_ends_with_3_and_a_size_that_would_do(void **state) {
+static void a_model_too_large_exits_with_3_and_names_a_size_that_fits(void **state) {
     (void)state;
     cli_result r = cli_run(
         "fit --model mixtral-8x22b --cluster h100 --gpus 2 --global-batch 64 --seq 4096 --json "
@@ -394,7 +394,7 @@ int main(void) {
         cmocka_unit_test(fit_puts_what_fits_first),
         cmocka_unit_test(fit_ranks_what_fits_by_time),
         cmocka_unit_test(the_ranking_is_the_same_as_text),
-        cmocka_unit_test(what_fits_nowhere_ends_with_3_and_a_size_that_would_do),
+        cmocka_unit_test(a_model_too_large_exits_with_3_and_names_a_size_that_fits),
         cmocka_unit_test(a_remedy_comes_with_the_fastest_plans_that_it_allows),
         cmocka_unit_test(a_remedy_that_leaves_fast_layouts_room_is_named),
         cmocka_unit_test(remedies_of_memory_do_what_they_say),

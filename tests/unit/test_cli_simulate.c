@@ -225,7 +225,7 @@ static void padded_experts_need_no_counts(void **state) {
     cli_free(&pad);
 }
 
-static void traits_cost_what_they_do(void **state) {
+static void traits_change_the_step_time(void **state) {
     (void)state;
     double plain_s = figure(MEGATRON SAID, "step_time_s");
     assert_below(figure(MEGATRON SAID "--traits fused_experts", "step_time_s"), plain_s);
@@ -430,7 +430,7 @@ int main(void) {
         cmocka_unit_test(unsaid_graphs_are_the_same_in_a_search),
         cmocka_unit_test(a_published_recipe_of_qwen3_235b_comes_out),
         cmocka_unit_test(padded_experts_need_no_counts),
-        cmocka_unit_test(traits_cost_what_they_do),
+        cmocka_unit_test(traits_change_the_step_time),
         cmocka_unit_test(a_pipeline_layout_places_the_layers_that_it_writes),
         cmocka_unit_test(clock_and_power_beside_waits_are_as_measured),
         cmocka_unit_test(a_verdict_says_the_figures_of_its_json),

@@ -40,7 +40,7 @@ static void watch(void *user, const mf_exec_op *op) {
     if (op->block == NULL || op->op->kind != MF_OP_ROUTER_FWD || op->op->pass != MF_PASS_F) {
         return;
     }
-    assert_true(w->call < CALLS);
+    assert_below(w->call, CALLS);
     assert_true(w->h.model.experts == EXPERTS);
     assert_true(w->h.model.top_k == TOP_K);
     for (int64_t r = 0; r < op->in[0].rows; r++) { /* one micro-batch of four samples */
@@ -60,7 +60,7 @@ static void keep_weights(watched *w) {
         const mf_param *p = &list->list[i];
         const float *weight = mf_exec_param(w->h.exec, i), *g = mf_exec_gradient(w->h.exec, i);
         for (int64_t k = 0; k < p->rows * p->cols && !p->expert; k++, at++) {
-            assert_true(at < DENSE_MOST);
+            assert_below(at, DENSE_MOST);
             w->got->weight[w->h.step][at] = weight[k];
             w->got->gradient[w->h.step][at] = g[k];
         }
@@ -175,8 +175,8 @@ static bool parted(int step, int call, const record *one, const record *two, dou
         printf("step %d, MoE layer %d, token %d: last chosen and next expert %.1e apart on one "
                "rank, %.1e on two; its scores differ by %.1e\n",
                step + 1, call, t, margin[0], margin[1], off);
-        assert_true(margin[0] <= 2.0 * off);
-        assert_true(margin[1] <= 2.0 * off);
+        assert_at_most(margin[0], 2.0 * off);
+        assert_at_most(margin[1], 2.0 * off);
         parts = true;
     }
     return parts;
@@ -207,8 +207,8 @@ static double weights_apart(int step, const record *one, const record *two, bool
                "than %.1e\n",
                step + 1, (long long)k, off, (double)one->gradient[step][k],
                (double)two->gradient[step][k], (double)rounding);
-        assert_true(fabsf(one->gradient[step][k]) <= rounding);
-        assert_true(fabsf(two->gradient[step][k]) <= rounding);
+        assert_at_most(fabsf(one->gradient[step][k]), rounding);
+        assert_at_most(fabsf(two->gradient[step][k]), rounding);
         noise[k] = true;
     }
     return most;
@@ -218,7 +218,7 @@ static void compare(const record *one, const record *two) {
     bool *noise = calloc(DENSE_MOST, sizeof *noise), parts = false;
     double weights = 0.0;
     assert_non_null(noise);
-    assert_true(one->dense > 0);
+    assert_above(one->dense, 0);
     assert_true(one->dense == two->dense);
     for (int step = 0; step < STEPS && !parts; step++) {
         double most = 0.0;
@@ -226,7 +226,7 @@ static void compare(const record *one, const record *two) {
             parts = parted(step, call, one, two, &most);
         }
         printf("step %d: scores at most %.1e apart\n", step + 1, most);
-        assert_true(most <= 1e-6 + 2.0 * weights);
+        assert_at_most(most, 1e-6 + 2.0 * weights);
         weights = parts ? weights : fmax(weights, weights_apart(step, one, two, noise));
     }
     free(noise);

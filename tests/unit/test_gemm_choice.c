@@ -56,7 +56,7 @@ static void a_damaged_choice_is_refused_or_different(void **state) {
     }
 }
 
-static void what_is_no_choice_is_named(void **state) {
+static void bad_choices_are_refused_by_name(void **state) {
     (void)state;
     static const char *const wrong[][2] = {
         {"", "cublas-VERSION"},
@@ -198,7 +198,7 @@ int main(void) {
         cmocka_unit_test(the_least_median_wins),
         cmocka_unit_test(a_choice_survives_its_text),
         cmocka_unit_test(a_damaged_choice_is_refused_or_different),
-        cmocka_unit_test(what_is_no_choice_is_named),
+        cmocka_unit_test(bad_choices_are_refused_by_name),
         cmocka_unit_test(a_shape_has_one_line_and_different_shapes_different_lines),
     };
     kt_seed();

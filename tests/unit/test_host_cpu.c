@@ -24,7 +24,7 @@ static pid_t start(double seconds) {
         spin((double)clock() / CLOCKS_PER_SEC + seconds);
         _exit(0);
     }
-    assert_true(child > 0);
+    assert_above(child, 0);
     return child;
 }
 

@@ -128,7 +128,7 @@ static void normed_and_turned_heads_match_double_and_its_differences(void **stat
     }
 }
 
-static void rstd_lies_as_two_norms_leave_it(void **state) {
+static void rstd_has_the_layout_of_two_separate_norms(void **state) {
     (void)state;
     const mf_kernel_dtype d = MF_KERNEL_F32;
     float *x = kt_random(d, ROWS * STRIDE, -2, 2, NULL), w[DIM], y[QN], rstd[ROWS * (HEADS + KV)];
@@ -178,7 +178,7 @@ static void rstd_lies_as_two_norms_leave_it(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(normed_and_turned_heads_match_double_and_its_differences),
-        cmocka_unit_test(rstd_lies_as_two_norms_leave_it),
+        cmocka_unit_test(rstd_has_the_layout_of_two_separate_norms),
     };
     kt_seed();
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -38,7 +38,7 @@ static void a_quiet_reading_is_taken_once(void **state) {
     assert_string_equal(t.choice.text, "found");
 }
 
-static void what_spreads_is_taken_again_with_the_same_algorithm(void **state) {
+static void noisy_measurements_are_repeated_with_the_same_algorithm(void **state) {
     (void)state;
     static const double better[][2] = {{0.9, 1.2}, {0.97, 1.01}, {1, 1}};
     script s = {better, 0, -1, ""};
@@ -88,7 +88,7 @@ static void a_summary_is_median_and_percentiles(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_quiet_reading_is_taken_once),
-        cmocka_unit_test(what_spreads_is_taken_again_with_the_same_algorithm),
+        cmocka_unit_test(noisy_measurements_are_repeated_with_the_same_algorithm),
         cmocka_unit_test(the_quietest_of_all_counts),
         cmocka_unit_test(a_summary_is_median_and_percentiles),
     };

@@ -91,10 +91,10 @@ static void what_models_can_do_is_what_train_accepts(void **state) {
                      m.name, said.plan, said.cpu, said.gpu, found.plan, found.cpu, found.gpu);
         }
     }
-    assert_true(cpu > 0);
-    assert_true(cpu < count);
-    assert_true(gpu > 0);
-    assert_true(gpu <= cpu); /* both answers occur */
+    assert_above(cpu, 0);
+    assert_below(cpu, count);
+    assert_above(gpu, 0);
+    assert_at_most(gpu, cpu); /* both answers occur */
 }
 
 /* The first lines of `simulate`. */

@@ -144,7 +144,7 @@ static void gpt_oss_without_layer_types_alternates_by_itself(void **state) {
     }
 }
 
-static void other_families_have_their_marks(void **state) {
+static void other_families_are_recognised(void **state) {
     (void)state;
     mf_model m = shipped("glm-4.5");
     assert_true(m.qkv_bias);
@@ -611,7 +611,7 @@ int main(void) {
         cmocka_unit_test(deepseek_v2_scores_by_softmax_and_lite_has_no_groups),
         cmocka_unit_test(gpt_oss_alternates_windows_and_has_biases),
         cmocka_unit_test(gpt_oss_without_layer_types_alternates_by_itself),
-        cmocka_unit_test(other_families_have_their_marks),
+        cmocka_unit_test(other_families_are_recognised),
         cmocka_unit_test(mistral_slides_unless_null_says_otherwise),
         cmocka_unit_test(qwen_windows_start_at_their_layer),
         cmocka_unit_test(sparse_step_and_mlp_only_layers_pick_the_moe_layers),

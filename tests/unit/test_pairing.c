@@ -100,7 +100,7 @@ static void layers_that_exchange_wait_for_each_other(void **state) {
     mf_pairing_clear(&x);
 }
 
-static void equal_blocks_go_in_turn(void **state) {
+static void equal_blocks_are_paired_in_turn(void **state) {
     (void)state;
     mf_pairing x;
     assert_ok(mf_pairing_init(&x, MOST, NULL));
@@ -122,7 +122,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(no_other_order_is_worth_more),
         cmocka_unit_test(layers_that_exchange_wait_for_each_other),
-        cmocka_unit_test(equal_blocks_go_in_turn),
+        cmocka_unit_test(equal_blocks_are_paired_in_turn),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -46,7 +46,7 @@ static mf_search_outcome chosen(fixture *f, int64_t heap, int64_t aside, double 
     return out;
 }
 
-static void of_all_degrees_the_least_and_the_leanest_ways_to_play_in_turn(void **state) {
+static void the_least_and_the_leanest_of_all_degrees_are_tried_in_turn(void **state) {
     (void)state;
     fixture f = make();
     for (int64_t heap = 0; heap <= DEGREES * EACH; heap += EACH) { /* wherever they are kept */
@@ -67,7 +67,7 @@ static void of_all_degrees_the_least_and_the_leanest_ways_to_play_in_turn(void *
     }
 }
 
-static void not_what_the_best_plan_closes(void **state) {
+static void layouts_that_the_best_plan_closes_are_not_tried(void **state) {
     (void)state;
     fixture f = make();
     f.open[0].level = MF_LEVEL_EXPERT; /* of no pipeline degree yet */
@@ -101,8 +101,8 @@ static void small_micro_batches_are_leaner(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(of_all_degrees_the_least_and_the_leanest_ways_to_play_in_turn),
-        cmocka_unit_test(not_what_the_best_plan_closes),
+        cmocka_unit_test(the_least_and_the_leanest_of_all_degrees_are_tried_in_turn),
+        cmocka_unit_test(layouts_that_the_best_plan_closes_are_not_tried),
         cmocka_unit_test(small_micro_batches_are_leaner),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

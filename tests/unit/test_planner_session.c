@@ -331,7 +331,7 @@ static void shuffle(mf_dual *d) {
     d->since = INT32_MAX;
 }
 
-static void whatever_becomes_of_the_tableau_bounds_hold(void **state) {
+static void bounds_hold_when_the_tableau_is_spoiled(void **state) {
     (void)state;
     int feasible = 0, infeasible = 0, spoiled = 0, none = 0;
     state_of_dice = 5;
@@ -377,7 +377,7 @@ static void whatever_becomes_of_the_tableau_bounds_hold(void **state) {
     mf_milp_thread_end();
 }
 
-static void columns_that_have_to_stand_at_their_top_do(void **state) {
+static void a_column_may_have_to_stand_at_its_upper_bound(void **state) {
     (void)state;
     const double lo[2] = {0, 0}, hi[2] = {1, 1e9}, cost[2] = {0, 1}, all[2] = {0.5, 0},
                  above[2] = {7, -1};
@@ -424,8 +424,8 @@ int main(void) {
         cmocka_unit_test(every_way_through_a_tree_finds_what_a_new_program_finds),
         cmocka_unit_test(a_solve_that_is_given_up_says_what_is_proven),
         cmocka_unit_test(rows_are_asked_for_until_they_bring_little),
-        cmocka_unit_test(whatever_becomes_of_the_tableau_bounds_hold),
-        cmocka_unit_test(columns_that_have_to_stand_at_their_top_do),
+        cmocka_unit_test(bounds_hold_when_the_tableau_is_spoiled),
+        cmocka_unit_test(a_column_may_have_to_stand_at_its_upper_bound),
         cmocka_unit_test(costs_without_a_bound_below_are_refused),
         cmocka_unit_test(rows_of_numbers_are_the_same_on_any_processor),
     };

@@ -185,7 +185,7 @@ static double bytes_an_element(const pub_row *r, mf_op_kind kind) {
         const mf_op *op = &b->ops[k];
         if (op->kind == kind) {
             bytes += op->bytes;
-            elements += (double)op->dim[0] * (double)op->dim[1];
+            elements += (double)op->dim[MF_OP_DIM_ROWS] * (double)op->dim[MF_OP_DIM_COLS];
         }
     }
     mf_program_destroy(p);
@@ -205,8 +205,8 @@ static void scores_of_unfused_attention_pass_through_memory(void **state) {
         if (op->kind == MF_OP_ATTENTION_FWD || op->kind == MF_OP_ATTENTION_BWD) {
             bool forward = op->kind == MF_OP_ATTENTION_FWD;
             assert_true(op->flags & MF_OPF_SCORES);
-            assert_true(op->bytes / pairs > (forward ? 7.99 : 13.99));
-            assert_true(op->bytes / pairs < (forward ? 8.01 : 14.01));
+            assert_above(op->bytes / pairs, (forward ? 7.99 : 13.99));
+            assert_below(op->bytes / pairs, (forward ? 8.01 : 14.01));
             seen++;
         }
     }
@@ -279,13 +279,13 @@ static void scales_of_rows_cost_passes_and_leave_products_a_single_scale(void **
     double quantise_B = 0, wanted_B = 0;
     for (int k = 0; k < b->nops; k++) {
         const mf_op *op = &b->ops[k];
-        double elements = (double)op->dim[0] * (double)op->dim[1];
+        double elements = (double)op->dim[MF_OP_DIM_ROWS] * (double)op->dim[MF_OP_DIM_COLS];
         if (op->kind == MF_OP_GEMM) {
             bool backward = op->pass == MF_PASS_B || op->pass == MF_PASS_W;
             assert_false(op->flags & MF_OPF_BLOCK_SCALED);
             wanted_B += op->math == MF_MATH_FP8 && backward ? 4 * elements : 0;
         } else if (op->kind == MF_OP_QUANTISE) {
-            double ranks = op->dim[1] == 8192 ? tp : 1;
+            double ranks = op->dim[MF_OP_DIM_COLS] == 8192 ? tp : 1;
             quantise_B += op->bytes;
             wanted_B += ranks * elements * (3 * read_B + both_B);
         }
@@ -343,8 +343,8 @@ static void activations_that_end_a_kernel_early_cost_their_copies(void **state) 
         for (int k = 0; k < b->nforward; k++) {
             const mf_op *op = &b->ops[k];
             if (op->kind == MF_OP_SWIGLU_FWD && (op->flags & MF_OPF_ROUTED)) {
-                assert_int_equal(op->dim[1], 2880);
-                double each = op->bytes / ((double)op->dim[0] * 2880);
+                assert_int_equal(op->dim[MF_OP_DIM_COLS], 2880);
+                double each = op->bytes / ((double)op->dim[MF_OP_DIM_ROWS] * 2880);
                 assert_above(each, want[i].bytes - 0.1);
                 assert_below(each, want[i].bytes + 0.1);
             }
@@ -403,7 +403,7 @@ static void a_recipe_fills_in_what_a_row_leaves_out(void **state) {
     assert_true(asks(r, "--unsure"));
     assert_false(asks(row(state, "card-001"), "--unsure")); /* its recipe was not read */
     r = row(state, "dgx-106"); /* Llama 4, H100, BF16: NeMo's recipe drops tokens */
-    assert_true(r->layout.capacity_factor > 0);
+    assert_above(r->layout.capacity_factor, 0);
     assert_true(r->layout.pad_to_capacity);
     assert_true(r->layout.overlap & MF_OVERLAP_TP);
     assert_int_equal(r->layout.dispatcher, MF_DISPATCH_ALLTOALL);

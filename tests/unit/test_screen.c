@@ -185,7 +185,7 @@ static void long_tables_lose_their_last_rows(void **state) {
 
 /* A mark in the first column makes a row no other table, and a verdict below is none of its rows.
  */
-static void a_verdict_is_no_row(void **state) {
+static void verdicts_are_not_counted_as_rows(void **state) {
     (void)state;
     char text[4096] = "clusters\n";
     for (int i = 0; i < 60; i++) {
@@ -402,7 +402,7 @@ int main(void) {
         cmocka_unit_test(notes_make_way_before_rows),
         cmocka_unit_test(answers_keep_their_first_rows),
         cmocka_unit_test(long_tables_lose_their_last_rows),
-        cmocka_unit_test(a_verdict_is_no_row),
+        cmocka_unit_test(verdicts_are_not_counted_as_rows),
         cmocka_unit_test(marked_rows_stay),
         cmocka_unit_test(a_table_cut_in_two_keeps_its_title_and_its_verdict),
         cmocka_unit_test(remedies_stay_where_details_go),

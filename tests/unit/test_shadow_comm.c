@@ -154,7 +154,7 @@ static int launch(int n, const char *what) {
     return code;
 }
 
-static void operations_give_what_they_have_to(void **state) {
+static void operations_return_the_expected_values(void **state) {
     (void)state;
     for (int n = 1; n <= 8; n *= 2) {
         assert_int_equal(launch(n, "operations"), 0);
@@ -178,7 +178,7 @@ static void work_without_a_stream_is_ordered_with_nothing(void **state) {
 
 int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(operations_give_what_they_have_to),
+        cmocka_unit_test(operations_return_the_expected_values),
         cmocka_unit_test(sends_that_wait_for_each_other_are_named),
         cmocka_unit_test(collectives_that_do_not_meet_are_named),
         cmocka_unit_test(work_without_a_stream_is_ordered_with_nothing),

@@ -18,14 +18,14 @@ static void label(void *user, const mf_exec_op *x) {
     shadow_label(user, text);
 }
 
-/* Two steps, of which the second begins before the first has landed. */
+/* Two steps, of which the second begins before the first has finished. */
 static mf_status two_ahead(shadow_case *c, mf_err *e) {
     const mf_exec_batch batch = {c->sample, c};
     mf_exec_result r;
     mf_status status = mf_exec_step_begin(c->exec, &batch, 1e-3, e);
     status = status == MF_OK ? mf_exec_step_begin(c->exec, &batch, 1e-4, e) : status;
-    status = status == MF_OK ? mf_exec_step_land(c->exec, &r, e) : status;
-    return status == MF_OK ? mf_exec_step_land(c->exec, &r, e) : status;
+    status = status == MF_OK ? mf_exec_step_finish(c->exec, &r, e) : status;
+    return status == MF_OK ? mf_exec_step_finish(c->exec, &r, e) : status;
 }
 
 /* One step, or two that go ahead, and how many races they have; the first of them in words. */
@@ -60,7 +60,7 @@ static mf_status races_of(const shadow_setup *s, bool ahead, mf_device *device, 
     return status;
 }
 
-static void steps_of_one_rank_have_none(void **state) {
+static void one_rank_has_no_races(void **state) {
     static const shadow_setup setups[] = {
         {.family = "qwen2_moe", .precision = MF_PREC_BF16, .aux_coef = 0.02},
         {.family = "deepseek_v3", .precision = MF_PREC_BF16, .graph = true},
@@ -377,7 +377,7 @@ static void run_copies(void (*layout)(mf_layout *l), copies_run *r) {
     device->ops->close(device);
 }
 
-static void copies_beside_the_next_block_have_none(void **state) {
+static void copies_beside_the_next_block_have_no_races(void **state) {
     void (*const layouts[])(mf_layout * l) = {one_by_one, in_pairs};
     (void)state;
     for (size_t i = 0; i < sizeof layouts / sizeof layouts[0]; i++) {
@@ -425,7 +425,7 @@ static int launch(const char *what, int64_t left_out) {
     return code;
 }
 
-static void stages_of_a_pipeline_have_none(void **state) {
+static void pipeline_stages_have_no_races(void **state) {
     (void)state;
     assert_int_equal(launch("stage", 0), 0);
 }
@@ -440,7 +440,7 @@ static void an_edge_that_is_missing_is_named(void **state) {
     }
 }
 
-static void streams_of_a_layer_have_none(void **state) {
+static void streams_of_a_layer_have_no_races(void **state) {
     (void)state;
     assert_int_equal(launch("layer", 0), 0);
     assert_int_equal(launch("layer", -1), 0);
@@ -471,7 +471,7 @@ static void a_wait_that_is_missing_is_named(void **state) {
 }
 
 /* Gathers of ZeRO-3 beside the block before, reductions beside the one behind. */
-static void shards_beside_the_next_block_have_none(void **state) {
+static void shards_beside_the_next_block_have_no_races(void **state) {
     (void)state;
     assert_int_equal(launch("shards", 0), 0);
     assert_int_equal(launch("shards", -1), 0);
@@ -482,7 +482,7 @@ static void a_wait_for_a_shard_that_is_missing_is_named(void **state) {
     leave_out_waits("shards", 2, 0.5);
 }
 
-static void gathers_beside_compute_have_none(void **state) {
+static void gathers_beside_compute_have_no_races(void **state) {
     (void)state;
     assert_int_equal(launch("weights", 0), 0);
     assert_int_equal(launch("weights", -1), 0);
@@ -498,7 +498,7 @@ static void a_wait_for_a_gather_that_is_missing_is_named(void **state) {
     assert_int_equal(launch("weights", POSITIONS + 1), 3);
 }
 
-static void reductions_beside_compute_have_none(void **state) {
+static void reductions_beside_compute_have_no_races(void **state) {
     (void)state;
     assert_int_equal(launch("copies", 0), 0);
     assert_int_equal(launch("copies", -1), 0);
@@ -518,7 +518,7 @@ static void an_edge_of_a_reduction_that_is_missing_is_named(void **state) {
 
 /* A stage's last block has its own leave as they are made, and the first of its backward passes
  * fetches for itself; offloading layers beside streams of their own. */
-static void copies_at_the_ends_of_passes_have_none(void **state) {
+static void copies_at_the_ends_of_passes_have_no_races(void **state) {
     (void)state;
     assert_int_equal(launch("ends", 0), 0);
     assert_int_equal(launch("own", 0), 0);
@@ -542,21 +542,21 @@ static void a_wait_at_the_end_of_a_pass_that_is_missing_is_named(void **state) {
 
 int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(steps_of_one_rank_have_none),
+        cmocka_unit_test(one_rank_has_no_races),
         cmocka_unit_test(a_batch_that_comes_too_early_is_named),
-        cmocka_unit_test(copies_beside_the_next_block_have_none),
+        cmocka_unit_test(copies_beside_the_next_block_have_no_races),
         cmocka_unit_test(an_edge_of_a_copy_that_is_missing_is_named),
-        cmocka_unit_test(stages_of_a_pipeline_have_none),
+        cmocka_unit_test(pipeline_stages_have_no_races),
         cmocka_unit_test(an_edge_that_is_missing_is_named),
-        cmocka_unit_test(streams_of_a_layer_have_none),
+        cmocka_unit_test(streams_of_a_layer_have_no_races),
         cmocka_unit_test(a_wait_that_is_missing_is_named),
-        cmocka_unit_test(shards_beside_the_next_block_have_none),
+        cmocka_unit_test(shards_beside_the_next_block_have_no_races),
         cmocka_unit_test(a_wait_for_a_shard_that_is_missing_is_named),
-        cmocka_unit_test(gathers_beside_compute_have_none),
+        cmocka_unit_test(gathers_beside_compute_have_no_races),
         cmocka_unit_test(a_wait_for_a_gather_that_is_missing_is_named),
-        cmocka_unit_test(reductions_beside_compute_have_none),
+        cmocka_unit_test(reductions_beside_compute_have_no_races),
         cmocka_unit_test(an_edge_of_a_reduction_that_is_missing_is_named),
-        cmocka_unit_test(copies_at_the_ends_of_passes_have_none),
+        cmocka_unit_test(copies_at_the_ends_of_passes_have_no_races),
         cmocka_unit_test(a_wait_at_the_end_of_a_pass_that_is_missing_is_named),
     };
     if (argc > 3 && strcmp(argv[1], "--child") == 0) {

@@ -260,7 +260,7 @@ static void a_device_that_stands_still_is_in_the_op_that_the_host_last_heard_of(
     heard t;
     (void)state;
     run_listening(1e-15, &t, &e); /* each op is worth a word */
-    assert_true(t.looks > 100);
+    assert_above(t.looks, 100);
     assert_false(t.others);
     run_listening(1.0, &t, &e); /* none is: the block before is all that is known */
     assert_true(t.others);

@@ -230,7 +230,7 @@ static void random_fixture(rng *r, fixture *w) {
     w->play.exposed_inside = (double)rng_range(r, 0, 60) / 100;
 }
 
-static void what_holds_of_every_play(void **state) {
+static void every_play_keeps_its_invariants(void **state) {
     (void)state;
     rng r = rng_init(31);
     for (int k = 0; k < 4000; k++) {
@@ -328,7 +328,7 @@ int main(void) {
         cmocka_unit_test(communication_loses_to_compute_beside_it),
         cmocka_unit_test(streams_share_a_link_in_proportion),
         cmocka_unit_test(compute_is_slower_while_communication_runs_beside_it),
-        cmocka_unit_test(what_holds_of_every_play),
+        cmocka_unit_test(every_play_keeps_its_invariants),
         cmocka_unit_test(time_alone_is_that_of_the_play_to_the_last_bit),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

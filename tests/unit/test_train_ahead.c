@@ -434,7 +434,7 @@ static void rows_without_a_place_let_the_step_run_again_with_room(void **state) 
     }
 }
 
-static void room_that_is_nowhere_ends_the_run(void **state) {
+static void a_run_ends_where_no_memory_holds_more_rows(void **state) {
     fixture w = {0};
     (void)state;
     launch(&w, "fused", NOWHERE);
@@ -550,7 +550,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(an_end_that_is_asked_for_comes_behind_the_step_on_its_way),
         cmocka_unit_test(what_is_not_finite_is_left_out_named_and_counted),
         cmocka_unit_test(rows_without_a_place_let_the_step_run_again_with_room),
-        cmocka_unit_test(room_that_is_nowhere_ends_the_run),
+        cmocka_unit_test(a_run_ends_where_no_memory_holds_more_rows),
         cmocka_unit_test(what_does_not_fit_is_said_beside_the_plan),
         cmocka_unit_test(a_device_that_hangs_is_named_and_ends_the_process),
     };

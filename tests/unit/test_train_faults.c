@@ -180,8 +180,8 @@ static extent wanted(int sample) {
     const char *text = getenv("MF_FAULTS");
     extent x = {.every = text != NULL, .first = 1, .step = 1};
     if (text != NULL && sscanf(text, "%d/%d", &x.first, &x.step) == 2) {
-        assert_true(x.first >= 1);
-        assert_true(x.first <= x.step);
+        assert_at_least(x.first, 1);
+        assert_at_most(x.first, x.step);
     } else if (text == NULL || strcmp(text, "all") != 0) {
         x.every = false;
         x.draws = text != NULL ? atoi(text) : cases_sampled() ? 2 : sample;

@@ -65,7 +65,7 @@ static double said_after_s(device *d) {
 static void a_device_that_hangs_is_reported_once_with_step_and_place(void **state) {
     device d = {.word = 42};
     (void)state;
-    assert_true(said_after_s(&d) > PATIENCE_S);
+    assert_above(said_after_s(&d), PATIENCE_S);
     assert_int_equal(atomic_load(&d.said), 1);
     assert_int_equal(d.step, 7);
     assert_int_equal(d.at, 42);
@@ -74,7 +74,7 @@ static void a_device_that_hangs_is_reported_once_with_step_and_place(void **stat
 static void a_device_that_waits_for_others_leaves_them_the_time_to_be_named(void **state) {
     device d = {.word = 42, .waits = true};
     (void)state;
-    assert_true(said_after_s(&d) > PATIENCE_S + MF_WATCHDOG_YIELDS_S);
+    assert_above(said_after_s(&d), PATIENCE_S + MF_WATCHDOG_YIELDS_S);
     assert_int_equal(atomic_load(&d.said), 1);
 }
 

@@ -1,4 +1,4 @@
-/* family_rates.c - the figures that bounds of families rest on: costs of a few blocks, and what
+/* family_times.c - the figures that bounds of families rest on: costs of a few blocks, and what
  * they add up to. */
 #include "planner/bound/family_blocks.h"
 
@@ -8,7 +8,7 @@
 #include <stddef.h>
 #include <string.h>
 
-/* --- rates ------------------------------------------------------------------------------------ */
+/* --- layer times ------------------------------------------------------------------------------ */
 
 mf_family_bound_pass mf_family_bound_pass_of(const mf_block_cost *q) {
     mf_family_bound_pass p = {.f_s = mf_larger(q->f.bound_s, q->f.time_s),
@@ -354,9 +354,9 @@ static mf_status least_pair(mf_block_costs *q, const mf_layout *l, double *out, 
     return MF_OK;
 }
 
-/* A pair of main layers takes pair_s, of which the forward's portion is its compute; beside
- * anything else, all compute is left, so that others' forward passes give away what the backward
- * pass counts beyond its own. */
+/* Divides pair_s, the time of a pair of main layers: the forward portion is its compute, the
+ * backward portion the rest. Beside any other position only compute is sure, so the forward passes
+ * of others are charged less by what the backward portion has beyond its compute. */
 static void divide_pair(mf_layer_times *r, double pair_s) {
     mf_family_bound_pass *x = &r->layer;
     double compute_s = x->pair_b_s;
@@ -390,11 +390,10 @@ static void divide_pair_forward(mf_layer_times *r, double pair_s) {
     }
 }
 
-/* Merged, a main layer takes its portion of a pair of main layers; what such pairs take beyond
- * compute may hide behind any other position, which is given that much less (partition.c,
- * portion_pairs).
- */
-static mf_status merge_rates(mf_block_costs *q, const mf_layout *l, mf_layer_times *r, mf_err *e) {
+/* Merged schedules: a main layer is charged its portion of a pair of main layers. What such a pair
+ * takes beyond compute may hide behind any other position, so every other position is charged that
+ * much less (partition/pair_portions.c). */
+static mf_status merge_times(mf_block_costs *q, const mf_layout *l, mf_layer_times *r, mf_err *e) {
     const mf_model *m = mf_block_costs_evaluator(q)->model;
     double pair_s, *main_s = &r->layer.time_s[MF_PASS_MODE_MERGED];
     mf_status status = least_pair(q, l, &pair_s, e);
@@ -444,7 +443,7 @@ static mf_status whole(mf_block_costs *q, const mf_layout *l, bool exact, mf_lay
         }
     }
     if (status == MF_OK && exact && mode == MF_PASS_MODE_MERGED && l->ep > 1) {
-        status = merge_rates(q, l, out, e);
+        status = merge_times(q, l, out, e);
     }
     return status;
 }

@@ -1,5 +1,5 @@
-/* elsewhere.c - the same plan under the newest release of Megatron. */
-#include "job/elsewhere.h"
+/* under_megatron.c - the same plan under the newest release of Megatron. */
+#include "job/under_megatron.h"
 
 #include "job/unsaid.h"
 #include "launch/target.h"
@@ -7,7 +7,7 @@
 #include <stdio.h>
 
 static mf_status note_difference(void *user, const mf_plan *p, const mf_concession *c, mf_err *e) {
-    mf_elsewhere *out = user;
+    mf_under_megatron *out = user;
     (void)p;
     (void)e;
     if (out->why[0] == '\0') {
@@ -17,7 +17,7 @@ static mf_status note_difference(void *user, const mf_plan *p, const mf_concessi
 }
 
 /* The first thing that Megatron has no words for goes to out->why. */
-static mf_status express(const mf_model *m, const mf_plan *p, mf_elsewhere *out) {
+static mf_status express(const mf_model *m, const mf_plan *p, mf_under_megatron *out) {
     mf_plan asked = *p; /* layout and assignment are its own; the rest is left alone */
     mf_err e = {.text = ""};
     if (mf_target_check_model(MF_TARGET_MEGATRON, m, m->name, NULL) != MF_OK &&
@@ -40,15 +40,15 @@ static uint16_t recomputed(const mf_assignment *a) {
     return all;
 }
 
-mf_status mf_elsewhere_megatron(const mf_model *m, const mf_cluster *c, const mf_plan *p,
-                                const mf_routing *routing, mf_store *store, mf_cost **cost,
-                                mf_elsewhere *out, mf_err *e) {
+mf_status mf_price_under_megatron(const mf_model *m, const mf_cluster *c, const mf_plan *p,
+                                  const mf_routing *routing, mf_store *store, mf_cost **cost,
+                                  mf_under_megatron *out, mf_err *e) {
     mf_software software;
     mf_program *program = NULL;
     mf_sim *sim = NULL;
     mf_layout l = p->layout;
     const mf_sim_options options = {.routing = routing, .sums = true};
-    *out = (mf_elsewhere){.step_time_s = 0};
+    *out = (mf_under_megatron){.step_time_s = 0};
     mf_status s = mf_software_load("megatron-99.12", &software, e); /* the newest */
     if (s != MF_OK) {
         return s;

@@ -1,5 +1,5 @@
-/* flight.c - what steps read and what is read of them: a batch on its way to the device, results on
- * their way back, while another step runs. */
+/* step_buffers.c - host buffers of steps: a batch is uploaded and results are downloaded while
+ * another step runs. */
 #include "executor/step/exec.h"
 
 #include <math.h>
@@ -27,20 +27,20 @@ int64_t mf_exec_ahead(const mf_exec *x) {
     return mf_exec_device(x)->on_host || mf_exec_device(x)->point == NULL ? 1 : MF_DEVICE_POINTS;
 }
 
-mf_status mf_exec_flight_init(mf_exec *x, mf_err *e) {
+mf_status mf_exec_step_buffers_init(mf_exec *x, mf_err *e) {
     const mf_device_ops *device = mf_exec_device(x);
     mf_status status = MF_OK;
     void *memory = NULL;
     for (int64_t i = 0; i < mf_exec_ahead(x) && status == MF_OK; i++) {
-        step_flight *f = &x->flight[i];
+        step_buffers *f = &x->buffers[i];
         status = device->allocate_host(x->device, up_B(x), &memory, e);
         f->up = memory;
         status =
             status == MF_OK ? device->allocate_host(x->device, x->in.report_B, &memory, e) : status;
         f->down = status == MF_OK ? memory : NULL;
     }
-    x->report = x->flight[0].down;
-    x->batch = (int32_t *)(void *)x->flight[0].up;
+    x->report = x->buffers[0].down;
+    x->batch = (int32_t *)(void *)x->buffers[0].up;
     if (!device->on_host && status == MF_OK) {
         status = device->side_queue(x->device, MF_DEVICE_UPLOADS, &x->uploads, e);
     }
@@ -53,14 +53,14 @@ mf_status mf_exec_flight_init(mf_exec *x, mf_err *e) {
 }
 
 /* Steps that nobody reads may still be on their way. */
-void mf_exec_flight_clear(mf_exec *x) {
-    if (x->entered != x->landed) {
+void mf_exec_step_buffers_clear(mf_exec *x) {
+    if (x->entered != x->finished) {
         mf_err ignored;
         (void)mf_exec_device(x)->wait(x->device, &ignored);
     }
     for (int i = 0; i < MF_DEVICE_POINTS; i++) {
-        mf_exec_device(x)->release_host(x->device, x->flight[i].up);
-        mf_exec_device(x)->release_host(x->device, x->flight[i].down);
+        mf_exec_device(x)->release_host(x->device, x->buffers[i].up);
+        mf_exec_device(x)->release_host(x->device, x->buffers[i].down);
     }
     mf_exec_device(x)->release(x->device, x->ahead);
 }
@@ -120,13 +120,13 @@ static mf_status upload(mf_exec *x, const char *up, mf_err *e) {
     return status == MF_OK && x->ahead != NULL ? device->order(x->queue, x->uploads, e) : status;
 }
 
-mf_status mf_exec_flight_begin(mf_exec *x, const mf_exec_batch *batch, double lr, mf_err *e) {
-    const step_flight *f = &x->flight[x->entered % mf_exec_ahead(x)];
+mf_status mf_exec_send_batch(mf_exec *x, const mf_exec_batch *batch, double lr, mf_err *e) {
+    const step_buffers *f = &x->buffers[x->entered % mf_exec_ahead(x)];
     const mf_layout *l = &x->p->layout;
     /* Of the sum over all labels. */
     const float given[2] = {(float)lr, (float)(x->loss_limit * (double)(l->gbs * l->seq))};
-    if (x->entered - x->landed == mf_exec_ahead(x)) {
-        return mf_err_set(e, MF_INTERNAL, "a step was begun before another one had landed");
+    if (x->entered - x->finished == mf_exec_ahead(x)) {
+        return mf_err_set(e, MF_INTERNAL, "a step was begun before another one had finished");
     }
     mf_status status = read_batch(x, batch, (int32_t *)(void *)f->up, e);
     memcpy(f->up + batch_B(x), given, sizeof given);
@@ -136,9 +136,9 @@ mf_status mf_exec_flight_begin(mf_exec *x, const mf_exec_batch *batch, double lr
 /* --- down ----------------------------------------------------------------------------------------
  */
 
-mf_status mf_exec_flight_enter(mf_exec *x, mf_err *e) {
+mf_status mf_exec_request_results(mf_exec *x, mf_err *e) {
     const int slot = (int)(x->entered % mf_exec_ahead(x));
-    step_flight *f = &x->flight[slot];
+    step_buffers *f = &x->buffers[slot];
     f->ops = x->ops;
     mf_status status = mf_exec_copy(x, f->down, x->inputs + x->in.sums, (size_t)x->in.report_B, e);
     if (status == MF_OK && x->work.span_ns != NULL) {
@@ -158,7 +158,7 @@ double mf_exec_aux_scopes(const mf_exec *x) {
 }
 
 /* From the sums over all ranks of what each of them counted of its own rows. */
-static void read_losses(mf_exec *x, const step_flight *f, mf_exec_result *out) {
+static void read_losses(mf_exec *x, const step_buffers *f, mf_exec_result *out) {
     const mf_layout *l = &x->p->layout;
     double *sums = (double *)(void *)f->down, *aux = sums + MF_STEP_SUMS;
     const mf_kernel_update_state *update = (void *)(f->down + (x->in.update - x->in.sums));
@@ -182,16 +182,16 @@ static void read_losses(mf_exec *x, const step_flight *f, mf_exec_result *out) {
     out->span_ns = f->spans;
 }
 
-mf_status mf_exec_flight_land(mf_exec *x, mf_exec_result *out, mf_err *e) {
+mf_status mf_exec_read_results(mf_exec *x, mf_exec_result *out, mf_err *e) {
     const mf_device_ops *device = mf_exec_device(x);
-    const int slot = (int)(x->landed % mf_exec_ahead(x));
-    if (x->entered == x->landed) {
+    const int slot = (int)(x->finished % mf_exec_ahead(x));
+    if (x->entered == x->finished) {
         return mf_err_set(e, MF_INTERNAL, "no step is on its way");
     }
     mf_status status =
         device->point != NULL ? device->reach(x->device, slot, e) : device->wait(x->device, e);
-    x->landed++;
-    x->report = x->flight[slot].down;
-    read_losses(x, &x->flight[slot], out);
+    x->finished++;
+    x->report = x->buffers[slot].down;
+    read_losses(x, &x->buffers[slot], out);
     return status;
 }

@@ -1,5 +1,5 @@
-/* lower_keep.c - the forward tensors that backward passes read: kept, made again, fetched again, or
- * copied back from the host.
+/* lower_recompute.c - the forward tensors that backward passes read: kept, made again, fetched
+ * again, or copied back from the host.
  *
  * A forward tensor is saved unless the memory choice drops it; then its producers are emitted again
  * (pass R) right where they are first needed.
@@ -57,12 +57,12 @@ static void recompute(mf_build *bd, int i) {
     int16_t in[MF_OP_MAX_IN] = {0};
     if (from.kind ==
         MF_OP_ROUTER_DROP) { /* by the choices that were kept: nothing is gathered again */
-        in[0] = mf_lower_keep(bd, from.out[0]);
-        in[1] = mf_lower_keep(bd, from.in[1]);
+        in[0] = mf_lower_read_forward(bd, from.out[0]);
+        in[1] = mf_lower_read_forward(bd, from.in[1]);
         from.nin = 2;
     }
     for (int k = 0; k < from.nin && from.kind != MF_OP_ROUTER_DROP; k++) {
-        in[k] = mf_lower_keep_for(bd, from.in[k], &from);
+        in[k] = mf_lower_read_forward_part(bd, from.in[k], &from);
     }
     uint8_t pass = bd->pass;
     bd->pass = MF_PASS_R;
@@ -90,8 +90,8 @@ static void recompute(mf_build *bd, int i) {
         op->in[k] = in[k];
     }
     if (from.kind == MF_OP_ROUTER_FWD && bd->status == MF_OK) {
-        mf_op_in(op,
-                 mf_lower_keep(bd, from.out[0])); /* probabilities of the choices that were made */
+        mf_op_in(op, mf_lower_read_forward(
+                         bd, from.out[0])); /* probabilities of the choices that were made */
     }
     for (int k = 0; k < whole.nout && bd->status == MF_OK; k++) {
         int16_t again = bd->alias[whole.out[k]];
@@ -114,7 +114,8 @@ static int16_t keep(mf_build *bd, int16_t t, int piece) {
         x->class = MF_TENSOR_SAVED;
         return t;
     }
-    if (bd->alias[t] != MF_NO_TENSOR && mf_op_cut(&bd->b->ops[x->producer]) == MF_CUT_NONE) {
+    if (bd->alias[t] != MF_NO_TENSOR &&
+        mf_op_split_axis(&bd->b->ops[x->producer]) == MF_SPLIT_NONE) {
         return bd->alias[t]; /* made again already; of pieces some may be missing */
     }
     for (int i = bd->first_producer[t], last = x->producer; i <= last; i++) {
@@ -130,14 +131,14 @@ static int16_t keep(mf_build *bd, int16_t t, int piece) {
     return bd->status == MF_OK && bd->alias[t] != MF_NO_TENSOR ? bd->alias[t] : t;
 }
 
-int16_t mf_lower_keep(mf_build *bd, int16_t t) {
+int16_t mf_lower_read_forward(mf_build *bd, int16_t t) {
     return keep(bd, t, -1);
 }
 
-int16_t mf_lower_keep_for(mf_build *bd, int16_t t, const mf_op *reader) {
+int16_t mf_lower_read_forward_part(mf_build *bd, int16_t t, const mf_op *reader) {
     int maker = bd->status == MF_OK ? mf_build_t(bd, t)->producer : -1;
-    bool same = maker >= 0 && mf_op_cut(reader) != MF_CUT_NONE &&
-                mf_op_cut(&bd->b->ops[maker]) == mf_op_cut(reader);
+    bool same = maker >= 0 && mf_op_split_axis(reader) != MF_SPLIT_NONE &&
+                mf_op_split_axis(&bd->b->ops[maker]) == mf_op_split_axis(reader);
     return keep(bd, t, same ? reader->piece : -1);
 }
 
@@ -149,10 +150,10 @@ int16_t mf_lower_keep_for(mf_build *bd, int16_t t, const mf_op *reader) {
  * those of the last step (which a repeated forward pass has left here, or which are one neighbour
  * away from the rank's own) to those of the second; the rank's own never left. At most two steps' K
  * and V are there at the same time. */
-int16_t mf_lower_keep_turning(mf_build *bd, int16_t t) {
+int16_t mf_lower_read_forward_turning(mf_build *bd, int16_t t) {
     if (bd->status != MF_OK || bd->ring[t].first == MF_NO_TENSOR ||
         !dropped(bd, mf_build_t(bd, t))) {
-        return mf_lower_keep(bd, t);
+        return mf_lower_read_forward(bd, t);
     }
     mf_ring_link *link = &bd->ring[t];
     if (link->back != MF_NO_TENSOR) {
@@ -162,8 +163,8 @@ int16_t mf_lower_keep_turning(mf_build *bd, int16_t t) {
         link->back = bd->alias[t];
         return link->back;
     }
-    int16_t from = link->next != MF_NO_TENSOR ? mf_lower_keep_turning(bd, link->next)
-                                              : mf_lower_keep(bd, link->first);
+    int16_t from = link->next != MF_NO_TENSOR ? mf_lower_read_forward_turning(bd, link->next)
+                                              : mf_lower_read_forward(bd, link->first);
     mf_tensor like = *mf_build_t(bd, t);
     int16_t back = mf_build_tensor(bd, like.name, like.rows, like.cols, like.element_B);
     int16_t producer = like.producer;
@@ -186,7 +187,7 @@ int16_t mf_lower_keep_turning(mf_build *bd, int16_t t) {
 void mf_lower_fetch_ahead(mf_build *bd, int16_t t) {
     if (bd->status == MF_OK && bd->ring[t].first != MF_NO_TENSOR &&
         bd->ring[bd->ring[t].before].first != MF_NO_TENSOR) {
-        (void)mf_lower_keep_turning(bd, bd->ring[t].before);
+        (void)mf_lower_read_forward_turning(bd, bd->ring[t].before);
     }
 }
 

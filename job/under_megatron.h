@@ -1,24 +1,24 @@
-/* elsewhere.h - the step time that a plan of moefold would have under the newest known release of
- * Megatron, if that can express the plan. */
-#ifndef MF_JOB_ELSEWHERE_H
-#define MF_JOB_ELSEWHERE_H
+/* under_megatron.h - the step time that a plan of moefold would have under the newest known release
+ * of Megatron, if that can express the plan. */
+#ifndef MF_JOB_UNDER_MEGATRON_H
+#define MF_JOB_UNDER_MEGATRON_H
 
 #include "core/plan/plan.h"
 #include "costmodel/cost.h"
 #include "simulator/sim.h"
 
-typedef struct mf_elsewhere {
+typedef struct mf_under_megatron {
     char software[32]; /* profile */
     double step_time_s;
     double more;         /* how much longer, as a share of the plan's own step time */
     mf_graph_mode graph; /* its own default where the plan has none */
     char why[64];        /* what of the plan it cannot express; "" when it can */
-} mf_elsewhere;
+} mf_under_megatron;
 
 /* Layout, assignment and step time of *p count. store as in mf_cost_create; *cost: that release's
  * prices of the cluster, NULL at first, created when they are needed, the caller's to destroy. */
-mf_status mf_elsewhere_megatron(const mf_model *m, const mf_cluster *c, const mf_plan *p,
-                                const mf_routing *routing, mf_store *store, mf_cost **cost,
-                                mf_elsewhere *out, mf_err *e);
+mf_status mf_price_under_megatron(const mf_model *m, const mf_cluster *c, const mf_plan *p,
+                                  const mf_routing *routing, mf_store *store, mf_cost **cost,
+                                  mf_under_megatron *out, mf_err *e);
 
 #endif
