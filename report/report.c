@@ -170,6 +170,9 @@ const char *mf_report_not_trained(const mf_software *s, const mf_model *m, const
     if (strcmp(s->name, MF_SOFTWARE_OURS) != 0) {
         return NULL;
     }
+    if (model == NULL && !cpu && strcmp(c->gpu.arch, "hopper") != 0) {
+        return "its kernels run on Hopper GPUs alone (H100, H200)";
+    }
     return model != NULL ? model : mf_layout_not_executed(l, cpu);
 }
 
