@@ -176,6 +176,11 @@ static mf_status search(const mf_args *a, const mf_cli *cli, const mf_problem *p
     if (s == MF_OK) {
         s = mf_host_copies_search(mf_runs_on_search, &on, problem, &o,
                                   a->value[MF_OPT_SEARCH_OFFLOAD].given, r, h, e);
+        if (s == MF_INFEASIBLE && !a->value[MF_OPT_OFFLOAD_OPTIMIZER].given &&
+            problem->base.offload_optimizer <= 0 &&
+            !mf_cluster_is_cpu(mf_cost_cluster(problem->cost))) {
+            s = mf_host_copies_search_optimizer(mf_runs_on_search, &on, problem, &o, r, h, e);
+        }
     }
     if (s == MF_OK && on.limited) {
         s = price_limit(problem, &o, on.target, r, e);

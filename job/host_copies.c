@@ -55,6 +55,26 @@ mf_status mf_host_copies_search(mf_search_fn search, void *user, const mf_proble
     return s;
 }
 
+mf_status mf_host_copies_search_optimizer(mf_search_fn search, void *user, const mf_problem *p,
+                                          const mf_search_options *o, mf_search_result *r,
+                                          mf_host_copies *h, mf_err *e) {
+    mf_problem hosted = *p;
+    mf_search_result with = {0};
+    mf_err own;
+    mf_err_clear(&own);
+    hosted.base.offload_optimizer = 1;
+    mf_status s = mf_host_copies_search(search, user, &hosted, o, false, &with, h, &own);
+    if (s == MF_INFEASIBLE) {
+        mf_search_result_clear(&with);
+        return s;
+    }
+    mf_search_result_clear(r);
+    *r = with;
+    *e = own;
+    h->infeasible = h->optimizer = s == MF_OK;
+    return s;
+}
+
 mf_status mf_host_copies_gain(const mf_problem *p, const mf_search_options *o, const mf_plan *best,
                               mf_host_copies *h, mf_err *e) {
     enum { COUNTED_US = 1000000 };

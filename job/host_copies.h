@@ -10,6 +10,7 @@
 typedef struct mf_host_copies {
     bool used;        /* by the best plan */
     bool infeasible;  /* nothing fits without */
+    bool optimizer;   /* nothing fits without optimizer states on the host either */
     double without_s; /* asked for: the best step without; else 0 */
     double with_s;    /* not used: what the best plan's layout takes with them, if less; else 0 */
 } mf_host_copies;
@@ -26,6 +27,12 @@ typedef mf_status (*mf_search_fn)(void *user, const mf_problem *p, const mf_sear
 mf_status mf_host_copies_search(mf_search_fn search, void *user, const mf_problem *p,
                                 const mf_search_options *o, bool asked, mf_search_result *r,
                                 mf_host_copies *h, mf_err *e);
+
+/* Where nothing fitted: searches with all optimizer states on the host. Errors: as the search's;
+ * MF_INFEASIBLE keeps the text that *e came with. */
+mf_status mf_host_copies_search_optimizer(mf_search_fn search, void *user, const mf_problem *p,
+                                          const mf_search_options *o, mf_search_result *r,
+                                          mf_host_copies *h, mf_err *e);
 
 /* What copies would gain where a search left them out: the best plan's layout alone is searched
  * with them, for a counted second. Not finding any gain is no failure. */

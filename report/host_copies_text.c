@@ -21,6 +21,9 @@ void mf_host_copies_print(FILE *out, const mf_host_copies *h, double step_s) {
     } else if (h->without_s > 0) {
         snprintf(text, sizeof text, "without them the step takes %s: a gain of %s rests on them",
                  mf_show_time(h->without_s).s, mf_show_percent(1 - step_s / h->without_s).s);
+    } else if (h->optimizer) {
+        snprintf(text, sizeof text,
+                 "nothing fits without optimizer states on the host (--offload-optimizer 1)");
     } else if (!h->infeasible) {
         snprintf(text, sizeof text, "asked for");
     }
@@ -36,6 +39,7 @@ void mf_host_copies_json(mf_json_writer *w, const mf_host_copies *h) {
     mf_json_write_bool(w, "used", h->used);
     mf_json_write_bool(w, "measured", false);
     mf_json_write_bool(w, "fits_without", !h->infeasible);
+    mf_json_write_bool(w, "optimizer", h->optimizer);
     mf_json_write_f64(w, "step_time_without_s",
                       h->without_s > 0 ? h->without_s : (double)NAN); /* null */
     mf_json_write_f64(w, "step_time_with_s", h->with_s > 0 ? h->with_s : (double)NAN);

@@ -39,9 +39,25 @@ static void pinned_offload_is_not_looked_into(void **state) {
     cli_free(&r);
 }
 
+/* OLMoE's states alone are more than an H100 holds. */
+static void optimizer_states_go_to_the_host_where_nothing_fits(void **state) {
+    (void)state;
+#define ALONE "plan --model olmoe-1b-7b --cluster h100 --gpus 1 --global-batch 8 --seq 4096 --json "
+    cli_result r = cli_json(ALONE), held;
+    assert_true(cli_bool(copies_of(&r), "optimizer"));
+    assert_true(cli_bool(copies_of(&r), "used"));
+    assert_false(cli_bool(copies_of(&r), "fits_without"));
+    cli_free(&r);
+    held = cli_run(ALONE "--offload-optimizer 0", NULL);
+    assert_int_equal(held.code, 3);
+    assert_non_null(strstr(held.err, "nothing fits: the leanest layout"));
+    cli_free(&held);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_plan_says_what_copies_would_gain),
+        cmocka_unit_test(optimizer_states_go_to_the_host_where_nothing_fits),
         cmocka_unit_test(pinned_offload_is_not_looked_into),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
