@@ -485,7 +485,7 @@ static void a_larger_size_may_give_a_smaller_one_its_plan(void **state) {
     for (int i = 0; i < 2; i++) {
         char line[256];
         snprintf(line, sizeof line,
-                 "capacity --models olmoe-1b-7b --clusters b200 --sizes %s --global-batch 192 "
+                 "capacity --models qwen3-30b-a3b --clusters b200 --sizes %s --global-batch 96 "
                  "--seq 4096 --gap 50%% --effort 1 --json",
                  sizes[i]);
         cli_result r = cli_json(line);
