@@ -4,10 +4,6 @@
 #include <math.h>
 #include <string.h>
 
-/* Share of the scale-up data-sheet rate that collectives reach where the cluster does not say:
- * 370.8 of 450 on H100, 721.8 of 900 on B200 (NCCL's own tuning table). */
-static const double scaleup_share = 0.80;
-
 /* NVSwitch of Hopper and Blackwell multicasts and reduces. */
 static bool has_nvls(const mf_cluster *c) {
     return strcmp(c->gpu.arch, "hopper") == 0 || strcmp(c->gpu.arch, "blackwell") == 0;
@@ -25,14 +21,10 @@ void mf_geometry_of(const mf_cluster *c, mf_group_shape shape, mf_geometry *g) {
                        .in_peak_Bps = c->scaleup_Bps,
                        .net_peak_Bps = c->nic_Bps,
                        .nvls = has_nvls(c)};
-    double effective =
-        c->scaleup_effective_Bps > 0 ? c->scaleup_effective_Bps : scaleup_share * c->scaleup_Bps;
     if (c->scaleup_pair_Bps > 0 && inside > 1) { /* a mesh: one link per peer */
-        double links = fmin(1, (double)(inside - 1) * c->scaleup_pair_Bps / c->scaleup_Bps);
-        effective *= links;
-        g->in_peak_Bps *= links;
+        g->in_peak_Bps = fmin(g->in_peak_Bps, (double)(inside - 1) * c->scaleup_pair_Bps);
     }
-    g->in_Bps = effective;
+    g->in_Bps = mf_cluster_scaleup_reached_Bps(c, inside);
     double net = c->nic_efficiency > 0 ? c->nic_Bps * c->nic_efficiency : c->nic_Bps;
     g->net_latency_s = c->nic_latency_s;
     if (g->domains > 1) {

@@ -9,10 +9,6 @@
 #include <string.h>
 #include <sys/stat.h>
 
-/* Share of the scale-up data-sheet rate that collectives reach where a cluster does not say: 240 of
- * 300 GB/s on A100, 370.8 of 450 on H100, 721.8 of 900 on B200 (NCCL 2.30's tuning table). */
-static const double scaleup_transfer = 0.80;
-
 static const char *const shipped[] = {"a100",   "a100-40", "b200",  "b300", "cpu",
                                       "gb200",  "gb300",   "h100",  "h20",  "h200",
                                       "mi300x", "mi325x",  "mi355x"};
@@ -124,13 +120,17 @@ double mf_cluster_usable_B(const mf_cluster *c, double reserve) {
     return c->gpu.memory_B * (1.0 - reserve);
 }
 
+double mf_cluster_scaleup_reached_Bps(const mf_cluster *c, int64_t gpus) {
+    const double all_Bps = c->scaleup_effective_Bps > 0.0 ? c->scaleup_effective_Bps
+                                                          : MF_SCALEUP_REACHED * c->scaleup_Bps;
+    const double pairs_Bps = (double)(gpus - 1) * c->scaleup_pair_effective_Bps;
+    return pairs_Bps > 0.0 && pairs_Bps < all_Bps ? pairs_Bps : all_Bps;
+}
+
 bool mf_cluster_link(const mf_cluster *c, int64_t span_gpus, double *bandwidth_Bps,
                      double *latency_s) {
     if (span_gpus <= c->domain_gpus_used) {
-        double Bps = c->scaleup_effective_Bps > 0.0 ? c->scaleup_effective_Bps
-                                                    : scaleup_transfer * c->scaleup_Bps;
-        double links = (double)(span_gpus - 1) * c->scaleup_pair_Bps / c->scaleup_Bps;
-        *bandwidth_Bps = span_gpus > 1 && links < 1.0 ? Bps * links : Bps;
+        *bandwidth_Bps = mf_cluster_scaleup_reached_Bps(c, span_gpus);
         *latency_s = c->scaleup_latency_s;
         return true;
     }

@@ -24,6 +24,10 @@
 
 #define MF_CLUSTER_MAX_TIERS 4
 
+/* Share of the scale-up data-sheet rate that collectives reach where a cluster does not say: 240 of
+ * 300 GB/s on A100, 370.8 of 450 on H100, 721.8 of 900 on B200 (NCCL 2.30's tuning table). */
+#define MF_SCALEUP_REACHED 0.80
+
 /* Arithmetic types a GPU may have dense peaks for. */
 typedef enum mf_math {
     MF_MATH_FP32,
@@ -65,6 +69,8 @@ typedef struct mf_cluster {
     double scaleup_Bps;           /* per GPU and direction, data sheet */
     double scaleup_effective_Bps; /* what collectives reach; 0 = scaleup_Bps x transfer ratio */
     double scaleup_pair_Bps;      /* between one pair (a mesh such as xGMI gives one link) */
+    double scaleup_pair_effective_Bps; /* of that, what collectives reach over each pair's links; 0
+                                        * = a switch: a pair reaches what all do */
     double scaleup_latency_s;
     double nic_Bps;        /* per GPU and direction */
     double nic_efficiency; /* share of it that large messages reach */
@@ -83,11 +89,12 @@ typedef struct mf_cluster {
 
 /* From a parsed file. Without "extends", required are gpu.name, memory_B, memory_Bps,
  * peak_bf16_flops and sms; gpus_per_node, scaleup_Bps and host_Bps. Left out, domain_gpus is
- * gpus_per_node, domain_gpus_used is domain_gpus, scaleup_pair_Bps is scaleup_Bps, nic_efficiency
- * 0.95, tiers one that reaches everything; without nic_Bps max_gpus is domain_gpus_used. A relative
- * path in "extends" is seen from the working directory.
- * Errors: MF_INPUT with file:line:col for unknown keys and units (with "did you mean"), wrong
- * types, values out of range for their unit, figures that contradict each other. */
+ * gpus_per_node, domain_gpus_used is domain_gpus, scaleup_pair_Bps is scaleup_Bps (a switch; where
+ * it is less, scaleup_pair_effective_Bps is 0.8 of it), nic_efficiency 0.95, tiers one that reaches
+ * everything; without nic_Bps max_gpus is domain_gpus_used. A relative path in "extends" is seen
+ * from the working directory. Errors: MF_INPUT with file:line:col for unknown keys and units (with
+ * "did you mean"), wrong types, values out of range for their unit, figures that contradict each
+ * other. */
 mf_status mf_cluster_from_json(const mf_json *doc, mf_cluster *out, mf_err *e);
 
 /* By shipped name or path; a file without a name is called after itself. A relative path in
@@ -113,10 +120,15 @@ double mf_cluster_usable_B(const mf_cluster *c, double reserve);
 
 /* Bandwidth per GPU and direction, and latency, seen by a group whose members span `span_gpus`
  * consecutive GPUs of the job: inside the domain what collectives reach over scale-up links (of a
- * mesh, as many links as there are other GPUs in the span), beyond it NIC x efficiency over the
- * oversubscription of the smallest tier that reaches, and the NIC's latency with the tier's on top.
- * Returns true when inside the domain. */
+ * mesh no more than what they reach over the links to the other GPUs in the span), beyond it NIC x
+ * efficiency over the oversubscription of the smallest tier that reaches, and the NIC's latency
+ * with the tier's on top. Returns true when inside the domain. */
 bool mf_cluster_link(const mf_cluster *c, int64_t span_gpus, double *bandwidth_Bps,
                      double *latency_s);
+
+/* What collectives of `gpus` GPUs of one domain reach over scale-up links. It grows with each of
+ * the cluster's figures: how much of a mesh's link they reach is a figure of its own, and no
+ * quotient of others, which would fall where one of them rises. */
+double mf_cluster_scaleup_reached_Bps(const mf_cluster *c, int64_t gpus);
 
 #endif

@@ -22,6 +22,9 @@ void mf_cluster_fingerprint(const mf_cluster *c, char out[20]) {
     for (size_t i = 0; i < COUNT(real); i++) {
         h = mf_fingerprint_f64(h, real[i]);
     }
+    if (c->scaleup_pair_effective_Bps > 0.0) { /* a mesh */
+        h = mf_fingerprint_f64(h, c->scaleup_pair_effective_Bps);
+    }
     for (int i = 0; i < MF_MATH_COUNT; i++) {
         h = mf_fingerprint_f64(h, c->gpu.peak_flops[i]);
         h = mf_fingerprint_f64(h, c->gpu.measured_flops[i]);

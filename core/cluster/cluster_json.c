@@ -69,6 +69,8 @@ static const figure cluster_figures[] = {
     {"scaleup", rate, AT(scaleup_Bps), 1e6, 1e14, false, true, false},
     {"scaleup_effective", rate, AT(scaleup_effective_Bps), 1e6, 1e14, false, false, true},
     {"scaleup_pair", rate, AT(scaleup_pair_Bps), 1e6, 1e14, false, false, false},
+    {"scaleup_pair_effective", rate, AT(scaleup_pair_effective_Bps), 1e6, 1e14, false, false,
+     false},
     {"scaleup_latency", seconds, AT(scaleup_latency_s), 0, 1, false, false, true},
     {"nic", rate, AT(nic_Bps), 1e6, 1e14, false, false, true},
     {"nic_efficiency", plain, AT(nic_efficiency), 0.01, 1, false, false, false},
@@ -358,6 +360,11 @@ static bool given(const section *s, uint32_t seen, size_t offset) {
 }
 #define GIVEN(field) given(&cluster_section, seen, AT(field))
 
+/* Where a file does not say; 0: a switch. */
+static double pair_reached_Bps(const mf_cluster *c) {
+    return c->scaleup_pair_Bps < c->scaleup_Bps ? MF_SCALEUP_REACHED * c->scaleup_pair_Bps : 0.0;
+}
+
 /* What follows from a figure that overrides an inherited one: a node of another size has a domain
  * of that size where the two were equal, and what was measured on other hardware is not known here.
  */
@@ -375,6 +382,14 @@ static void follow(mf_cluster *c, const mf_cluster *base, uint32_t seen, uint32_
             c->scaleup_pair_Bps = c->scaleup_Bps * base->scaleup_pair_Bps / base->scaleup_Bps;
         }
     }
+    if (!GIVEN(scaleup_pair_effective_Bps)) { /* a mesh's links keep their share of all of them */
+        if (GIVEN(scaleup_pair_Bps)) {
+            c->scaleup_pair_effective_Bps = pair_reached_Bps(c);
+        } else if (base->scaleup_pair_effective_Bps > 0.0) {
+            c->scaleup_pair_effective_Bps *=
+                mf_cluster_scaleup_reached_Bps(c, 1) / mf_cluster_scaleup_reached_Bps(base, 1);
+        }
+    }
     if (given(&gpu_section, gpu_seen, GPU(memory_Bps)) &&
         !given(&gpu_section, gpu_seen, GPU(memory_measured_Bps))) {
         c->gpu.memory_measured_Bps = 0.0;
@@ -388,10 +403,13 @@ static void follow(mf_cluster *c, const mf_cluster *base, uint32_t seen, uint32_
 }
 
 /* Figures that were neither given nor inherited. */
-static void fill_in(mf_cluster *c) {
+static void fill_in(mf_cluster *c, bool extends) {
     c->domain_gpus = c->domain_gpus > 0 ? c->domain_gpus : c->gpus_per_node;
     c->domain_gpus_used = c->domain_gpus_used > 0 ? c->domain_gpus_used : c->domain_gpus;
     c->scaleup_pair_Bps = c->scaleup_pair_Bps > 0.0 ? c->scaleup_pair_Bps : c->scaleup_Bps;
+    if (c->scaleup_pair_effective_Bps <= 0.0 && !extends) {
+        c->scaleup_pair_effective_Bps = pair_reached_Bps(c);
+    }
     c->nic_efficiency = c->nic_efficiency > 0.0 ? c->nic_efficiency : 0.95;
     if (c->tiers == 0) {
         c->tiers = 1;
@@ -413,6 +431,12 @@ static mf_status check(const mf_cluster *c, const mf_json_value *root, mf_err *e
                             "\"scaleup_effective_Bps\" %g and \"scaleup_pair_Bps\" %g cannot "
                             "exceed \"scaleup_Bps\" %g",
                             c->scaleup_effective_Bps, c->scaleup_pair_Bps, c->scaleup_Bps);
+    }
+    if (c->scaleup_pair_effective_Bps > c->scaleup_pair_Bps) {
+        return mf_json_fail(root, e,
+                            "\"scaleup_pair_effective_Bps\" %g cannot exceed \"scaleup_pair_Bps\" "
+                            "%g",
+                            c->scaleup_pair_effective_Bps, c->scaleup_pair_Bps);
     }
     for (int m = 0; m < MF_MATH_COUNT; m++) {
         if (c->gpu.measured_flops[m] > c->gpu.peak_flops[m]) {
@@ -488,7 +512,7 @@ mf_status mf_cluster_read(const mf_json *doc, const char *path, int depth, mf_cl
     if (extends) {
         follow(&c, &base, seen, gpu_seen);
     }
-    fill_in(&c);
+    fill_in(&c, extends);
     if (c.name[0] == '\0') {
         snprintf(c.name, sizeof c.name, "%s", c.gpu.name);
     }

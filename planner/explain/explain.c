@@ -157,6 +157,7 @@ static mf_status try_rates(attempt *t) {
     c.scaleup_Bps *= more;
     c.scaleup_effective_Bps *= more;
     c.scaleup_pair_Bps *= more;
+    c.scaleup_pair_effective_Bps *= more;
     if (status == MF_OK) {
         status = with_cost(t, "scale-up bandwidth +10 %", &c, software);
     }

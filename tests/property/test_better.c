@@ -12,7 +12,7 @@
 #include <stdio.h>
 #include <string.h>
 
-static const char *const clusters[] = {"h100", "h200", "b200", "gb200", "a100"};
+static const char *const clusters[] = {"h100", "h200", "b200", "gb200", "a100", "mi300x"};
 enum { CLUSTERS = sizeof clusters / sizeof clusters[0] };
 
 static mf_cluster cluster(const char *name) {
@@ -67,6 +67,8 @@ static const step_case steps[] = {
     {"qwen3-30b-a3b", "b200", 16, 64, 1, 1, 1, 16, 2, MF_SCHED_1F1B, MF_PREC_NVFP4, 0},
     {"llama3-70b", "a100", 64, 128, 8, 4, 1, 1, 1, MF_SCHED_ZB_H1, MF_PREC_BF16,
      MF_RECOMPUTE_LAYER},
+    {"mixtral-8x7b", "mi300x", 16, 64, 2, 2, 1, 4, 1, MF_SCHED_1F1B, MF_PREC_BF16, 0},
+    {"llama3-8b", "mi300x", 8, 32, 4, 1, 1, 1, 1, MF_SCHED_1F1B, MF_PREC_BF16, 0},
 };
 enum { STEPS = sizeof steps / sizeof steps[0] };
 

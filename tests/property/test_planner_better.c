@@ -10,7 +10,7 @@
  * otherwise beside communication. */
 static const double hair = 1e-4;
 
-static const char *const clusters[] = {"h100", "h200", "b200", "gb200", "a100", "h20"};
+static const char *const clusters[] = {"h100", "h200", "b200", "gb200", "a100", "h20", "mi300x"};
 enum { CLUSTERS = sizeof clusters / sizeof clusters[0] };
 
 /* Any cluster, and a better one, with what is trained by. */

@@ -12,6 +12,7 @@ static void load(const char *cluster, double by, int links, mf_cluster *out) {
     assert_ok(mf_cluster_load(cluster, out, &e));
     out->scaleup_Bps *= links & SCALE_UP ? by : 1;
     out->scaleup_pair_Bps *= links & SCALE_UP ? by : 1;
+    out->scaleup_pair_effective_Bps *= links & SCALE_UP ? by : 1;
     out->scaleup_effective_Bps *= links & SCALE_UP ? by : 1;
     out->nic_Bps *= links & NETWORK ? by : 1;
 }

@@ -23,7 +23,10 @@ static inline mf_cluster better_cluster(uint64_t *seed, mf_cluster c) {
     more(seed, 1, (double *[]){&g->l2_B});
     more(seed, 1, (double *[]){&g->memory_B});
     more(seed, 1, (double *[]){&g->power_w});
-    more(seed, 3, (double *[]){&c.scaleup_Bps, &c.scaleup_effective_Bps, &c.scaleup_pair_Bps});
+    more(seed, 1, (double *[]){&c.scaleup_Bps});
+    more(seed, 1, (double *[]){&c.scaleup_effective_Bps});
+    more(seed, 1, (double *[]){&c.scaleup_pair_Bps});
+    more(seed, 1, (double *[]){&c.scaleup_pair_effective_Bps});
     more(seed, 1, (double *[]){&c.nic_Bps});
     more(seed, 1, (double *[]){&c.host_Bps});
     more(seed, 1, (double *[]){&c.host_memory_B});

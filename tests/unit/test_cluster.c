@@ -396,6 +396,47 @@ static void a_mesh_gives_one_link_for_each_other_gpu(void **state) {
     assert_true(near(eight, 0.8 * 448e9));
 }
 
+/* Whatever figure of its links gets better alone, and on a switch too. */
+static void no_better_figure_of_links_slows_a_group_down(void **state) {
+    (void)state;
+    static const char *const names[] = {"mi300x", "mi325x", "mi355x", "h100", "a100", "gb200"};
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        for (int which = 0; which < 4; which++) {
+            mf_cluster c = load(names[i]), better = c;
+            double *const figure[] = {&better.scaleup_Bps, &better.scaleup_effective_Bps,
+                                      &better.scaleup_pair_Bps, &better.scaleup_pair_effective_Bps};
+            *figure[which] *= 1.5;
+            for (int64_t span = 2; span <= 8; span++) {
+                double before, after, latency_s;
+                mf_cluster_link(&c, span, &before, &latency_s);
+                mf_cluster_link(&better, span, &after, &latency_s);
+                if (after < before) {
+                    fail_msg("%s, figure %d, %d GPUs: %g after %g", names[i], which, (int)span,
+                             after, before);
+                }
+            }
+        }
+    }
+}
+
+static void a_file_says_what_collectives_reach_of_a_link_or_the_rest_tells(void **state) {
+    (void)state;
+    mf_cluster c = parse_ok("{\"extends\": \"mi300x\", \"scaleup_effective_GBps\": 400}");
+    assert_true(near(c.scaleup_pair_effective_Bps, 44.7e9 * 400 / 312.9));
+    c = parse_ok("{\"extends\": \"mi300x\", \"scaleup_GBps\": 672}");
+    assert_true(near(c.scaleup_pair_effective_Bps, 0.8 * 96e9));
+    c = parse_ok("{\"extends\": \"mi300x\", \"scaleup_pair_GBps\": 80}");
+    assert_true(near(c.scaleup_pair_effective_Bps, 0.8 * 80e9));
+    c = parse_ok("{\"extends\": \"h100\", \"scaleup_pair_GBps\": 450}");
+    assert_true(c.scaleup_pair_effective_Bps == 0); /* a switch */
+    c = parse_ok("{\"extends\": \"h100\", \"scaleup_pair_GBps\": 64}");
+    assert_true(near(c.scaleup_pair_effective_Bps, 0.8 * 64e9));
+    c = parse_ok("{" GPU_KEYS ", " NODE_KEYS ", \"scaleup_pair_GBps\": 100}");
+    assert_true(near(c.scaleup_pair_effective_Bps, 0.8 * 100e9));
+    expect_refused("{\"extends\": \"mi300x\", \"scaleup_pair_effective_GBps\": 65}",
+                   "cannot exceed");
+}
+
 static void the_reserve_is_withheld_from_capacity(void **state) {
     (void)state;
     mf_cluster c = load("h100");
@@ -441,6 +482,8 @@ int main(void) {
         cmocka_unit_test(links_slow_down_with_reach),
         cmocka_unit_test(the_domain_is_what_a_job_uses_of_it),
         cmocka_unit_test(a_mesh_gives_one_link_for_each_other_gpu),
+        cmocka_unit_test(no_better_figure_of_links_slows_a_group_down),
+        cmocka_unit_test(a_file_says_what_collectives_reach_of_a_link_or_the_rest_tells),
         cmocka_unit_test(the_reserve_is_withheld_from_capacity),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -343,10 +343,11 @@ static void a_group_without_neighbours_is_not_interpolated(void **state) {
     assert_int_not_equal(price_of(cost, 4, 1e7).basis, MF_BASIS_INTERPOLATED);
     mf_cost_destroy(cost);
     c.scaleup_pair_Bps = c.scaleup_Bps / 7; /* a mesh: every member brings a link */
+    c.scaleup_pair_effective_Bps = 0.8 * c.scaleup_pair_Bps;
     cost = rings_of(small, &c, false);
     assert_int_not_equal(price_of(cost, 3, 1e7).basis, MF_BASIS_INTERPOLATED);
     mf_cost_destroy(cost);
-    c.scaleup_pair_Bps = 0;
+    c.scaleup_pair_Bps = c.scaleup_pair_effective_Bps = 0;
     cost = rings_of(large, &c, true); /* eight use multicast, four cannot */
     assert_int_not_equal(price_of(cost, 6, 1e7).basis, MF_BASIS_INTERPOLATED);
     mf_cost_destroy(cost);
