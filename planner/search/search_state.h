@@ -69,7 +69,6 @@ typedef struct mf_search_state {
     int64_t free_at;    /* work by which the layout `stuck` was not the least of all, or a better */
     double free_best_s; /* plan was found: this one */
     mf_search_taken taken[MF_TAKEN_KINDS];
-    mf_costs_counted *counted; /* blocks that are in `work` */
     double target_s;
     /* Runners-up are looked for once the best plan is proven (search_rank.c), with what is below
      * here as it was then. */
