@@ -19,7 +19,7 @@ typedef struct entry {
     mf_cost_key key; /* with these in front it is found by a cache line or two */
     bool pair;
     int32_t made_ns; /* what making it is counted as */
-    int64_t number;  /* of the table's entries */
+    atomic_bool counted;
     union {
         mf_block_cost cost;
         double pair_s; /* of a merged pair, whose entry ends here: as many as costs */
@@ -98,7 +98,6 @@ static mf_status keep(mf_block_costs *q, const entry *made, entry **out, mf_err 
     if (x) {
         _Atomic(entry *) *head = &q->bucket[made->hash % BUCKETS];
         memcpy(x, made, size);
-        x->number = q->asked;
         x->next = atomic_load_explicit(head, memory_order_relaxed);
         atomic_store_explicit(head, x, memory_order_release);
         q->asked++;
@@ -149,47 +148,6 @@ static mf_status make(mf_block_costs *q, const question *x, const mf_cost_key *k
 
 /* --- what is counted -------------------------------------------------------------------------- */
 
-/* Which entries were counted, by number: pages are made as they are needed. What stands beyond is
- * not counted: two million blocks. */
-enum { PAGE = 1 << 10, PAGES = 1 << 11 };
-
-struct mf_costs_counted {
-    _Atomic(atomic_bool *) page[PAGES];
-};
-
-mf_costs_counted *mf_costs_counted_create(void) {
-    return calloc(1, sizeof(mf_costs_counted));
-}
-
-void mf_costs_counted_destroy(mf_costs_counted *x) {
-    for (int i = 0; x && i < PAGES; i++) {
-        free(atomic_load_explicit(&x->page[i], memory_order_relaxed));
-    }
-    free(x);
-}
-
-static bool is_counted(const mf_costs_counted *x, int64_t number) {
-    if (number >= (int64_t)PAGE * PAGES) {
-        return true;
-    }
-    const atomic_bool *page = atomic_load_explicit(&x->page[number / PAGE], memory_order_acquire);
-    return page && atomic_load_explicit(&page[number % PAGE], memory_order_relaxed);
-}
-
-/* False when memory ran out. */
-static bool set_counted(mf_costs_counted *x, int64_t number) {
-    _Atomic(atomic_bool *) *at = &x->page[number / PAGE];
-    atomic_bool *page = atomic_load_explicit(at, memory_order_relaxed);
-    if (!page) {
-        page = calloc(PAGE, sizeof *page);
-        atomic_store_explicit(at, page, memory_order_release);
-    }
-    if (page) {
-        atomic_store_explicit(&page[number % PAGE], true, memory_order_relaxed);
-    }
-    return page != NULL;
-}
-
 static _Thread_local mf_costs_noted *noted, *listed;
 
 void mf_block_costs_note(mf_costs_noted *x) {
@@ -216,7 +174,7 @@ static void append(mf_costs_noted *to, entry *x) {
 
 /* False: it is counted. */
 static bool note(entry *x) {
-    if (noted == NULL || is_counted(noted->counted, x->number)) {
+    if (noted == NULL || atomic_load_explicit(&x->counted, memory_order_relaxed)) {
         return noted == NULL;
     }
     append(noted, x);
@@ -235,7 +193,7 @@ int64_t mf_block_costs_count(mf_costs_noted *x) {
     int64_t sum_ns = 0;
     for (int64_t i = 0; i < x->count; i++) {
         entry *one = x->entry[i];
-        if (!is_counted(x->counted, one->number) && set_counted(x->counted, one->number)) {
+        if (!atomic_exchange_explicit(&one->counted, true, memory_order_relaxed)) {
             sum_ns += one->made_ns;
         }
     }

@@ -25,17 +25,13 @@ mf_status mf_block_costs_get(mf_block_costs *q, const mf_layout *l, const mf_blo
 /* As the evaluator's pair. */
 mf_status mf_block_costs_pair(mf_block_costs *q, const mf_layout *l, const mf_block_key *forward,
                               const mf_block_key *backward, double *time_s, mf_err *e);
-/* Which blocks are made first by whom depends on threads, and on what other searches have asked
- * for, so what they take is counted by what a search asks for, once for each that it does. Between
- * note(x) and note(NULL) a thread notes in x what has not been counted yet; what is in x and still
- * has not been is then counted, in nanoseconds, by whoever calls in an order that does not depend
- * on threads, one at a time. */
-typedef struct mf_costs_counted mf_costs_counted;
-mf_costs_counted *mf_costs_counted_create(void); /* NULL when memory ran out */
-void mf_costs_counted_destroy(mf_costs_counted *x);
+/* Which blocks are made first by which thread is chance, so what they take is counted by what
+ * searches ask for, once for each that one does; searches that share costs, one after the other,
+ * count what none of them has asked for before. Between note(x) and note(NULL) a thread notes in x
+ * what has not been counted yet; what is in x and still has not been is then counted, in
+ * nanoseconds, by whoever calls in an order that does not depend on threads, one at a time. */
 typedef struct mf_costs_noted {
-    mf_costs_counted *counted; /* of the search */
-    void **entry;              /* [count] */
+    void **entry; /* [count] */
     int64_t count, allocated;
 } mf_costs_noted;
 void mf_block_costs_note(mf_costs_noted *x);

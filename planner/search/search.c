@@ -106,7 +106,6 @@ static void work_on(void *self, int slot) {
         mf_search_outcome *out = &t->out[i];
         clear_outcome(out);
         out->seen = t->seen;
-        t->asked[i].counted = s->counted;
         mf_block_costs_note(&t->asked[i]);
         if (t->node[i].level < MF_LEVEL_LAYOUT) {
             mf_search_split(&s->context, &t->node[i], &t->aim[i], out);
@@ -489,7 +488,7 @@ static void take(mf_search_state *s, find_tries *find) {
         s->status = mf_err_set(&s->err, MF_NOMEM, "out of memory");
         return;
     }
-    mf_costs_noted asked = {.counted = s->counted};
+    mf_costs_noted asked = {0};
     s->held_s = mf_search_lower_bound(s);
     mf_block_costs_note(&asked);
     s->status = find(s, out, &s->err);
@@ -677,8 +676,7 @@ mf_status mf_search_run(const mf_search_request *r, mf_search_report *out, mf_er
     s->most_found = mf_search_top(s) > MF_SEARCH_FOUND ? mf_search_top(s) : MF_SEARCH_FOUND;
     s->found = calloc((size_t)s->most_found + 1, sizeof *s->found);
     mf_block_costs *own = NULL;
-    s->counted = mf_costs_counted_create();
-    mf_status status = s->found && s->counted ? MF_OK : mf_err_set(e, MF_NOMEM, "out of memory");
+    mf_status status = s->found ? MF_OK : mf_err_set(e, MF_NOMEM, "out of memory");
     if (status == MF_OK && r->costs == NULL) {
         status = mf_block_costs_create(r->evaluator, &own, e);
     }
@@ -700,7 +698,6 @@ mf_status mf_search_run(const mf_search_request *r, mf_search_report *out, mf_er
     mf_block_costs_destroy(own);
     mf_search_queue_clear(&s->queue);
     free_tasks(s);
-    mf_costs_counted_destroy(s->counted);
     free(s->found);
     free(s);
     return status;

@@ -269,7 +269,7 @@ void mf_search_push(mf_search_outcome *out, mf_search_node *child, const mf_sear
 /* The whole search (search.c), on an evaluator: what mf_planner_search runs. */
 typedef struct mf_search_request {
     const mf_evaluator *evaluator;
-    mf_block_costs *costs; /* of that evaluator, to be shared with other searches; NULL = its own */
+    mf_block_costs *costs; /* of that evaluator, shared with searches before it; NULL = its own */
     bool lowers;           /* its blocks are lowered and priced, which is counted */
     mf_space space;
     int threads, top;

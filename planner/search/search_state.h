@@ -68,7 +68,6 @@ typedef struct mf_search_state {
                                 was found */
     double unblocked_best_s; /* the best plan then */
     mf_search_taken taken[MF_TAKEN_KINDS];
-    mf_costs_counted *counted; /* blocks that are in `work` */
     double target_s;
     /* Runners-up are looked for once the best plan is proven (search_rank.c), with what is below
      * here as it was then. */
