@@ -544,7 +544,7 @@ mf_status mf_capacity_plan(const mf_capacity_request *r, mf_capacity *out, mf_er
     const int at_once = threads < rows ? threads : rows;
     growing g = {.z = out,
                  .threads = (threads + at_once - 1) / at_once,
-                 .flight = rows < MF_TASKS_IN_FLIGHT ? MF_TASKS_IN_FLIGHT / rows : 1,
+                 .flight = (MF_TASKS_IN_FLIGHT + rows - 1) / rows,
                  .watching = PTHREAD_MUTEX_INITIALIZER};
     *out = (mf_capacity){.r = r};
     out->cell = calloc((size_t)(rows * (r->sizes + REFINED)) + 1, sizeof *out->cell);

@@ -56,19 +56,23 @@ typedef struct step_case {
     mf_schedule_kind schedule;
     mf_precision precision;
     uint16_t recompute;
+    int64_t seq;
 } step_case;
 
 static const step_case steps[] = {
-    {"mixtral-8x22b", "h100", 128, 256, 2, 8, 1, 8, 1, MF_SCHED_1F1B, MF_PREC_BF16, 0},
-    {"mixtral-8x7b", "h200", 32, 64, 1, 2, 4, 8, 1, MF_SCHED_INTERLEAVED, MF_PREC_FP8_TENSOR, 0},
+    {"mixtral-8x22b", "h100", 128, 256, 2, 8, 1, 8, 1, MF_SCHED_1F1B, MF_PREC_BF16, 0, 4096},
+    {"mixtral-8x7b", "h200", 32, 64, 1, 2, 4, 8, 1, MF_SCHED_INTERLEAVED, MF_PREC_FP8_TENSOR, 0,
+     4096},
     {"deepseek-v3", "h100", 1024, 2048, 1, 16, 1, 64, 1, MF_SCHED_MERGED, MF_PREC_BF16,
-     MF_RECOMPUTE_NORM},
-    {"deepseek-v3", "gb200", 256, 1024, 1, 4, 1, 64, 1, MF_SCHED_1F1B, MF_PREC_MXFP8, 0},
-    {"qwen3-30b-a3b", "b200", 16, 64, 1, 1, 1, 16, 2, MF_SCHED_1F1B, MF_PREC_NVFP4, 0},
-    {"llama3-70b", "a100", 64, 128, 8, 4, 1, 1, 1, MF_SCHED_ZB_H1, MF_PREC_BF16,
-     MF_RECOMPUTE_LAYER},
-    {"mixtral-8x7b", "mi300x", 16, 64, 2, 2, 1, 4, 1, MF_SCHED_1F1B, MF_PREC_BF16, 0},
-    {"llama3-8b", "mi300x", 8, 32, 4, 1, 1, 1, 1, MF_SCHED_1F1B, MF_PREC_BF16, 0},
+     MF_RECOMPUTE_NORM, 4096},
+    {"deepseek-v3", "gb200", 256, 1024, 1, 4, 1, 64, 1, MF_SCHED_1F1B, MF_PREC_MXFP8, 0, 4096},
+    {"qwen3-30b-a3b", "b200", 16, 64, 1, 1, 1, 16, 2, MF_SCHED_1F1B, MF_PREC_NVFP4, 0, 4096},
+    {"llama3-70b", "a100", 64, 128, 8, 4, 1, 1, 1, MF_SCHED_ZB_H1, MF_PREC_BF16, MF_RECOMPUTE_LAYER,
+     4096},
+    {"mixtral-8x7b", "mi300x", 16, 64, 2, 2, 1, 4, 1, MF_SCHED_1F1B, MF_PREC_BF16, 0, 4096},
+    /* weights that are read and written for few tokens */
+    {"olmoe-1b-7b", "h200", 1, 1, 1, 1, 1, 1, 1, MF_SCHED_1F1B, MF_PREC_BF16, 0, 512},
+    {"llama3-8b", "mi300x", 8, 32, 4, 1, 1, 1, 1, MF_SCHED_1F1B, MF_PREC_BF16, 0, 4096},
 };
 enum { STEPS = sizeof steps / sizeof steps[0] };
 
@@ -89,6 +93,8 @@ static mf_sim *simulate(const mf_cost *cost, const step_case *k) {
     l.vpp = k->vpp;
     l.ep = k->ep;
     l.cp = k->cp;
+    l.seq = k->seq;
+    l.graph = MF_GRAPH_STEP;
     l.schedule = k->schedule;
     l.precision = k->precision;
     l.memory.recompute = k->recompute;
