@@ -377,15 +377,23 @@ static bool is_over(const tree *t) {
     return t->lps >= t->o->lp_limit || is_out_of_effort(t) || mf_flag_is_set(t->o->cancel);
 }
 
+static bool has_place(tree *t) {
+    if (t->nodes < t->allocated) {
+        return true;
+    }
+    const int allocated = 2 * t->allocated + 32;
+    mf_split_node *grown = realloc(t->node, (size_t)allocated * sizeof *grown);
+    if (grown == NULL) {
+        return false;
+    }
+    t->node = grown;
+    t->allocated = allocated;
+    return true;
+}
+
 /* The node whose ranges are at r stays open at this bound. solved: the program stands at it. */
 static void leave_open(tree *t, const range *r, double bound, bool solved) {
-    if (t->nodes == t->allocated) {
-        const int allocated = 2 * t->allocated + 32;
-        mf_split_node *grown = realloc(t->node, (size_t)allocated * sizeof *grown);
-        t->allocated = grown ? allocated : t->allocated;
-        t->node = grown ? grown : t->node;
-    }
-    range *own = t->nodes < t->allocated ? malloc((size_t)t->sizes * sizeof *own) : NULL;
+    range *own = has_place(t) ? malloc((size_t)t->sizes * sizeof *own) : NULL;
     if (!own) {
         t->rows.status = mf_err_set(t->rows.e, MF_NOMEM, "out of memory");
         t->open = fmin(t->open, bound);

@@ -45,8 +45,8 @@ static size_t keep_in_folder(const uint8_t *data, size_t size, char kept[MOST_B]
     mf_err e;
     const char *path = fuzz_file("metrics.jsonl", data, size);
     mf_err_clear(&e);
-    require(mf_metrics_open(fuzz_folder(), LAST, (mf_metrics_parts){false, false, false, false}, &m, &e) ==
-            MF_OK);
+    require(mf_metrics_open(fuzz_folder(), LAST, (mf_metrics_parts){false, false, false, false}, &m,
+                            &e) == MF_OK);
     FILE *f = fopen(path, "rb");
     require(f != NULL);
     size_t left = fread(kept, 1, MOST_B, f);

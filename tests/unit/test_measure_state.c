@@ -47,11 +47,11 @@ static int reasons_of(void *device, unsigned long long *bits) {
 
 static mf_measure_state state_of(fake f) {
     const mf_nvml n = {.device = &f,
-                               .clock = clock_of,
-                               .temperature = temperature_of,
-                               .power = power_of,
-                               .processes = processes_of,
-                               .reasons = reasons_of};
+                       .clock = clock_of,
+                       .temperature = temperature_of,
+                       .power = power_of,
+                       .processes = processes_of,
+                       .reasons = reasons_of};
     mf_measure_state s;
     mf_measure_nvml_read(&n, &s);
     return s;
