@@ -42,7 +42,7 @@ mf_report_folder mf_args_report(const mf_args *a, const mf_cli *cli) {
                               .cancel = cli->cancel};
 }
 
-static uint32_t said(const mf_args *a) {
+static uint32_t given_options(const mf_args *a) {
     uint32_t bits = 0;
     for (int k = 0; k < MF_GIVEN_COUNT; k++) {
         const char *name = mf_given_option_name((mf_given_option)k);
@@ -76,7 +76,7 @@ mf_status mf_args_request(const mf_args *a, mf_job_request *out, mf_err *e) {
     out->plan = mf_args_text(a, MF_OPT_PLAN, NULL);
     out->beside_plan = layout_option(a);
     out->pinned = mf_args_pinned(a);
-    out->said = said(a);
+    out->given = given_options(a);
     out->stages = mf_args_text(a, MF_OPT_PIPELINE_LAYOUT, NULL);
     out->recompute_layers = a->value[MF_OPT_RECOMPUTE_LAYERS].i;
     out->unsure = mf_args_text(a, MF_OPT_UNSURE, NULL);

@@ -105,7 +105,7 @@ static double predicted_B(const verdict *v) {
                                               : v->job->plan.prediction.peak_memory_B;
 }
 
-/* What the driver said over the steps behind those whose ops were timed. */
+/* Memory, clock and energy, as the driver counted them behind the steps whose ops were timed. */
 static void print_gpu(FILE *out, const verdict *v) {
     const mf_compare_steps *s = &v->steps;
     if (s->steps == 0) {
@@ -122,7 +122,7 @@ static void print_gpu(FILE *out, const verdict *v) {
     }
 }
 
-/* What of a step stands in no op: launches and waits, less what ops do beside each other. */
+/* A step less the sum of its ops: launches and waits add to it, ops beside each other take off. */
 static const char *show_gap(double step_s, double ops_s, char text[40]) {
     const double gap = step_s - ops_s;
     snprintf(text, 40, "%s%s", gap < 0 ? "-" : "", mf_show_time(fabs(gap)).s);
@@ -268,8 +268,8 @@ static mf_status judge(const mf_args *a, const mf_cli *cli, mf_job *j, const mf_
                                      .verdict = v.text.decides,
                                      .more = write_compare,
                                      .user = &v};
-        s = mf_step_power_of(j, report.plan, &report.power, e);
-        s = s == MF_OK ? mf_report_folder_step(mf_args_report(a, cli), j, &step, e) : s;
+        report.power = v.power;
+        s = mf_report_folder_step(mf_args_report(a, cli), j, &step, e);
     }
     if (s == MF_OK && (c.outside || c.noutside > 0)) {
         s = mf_err_set(e, MF_TOLERANCE, "%s", ""); /* a result, which was printed */
@@ -340,12 +340,11 @@ const mf_command mf_cmd_compare = {
         "predicted for its plan, largest difference first, and says where the step goes and what "
         "each remedy would gain. Without --plan it takes the plan that the run left in its folder. "
         "The measured time of a collective includes the wait for the slowest rank. Of a run on "
-        "GPUs "
-        "it also puts memory, clock and energy of rank 0's GPU, as its driver counted them, beside "
-        "the prediction. The verdict comes last: what is off most, by how much, and what makes the "
-        "prediction right. --record "
-        "adds the measured times to a profile store, from which --store then prices; --export "
-        "writes them as text, which `moefold profile --import` reads.\nWith --log it reads the log "
+        "GPUs it also puts memory, clock and energy of rank 0's GPU, as its driver counted them, "
+        "beside the prediction. The verdict comes last: what is off most, by how much, and what "
+        "makes the prediction right. --record adds the measured times to a profile store, from "
+        "which --store then prices; --export writes them as text, which `moefold profile --import` "
+        "reads.\nWith --log it reads the log "
         "of a Megatron job that ran the plan (or the job that `moefold import --out` made a plan "
         "of) and prints step times, throughput and memory beside the prediction. --out writes the "
         "correction for this software and machine as a software profile, which plan, simulate and "

@@ -106,7 +106,7 @@ static mf_status make_request(const mf_args *a, mf_train_settings *s, mf_job_req
     r->cluster = s->detected ? here : r->cluster;
     if (r->plan == NULL && !mf_request_gives(r, MF_GIVEN_GPUS)) {
         r->layout.gpus = 1;
-        r->said |= 1u << MF_GIVEN_GPUS;
+        r->given |= 1u << MF_GIVEN_GPUS;
     }
     return status;
 }

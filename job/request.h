@@ -54,7 +54,7 @@ typedef struct mf_job_request {
                                 layout.deterministic is not */
     mf_layout layout;        /* defaults, and what was asked for */
     uint32_t pinned;         /* MF_PIN bits (planner/space/space.h) of what was asked for */
-    uint32_t said;           /* bits of mf_given_option */
+    uint32_t given;          /* bits of mf_given_option */
     const char *stages;      /* layers of virtual stages (job/stage_text.h) */
     int64_t recompute_layers; /* with MF_GIVEN_RECOMPUTE_LAYERS: of each virtual stage the first */
     const char *unsure;       /* options whose values are guesses (job/unsaid.h) */
@@ -66,7 +66,7 @@ typedef struct mf_job_request {
 void mf_job_request_init(mf_job_request *r);
 
 static inline bool mf_request_gives(const mf_job_request *r, mf_given_option what) {
-    return (r->said & 1u << what) != 0;
+    return (r->given & 1u << what) != 0;
 }
 
 /* The option's name, without "--". */

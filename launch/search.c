@@ -89,7 +89,7 @@ static int list_families(const mf_problem *p, family out[2 * CHOICES]) {
     return count;
 }
 
-/* What no family has. */
+/* The limits that all families share. */
 static mf_problem limit_all(const mf_problem *p) {
     mf_problem q = *p;
     q.pinned |= MF_PIN(OFFLOAD) | MF_PIN_MOE_ACT;
@@ -270,8 +270,8 @@ static double best_of(const searching *c) {
 
 /* --- choices that are free -------------------------------------------------------------------- */
 
-/* Whether each layer could choose what the families make it choose: then a bound for free choices
- * is one for theirs. */
+/* Has each layer, where it chooses for itself, every choice that a family makes for it? Then a
+ * bound for free choices holds for the families, too. */
 static bool frees_all(const searching *c) {
     const mf_model *m = c->p->model;
     mf_memory_choice has[MF_CATALOGUE_MAX];
@@ -293,15 +293,15 @@ static bool frees_all(const searching *c) {
     return c->p->base.graph == MF_GRAPH_NONE; /* families may have to do without one */
 }
 
-/* A plan that takes so many times what one of free choices takes is no start: other degrees have
- * better ones. */
+/* A family's plan that takes more than so many times the best plan of free choices is not kept:
+ * other degrees have better ones. */
 #define SLOWER 1.5
-/* Where its own schedule and VPP are no start, its degrees may be. */
+/* What a plan of free choices pins for a family: these degrees, or its whole layout. */
 #define DEGREES (MF_PIN(TP) | MF_PIN(CP) | MF_PIN(EP) | MF_PIN(ETP) | MF_PIN(MICRO_BATCH))
 #define ALIKE ((MF_PIN(COUNT) - 1u) & ~(MF_PIN(STAGES) | MF_PIN(RECOMPUTE)))
 
-/* A family's plans with what is pinned of a layout: one that is faster than all so far, or than
- * that. */
+/* Looks among a family's plans that have of a layout what is pinned for one that is faster than all
+ * so far; while there is none, than at_most_s. */
 static mf_status try_layout(searching *c, const mf_layout *l, uint32_t pinned, family *f,
                             double at_most_s, mf_err *e) {
     mf_search_result one = {0};
@@ -325,8 +325,8 @@ static mf_status try_layout(searching *c, const mf_layout *l, uint32_t pinned, f
     some.book = NULL;
     some.starts = 0;
     some.top = 1;
-    some.known_s = best_of(c) > 0 ? best_of(c) : at_most_s; /* without, it would go on until it
-                                                             * finds a plan */
+    some.known_s =
+        best_of(c) > 0 ? best_of(c) : at_most_s; /* 0 would search on until a plan fits */
     some.budget = LEAST_BUDGET;
     mf_status s = mf_planner_search(&q, &some, &one, e);
     add_work(&one.stats, &c->found->stats);
@@ -348,8 +348,8 @@ static bool same_degrees(const mf_layout *a, const mf_layout *b) {
            a->mbs == b->mbs;
 }
 
-/* Looks around each of these plans in every family, first as it is, then at its degrees, there
- * first in families of its schedule; once there is a plan, until that much work is done. */
+/* Tries each of these plans in every family: its whole layout, then its degrees alone, in families
+ * of its kind of schedule before the others. Ends at that much work, but not without a plan. */
 static mf_status try_all(searching *c, const mf_search_result *r, int64_t until, mf_err *e) {
     const double at_most_s = SLOWER * r->plan[0].prediction.step_time_s;
     mf_status s = MF_OK;
@@ -362,7 +362,7 @@ static mf_status try_all(searching *c, const mf_search_result *r, int64_t until,
             known = known || same_degrees(&r->plan[j].layout, l);
         }
         for (int k = 0; k < c->count && !known; k++) {
-            /* from those that recompute least on; the leanest, listed first, last */
+            /* those that recompute least come first; the leanest, which is listed first, last */
             family *f = &c->families[(k + 1) % c->count];
             if (s != MF_OK || (c->found->count > 0 && c->found->stats.work >= until)) {
                 return s;
@@ -381,8 +381,8 @@ static int by_best(const void *a, const void *b) {
 }
 
 /* A short search in which every layer chooses for itself: what it finds is tried with each choice
- * that the target has for all layers. So a small effort has a plan before it is shared out, and the
- * families have something to beat. MF_INFEASIBLE: not even so anything fits. */
+ * that the target has for all layers. So there is a plan before the effort is shared out, and the
+ * families have something to beat. MF_INFEASIBLE: nothing fits even then. */
 static mf_status search_free(searching *c, int64_t budget, mf_err *e) {
     mf_problem q = limit_all(c->p);
     mf_search_result free_ones = {0};
@@ -416,7 +416,7 @@ static mf_status search_free(searching *c, int64_t budget, mf_err *e) {
 
 /* --- families --------------------------------------------------------------------------------- */
 
-/* Looks among a family's plans for one that is faster than that. */
+/* Looks among a family's plans for one that is faster than known_s (0: for any). */
 static mf_status search_family(searching *c, family *f, int64_t budget, double known_s, mf_err *e) {
     const mf_problem q = problem_of(c->p, f);
     mf_search_result one = {0}, *found = c->found;
@@ -485,8 +485,9 @@ static family *leanest_of(searching *c) {
     return &c->families[0];
 }
 
-/* Short searches, the families, then what effort they left goes to the one that holds the gap, as
- * long as that is more than it had. Who knows a plan needs no short ones. */
+/* Searches of free choices, then the families; then what effort they left goes to the family that
+ * holds the gap, as long as that is more than it had. Where a plan is known there are no searches
+ * of free choices. */
 static mf_status search_all(searching *c, mf_err *e) {
     const int64_t all =
         c->o->budget != 0 ? c->o->budget : FIRST_BUDGET + (int64_t)(c->count - 1) * NEXT_BUDGET;
@@ -529,7 +530,7 @@ static void note_end(searching *c) {
     for (int i = 0; i < c->count; i++) {
         each = each && c->families[i].work > 0;
     }
-    if (!each && c->free.work > 0) { /* it had the layouts of all of them */
+    if (!each && c->free.work > 0) { /* its space holds theirs */
         all->space = c->free.space;
         snprintf(all->left_out, sizeof all->left_out, "%s", c->free.left_out);
     }

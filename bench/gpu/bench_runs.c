@@ -443,8 +443,7 @@ static void tell_heading(const options *o) {
            "%s\n\n",
            option, option, gpus == 1 ? "" : " on the fullest GPU",
            o->set->held_out
-               ? "No run of these models was ever used to fit a price; all were predicted before "
-                 "any of them ran."
+               ? "No run of these models was ever used to fit a price."
                : "A third of the runs, by a hash of their options, is held out: no price may be "
                  "fitted to it.");
 }

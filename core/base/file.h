@@ -18,6 +18,7 @@ bool mf_file_stays(const char *path);
 
 /* Writes a file whole or not at all: it takes its name when all of it is there, so that whoever is
  * killed before leaves what was there, and beside it PATH.tmp, which the next such write replaces.
+ * Does not wait for the disk, as executor/files/files.h does for what must outlive the machine.
  * Errors: MF_IO "PATH: ..."; MF_NOMEM. */
 mf_status mf_file_save(const char *path, const char *text, size_t length, mf_err *e);
 

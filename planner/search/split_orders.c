@@ -336,7 +336,7 @@ typedef struct bounding {
 
 /* Whole layers that gather and reduce nothing, raised to the paths of what the layout's own ZeRO
  * levels add. choices: with every choice as simulated. */
-static mf_status raised_rates(const bounding *b, bool choices, mf_search_times *r) {
+static mf_status raised_times(const bounding *b, bool choices, mf_search_times *r) {
     mf_search_times own;
     mf_layout plain = *b->l;
     mf_search_outcome *out = b->out;
@@ -358,7 +358,7 @@ static double plain_bound_s(const bounding *b) {
     mf_search_stages stages;
     mf_layout plain = *b->l;
     plain.zero = plain.expert_zero = 0;
-    b->out->status = raised_rates(b, false, &r);
+    b->out->status = raised_times(b, false, &r);
     if (b->out->status != MF_OK) {
         return 0.0;
     }
@@ -386,7 +386,7 @@ static double own_bound_s(const bounding *b) {
     double bound_s = 0.0;
     const bool adds = b->l->zero >= 2 || b->l->expert_zero >= 2;
     if (adds && b->n->tries == 0 && mf_uses(b->w->evaluator->without, MF_MECHANISM_PLAIN_CHOICES)) {
-        b->out->status = raised_rates(b, true, &r);
+        b->out->status = raised_times(b, true, &r);
         bound_s = b->out->status == MF_OK ? choices_bound_s(b, &r) * MF_LEVELS_SAFETY : 0.0;
     }
     if (b->out->status == MF_OK && bound_s < b->to.enough_s) {

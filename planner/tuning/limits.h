@@ -2,8 +2,8 @@
  *
  * Limits trade time against the width of the gap: no bound is wrong because of them. The one
  * exception is the first section, what bounds give away so that they hold. Work is counted in
- * microseconds of one core, never timed, so that results depend on no machine. Sizes of tables that
- * bound what can be planned stand beside the tables, tolerances of linear algebra in lp/.
+ * microseconds of one core, never timed, so that results depend on no machine. Elsewhere
+ * stand sizes of tables, beside the tables, and tolerances of linear algebra, in lp/.
  */
 #ifndef MF_PLANNER_LIMITS_H
 #define MF_PLANNER_LIMITS_H

@@ -352,7 +352,7 @@ static char *named(const char *text, int width) {
     return out;
 }
 
-/* What stands behind the name of a row does so at one column, however long the name is. */
+/* Columns behind the name of a row stay in line, however long the name is. */
 static void names_of_rows_keep_columns_in_line(void **state) {
     (void)state;
     const char *const names[] = {
