@@ -418,7 +418,7 @@ mf_status mf_cost_build(const mf_cluster *c, const mf_software *s, const mf_cost
     cost->contention.memory = 1;
     cost->device = devices[0];
     cost->device.cluster = &cost->cluster;
-    mf_energy_init(&cost->energy, &cost->device);
+    mf_energy_init(&cost->energy, &cost->cluster, cost->cluster.gpu.power_w);
     for (int k = 0; k < MF_OP_COUNT; k++) {
         for (int v = 0; v < MF_VARIANTS; v++) {
             group g = {(mf_op_kind)k, v, mf_family_of((mf_op_kind)k, v), list};

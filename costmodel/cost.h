@@ -112,6 +112,10 @@ typedef struct mf_software {
      * may draw (mf_cost_stretch), beside gpu_power_eff. 0: nothing slows them down. May be missing
      * in a file: 0 */
     double power_cap;
+    /* The same of a program whose rates were fitted to runs under the power limits that GPUs ship
+     * with: what slows down is what a lower limit adds to that. 0: nothing. May be missing in a
+     * file: 0 */
+    double fitted_power;
     /* How much of those rates this kind of GPU keeps: power limit, maturity of its kernels. 0 = 1.
      * May be missing in a file. */
     double gpu_eff[MF_RATE_COUNT][MF_GPU_KIND_COUNT];
@@ -227,10 +231,10 @@ const char *mf_basis_text(mf_basis b);
  * Energies of ops add up and the power of a GPU is capped, so that a stretch of work takes no less
  * than its energy over the cap: a roofline of energy. An op takes
  *     idle_W x time + J/FLOP x FLOPs + J/byte x bytes,
- * J/FLOP of products and attention grows with the clock. They are
- * fitted to the measured energies of this GPU's points, else those of an H200 carried over: J/FLOP
- * by power over peak of the data sheets, J/byte as they are. Prices (mf_cost_op) are those of a GPU
- * that rested before. */
+ * J/FLOP of products and attention grows with the clock. They are fitted to the measured energies
+ * of this GPU's points, else those of an H200 carried over: J/FLOP by power over the best product
+ * that was measured, J/byte as they are, the idle power by the power limit that the GPU ships with.
+ * Prices (mf_cost_op) are those of a GPU that rested before. */
 
 typedef struct mf_power {
     double cap_W;         /* what a GPU settles at in a long run */
@@ -259,6 +263,9 @@ typedef struct mf_work {
 /* Factor (>= 1) on the time of ops that slow down with the clock, at which the work draws the power
  * cap. */
 double mf_cost_stretch_of(const mf_cost *cost, const mf_work *w);
+
+/* Does the power limit slow ops down beside what the profile's rates hold already? */
+bool mf_cost_is_capped(const mf_cost *cost);
 
 /* Time of an op that repeats without a pause; time_s: its price. */
 double mf_cost_sustained_s(const mf_cost *cost, const mf_op *op, double load, double time_s);

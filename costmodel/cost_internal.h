@@ -235,7 +235,7 @@ enum {
     MF_ENERGY_TERMS
 };
 typedef struct mf_energy {
-    double cap_W, idle_W, clock_Hz;
+    double cap_W, shipped_cap_W, idle_W, clock_Hz;
     double flop_J[3][MF_MATH_COUNT]; /* of products, of attention, of its gradients */
     double byte_J, operand_J; /* of copies and the like; of what products and attention touch */
     bool measured;
@@ -247,8 +247,9 @@ typedef struct mf_energy_point {
     double energy_J, sustained_s, rested_s;
 } mf_energy_point;
 
-/* Carried over from an H200. */
-void mf_energy_init(mf_energy *m, const mf_cost_device *d);
+/* Carried over from an H200. shipped_W: power limit of that GPU as it ships, which the owner of a
+ * cluster may have lowered. */
+void mf_energy_init(mf_energy *m, const mf_cluster *c, double shipped_W);
 /* Fits it to points of the GPU itself; with few points it stays as it is. */
 void mf_energy_fit(mf_energy *m, const mf_energy_point *point, size_t n);
 

@@ -29,6 +29,7 @@ mf_status mf_cost_create(const mf_cluster *c, const mf_software *s, mf_store *st
         mf_contention_build(&(*out)->contention, samples);
         (*out)->launch = launches_of(samples);
         snprintf((*out)->measured, sizeof(*out)->measured, "%s", samples->date);
+        mf_energy_init(&(*out)->energy, c, samples->cluster[samples->shipped].gpu.power_w);
         mf_energy_fit(&(*out)->energy, samples->energy, samples->nenergy);
     }
     mf_samples_clear(samples);

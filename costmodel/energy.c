@@ -18,53 +18,82 @@
 #include <string.h>
 
 static const struct {
-    double idle_W, byte_J, product_J, attention_J, attention_bwd_J; /* of BF16, heads of 128 */
-} h200 = {150, 98e-12, 0.783e-12, 1.01e-12, 1.11e-12};
+    double byte_J, product_J, attention_J, attention_bwd_J; /* of BF16, heads of 128 */
+} h200 = {98e-12, 0.783e-12, 1.01e-12, 1.11e-12};
 
 /* --- the clock --------------------------------------------------------------------------------
  *
  * A faster clock takes more voltage, and energy grows with its square: J/FLOP above are those at
  * 1,480 of an H200's 1,980 MHz, where steps under the cap settle, and grow by 0.6 % for each % of
- * clock. Below 1,420 MHz nothing was seen; there they stay. What takes 1.18 times as long as rested
- * runs at 1,476 MHz (a product of 8192^3, 786 TFLOP/s in a burst, 667 on and on): the clock is that
- * power of the stretch. Slope and power are those at which the 46 runs of one, two and four H200
- * that may be fitted were closest when they were chosen (those of two and four GPUs have been
- * measured again since): 2.73 % root mean square; with a slope of 0 2.97, 0.3 2.76, 0.85 and the
- * power 1.5 3.3, 2.2 3.1. */
+ * clock there: voltage is taken to be linear in the clock, so that they are (0.7 + 0.3 clock over
+ * 1,480 MHz)^2. What takes 1.18 times as long as rested runs at 1,476 MHz (a product of 8192^3, 786
+ * TFLOP/s in a burst, 667 on and on): the clock is that power of the stretch. Below 1,420 MHz
+ * nothing was seen; there kernels are taken to need as many cycles as at 1,420. Slope and power are
+ * those at which the 46 runs of one, two and four H200 that may be fitted were closest when they
+ * were chosen (those of two and four GPUs have been measured again since): 2.73 % root mean square;
+ * with a slope of 0 2.97, 0.3 2.76, 0.85 and the power 1.5 3.3, 2.2 3.1. */
 static const double settled_clock = 1480.0 / 1980, lowest_seen = 1420.0 / 1980;
 static const double joules_by_clock = 0.6, clock_by_stretch = 1.82;
 
 /* No GPU's clock falls below a third of its highest for the power cap alone. */
 static const double lowest_clock = 1.0 / 3, most_stretch = 3;
 
+/* What takes so many times as long as rested runs at the lowest clock that was seen. */
+static const double lowest_seen_stretch = 1.2004053913582442;
+
 static double clock_of(double stretch) {
-    return fmax(pow(stretch, -clock_by_stretch), lowest_clock);
+    const double clock = stretch < lowest_seen_stretch
+                             ? pow(stretch, -clock_by_stretch)
+                             : lowest_seen * lowest_seen_stretch / stretch;
+    return fmax(clock, lowest_clock);
+}
+
+/* How fast clock_of falls: its derivative, without the sign. */
+static double clock_falls(double stretch) {
+    const double clock = clock_of(stretch);
+    return clock > lowest_clock
+               ? (stretch < lowest_seen_stretch ? clock_by_stretch : 1) * clock / stretch
+               : 0;
+}
+
+/* Over the one at the clock of long runs. */
+static double voltage_at(double clock) {
+    return 1 + joules_by_clock / 2 * (clock / settled_clock - 1);
 }
 
 /* Energy of products and attention over that at the clock of long runs. */
 static double joules_at(double clock) {
-    return 1 + joules_by_clock * (fmax(clock, lowest_seen) / settled_clock - 1);
+    return voltage_at(clock) * voltage_at(clock);
 }
 
 /* J/byte of what products and attention read, mostly, over that of a copy: until points say. */
 static const double operand_share = 0.565;
 
-/* A GPU of 700 W settles at 690 W. */
-static const double settled = 690.0 / 700.0;
+/* A GPU of 700 W settles at 690 W, and draws 150 of them whatever runs: others as much of what they
+ * ship with. */
+static const double settled = 690.0 / 700.0, idle_share = 150.0 / 700.0;
 
-/* J/FLOP over an H200's: the power over the BF16 peak of the data sheets of the first GPU of each
- * architecture (A100, B200, MI300X, MI355X). */
+/* J/FLOP of BF16 over an H200's: power over the best product that was measured, of the first GPU of
+ * each architecture with such a figure (profiles/clusters: a100, b200, mi300x, mi355x), over 700 W
+ * and 794.5 TFLOP/s of the H100. So all of them settle as far below their best product as it does.
+ */
 static const struct {
     const char *arch;
-    double share;
-} architectures[] = {
-    {"ampere", 1.81}, {"blackwell", 0.63}, {"cdna3", 0.81}, {"cdna4", 0.79}, {"", 1}};
+    double W, flops;
+} architectures[] = {{"ampere", 400, 271.2e12},
+                     {"blackwell", 1000, 1745e12},
+                     {"cdna3", 750, 668.4e12},
+                     {"cdna4", 1400, 1565e12},
+                     {"", 700, 794.5e12}};
 
 /* The highest clock of the multiprocessors, by the driver: of H100 and H200. */
 static const struct {
     const char *arch;
     double Hz;
 } clocks[] = {{"hopper", 1980e6}, {"", 0}};
+
+/* Of its cap no GPU draws more than so much whatever runs. */
+static const double most_idle = 0.8;
 
 /* J/FLOP over that of BF16. FP8: 22 kernels on one H200 (`profile --energy`, 2026-11-24); FP32 and
  * FP4 are assumptions: work of the matrix units by width. */
@@ -73,8 +102,8 @@ static const double narrower[MF_MATH_COUNT] = {
 
 enum { PRODUCT, ATTENTION, ATTENTION_BWD };
 
-void mf_energy_init(mf_energy *m, const mf_cost_device *d) {
-    const mf_gpu *gpu = &d->cluster->gpu;
+void mf_energy_init(mf_energy *m, const mf_cluster *c, double shipped_W) {
+    const mf_gpu *gpu = &c->gpu;
     size_t at = 0, clock = 0;
     while (clocks[clock].arch[0] != '\0' && strcmp(clocks[clock].arch, gpu->arch) != 0) {
         clock++;
@@ -83,18 +112,20 @@ void mf_energy_init(mf_energy *m, const mf_cost_device *d) {
         at++;
     }
     *m = (mf_energy){.cap_W = settled * gpu->power_w,
-                     .idle_W = h200.idle_W,
+                     .shipped_cap_W = settled * shipped_W,
+                     .idle_W = fmin(idle_share * shipped_W, most_idle * settled * gpu->power_w),
                      .clock_Hz = clocks[clock].Hz,
                      .byte_J = h200.byte_J,
                      .operand_J = operand_share * h200.byte_J};
     for (int math = 0; math < MF_MATH_COUNT; math++) {
-        double share = architectures[at].share * narrower[math];
+        const double share =
+            architectures[at].W / architectures[at].flops / (700 / 794.5e12) * narrower[math];
         m->flop_J[PRODUCT][math] = share * h200.product_J;
         m->flop_J[ATTENTION][math] = share * h200.attention_J;
         m->flop_J[ATTENTION_BWD][math] = share * h200.attention_bwd_J;
     }
-    if (mf_cluster_is_cpu(d->cluster)) { /* charged their full power, busy or idle */
-        *m = (mf_energy){.cap_W = gpu->power_w, .idle_W = gpu->power_w};
+    if (mf_cluster_is_cpu(c)) { /* charged their full power, busy or idle */
+        *m = (mf_energy){.cap_W = gpu->power_w, .shipped_cap_W = shipped_W, .idle_W = gpu->power_w};
     }
 }
 
@@ -165,8 +196,8 @@ static double own_J(const mf_energy *m, const mf_op *op) {
  * that may be fitted, power is 3.2 and 5.3 % off with it and the clock 2.8 and 4.0; with 220 W 3.6
  * and 5.5, and 3.0 and 4.4. Two H200 that do nothing but reduce 128 MB draw 157 W more than at
  * rest, the bytes included; one that waits in a collective for the other draws no more than at
- * rest. */
-static const double flight_W = 260;
+ * rest. Of other GPUs as much of what they ship with. */
+static const double flight_W = 260, h200_cap_W = 690;
 
 mf_power mf_cost_power(const mf_cost *cost) {
     const mf_energy *m = &cost->energy;
@@ -174,7 +205,9 @@ mf_power mf_cost_power(const mf_cost *cost) {
                       .idle_W = m->idle_W,
                       .clock_Hz = m->clock_Hz,
                       .settled_clock = settled_clock,
-                      .flight_W = mf_cluster_is_cpu(&cost->cluster) ? 0 : flight_W,
+                      .flight_W = mf_cluster_is_cpu(&cost->cluster)
+                                      ? 0
+                                      : flight_W * m->shipped_cap_W / h200_cap_W,
                       .measured = m->measured};
 }
 
@@ -223,16 +256,15 @@ double mf_cost_energy_J(const mf_cost *cost, const mf_op *op, double load, doubl
 /* Finds the stretch at which the work draws just the power cap: a slower clock gives it more time
  * and it needs less energy. The excess is convex in the stretch, so Newton's steps come from below.
  */
-static double stretch_of(const mf_energy *m, const mf_work *w) {
-    const double room_W = fmax(m->cap_W - m->idle_W, 1);
+static double stretch_under(double cap_W, const mf_energy *m, const mf_work *w) {
+    const double room_W = fmax(cap_W - m->idle_W, 1);
     double stretch = 1;
     for (int i = 0; i < 40 && w->clocked_s > 0 && stretch < most_stretch; i++) {
         const double clock = clock_of(stretch);
         const double over_J = w->clocked_J * joules_at(clock) + w->other_J -
                               room_W * (stretch * w->clocked_s + w->other_s);
-        const double falls_J = clock > lowest_seen ? w->clocked_J * joules_by_clock * clock /
-                                                         settled_clock * clock_by_stretch / stretch
-                                                   : 0;
+        const double falls_J = w->clocked_J * joules_by_clock * voltage_at(clock) / settled_clock *
+                               clock_falls(stretch);
         const double step = over_J / (room_W * w->clocked_s + falls_J);
         if (!(step > 1e-13)) {
             break;
@@ -243,7 +275,14 @@ static double stretch_of(const mf_energy *m, const mf_work *w) {
 }
 
 double mf_cost_stretch_of(const mf_cost *cost, const mf_work *w) {
-    return stretch_of(&cost->energy, w);
+    return stretch_under(cost->energy.cap_W, &cost->energy, w);
+}
+
+bool mf_cost_is_capped(const mf_cost *cost) {
+    const mf_energy *m = &cost->energy;
+    return !mf_cluster_is_cpu(&cost->cluster) &&
+           (cost->software.power_cap > 0 ||
+            (cost->software.fitted_power > 0 && m->cap_W < m->shipped_cap_W));
 }
 
 double mf_cost_sustained_s(const mf_cost *cost, const mf_op *op, double load, double time_s) {
@@ -251,7 +290,7 @@ double mf_cost_sustained_s(const mf_cost *cost, const mf_op *op, double load, do
     const mf_op o = mf_cost_loaded(op, load);
     const double J = own_J(m, &o);
     if (mf_cost_is_clocked(op)) {
-        return time_s * stretch_of(m, &(mf_work){.clocked_s = time_s, .clocked_J = J});
+        return time_s * stretch_under(m->cap_W, m, &(mf_work){.clocked_s = time_s, .clocked_J = J});
     }
     return J > 0 ? fmax(time_s, J / fmax(m->cap_W - m->idle_W, 1)) : time_s;
 }
@@ -259,8 +298,11 @@ double mf_cost_sustained_s(const mf_cost *cost, const mf_op *op, double load, do
 /* --- of a block ------------------------------------------------------------------------------- */
 
 double mf_cost_stretch(const mf_cost *cost, const mf_block *b, double load, const double *op_s) {
+    const mf_energy *m = &cost->energy;
+    const bool fitted = !(cost->software.power_cap > 0);
+    const double more = fitted ? cost->software.fitted_power : cost->software.power_cap;
     mf_work w = {0};
-    if (!(cost->software.power_cap > 0) || mf_cluster_is_cpu(&cost->cluster)) {
+    if (!mf_cost_is_capped(cost)) {
         return 1;
     }
     for (int i = 0; i < b->nops; i++) {
@@ -287,9 +329,9 @@ double mf_cost_stretch(const mf_cost *cost, const mf_block *b, double load, cons
             w.other_J += own_J(&cost->energy, &pass);
         }
     }
-    w.clocked_J *= cost->software.power_cap;
-    w.other_J *= cost->software.power_cap;
-    return stretch_of(&cost->energy, &w);
+    w.clocked_J *= more;
+    w.other_J *= more;
+    return stretch_under(m->cap_W, m, &w) / (fitted ? stretch_under(m->shipped_cap_W, m, &w) : 1);
 }
 
 /* --- from points ------------------------------------------------------------------------------ */
@@ -361,7 +403,7 @@ void mf_energy_fit(mf_energy *m, const mf_energy_point *point, size_t n) {
     }
     m->byte_J *= b[MF_ENERGY_BYTE];
     m->operand_J *= b[MF_ENERGY_OPERAND];
-    m->idle_W = fmin(m->idle_W * b[MF_ENERGY_IDLE], 0.8 * m->cap_W);
+    m->idle_W = fmin(m->idle_W * b[MF_ENERGY_IDLE], most_idle * m->cap_W);
     for (int math = 0; math < MF_MATH_COUNT; math++) {
         m->flop_J[PRODUCT][math] *= b[MF_ENERGY_PRODUCT];
         m->flop_J[ATTENTION][math] *= b[MF_ENERGY_ATTENTION];

@@ -116,6 +116,7 @@ static const struct {
     {"host_measured", 0, 1, offsetof(mf_software, host_measured)},
     {"host_adam_s", 0, 1e-3, offsetof(mf_software, host_adam_s)},
     {"power_cap", 0, 2, offsetof(mf_software, power_cap)},
+    {"fitted_power", 0, 2, offsetof(mf_software, fitted_power)},
     {"prefetch_exposed", 0, 1, offsetof(mf_software, prefetch_exposed)},
     {"prefetch_inside", 0, 1, offsetof(mf_software, prefetch_inside)},
     {"signal_s", 0, 1e-3, offsetof(mf_software, signal_s)},

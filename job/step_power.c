@@ -40,7 +40,7 @@ static bool waits_for(const mf_op *op) {
 }
 
 /* What two H200 that do nothing but reduce 128 MB draw more than at rest, the bytes included. */
-static const double beside_W = 157;
+static const double beside_share = 157.0 / 260; /* of what one draws that is waited for */
 
 /* A collective that runs beside the block's compute draws power of its own, and holds compute up
  * for the share of its time that stays exposed. Of the two runs with ZeRO-3, of two and of four
@@ -55,7 +55,7 @@ static void add_beside(mf_work *w, const mf_cost *cost, const mf_op *op) {
     mf_price p;
     mf_cost_op(cost, op, 1, &p);
     w->other_s += mf_cost_exposed(cost, overlap[op->stream]) * p.time_s;
-    w->other_J += beside_W * p.time_s;
+    w->other_J += beside_share * mf_cost_power(cost).flight_W * p.time_s;
 }
 
 /* What a GPU draws less while it waits for collectives lets its clock rise over the whole block.

@@ -140,8 +140,7 @@ void mf_block_play_clear(mf_block_play *b) {
 
 /* The clock that a block holds under the power cap. */
 static void hold_clock(mf_block_play *b, const mf_block *block, int side) {
-    const bool capped = mf_cost_software(b->cost)->power_cap > 0;
-    b->stretch[side] = capped ? mf_cost_stretch(b->cost, block, b->load, NULL) : 1;
+    b->stretch[side] = mf_cost_stretch(b->cost, block, b->load, NULL);
 }
 
 mf_status mf_block_play_init(mf_block_play *b, const mf_block *block, const mf_block *beside,

@@ -14,7 +14,7 @@ void mf_cluster_fingerprint(const mf_cluster *c, char out[20]) {
                            c->gpu.l2_B,         c->scaleup_Bps,       c->scaleup_effective_Bps,
                            c->scaleup_pair_Bps, c->scaleup_latency_s, c->nic_Bps,
                            c->nic_efficiency,   c->nic_latency_s,     c->host_Bps,
-                           c->host_memory_B};
+                           c->host_memory_B,    c->gpu.power_w};
     uint64_t h = MF_FINGERPRINT_SEED;
     for (size_t i = 0; i < COUNT(whole); i++) {
         h = mf_fingerprint_i64(h, whole[i]);
