@@ -72,7 +72,7 @@ mf_status mf_args_request(const mf_args *a, mf_job_request *out, mf_err *e) {
     out->strict = a->value[MF_OPT_STRICT].given;
     out->software = mf_args_text(a, MF_OPT_SOFTWARE, NULL);
     out->store = mf_args_text(a, MF_OPT_STORE, NULL);
-    out->routing = mf_args_text(a, MF_OPT_ROUTING, NULL);
+    out->routing = mf_args_text(a, MF_OPT_ROUTING, mf_args_text(a, MF_OPT_FORCE_ROUTING, NULL));
     out->plan = mf_args_text(a, MF_OPT_PLAN, NULL);
     out->beside_plan = layout_option(a);
     out->pinned = mf_args_pinned(a);

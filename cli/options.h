@@ -117,6 +117,7 @@ typedef enum mf_option_id {
     MF_OPT_BIAS_RATE,
     MF_OPT_Z_COEF,
     MF_OPT_FORCE_BALANCE,
+    MF_OPT_FORCE_ROUTING,
     MF_OPT_DTYPE,
     MF_OPT_BACKEND,
     MF_OPT_MAX_SKIPS,

@@ -53,6 +53,8 @@ static const mf_option table[MF_OPT_TRAIN_LAST - MF_OPT_TRAIN_FIRST + 1] = {
         REAL(0, 1e3)),
     ROW(FORCE_BALANCE, "force-balance", TRAIN, NULL, NULL,
         "For benchmarks: route tokens to the experts in turn, whatever the scores", FLAG),
+    ROW(FORCE_ROUTING, "force-routing", TRAIN, "balanced|zipf:S|FILE", NULL,
+        "For benchmarks: route tokens as `simulate --routing` has it, whatever the scores", TEXT),
     ROW(DTYPE, "dtype", TRAIN, "WORD", "the plan's; bf16 on GPUs, fp32 on CPU ranks",
         "Arithmetic of the ops; master weights and moments stay as the layout says",
         WORDS(" fp32 bf16")),

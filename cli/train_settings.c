@@ -163,10 +163,34 @@ static mf_status load_job(const mf_args *given, mf_train_settings *s, mf_err *e)
 /* --- optimizer, data, run ----------------------------------------------------------------------
  */
 
+/* Loads of the experts of each position by the job's routing, which its prediction has as well. */
+static mf_status force_routing(mf_train_settings *s, mf_err *e) {
+    const mf_model *m = &s->job.model;
+    const mf_routing *r = &s->job.routing;
+    const int positions = mf_model_positions(m);
+    int64_t layer = 0;
+    s->o.exec.force_balance = r->kind == MF_ROUTING_BALANCED;
+    if (s->o.exec.force_balance) {
+        return MF_OK;
+    }
+    s->forced = calloc((size_t)(positions * m->experts), sizeof *s->forced);
+    if (s->forced == NULL) {
+        return mf_err_set(e, MF_NOMEM, "train: out of memory");
+    }
+    for (int at = 0; at < positions; at++) {
+        if (mf_position_is_moe(m, at)) {
+            mf_routing_loads(r, m, m->experts, layer++, s->forced + at * m->experts);
+        }
+    }
+    s->o.exec.forced = s->forced;
+    return MF_OK;
+}
+
 /* Options about what this model does not have. */
 static mf_status check_model(const mf_args *a, const mf_model *m, mf_err *e) {
-    static const mf_option_id of_experts[] = {MF_OPT_AUX_LOSS, MF_OPT_AUX_COEF, MF_OPT_Z_COEF,
-                                              MF_OPT_BIAS_RATE, MF_OPT_FORCE_BALANCE};
+    static const mf_option_id of_experts[] = {MF_OPT_AUX_LOSS,      MF_OPT_AUX_COEF,
+                                              MF_OPT_Z_COEF,        MF_OPT_BIAS_RATE,
+                                              MF_OPT_FORCE_BALANCE, MF_OPT_FORCE_ROUTING};
     for (size_t i = 0; i < sizeof of_experts / sizeof of_experts[0]; i++) {
         const mf_value *v = &a->value[of_experts[i]];
         const bool none = of_experts[i] == MF_OPT_AUX_LOSS && v->given && !strcmp(v->text, "none");
@@ -206,6 +230,15 @@ static mf_status fill_loss(const mf_args *a, mf_train_settings *s, mf_err *e) {
     s->o.exec.aux_coef = m->experts > 0 && scope > 0 ? coef : 0.0;
     s->o.exec.z_coef = real_of(a, MF_OPT_Z_COEF, 0.0);
     s->o.exec.force_balance = a->value[MF_OPT_FORCE_BALANCE].given;
+    if (a->value[MF_OPT_FORCE_BALANCE].given && a->value[MF_OPT_FORCE_ROUTING].given) {
+        return mf_err_set(e, MF_USAGE, "--force-balance is --force-routing balanced: give one");
+    }
+    if (a->value[MF_OPT_FORCE_ROUTING].given) {
+        const mf_status forced = force_routing(s, e);
+        if (forced != MF_OK) {
+            return forced;
+        }
+    }
     s->o.exec.bias_rate = m->correction_bias ? real_of(a, MF_OPT_BIAS_RATE, 0.001) : 0.0;
     return MF_OK;
 }
@@ -325,6 +358,7 @@ mf_status mf_train_settings_load(const mf_args *a, mf_train_settings *s, mf_err 
 
 void mf_train_settings_clear(mf_train_settings *s) {
     free(s->config);
+    free(s->forced);
     mf_job_clear(&s->job);
 }
 
@@ -361,6 +395,9 @@ static void print_optimizer(FILE *out, const mf_train_options *o) {
         }
         if (o->exec.force_balance) {
             fputs("; forced balance", out);
+        }
+        if (o->exec.forced != NULL) {
+            fputs("; forced, uneven routing", out);
         }
         putc('\n', out);
     }

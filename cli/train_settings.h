@@ -12,6 +12,7 @@ typedef struct mf_train_settings {
     char gpu[96];       /* what trains, "NVIDIA H200"; empty: CPU ranks */
     char unused[320];   /* why GPUs that are here do not train; empty: none is, or they do */
     int64_t restarts;   /* in a row that come no further: --on-failure restart; 0: none */
+    double *forced;     /* [positions][experts]: --force-routing; NULL: none */
     char *config;       /* text of the model's config.json, --set included */
     mf_train_options o; /* borrows from job and argv */
 } mf_train_settings;

@@ -177,6 +177,7 @@ mf_status mf_step_power_of(const mf_job *j, const mf_plan *plan, mf_step_power *
         return MF_OK;
     }
     const bool capped = j->software.power_cap > 0; /* else how much more is not known */
+    const bool limited = capped || j->software.fitted_power > 0;
     const bool lowered = plan == &j->plan && j->program != NULL;
     mf_status status = lowered ? MF_OK
                                : mf_program_lower(&j->model, &plan->layout, &j->cluster,
@@ -192,7 +193,9 @@ mf_status mf_step_power_of(const mf_job *j, const mf_plan *plan, mf_step_power *
         /* Nothing slows a GPU down that waits. */
         const double waits_s = fmax(step_s - s.work_s - s.alone_s, 0);
         const double share = (s.clock_s + waits_s) / (s.work_s + waits_s);
-        out->energy_J += fmin(drawn_J, power.cap_W * step_s) / stages;
+        /* Clocks that waits raise, of blocks whose times they do not shorten, and fitted profiles,
+         * whose clocks are not known, would take more than a GPU is allowed. */
+        out->energy_J += (limited ? fmin(drawn_J, power.cap_W * step_s) : drawn_J) / stages;
         s.work.clocked_J *= more;
         s.work.other_J = more * s.work.other_J + flight_J;
         if (s.work.clocked_J + s.work.other_J > out->busiest.clocked_J + out->busiest.other_J) {

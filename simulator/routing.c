@@ -233,27 +233,39 @@ static double taken(const mf_routing *r, double rows, double sum, int64_t expert
     return r->most > 0 ? fmin(rows, r->most * sum / (double)experts) : rows;
 }
 
-/* The i-th most popular expert gets a share of 1 / (i + 1)^s; which expert that is, is drawn anew
- * for every layer. */
-static void zipf_loads(const mf_routing *r, int64_t experts, int64_t ep, int64_t layer,
+/* share[i]: of all choices those of the i-th most popular expert, as 1 / (i + 1)^s, but no more
+ * than one of each token, which chooses top_k different ones: what is above that goes to the
+ * others. */
+static void zipf_shares(double s, int64_t experts, int64_t top_k, double *share) {
+    const double most = 1 / (double)top_k;
+    double rest = 0, left = 1;
+    for (int64_t i = 0; i < experts; i++) {
+        share[i] = pow((double)i + 1.0, -s);
+        rest += share[i];
+    }
+    for (int64_t i = 0; i < experts; i++) {
+        const double weight = share[i];
+        share[i] = fmin(most, left * fmin(weight / rest, 1));
+        left = fmax(left - share[i], 0);
+        rest -= weight;
+    }
+}
+
+/* Which expert is the i-th most popular one is drawn anew for every layer. */
+static void zipf_loads(const mf_routing *r, const mf_model *m, int64_t ep, int64_t layer,
                        double *load) {
     int16_t rank[MF_ROUTING_MAX_EXPERTS];
+    double share[MF_ROUTING_MAX_EXPERTS];
+    const int64_t experts = m->experts;
     uint64_t state = r->seed ^ ((uint64_t)layer + 1) * 0xD1342543DE82EF95u;
-    double sum = 0;
     for (int64_t i = 0; i < experts; i++) { /* Fisher-Yates, inside out */
         int64_t j = (int64_t)(next_random(&state) % (uint64_t)(i + 1));
         rank[i] = rank[j];
         rank[j] = (int16_t)i;
     }
+    zipf_shares(r->zipf_s, experts, m->top_k, share);
     for (int64_t i = 0; i < experts; i++) {
-        sum += pow((double)i + 1.0, -r->zipf_s);
-    }
-    for (int64_t i = 0; i < experts; i++) {
-        double share = pow((double)i + 1.0, -r->zipf_s);
-        load[rank[i] / (experts / ep)] += taken(r, share, sum, experts);
-    }
-    for (int64_t k = 0; k < ep; k++) {
-        load[k] *= (double)ep / sum;
+        load[rank[i] / (experts / ep)] += taken(r, share[i], 1, experts) * (double)ep;
     }
 }
 
@@ -267,7 +279,7 @@ void mf_routing_loads(const mf_routing *r, const mf_model *m, int64_t ep, int64_
         return;
     }
     if (r->kind == MF_ROUTING_ZIPF) {
-        zipf_loads(r, m->experts, ep, layer, load);
+        zipf_loads(r, m, ep, layer, load);
         return;
     }
     const double *row = &r->counts[layer % r->layers * r->experts];

@@ -97,6 +97,23 @@ static const char *const runs[] = {
     "--model olmoe-1b-7b --micro-batch 1 --global-batch 4 --seq 4096" STEP,
     "--model llama3-8b --set num_hidden_layers=12 --micro-batch 1 --global-batch 8 --seq 4096" STEP,
     QWEN3 "--micro-batch 2 --global-batch 4 --seq 4096 --offload expert_in --cuda-graph none",
+
+    /* uneven routing: experts of one GPU get more and fewer rows of the same products */
+    QWEN3 "--micro-batch 4 --global-batch 16 --seq 4096 --force-routing zipf:0.5" STEP,
+    OLMOE "--micro-batch 4 --global-batch 16 --seq 4096 --force-routing zipf:1" STEP,
+    DEEPSEEK "--set num_hidden_layers=2 --micro-batch 2 --global-batch 8 --seq 4096 "
+             "--force-routing zipf:0.75" STEP,
+    MIXTRAL "--micro-batch 2 --global-batch 8 --seq 4096 --force-routing zipf:0.5" STEP,
+    GPT_OSS "--micro-batch 4 --global-batch 8 --seq 4096 --recompute selective "
+            "--force-routing zipf:1" STEP,
+    /* copies to the host */
+    QWEN3 "--micro-batch 4 --global-batch 16 --seq 4096 --offload-optimizer 1" STEP,
+    OLMOE "--micro-batch 4 --global-batch 16 --seq 4096 --offload-optimizer 0.5" STEP,
+    LLAMA "--micro-batch 2 --global-batch 8 --seq 4096 --offload-optimizer 0.25" STEP,
+    MIXTRAL "--micro-batch 2 --global-batch 8 --seq 4096 --offload expert_fc1" STEP,
+    DEEPSEEK "--set num_hidden_layers=2 --micro-batch 2 --global-batch 8 --seq 4096 --offload "
+             "input" STEP,
+    GPT_OSS "--micro-batch 2 --global-batch 8 --seq 4096 --offload expert_in" STEP,
 };
 /* What two GPUs may share: experts, by either dispatcher, matrices, stages, samples, tokens. */
 static const char *const runs_of_two[] = {
@@ -146,6 +163,19 @@ static const char *const runs_of_two[] = {
     TWO QWEN3 "--pp 2 --vpp 2 --micro-batch 1 --global-batch 24 --seq 4096" STEP,
     TWO GPT_OSS "--pp 2 --micro-batch 1 --global-batch 24 --seq 4096" STEP,
     TWO DEEPSEEK SHALLOW "--pp 2 --micro-batch 1 --global-batch 24 --seq 4096" STEP,
+    /* uneven routing: one rank's experts get more rows than the other's */
+    TWO QWEN3 "--ep 2 --micro-batch 2 --global-batch 8 --seq 4096 --token-headroom 2 "
+              "--force-routing zipf:0.5" STEP,
+    TWO QWEN3 "--ep 2 --micro-batch 2 --global-batch 8 --seq 4096 --token-headroom 2 "
+              "--force-routing zipf:1" STEP,
+    TWO MIXTRAL "--ep 2 --micro-batch 1 --global-batch 4 --seq 4096 --token-headroom 2 "
+                "--force-routing zipf:0.5" STEP,
+    TWO DEEPSEEK SHALLOW "--ep 2 --micro-batch 1 --global-batch 4 --seq 4096 --token-headroom 2 "
+                         "--force-routing zipf:0.75" STEP,
+    TWO OLMOE "--tp 2 --ep 2 --micro-batch 1 --global-batch 4 --seq 4096 --token-headroom 2 "
+              "--force-routing zipf:0.5" STEP,
+    TWO GPT_OSS "--ep 2 --dispatcher alltoall --micro-batch 1 --global-batch 4 --seq 4096 "
+                "--token-headroom 2 --force-routing zipf:1" STEP,
 };
 
 static const char *const runs_of_four[] = {
@@ -262,11 +292,19 @@ static int train_all(const options *o) {
  * of MLA's attention: its prediction is for that program. */
 #define OLDER_PROGRAM " --traits general_attention"
 
-/* simulate has no word for routing that is forced: its own is balanced. */
 static void without(char *text, const char *word) {
     char *at = strstr(text, word);
     if (at != NULL) {
         memmove(at, at + strlen(word), strlen(at + strlen(word)) + 1);
+    }
+}
+
+/* simulate plays whatever routing it is given, and by itself a balanced one. */
+static void as_simulate_has_it(char *text) {
+    without(text, " --force-balance");
+    char *at = strstr(text, " --force-routing");
+    if (at != NULL) {
+        memmove(at + 3, at + 9, strlen(at + 9) + 1);
     }
 }
 
@@ -300,7 +338,7 @@ static void predict(const options *o, run_row *r) {
         snprintf(headroom, sizeof headroom, " --token-headroom %.3g", r->headroom);
     }
     snprintf(text, sizeof text, "%s", r->arguments);
-    without(text, " --force-balance");
+    as_simulate_has_it(text);
     training_program(program, sizeof program);
     snprintf(command, sizeof command, "'%s' simulate --json --cluster %s %s%s%s%s%s", program,
              o->table, o->set->gpus == 1 ? "--gpus 1 " : "", text, headroom,

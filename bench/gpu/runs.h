@@ -197,7 +197,7 @@ static inline bool runs_train(const char *file, const run_times *t, const char *
         r.clock_MHz = result.clock_MHz;
         r.power_W = result.power_W;
         r.steps = result.steps;
-        if (strstr(how, "--ep ") != NULL && strstr(how, "--force-balance") == NULL) {
+        if (strstr(how, "--ep ") != NULL && strstr(how, "--force-") == NULL) {
             runs_take_routing(folder, &r);
             runs_take_headroom(folder, &r);
         }

@@ -62,7 +62,7 @@
     X(output_gate_grad, mf_kernel_output_gate_grad, mf_kernel_output_gate_backward)                \
     X(router, mf_kernel_router, mf_kernel_router_forward)                                          \
     X(router_probabilities, mf_kernel_router, mf_kernel_router_probabilities)                      \
-    X(router_force, mf_kernel_router_force, mf_kernel_router_force_balance)                        \
+    X(router_force, mf_kernel_router_force, mf_kernel_router_force_choices)                        \
     X(router_count, mf_kernel_router_count, mf_kernel_router_count_choices)                        \
     X(router_stats, mf_kernel_router_stats, mf_kernel_router_stats_add)                            \
     X(router_aux, mf_kernel_router_aux, mf_kernel_router_aux_loss)                                 \

@@ -54,16 +54,19 @@ typedef struct mf_exec_env {
     const int32_t *near_position; /* [cp / near][mbs * near * S/CP], in order in each sample */
     const int32_t *near_cu;       /* [mbs + 1] */
 
-    float loss_scale;   /* of the gradient of each valid label */
-    double loss_weight; /* of a row's loss in *loss_sum */
-    float aux_scale;    /* of the gradient of the auxiliary loss of one micro-batch; 0: none */
-    float z_scale;      /* of the gradient of a token's squared logsumexp; 0: no z-loss */
-    bool force_balance; /* choices go round the experts and ignore the scores */
-    double *loss_sum;   /* added to by the loss of this rank's rows */
-    double *aux_sum;    /* of the position: added to, this rank's part of the auxiliary loss */
-    double *z_sum;      /* added to: squared logsumexp of this rank's tokens */
-    float *load;        /* [experts] of the position: choices of this rank's tokens in this step so
-                           far, before any are dropped; NULL: no experts */
+    float loss_scale;      /* of the gradient of each valid label */
+    double loss_weight;    /* of a row's loss in *loss_sum */
+    float aux_scale;       /* of the gradient of the auxiliary loss of one micro-batch; 0: none */
+    float z_scale;         /* of the gradient of a token's squared logsumexp; 0: no z-loss */
+    bool force_balance;    /* choices go round the experts and ignore the scores */
+    const int32_t *forced; /* [experts + 1] of the position: or take so many places
+                              (router_choices.h); NULL: none of both */
+    int64_t forced_stride;
+    double *loss_sum; /* added to by the loss of this rank's rows */
+    double *aux_sum;  /* of the position: added to, this rank's part of the auxiliary loss */
+    double *z_sum;    /* added to: squared logsumexp of this rank's tokens */
+    float *load;      /* [experts] of the position: choices of this rank's tokens in this step so
+                         far, before any are dropped; NULL: no experts */
     const float *correction_bias; /* [experts] of the position; NULL: none */
     int32_t *overflow;            /* set when routed rows find no room */
     void *exchange;               /* copies of a fused dispatcher on their way; NULL: none */

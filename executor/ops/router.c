@@ -74,8 +74,8 @@ static const int32_t *scope_of_rows(const mf_exec_op *x, int64_t rows) {
 /* --- choices ------------------------------------------------------------------------------------
  */
 
-/* Chooses experts in turn by the token's place in the micro-batch, the same under every layout. */
-static mf_status force_balance(const mf_exec_op *x, const mf_kernel_router *a, mf_err *e) {
+/* Chooses experts by the token's place in the micro-batch, the same under every layout. */
+static mf_status force_choices(const mf_exec_op *x, const mf_kernel_router *a, mf_err *e) {
     const mf_layout *l = x->env->layout;
     const mf_kernel_router_force f = {.rows = a->rows,
                                       .top_k = a->top_k,
@@ -84,7 +84,10 @@ static mf_status force_balance(const mf_exec_op *x, const mf_kernel_router *a, m
                                       .run = l->seq / l->cp,
                                       .first_row = first_row(x, a->rows),
                                       .position = x->env->position,
-                                      .index = a->index};
+                                      .index = a->index,
+                                      .first = x->env->forced,
+                                      .tokens = l->mbs * l->seq,
+                                      .stride = x->env->forced_stride};
     mf_status status = mf_ops_device(x)->router_force(x->queue, &f, e);
     return status == MF_OK ? mf_ops_device(x)->router_probabilities(x->queue, a, e) : status;
 }
@@ -122,8 +125,8 @@ mf_status mf_op_router(const mf_exec_op *x, mf_err *e) {
         a.prob = x->out[0].data;
         return status == MF_OK ? mf_ops_device(x)->router_probabilities(x->queue, &a, e) : status;
     }
-    if (status == MF_OK && x->env->force_balance) {
-        status = force_balance(x, &a, e);
+    if (status == MF_OK && (x->env->force_balance || x->env->forced != NULL)) {
+        status = force_choices(x, &a, e);
     }
     return status == MF_OK ? count_choices(x, &a, e) : status;
 }

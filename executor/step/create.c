@@ -301,6 +301,7 @@ mf_status mf_exec_create(const mf_program *program, const mf_schedule *schedule,
     status = status == MF_OK ? mf_exec_beside_init(x, e) : status;
     status = status == MF_OK ? fill_inputs(x, e) : status;
     status = status == MF_OK ? mf_exec_update_init(x, e) : status;
+    status = status == MF_OK ? mf_exec_force_routing(x, e) : status;
     if (status != MF_OK) {
         mf_exec_destroy(x);
         return status;
@@ -324,6 +325,7 @@ void mf_exec_destroy(mf_exec *x) {
     mf_exec_reduce_clear(x);
     mf_exec_beside_clear(x);
     mf_exec_step_buffers_clear(x);
+    mf_exec_device(x)->release(x->device, x->forced);
     mf_exec_progress_clear(x);
     mf_exec_work_clear(x);
     free(x->sample);

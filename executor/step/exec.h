@@ -235,7 +235,8 @@ struct mf_exec {
     mf_merged_op *merged;    /* order of a pair of blocks */
     mf_pairing pairing;      /* blocks of the event that runs */
     float *loads, *corrections;
-    double *sums; /* of the step over all ranks: MF_STEP_SUMS, auxiliary losses */
+    int32_t *forced; /* [positions][experts + 1]: places of forced choices; NULL: none */
+    double *sums;    /* of the step over all ranks: MF_STEP_SUMS, auxiliary losses */
     mf_kernel_update_state *update;
     step_buffers buffers[MF_DEVICE_POINTS];
     int64_t entered, finished; /* steps given to the device, and those of them that were read */
@@ -473,5 +474,10 @@ mf_status mf_exec_work_on(mf_exec *x, const block_at *at, int op, const mf_queue
 void mf_exec_begins(mf_exec *x, const mf_op *op);
 bool mf_exec_runs(mf_exec *x, const mf_op *op);
 void mf_exec_ran(mf_exec *x, const mf_op *op);
+
+/* --- forced_routing.c --- */
+
+/* Places of the choices that o.forced asks for, on the device; nothing where it asks for none. */
+mf_status mf_exec_force_routing(mf_exec *x, mf_err *e);
 
 #endif

@@ -31,6 +31,7 @@ static void enter_position(mf_exec *x, int position, int side) {
     x->env.z_scale = (float)(x->o.z_coef / (double)(l->gbs * l->seq));
     x->env.z_sum = &x->sums[3];
     x->env.force_balance = x->o.force_balance;
+    x->env.forced = x->forced != NULL ? x->forced + position * (m->experts + 1) : NULL;
     x->env.load = q->load;
     x->env.correction_bias = q->correction;
 }

@@ -25,9 +25,12 @@ typedef struct mf_exec_options {
                                  aux_loss_coef must be positive for its counts to be there */
     double z_coef;      /* of the router's z-loss, mean over tokens, sum over layers; 0: none */
     bool force_balance; /* for benchmarks: every expert gets as many choices */
-    double mtp_coef;    /* weight of the mean loss of the MTP depths */
-    double bias_rate;   /* of the correction bias; 0: it stands */
-    mf_comm *wire;      /* between the devices' memories; NULL: `comm`, where that is the host's */
+    /* ... or of each position so many, [positions][experts] over the balanced number, 0 where a
+     * position has no experts; read by mf_exec_create. NULL: none are forced. */
+    const double *forced;
+    double mtp_coef;  /* weight of the mean loss of the MTP depths */
+    double bias_rate; /* of the correction bias; 0: it stands */
+    mf_comm *wire;    /* between the devices' memories; NULL: `comm`, where that is the host's */
     /* Around each op, for measuring and for tests; NULL: none. Messages between stages and ops of
      * pass O come without operands (block NULL, position -1). */
     void (*before_op)(void *user, const mf_exec_op *op);

@@ -3,12 +3,12 @@
 
 #include <assert.h>
 
-mf_status mf_kernel_router_force_balance(const mf_kernel_router_force *a, mf_err *e) {
+mf_status mf_kernel_router_force_choices(const mf_kernel_router_force *a, mf_err *e) {
     (void)e;
     for (int64_t r = 0; r < a->rows; r++) {
         int64_t at = a->first_row + r, token = at / a->run * a->seq + a->position[at];
         for (int64_t j = 0; j < a->top_k; j++) {
-            a->index[r * a->top_k + j] = (int32_t)((token * a->top_k + j) % a->experts);
+            a->index[r * a->top_k + j] = mf_router_forced(a, token, j);
         }
     }
     return MF_OK;

@@ -14,7 +14,7 @@ static __global__ void router_force(mf_kernel_router_force a) {
         return;
     }
     const int64_t at = a.first_row + r, token = at / a.run * a.seq + a.position[at];
-    a.index[i] = (int32_t)((token * a.top_k + (i - r * a.top_k)) % a.experts);
+    a.index[i] = mf_router_forced(&a, token, i - r * a.top_k);
 }
 
 /* Choices of scope blockIdx.y; a.scope NULL: of all. */
@@ -87,7 +87,7 @@ static __global__ void router_keep(mf_kernel_router_keep a, int64_t vectors) {
     }
 }
 
-extern "C" mf_status mf_kernel_router_force_balance_cuda(const mf_kernel_router_force *a,
+extern "C" mf_status mf_kernel_router_force_choices_cuda(const mf_kernel_router_force *a,
                                                          void *stream, mf_err *e) {
     const int64_t slots = a->rows * a->top_k;
     if (slots == 0) {

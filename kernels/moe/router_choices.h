@@ -9,10 +9,12 @@
 
 #include "kernels/moe/router.h"
 
-/* Experts in turn by the token's place in the micro-batch, the same under every layout. Row r is
- * row at = first_row + r of its region, which is token (at / run) * seq + position[at]:
- *     index[r, j] = (token * top_k + j) mod experts
- */
+/* Choices that follow no scores: experts in turn by the token's place in the micro-batch, the same
+ * under every layout. Row r is row at = first_row + r of its region, which is token (at / run) *
+ * seq + position[at]: index[r, j] = (token * top_k + j) mod experts With `first` expert e takes the
+ * places first[e] to first[e + 1] - 1 of tokens x top_k: place = j * tokens + (token * stride) mod
+ * tokens so that a token chooses different ones where none has more than `tokens` places. stride
+ * and tokens have no divisor in common: neighbours lie apart. */
 typedef struct mf_kernel_router_force {
     int64_t rows, top_k, experts;
     int64_t seq;
@@ -20,7 +22,24 @@ typedef struct mf_kernel_router_force {
     int64_t first_row;       /* of these rows in the region */
     const int32_t *position; /* [rows of the region] place of each row in its sample */
     int32_t *index;          /* [rows, top_k], written */
+    const int32_t *first;    /* [experts + 1], from 0 to tokens x top_k; NULL: in turn */
+    int64_t tokens, stride;  /* with `first`: of the micro-batch */
 } mf_kernel_router_force;
+
+/* Choice j of the token. */
+MF_ROUTER_INLINE int32_t mf_router_forced(const mf_kernel_router_force *a, int64_t token,
+                                          int64_t j) {
+    if (!a->first) {
+        return (int32_t)((token * a->top_k + j) % a->experts);
+    }
+    const int64_t place = j * a->tokens + token * a->stride % a->tokens;
+    int64_t low = 0, high = a->experts; /* first[low] <= place < first[high] */
+    while (high - low > 1) {
+        const int64_t middle = (low + high) / 2;
+        *(a->first[middle] <= place ? &low : &high) = middle;
+    }
+    return (int32_t)low;
+}
 
 /* How many choices each expert got. load is added to first; then count is written:
  *     count[s, e] = choices of expert e among the rows of scope s, or with `global`
@@ -59,12 +78,12 @@ typedef struct mf_kernel_router_keep {
 } mf_kernel_router_keep;
 
 MF_KERNEL_C_BEGIN
-mf_status mf_kernel_router_force_balance(const mf_kernel_router_force *a, mf_err *e);
+mf_status mf_kernel_router_force_choices(const mf_kernel_router_force *a, mf_err *e);
 mf_status mf_kernel_router_count_choices(const mf_kernel_router_count *a, mf_err *e);
 mf_status mf_kernel_router_place_rows(const mf_kernel_router_place *a, mf_err *e);
 mf_status mf_kernel_router_keep_values(const mf_kernel_router_keep *a, mf_err *e);
 
-mf_status mf_kernel_router_force_balance_cuda(const mf_kernel_router_force *a, void *stream,
+mf_status mf_kernel_router_force_choices_cuda(const mf_kernel_router_force *a, void *stream,
                                               mf_err *e);
 mf_status mf_kernel_router_count_choices_cuda(const mf_kernel_router_count *a, void *stream,
                                               mf_err *e);

@@ -7,11 +7,19 @@
 static const mf_kernel_dtype F32 = MF_KERNEL_F32;
 
 static void test_force(int64_t mbs, int64_t run, int64_t cp, int64_t ranks, int64_t k,
-                       int64_t experts) {
+                       int64_t experts, bool uneven = false) {
     const int64_t region = mbs * run, rows = region / ranks, seq = run * cp;
     CASE("force", "samples %lld run %lld cp %lld ranks %lld top %lld experts %lld", (long long)mbs,
          (long long)run, (long long)cp, (long long)ranks, (long long)k, (long long)experts);
     both position = random_ints(region, 0, seq - 1), index = poison(rows * k, F32);
+    both first = random_ints(experts + 1, 0, (int)(mbs * seq * k));
+    if (uneven) { /* ascending, from no place to all */
+        int32_t *f = (int32_t *)first.host;
+        f[0] = 0;
+        f[experts] = (int32_t)(mbs * seq * k);
+        std::sort(f, f + experts + 1);
+        upload(&first);
+    }
     for (int64_t t = 0; t < ranks; t++) {
         run_both<mf_kernel_router_force>(
             [&](bool dev) {
@@ -22,10 +30,13 @@ static void test_force(int64_t mbs, int64_t run, int64_t cp, int64_t ranks, int6
                                             run,
                                             t * rows,
                                             (int32_t *)P(position),
-                                            (int32_t *)P(index)};
+                                            (int32_t *)P(index),
+                                            uneven ? (int32_t *)P(first) : nullptr,
+                                            mbs * seq,
+                                            1};
                 return a;
             },
-            mf_kernel_router_force_balance, mf_kernel_router_force_balance_cuda);
+            mf_kernel_router_force_choices, mf_kernel_router_force_choices_cuda);
         compare_bits("index", &index, 0);
     }
     free_all();
@@ -115,6 +126,8 @@ int main(void) {
     test_force(2, 64, 1, 4, 2, 8);
     test_force(3, 50, 4, 2, 8, 384);
     test_force(1, 333, 2, 1, 1, 5);
+    test_force(2, 64, 2, 2, 4, 60, true);
+    test_force(1, 1000, 1, 1, 8, 128, true);
     for (int64_t scopes = 1; scopes < 6; scopes += 2) {
         test_count(1, 1, 4, scopes);
         test_count(1000, 2, 8, scopes);

@@ -110,6 +110,7 @@ static void router_probabilities(const mf_kernel_router *a, bool look, shadow_sp
 static void router_force(const mf_kernel_router_force *a, bool look, shadow_spans *s) {
     (void)look;
     reads(s, a->position + a->first_row, 4 * a->rows);
+    reads(s, a->first, 4 * (a->experts + 1));
     writes(s, a->index, 4 * a->rows * a->top_k);
 }
 

@@ -339,12 +339,45 @@ static void forced_balance_knows_a_token_wherever_it_lies(void **state) {
                                               .first_row = (int64_t)t * RUN,
                                               .position = position[c],
                                               .index = index};
-            assert_ok(mf_kernel_router_force_balance(&a, NULL));
+            assert_ok(mf_kernel_router_force_choices(&a, NULL));
             for (int i = 0; i < RUN * K; i++) { /* TP rank t holds sample t */
                 int token = t * SEQ + position[c][t * RUN + i / K];
                 assert_int_equal(index[i], (token * K + i % K) % N);
             }
         }
+    }
+}
+
+/* Experts of uneven favour, one of them every token's: each gets its places, a token none twice. */
+static void forced_choices_take_the_places_they_are_given(void **state) {
+    (void)state;
+    enum { T = 10, K = 3, N = 5 };
+    static const int32_t first[N + 1] = {0, 2, 12, 12, 21, 30},
+                                   position[T] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9};
+    int32_t index[T * K], seen[N] = {0};
+    const mf_kernel_router_force a = {.rows = T,
+                                      .top_k = K,
+                                      .experts = N,
+                                      .seq = T,
+                                      .run = T,
+                                      .position = position,
+                                      .index = index,
+                                      .first = first,
+                                      .tokens = T,
+                                      .stride = 7};
+    assert_ok(mf_kernel_router_force_choices(&a, NULL));
+    for (int t = 0; t < T; t++) {
+        for (int j = 0; j < K; j++) {
+            const int32_t expert = index[t * K + j];
+            assert_in_range(expert, 0, N - 1);
+            seen[expert]++;
+            for (int i = 0; i < j; i++) {
+                assert_int_not_equal(index[t * K + i], expert);
+            }
+        }
+    }
+    for (int n = 0; n < N; n++) {
+        assert_int_equal(seen[n], first[n + 1] - first[n]);
     }
 }
 
@@ -413,6 +446,7 @@ int main(void) {
         cmocka_unit_test(capacity_keeps_the_likeliest_slots_of_each_sample),
         cmocka_unit_test(capacity_takes_probabilities_that_differ_by_rounding_for_equal),
         cmocka_unit_test(bias_moves_towards_experts_with_few_tokens),
+        cmocka_unit_test(forced_choices_take_the_places_they_are_given),
         cmocka_unit_test(forced_balance_knows_a_token_wherever_it_lies),
         cmocka_unit_test(counts_of_scopes_and_loads_are_those_of_the_choices),
         cmocka_unit_test(rows_go_to_their_places_and_come_back),

@@ -388,6 +388,43 @@ static void dropping_in_text_with_runs_is_that_of_one_rank(void **state) {
     }
 }
 
+/* The most popular of 16 experts by zipf:1 would take 0.3 of all choices, 4.7 times the balanced
+ * number; a token chooses it once of four times. Under every layout it is the same expert. */
+static void forced_routing_is_what_simulate_takes(void **state) {
+    (void)state;
+    static const char *const layouts[] = {"--gpus 1 --micro-batch 2", "--gpus 2 --tp 2 --ep 2",
+                                          "--gpus 2 --cp 2 --ep 2"};
+    char command[1024], path[96], out[16];
+    for (int i = 0; i < (several_ranks ? 3 : 1); i++) {
+        int counts[16], hottest = 0, sum = 0;
+        snprintf(out, sizeof out, "forced%d", i);
+        snprintf(command, sizeof command,
+                 "env ASAN_OPTIONS=detect_leaks=0 %s train --init tests/data/hf/qwen3_moe --data "
+                 "README.md --global-batch 4 --seq 32 --steps 2 --force-routing zipf:1 %s --out "
+                 "%s/%s >%s/%s.log 2>&1",
+                 binary, layouts[i], scratch, out, scratch, out);
+        if (system(command) != 0) {
+            show_log(out);
+            fail_msg("%s", layouts[i]);
+        }
+        snprintf(path, sizeof path, "%s/%s/routing.csv", scratch, out);
+        FILE *f = fopen(path, "r");
+        assert_non_null(f);
+        assert_int_equal(fscanf(f, "#%*[^\n] %d", &counts[0]), 1);
+        for (int k = 1; k < 16; k++) {
+            assert_int_equal(fscanf(f, ".0,%d", &counts[k]), 1);
+        }
+        assert_int_equal(fclose(f), 0);
+        for (int k = 0; k < 16; k++) {
+            sum += counts[k];
+            hottest = counts[k] > counts[hottest] ? k : hottest;
+        }
+        assert_int_equal(sum, 4 * 32 * 4);
+        assert_int_equal(counts[hottest], 4 * 32);
+        assert_int_equal(hottest, 1);
+    }
+}
+
 /* What ails all ranks at once is said once, and they end. */
 static void a_fault_of_all_ranks_is_one_line(void **state) {
     (void)state;
@@ -479,6 +516,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(bf16_and_sharded_runs_resume_as_if_they_were_not_cut),
         cmocka_unit_test(measured_times_are_compared_with_predicted_ones),
         cmocka_unit_test(dropping_in_text_with_runs_is_that_of_one_rank),
+        cmocka_unit_test(forced_routing_is_what_simulate_takes),
         cmocka_unit_test(a_fault_of_all_ranks_is_one_line),
         cmocka_unit_test(what_one_rank_alone_lacks_it_says_itself),
         cmocka_unit_test(a_launcher_of_ones_own_gives_the_ranks),
