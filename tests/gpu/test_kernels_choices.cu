@@ -4,6 +4,8 @@
 
 #include "kernels/moe/router_choices.h"
 
+#include <algorithm>
+
 static const mf_kernel_dtype F32 = MF_KERNEL_F32;
 
 static void test_force(int64_t mbs, int64_t run, int64_t cp, int64_t ranks, int64_t k,
