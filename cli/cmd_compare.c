@@ -8,6 +8,7 @@
 #include "job/prices.h"
 #include "job/problem.h"
 #include "report/doubts.h"
+#include "report/host_copies_text.h"
 #include "report/output.h"
 #include "report/report.h"
 #include "report/report_folder.h"
@@ -27,6 +28,7 @@ typedef struct verdict {
     const mf_explanation *explanation;
     mf_compare_steps steps;
     mf_step_power power;
+    mf_host_copies copies; /* of the plan */
     mf_doubts doubts;
     mf_verdict_text text;
     double tolerance;
@@ -142,6 +144,7 @@ static void print_text(FILE *out, const verdict *v) {
             show_gap(c->predicted_s, c->ops_predicted_s, gap[0]),
             show_gap(c->measured_s, c->ops_measured_s, gap[1]));
     print_gpu(out, v);
+    mf_host_copies_print(out, &v->copies);
     fprintf(out, "outside     %d of %d ops that take %s of the step or more\n", c->noutside,
             c->nops, mf_show_percent(MF_COMPARE_SHARE).s);
     print_ops(out, v);
@@ -171,6 +174,7 @@ static void write_members(mf_json_writer *w, const void *user) {
         mf_json_write_f64(w, "predicted_energy_J", v->power.energy_J);
         mf_json_write_f64(w, "measured_energy_J", v->steps.power_W * v->steps.step_time_s);
     }
+    mf_host_copies_json(w, &v->copies);
     mf_json_write_i64(w, "ops_outside", c->noutside);
     mf_json_write_array(w, "ops", false);
     for (int i = 0; i < c->nops; i++) {
@@ -239,6 +243,7 @@ static mf_status judge(const mf_args *a, const mf_cli *cli, mf_job *j, const mf_
     }
     s = s == MF_OK ? mf_compare_steps_read(a->value[MF_OPT_RUN].text, &v.steps, e) : s;
     s = s == MF_OK ? mf_step_power_of(j, &j->plan, &v.power, e) : s;
+    s = s == MF_OK ? mf_host_copies_of_plan(j, &j->plan, &v.copies, e) : s;
     mf_compare_steps_use(&v.steps, v.tolerance, &c);
     s = s == MF_OK ? pass_on(a, cli, j, t, MF_OPT_EXPORT, mf_compare_export, e) : s;
     s = s == MF_OK ? pass_on(a, cli, j, t, MF_OPT_RECORD, mf_compare_record, e) : s;
@@ -263,12 +268,13 @@ static mf_status judge(const mf_args *a, const mf_cli *cli, mf_job *j, const mf_
     }
     if (s == MF_OK) {
         mf_report report = mf_report_of(j, &j->plan);
+        report.power = v.power;
+        report.copies = v.copies;
         const mf_report_step step = {.report = &report,
                                      .problem = &problem,
                                      .verdict = v.text.decides,
                                      .more = write_compare,
                                      .user = &v};
-        report.power = v.power;
         s = mf_report_folder_step(mf_args_report(a, cli), j, &step, e);
     }
     if (s == MF_OK && (c.outside || c.noutside > 0)) {

@@ -4,6 +4,7 @@
 #include "job/job.h"
 #include "job/unsaid.h"
 #include "launch/target.h"
+#include "report/host_copies_text.h"
 #include "report/text/show.h"
 
 #include <math.h>
@@ -150,6 +151,11 @@ mf_report mf_report_of(const mf_job *j, const mf_plan *plan) {
                        .measured = j->cost != NULL ? mf_cost_measured(j->cost) : ""};
 }
 
+mf_status mf_report_add_up(mf_report *r, const mf_job *j, mf_err *e) {
+    mf_status s = mf_step_power_of(j, r->plan, &r->power, e);
+    return s == MF_OK ? mf_host_copies_of_plan(j, r->plan, &r->copies, e) : s;
+}
+
 void mf_report_program_text(const mf_software *s, mf_precision precision, const char *gpu,
                             const char *measured, char *out, size_t size) {
     size_t used = 0;
@@ -285,17 +291,21 @@ static void print_memory(FILE *out, const mf_report *r) {
     }
 }
 
+bool mf_report_carries_energy(const mf_step_power *p, const char *gpu) {
+    return p->known && !p->measured && strcmp(gpu, "h200") != 0;
+}
+
 static void print_power(FILE *out, const mf_report *r) {
     const mf_step_power *p = &r->power;
     if (!p->known) {
         return;
     }
-    const bool carried = !p->measured && strcmp(r->cluster->gpu.name, "h200") != 0;
     fprintf(out, "power       %.0f W, %s a step", p->power_W, mf_show_rate(p->energy_J, "J").s);
     if (p->clock_Hz > 0) {
         fprintf(out, ", %.0f MHz", p->clock_Hz / 1e6);
     }
-    fprintf(out, " a GPU%s\n", carried ? ", as an H200" : "");
+    fprintf(out, " a GPU%s\n",
+            mf_report_carries_energy(p, r->cluster->gpu.name) ? ", as an H200" : "");
 }
 
 void mf_report_print_time(FILE *out, const mf_report *r) {
@@ -315,6 +325,7 @@ void mf_report_print_time(FILE *out, const mf_report *r) {
     fprintf(out, "\n            FLOPs %s\n", mf_flops_convention);
     print_power(out, r);
     print_memory(out, r);
+    mf_host_copies_print(out, &r->copies);
 }
 
 /* --- breakdown -------------------------------------------------------------------------------- */
