@@ -2,6 +2,7 @@
 #include "report/report.h"
 
 #include "job/job.h"
+#include "job/reported_memory.h"
 #include "job/unsaid.h"
 #include "launch/target.h"
 #include "report/host_copies_text.h"
@@ -153,7 +154,8 @@ mf_report mf_report_of(const mf_job *j, const mf_plan *plan) {
 
 mf_status mf_report_add_up(mf_report *r, const mf_job *j, mf_err *e) {
     mf_status s = mf_step_power_of(j, r->plan, &r->power, e);
-    return s == MF_OK ? mf_host_copies_of_plan(j, r->plan, &r->copies, e) : s;
+    s = s == MF_OK ? mf_host_copies_of_plan(j, r->plan, &r->copies, e) : s;
+    return s == MF_OK ? mf_reported_memory(j, r->plan, &r->reported_B, e) : s;
 }
 
 void mf_report_program_text(const mf_software *s, mf_precision precision, const char *gpu,
@@ -279,6 +281,11 @@ static void print_memory(FILE *out, const mf_report *r) {
     } else {
         fprintf(out, "DOES NOT FIT, it offloads %s to a host that has %s for each GPU\n",
                 mf_show_bytes(host_B).s, mf_show_bytes(r->cluster->host_memory_B).s);
+    }
+    if (r->reported_B > 0 && r->software->memory_report != 0) {
+        fprintf(out, "            %s itself would print a peak of %s%s\n", r->software->name,
+                mf_show_bytes(r->reported_B).s,
+                r->software->memory_report & MF_REPORT_ALLOCATED ? ", allocated by PyTorch" : "");
     }
     bool overflows;
     double load = mf_report_max_load(r, &overflows);

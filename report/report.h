@@ -24,11 +24,13 @@ typedef struct mf_report {
     const mf_under_megatron *megatron; /* the same plan there; NULL: not asked */
     mf_step_power power;   /* of the plan (mf_step_power_of); not known: none is printed */
     mf_host_copies copies; /* of the plan; not counted: not printed */
+    double reported_B;     /* peak that its program prints (mf_reported_memory); 0: not asked */
 } mf_report;
 
 /* Of a job and one of its plans; nothing of Megatron, neither power nor copies. */
 mf_report mf_report_of(const mf_job *j, const mf_plan *plan);
-/* Adds power and host copies of a plan that has a prediction. Errors: those of lowering. */
+/* Adds power, host copies and reported memory of a plan that has a prediction. Errors: those of
+ * lowering. */
 mf_status mf_report_add_up(mf_report *r, const mf_job *j, mf_err *e);
 
 /* Are its energies those of an H200, carried over to this kind of GPU? */

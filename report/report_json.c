@@ -93,6 +93,9 @@ void mf_report_json(mf_json_writer *w, const mf_report *r) {
     mf_json_write_f64(w, "peak_bf16_tflops", peak[MF_MATH_BF16] / 1e12);
     write_power(w, &r->power, r->cluster->gpu.name);
     mf_json_write_f64(w, "peak_memory_B", p->peak_memory_B);
+    if (r->reported_B > 0) {
+        mf_json_write_f64(w, "reported_memory_B", r->reported_B);
+    }
     mf_json_write_f64(w, "capacity_B", p->capacity_B);
     mf_json_write_f64(w, "usable_B", p->usable_B);
     mf_json_write_f64(w, "headroom_B", p->usable_B - p->peak_memory_B);

@@ -274,10 +274,11 @@ static void memory_lines(FILE *f, const pub_row *rows, int count, bool source) {
 
 static void memory_table(FILE *f, const pub_row *rows, int count) {
     fprintf(f, "\n## Memory\n\nPublished peaks are what PyTorch's allocator reported (allocated; "
-               "torchtitan: reserved). Predictions are moefold's static plan without CUDA context "
-               "and NCCL's buffers, which that allocator does not know, and for Megatron with the "
-               "weight gradients that Transformer Engine hands out and nobody reads "
-               "(`bench/published/memory.c`). Errors in %%.\n\n"
+               "torchtitan: reserved). Predictions are what `simulate` prints as the peak that the "
+               "profile's program would print (`reported_memory_B`): moefold's static plan without "
+               "CUDA context and NCCL's buffers, which that allocator does not know, and for "
+               "Megatron with the weight gradients that Transformer Engine hands out and nobody "
+               "reads (`memory_report` of the profile, `job/reported_memory.c`). Errors in %%.\n\n"
                "| rows | n | mean | bias | worst |\n|---|---|---|---|---|\n");
     memory_line(f, "all", rows, count, any_row, "");
     memory_lines(f, rows, count, true);
