@@ -110,16 +110,15 @@ static double predicted_B(const verdict *v) {
 /* Memory, clock and energy, as the driver counted them behind the steps whose ops were timed. */
 static void print_gpu(FILE *out, const verdict *v) {
     const mf_compare_steps *s = &v->steps;
-    if (s->steps == 0) {
-        return;
+    if (s->used_B > 0) {
+        fprintf(out, "memory      predicted %s, measured %s: %+.1f %%\n",
+                mf_show_bytes(predicted_B(v)).s, mf_show_bytes(s->used_B).s,
+                100 * (predicted_B(v) / s->used_B - 1));
     }
-    fprintf(out, "memory      predicted %s, measured %s: %+.1f %%\n",
-            mf_show_bytes(predicted_B(v)).s, mf_show_bytes(s->used_B).s,
-            100 * (predicted_B(v) / s->used_B - 1));
-    if (v->power.known && v->power.clock_Hz > 0) {
+    if (v->power.known && v->power.clock_Hz > 0 && s->clock_MHz > 0) {
         print_figure(out, "clock", 1e-6 * v->power.clock_Hz, s->clock_MHz, "MHz");
     }
-    if (v->power.known) {
+    if (v->power.known && s->power_W > 0) {
         print_figure(out, "energy", v->power.energy_J, s->power_W * s->step_time_s, "J a step");
     }
 }
@@ -156,6 +155,11 @@ static void print_text(FILE *out, const verdict *v) {
 /* --- JSON --------------------------------------------------------------------------------------
  */
 
+/* null: it is not known. */
+static void write_known(mf_json_writer *w, const char *key, double value) {
+    mf_json_write_f64(w, key, value > 0 ? value : (double)NAN);
+}
+
 static void write_members(mf_json_writer *w, const void *user) {
     const verdict *v = user;
     const mf_compare *c = v->c;
@@ -168,11 +172,11 @@ static void write_members(mf_json_writer *w, const void *user) {
     mf_json_write_f64(w, "measured_gaps_s", c->measured_s - c->ops_measured_s);
     if (v->steps.steps > 0) {
         mf_json_write_f64(w, "predicted_memory_B", predicted_B(v));
-        mf_json_write_f64(w, "measured_memory_B", v->steps.used_B);
-        mf_json_write_f64(w, "predicted_clock_MHz", 1e-6 * v->power.clock_Hz);
-        mf_json_write_f64(w, "measured_clock_MHz", v->steps.clock_MHz);
-        mf_json_write_f64(w, "predicted_energy_J", v->power.energy_J);
-        mf_json_write_f64(w, "measured_energy_J", v->steps.power_W * v->steps.step_time_s);
+        write_known(w, "measured_memory_B", v->steps.used_B);
+        write_known(w, "predicted_clock_MHz", 1e-6 * v->power.clock_Hz);
+        write_known(w, "measured_clock_MHz", v->steps.clock_MHz);
+        write_known(w, "predicted_energy_J", v->power.energy_J);
+        write_known(w, "measured_energy_J", v->steps.power_W * v->steps.step_time_s);
     }
     mf_host_copies_json(w, &v->copies);
     mf_json_write_i64(w, "ops_outside", c->noutside);
@@ -241,7 +245,8 @@ static mf_status judge(const mf_args *a, const mf_cli *cli, mf_job *j, const mf_
         s = mf_compare_run(j, t, v.tolerance, &c, e);
         s = s == MF_OK ? s : mf_err_prefix(e, "%s/op_times.json", a->value[MF_OPT_RUN].text);
     }
-    s = s == MF_OK ? mf_compare_steps_read(a->value[MF_OPT_RUN].text, &v.steps, e) : s;
+    s = s == MF_OK ? mf_compare_steps_read(a->value[MF_OPT_RUN].text, t->first_step, &v.steps, e)
+                   : s;
     s = s == MF_OK ? mf_step_power_of(j, &j->plan, &v.power, e) : s;
     s = s == MF_OK ? mf_host_copies_of_plan(j, &j->plan, &v.copies, e) : s;
     mf_compare_steps_use(&v.steps, v.tolerance, &c);
