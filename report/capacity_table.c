@@ -544,7 +544,7 @@ static double say_gap(const mf_capacity_table *t, char *out, size_t size) {
 void mf_capacity_print(FILE *out, const mf_capacity_table *t) {
     char note[2560], proof[480], sources[1024];
     const double gap = say_gap(t, proof, sizeof proof);
-    fputs("trained by  ", out);
+    fputs(t->priced_only ? "priced as   " : "trained by  ", out);
     mf_show_wrap(out, t->program, 12, 12, 99);
     print_under_megatron(out, t);
     print_runs_on(out, t);

@@ -171,6 +171,13 @@ void mf_report_program_text(const mf_software *s, mf_precision precision, const 
     }
 }
 
+const char *mf_report_gpu_not_trained(const mf_software *s, const mf_cluster *c) {
+    return strcmp(s->name, MF_SOFTWARE_OURS) == 0 && !mf_cluster_is_cpu(c) &&
+                   strcmp(c->gpu.arch, "hopper") != 0
+               ? "its kernels run on Hopper GPUs alone (H100, H200)"
+               : NULL;
+}
+
 const char *mf_report_not_trained(const mf_software *s, const mf_model *m, const mf_layout *l,
                                   const mf_cluster *c) {
     const bool cpu = mf_cluster_is_cpu(c);
@@ -178,8 +185,8 @@ const char *mf_report_not_trained(const mf_software *s, const mf_model *m, const
     if (strcmp(s->name, MF_SOFTWARE_OURS) != 0) {
         return NULL;
     }
-    if (model == NULL && !cpu && strcmp(c->gpu.arch, "hopper") != 0) {
-        return "its kernels run on Hopper GPUs alone (H100, H200)";
+    if (model == NULL && mf_report_gpu_not_trained(s, c) != NULL) {
+        return mf_report_gpu_not_trained(s, c);
     }
     return model != NULL ? model : mf_layout_not_executed(l, cpu);
 }

@@ -44,6 +44,7 @@ void mf_report_program_text(const mf_software *s, mf_precision precision, const 
 
 /* What moefold's own executor does not do yet of what its prices are for, so that nobody trains it:
  * of the model, the GPU or the layout's arithmetic. NULL: nothing, or prices of another program. */
+const char *mf_report_gpu_not_trained(const mf_software *s, const mf_cluster *c); /* of the GPU */
 const char *mf_report_not_trained(const mf_software *s, const mf_model *m, const mf_layout *l,
                                   const mf_cluster *c);
 
