@@ -235,8 +235,8 @@ const mf_option *mf_option_get(mf_option_id id);
 const mf_option *mf_option_get_train(mf_option_id id);
 const char *mf_option_group_text(mf_option_group g);
 
-/* Id of an option by name or alias among `allowed` (ends with MF_OPT_COUNT; NULL = all); MF_OPT_COUNT when
- * there is none. */
+/* Id of an option by name or alias among `allowed` (ends with MF_OPT_COUNT; NULL = all);
+ * MF_OPT_COUNT when there is none. */
 mf_option_id mf_option_find(const char *name, size_t length, const mf_option_id *allowed);
 
 /* Parses argv[0..argc) (what follows the command) against the options that the command allows.
