@@ -278,7 +278,7 @@ bench: setup ## plan and simulation times, memory, events and layouts per second
 validate: setup ## predict the published runs, write docs/ACCURACY.md
 	$(build) $(BUILD)/validate
 	@$(BUILD)/validate
-	@$(MAKE) --no-print-directory price-accuracy
+	@$(MAKE) --no-print-directory runs-accuracy price-accuracy
 
 .PHONY: validate-commands
 validate-commands: setup ## ask the program for every published row, and compare with what validate says
@@ -289,10 +289,15 @@ price-accuracy: setup ## price the shapes held out of every fit, write their par
 	$(build) $(BUILD)/bench/price_accuracy
 	@$(BUILD)/bench/price_accuracy -write docs/ACCURACY.md
 
+.PHONY: runs-accuracy
+runs-accuracy: setup ## predict our own training runs (bench/gpu/runs-*.csv), write their part of docs/ACCURACY.md and docs/RUNS*.md
+	$(build) build $(BUILD)/bench/runs_accuracy
+	@$(BUILD)/bench/runs_accuracy $(BUILD)/moefold -write docs
+
 validate-fit: setup ## refit the software profiles to the published runs first (about a minute on 2 free cores)
 	$(build) $(BUILD)/validate
 	@$(BUILD)/validate --fit
-	@$(MAKE) --no-print-directory price-accuracy
+	@$(MAKE) --no-print-directory runs-accuracy price-accuracy
 
 demo: setup ## plan DeepSeek-V3 on 1,024 H100 and simulate the step; train a small MoE for a minute
 	$(build) build

@@ -19,7 +19,11 @@ static const char default_sizes[] = "64,128,256,512,1024,2048,4096";
 /* What the command shows while it works. */
 typedef struct watched {
     mf_progress progress;
-    char program[1024];     /* a line for each cluster */
+    char program[2048];     /* a line for each cluster */
+    char lacks[512];        /* of models that moefold does not train: lines */
+    char foreign[320];      /* clusters whose GPUs it does not train on: a list */
+    const char *why;        /* not */
+    int rows, lacking;      /* models on clusters; of them, those that it does not train */
     const char *precisions; /* each plan has one of these; NULL: all have that of the job */
 } watched;
 
@@ -44,6 +48,54 @@ static void add_line(watched *w, const char *text) {
     }
 }
 
+/* Is the word one of the list? */
+static bool is_in(const char *list, const char *word) {
+    const size_t length = strlen(word);
+    for (const char *at = list; *at != '\0'; at += strspn(at, ", ")) {
+        const size_t n = strcspn(at, ",");
+        if (n == length && strncmp(at, word, n) == 0) {
+            return true;
+        }
+        at += n;
+    }
+    return false;
+}
+
+/* What moefold does not train: the model, or anything on such GPUs. */
+static void add_lacks(watched *w, const mf_job *j) {
+    const char *gpu = mf_report_gpu_not_trained(&j->software, &j->cluster);
+    const char *lacks =
+        mf_report_not_trained(&j->software, &j->model, &j->plan.layout, &j->cluster);
+    if (gpu != NULL && !is_in(w->foreign, j->cluster.name)) {
+        const size_t used = strlen(w->foreign);
+        snprintf(w->foreign + used, sizeof w->foreign - used, "%s%s", used > 0 ? ", " : "",
+                 j->cluster.name);
+        w->why = gpu;
+    }
+    w->rows++;
+    w->lacking += lacks != NULL;
+    if (lacks != NULL && (gpu == NULL || strcmp(lacks, gpu) != 0)) {
+        const size_t used = strlen(w->lacks);
+        char text[240];
+        snprintf(text, sizeof text, "\n%s does not train %s yet: %s", j->software.name,
+                 j->model.name, lacks);
+        if (strstr(w->lacks, text) == NULL) {
+            snprintf(w->lacks + used, sizeof w->lacks - used, "%s", text);
+        }
+    }
+}
+
+/* The lines of who trains, and of what nobody trains yet. */
+static void end_rows(watched *w) {
+    const size_t used = strlen(w->program);
+    char gpus[448] = "";
+    if (w->foreign[0] != '\0') {
+        snprintf(gpus, sizeof gpus, "\n" MF_SOFTWARE_OURS " does not train on %s yet: %s",
+                 w->foreign, w->why);
+    }
+    snprintf(w->program + used, sizeof w->program - used, "%s%s", w->lacks, gpus);
+}
+
 /* Once for each cluster. */
 static void begin_row(void *user, const mf_job *j) {
     watched *w = user;
@@ -57,20 +109,13 @@ static void begin_row(void *user, const mf_job *j) {
                  at + strlen(one) - 1);
     }
     add_line(w, at != NULL ? line : text);
+    add_lacks(w, j);
 }
 
 static void begin_cell(void *user, const mf_job *j, int64_t gpus) {
     watched *w = user;
     snprintf(w->progress.about, sizeof w->progress.about, "%s on %lld x %s", j->model.name,
              (long long)gpus, j->cluster.name);
-    const char *lacks =
-        mf_report_not_trained(&j->software, &j->model, &j->plan.layout, &j->cluster);
-    if (lacks != NULL) {
-        char text[240];
-        snprintf(text, sizeof text, "%s does not train %s yet: %s", j->software.name, j->model.name,
-                 lacks);
-        add_line(w, text);
-    }
 }
 
 static void search_progress(const mf_search_stats *now, double best_s, void *user) {
@@ -108,8 +153,8 @@ static mf_status print_json(FILE *out, const mf_capacity_table *t, mf_err *e) {
 }
 
 /* The table so far; what the exit code says of it. */
-static mf_status report(const mf_args *a, const mf_cli *cli, const mf_capacity *z,
-                        const char *program, mf_status s, mf_err *e) {
+static mf_status report(const mf_args *a, const mf_cli *cli, const mf_capacity *z, const watched *w,
+                        mf_status s, mf_err *e) {
     const mf_value *v = a->value;
     mf_capacity_table t = {
         .cell = z->cell,
@@ -126,7 +171,8 @@ static mf_status report(const mf_args *a, const mf_cli *cli, const mf_capacity *
         .gap = z->r->gap,
         .doubts = &z->doubts,
         .skew = z->r->skew,
-        .program = program,
+        .program = w->program,
+        .priced_only = w->lacking == w->rows,
     };
     mf_offer *offer = mf_capacity_decide(&t);
     int feasible = 0;
@@ -213,7 +259,8 @@ static mf_status run(const mf_args *a, const mf_cli *cli, mf_err *e) {
     if (s == MF_OK) {
         s = mf_capacity_plan(&r, &z, e);
         if (s == MF_OK || (s == MF_INTERRUPTED && z.count > 0)) {
-            s = report(a, cli, &z, w.program, s, e);
+            end_rows(&w);
+            s = report(a, cli, &z, &w, s, e);
         }
     }
     mf_capacity_clear(&z);

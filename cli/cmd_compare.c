@@ -8,6 +8,7 @@
 #include "job/prices.h"
 #include "job/problem.h"
 #include "report/doubts.h"
+#include "report/host_copies_text.h"
 #include "report/output.h"
 #include "report/report.h"
 #include "report/report_folder.h"
@@ -27,6 +28,7 @@ typedef struct verdict {
     const mf_explanation *explanation;
     mf_compare_steps steps;
     mf_step_power power;
+    mf_host_copies copies; /* of the plan */
     mf_doubts doubts;
     mf_verdict_text text;
     double tolerance;
@@ -108,16 +110,15 @@ static double predicted_B(const verdict *v) {
 /* Memory, clock and energy, as the driver counted them behind the steps whose ops were timed. */
 static void print_gpu(FILE *out, const verdict *v) {
     const mf_compare_steps *s = &v->steps;
-    if (s->steps == 0) {
-        return;
+    if (s->used_B > 0) {
+        fprintf(out, "memory      predicted %s, measured %s: %+.1f %%\n",
+                mf_show_bytes(predicted_B(v)).s, mf_show_bytes(s->used_B).s,
+                100 * (predicted_B(v) / s->used_B - 1));
     }
-    fprintf(out, "memory      predicted %s, measured %s: %+.1f %%\n",
-            mf_show_bytes(predicted_B(v)).s, mf_show_bytes(s->used_B).s,
-            100 * (predicted_B(v) / s->used_B - 1));
-    if (v->power.known && v->power.clock_Hz > 0) {
+    if (v->power.known && v->power.clock_Hz > 0 && s->clock_MHz > 0) {
         print_figure(out, "clock", 1e-6 * v->power.clock_Hz, s->clock_MHz, "MHz");
     }
-    if (v->power.known) {
+    if (v->power.known && s->power_W > 0) {
         print_figure(out, "energy", v->power.energy_J, s->power_W * s->step_time_s, "J a step");
     }
 }
@@ -142,6 +143,7 @@ static void print_text(FILE *out, const verdict *v) {
             show_gap(c->predicted_s, c->ops_predicted_s, gap[0]),
             show_gap(c->measured_s, c->ops_measured_s, gap[1]));
     print_gpu(out, v);
+    mf_host_copies_print(out, &v->copies);
     fprintf(out, "outside     %d of %d ops that take %s of the step or more\n", c->noutside,
             c->nops, mf_show_percent(MF_COMPARE_SHARE).s);
     print_ops(out, v);
@@ -152,6 +154,11 @@ static void print_text(FILE *out, const verdict *v) {
 
 /* --- JSON --------------------------------------------------------------------------------------
  */
+
+/* null: it is not known. */
+static void write_known(mf_json_writer *w, const char *key, double value) {
+    mf_json_write_f64(w, key, value > 0 ? value : (double)NAN);
+}
 
 static void write_members(mf_json_writer *w, const void *user) {
     const verdict *v = user;
@@ -165,12 +172,13 @@ static void write_members(mf_json_writer *w, const void *user) {
     mf_json_write_f64(w, "measured_gaps_s", c->measured_s - c->ops_measured_s);
     if (v->steps.steps > 0) {
         mf_json_write_f64(w, "predicted_memory_B", predicted_B(v));
-        mf_json_write_f64(w, "measured_memory_B", v->steps.used_B);
-        mf_json_write_f64(w, "predicted_clock_MHz", 1e-6 * v->power.clock_Hz);
-        mf_json_write_f64(w, "measured_clock_MHz", v->steps.clock_MHz);
-        mf_json_write_f64(w, "predicted_energy_J", v->power.energy_J);
-        mf_json_write_f64(w, "measured_energy_J", v->steps.power_W * v->steps.step_time_s);
+        write_known(w, "measured_memory_B", v->steps.used_B);
+        write_known(w, "predicted_clock_MHz", 1e-6 * v->power.clock_Hz);
+        write_known(w, "measured_clock_MHz", v->steps.clock_MHz);
+        write_known(w, "predicted_energy_J", v->power.energy_J);
+        write_known(w, "measured_energy_J", v->steps.power_W * v->steps.step_time_s);
     }
+    mf_host_copies_json(w, &v->copies);
     mf_json_write_i64(w, "ops_outside", c->noutside);
     mf_json_write_array(w, "ops", false);
     for (int i = 0; i < c->nops; i++) {
@@ -237,8 +245,10 @@ static mf_status judge(const mf_args *a, const mf_cli *cli, mf_job *j, const mf_
         s = mf_compare_run(j, t, v.tolerance, &c, e);
         s = s == MF_OK ? s : mf_err_prefix(e, "%s/op_times.json", a->value[MF_OPT_RUN].text);
     }
-    s = s == MF_OK ? mf_compare_steps_read(a->value[MF_OPT_RUN].text, &v.steps, e) : s;
+    s = s == MF_OK ? mf_compare_steps_read(a->value[MF_OPT_RUN].text, t->first_step, &v.steps, e)
+                   : s;
     s = s == MF_OK ? mf_step_power_of(j, &j->plan, &v.power, e) : s;
+    s = s == MF_OK ? mf_host_copies_of_plan(j, &j->plan, &v.copies, e) : s;
     mf_compare_steps_use(&v.steps, v.tolerance, &c);
     s = s == MF_OK ? pass_on(a, cli, j, t, MF_OPT_EXPORT, mf_compare_export, e) : s;
     s = s == MF_OK ? pass_on(a, cli, j, t, MF_OPT_RECORD, mf_compare_record, e) : s;
@@ -263,12 +273,13 @@ static mf_status judge(const mf_args *a, const mf_cli *cli, mf_job *j, const mf_
     }
     if (s == MF_OK) {
         mf_report report = mf_report_of(j, &j->plan);
+        report.power = v.power;
+        report.copies = v.copies;
         const mf_report_step step = {.report = &report,
                                      .problem = &problem,
                                      .verdict = v.text.decides,
                                      .more = write_compare,
                                      .user = &v};
-        report.power = v.power;
         s = mf_report_folder_step(mf_args_report(a, cli), j, &step, e);
     }
     if (s == MF_OK && (c.outside || c.noutside > 0)) {
@@ -342,8 +353,9 @@ const mf_command mf_cmd_compare = {
         "The measured time of a collective includes the wait for the slowest rank. Of a run on "
         "GPUs it also puts memory, clock and energy of rank 0's GPU, as its driver counted them, "
         "beside the prediction. The verdict comes last: what is off most, by how much, and what "
-        "makes the prediction right. --record adds the measured times to a profile store, from "
-        "which --store then prices; --export writes them as text, which `moefold profile --import` "
+        "makes the prediction right. --record (--refit) adds the measured times to a profile "
+        "store, from which plan, simulate and the others price with --store; --export writes them "
+        "as text, which `moefold profile --import` "
         "reads.\nWith --log it reads the log "
         "of a Megatron job that ran the plan (or the job that `moefold import --out` made a plan "
         "of) and prints step times, throughput and memory beside the prediction. --out writes the "

@@ -16,6 +16,7 @@
 #include <string.h>
 
 typedef struct findings {
+    const mf_job *job;
     mf_report report;
     const mf_explanation *explanation;
     const mf_account *account;
@@ -38,7 +39,7 @@ static void print_text(FILE *out, const findings *f) {
     mf_show_wrap(out, x->time, 0, 0, 99);
     mf_report_print_breakdown(out, &f->report);
     if (f->to_fit != NULL) {
-        mf_to_fit_print(out, f->to_fit, f->report.plan->prediction.step_time_s);
+        mf_to_fit_print(out, f->job, f->to_fit, f->report.plan->prediction.step_time_s);
     }
     mf_report_print_remedies(out, x);
     mf_account_report_print(out, f->account, f->top);
@@ -55,7 +56,7 @@ static mf_status print_json(FILE *out, const findings *f, mf_err *e) {
     mf_report_json(&w, &f->report);
     mf_report_json_explanation(&w, x);
     if (f->to_fit != NULL) {
-        mf_to_fit_json(&w, f->to_fit);
+        mf_to_fit_json(&w, f->job, f->to_fit);
     }
     mf_account_report_json(&w, f->account, f->top);
     mf_doubts_json(&w, f->doubts);
@@ -104,6 +105,7 @@ static mf_status run(const mf_args *a, const mf_cli *cli, mf_err *e) {
         mf_doubts_of_plan(&j, &j.plan, &doubts);
         mf_doubts_print(a->notes, &doubts);
         findings f = {
+            .job = &j,
             .report = mf_report_of(&j, &j.plan),
             .explanation = &explanation,
             .account = account,
@@ -111,7 +113,7 @@ static mf_status run(const mf_args *a, const mf_cli *cli, mf_err *e) {
             .to_fit = j.plan.prediction.fits ? NULL : &to_fit,
             .top = a->value[MF_OPT_TOP].given ? (int)a->value[MF_OPT_TOP].i : 12,
         };
-        s = mf_step_power_of(&j, &j.plan, &f.report.power, e);
+        s = mf_report_add_up(&f.report, &j, e);
         s = s == MF_OK ? mf_step_power_add_waits(&explanation, &j, &f.report.power, e) : s;
         mf_verdict_text_explain(&f.verdict, &f.report, &explanation, f.to_fit,
                                 mf_args_text(a, MF_OPT_PLAN, NULL));

@@ -38,10 +38,10 @@ static void print_text(FILE *out, const mf_job *j, const findings *f, const int6
                         : f->fit.feasible == 0 ? MISSING_ALONE
                                                : MISSING);
     if (f->ranked && f->fit.feasible == 0 && f->fit.count > 0) {
-        mf_to_fit_print(out, &f->ranking.to_fit, 0);
+        mf_to_fit_print(out, j, &f->ranking.to_fit, 0);
         snprintf(among, sizeof among, "with %s", f->ranking.with);
     }
-    mf_fit_report_fastest(out, among, &f->ranking.fastest);
+    mf_fit_report_fastest(out, j, among, &f->ranking.fastest);
     mf_verdict_text_print(out, &f->verdict);
 }
 
@@ -50,8 +50,8 @@ static mf_status print_json(FILE *out, const mf_job *j, const findings *f, int64
     mf_json_writer_init(&w);
     mf_json_write_object(&w, NULL, false);
     mf_fit_report_json(&w, j, &f->fit, top, f->interrupted);
-    mf_to_fit_json(&w, &f->ranking.to_fit);
-    mf_fit_report_json_fastest(&w, f->ranking.with, &f->ranking.fastest);
+    mf_to_fit_json(&w, j, &f->ranking.to_fit);
+    mf_fit_report_json_fastest(&w, j, f->ranking.with, &f->ranking.fastest);
     mf_doubts_json(&w, &f->doubts);
     mf_json_write_string(&w, "verdict", f->verdict.decides);
     mf_json_write_end(&w);

@@ -77,7 +77,7 @@ static mf_status print_json(FILE *out, const mf_imported *x, mf_err *e) {
 
 static mf_status print_text(FILE *out, mf_imported *x, mf_err *e) {
     mf_report report = mf_report_of(&x->job, &x->job.plan);
-    mf_status s = mf_step_power_of(&x->job, report.plan, &report.power, e);
+    mf_status s = mf_report_add_up(&report, &x->job, e);
     if (s != MF_OK) {
         return s;
     }

@@ -26,10 +26,10 @@ static mf_status print_text(FILE *out, const mf_job *j, const mf_search_result *
         return s;
     }
     report.megatron = megatron;
-    mf_report_print(out, &report);
+    mf_report_print(out, &report); /* host copies below, with what the search knows of them */
     mf_search_report_ranking(out, r);
     putc('\n', out);
-    mf_host_copies_print(out, h, r->plan[0].prediction.step_time_s);
+    mf_host_copies_print(out, h);
     mf_search_report_print(out, &r->stats);
     mf_verdict_text_print(out, verdict);
     return MF_OK;
@@ -40,7 +40,7 @@ static mf_status print_text(FILE *out, const mf_job *j, const mf_search_result *
 static mf_status json_plan(mf_json_writer *w, const char *key, const mf_job *j, const mf_plan *p,
                            const mf_under_megatron *megatron, mf_err *e) {
     mf_report report = mf_report_of(j, p);
-    mf_status s = mf_step_power_of(j, p, &report.power, e);
+    mf_status s = mf_report_add_up(&report, j, e);
     report.megatron = megatron;
     mf_json_write_object(w, key, false);
     mf_report_json(w, &report);
@@ -250,6 +250,10 @@ static mf_status run(const mf_args *a, const mf_cli *cli, mf_err *e) {
     if (found != MF_OK && found != MF_INTERRUPTED) {
         goto out;
     }
+    s = mf_host_copies_of_plan(&j, &r.plan[0], &host, e);
+    if (s != MF_OK) {
+        goto out;
+    }
     if (strcmp(j.software.name, "moefold") == 0 && !mf_cluster_is_cpu(&j.cluster)) {
         s = mf_job_under_megatron(&j, &r.plan[0], &there, e);
         if (s != MF_OK) {
@@ -277,7 +281,7 @@ static mf_status run(const mf_args *a, const mf_cli *cli, mf_err *e) {
                                      .verdict = verdict.decides,
                                      .runs_on = mf_args_text(a, MF_OPT_RUNS_ON, NULL),
                                      .doubts = &doubts};
-        s = mf_step_power_of(&j, report.plan, &report.power, e);
+        s = mf_report_add_up(&report, &j, e);
         s = s == MF_OK ? mf_report_folder_step(mf_args_report(a, cli), &j, &step, e) : s;
     }
     if (s == MF_OK && found == MF_INTERRUPTED) {

@@ -37,7 +37,7 @@ static mf_status print(const mf_args *a, const mf_cli *cli, const mf_job *j, mf_
     mf_doubts doubts;
     mf_verdict_text verdict;
     mf_report r = mf_report_of(j, &j->plan);
-    mf_status found = mf_step_power_of(j, &j->plan, &r.power, e);
+    mf_status found = mf_report_add_up(&r, j, e);
     if (found != MF_OK) {
         return found;
     }

@@ -44,7 +44,7 @@ static mf_status write_folder(const mf_args *a, const mf_cli *cli, const finding
                                  .runs_on = runs_on(a),
                                  .more = write_tune,
                                  .user = &f->report};
-    mf_status s = mf_step_power_of(&f->x.job, plan, &report.power, e);
+    mf_status s = mf_report_add_up(&report, &f->x.job, e);
     return s == MF_OK ? mf_report_folder_step(mf_args_report(a, cli), &f->x.job, &step, e) : s;
 }
 

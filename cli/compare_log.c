@@ -5,6 +5,7 @@
 
 #include "job/problem.h"
 #include "report/doubts.h"
+#include "report/host_copies_text.h"
 #include "report/report.h"
 #include "report/report_folder.h"
 
@@ -23,8 +24,18 @@ static void print_row(FILE *out, const char *what, const char *measured, const c
     fprintf(out, "%-12s %12s %12s   %+6.1f %%\n", what, measured, predicted, 100 * (ratio - 1));
 }
 
-static void print_text(FILE *out, const mf_job *j, const mf_log *l, double factor, const char *path,
-                       const mf_verdict_text *verdict) {
+typedef struct logged {
+    const mf_job *j;
+    const mf_log *l;
+    double factor;         /* NAN: there is none */
+    mf_host_copies copies; /* of the plan */
+    mf_doubts doubts;
+    mf_verdict_text text;
+} logged;
+
+static void print_text(FILE *out, const logged *x, const char *path) {
+    const mf_job *j = x->j;
+    const mf_log *l = x->l;
     const mf_plan_prediction *p = &j->plan.prediction;
     char measured[32], predicted[32];
     const bool uneven = j->routing.kind != MF_ROUTING_BALANCED;
@@ -43,26 +54,22 @@ static void print_text(FILE *out, const mf_job *j, const mf_log *l, double facto
         print_row(out, "memory", mf_show_bytes(l->memory_B).s, mf_show_bytes(p->peak_memory_B).s,
                   p->peak_memory_B / l->memory_B);
     }
-    if (isnan(factor)) {
+    if (x->copies.used) {
+        putc('\n', out);
+        mf_host_copies_print(out, &x->copies);
+    }
+    if (isnan(x->factor)) {
         fputs(
             "\ncorrection  none from a tenth to ten times explains it: another job, or machine?\n",
             out);
-        mf_verdict_text_print(out, verdict);
+        mf_verdict_text_print(out, &x->text);
         return;
     }
     fprintf(
         out, "\ncorrection  with its efficiencies divided by %.3f %s says what was measured%s%s\n",
-        factor, j->software.name, path != NULL ? ", written to " : "", path != NULL ? path : "");
-    mf_verdict_text_print(out, verdict);
+        x->factor, j->software.name, path != NULL ? ", written to " : "", path != NULL ? path : "");
+    mf_verdict_text_print(out, &x->text);
 }
-
-typedef struct logged {
-    const mf_job *j;
-    const mf_log *l;
-    double factor; /* NAN: there is none */
-    mf_doubts doubts;
-    mf_verdict_text text;
-} logged;
 
 static void write_members(mf_json_writer *w, const void *user) {
     const logged *x = user;
@@ -79,6 +86,7 @@ static void write_members(mf_json_writer *w, const void *user) {
     mf_json_write_f64(w, "predicted_memory_B", j->plan.prediction.peak_memory_B);
     mf_json_write_f64(w, "step_factor", x->factor);
     mf_json_write_f64(w, "error", j->plan.prediction.step_time_s / l->step_time_s - 1);
+    mf_host_copies_json(w, &x->copies);
     mf_doubts_json(w, &x->doubts);
     mf_json_write_string(w, "verdict", x->text.decides);
 }
@@ -99,7 +107,7 @@ static mf_status write_folder(const mf_args *a, const mf_cli *cli, const logged 
                                  .more = write_compare,
                                  .user = x};
     mf_status s = mf_problem_from_job(x->j, &problem, e);
-    s = s == MF_OK ? mf_step_power_of(x->j, report.plan, &report.power, e) : s;
+    s = s == MF_OK ? mf_report_add_up(&report, x->j, e) : s;
     return s == MF_OK ? mf_report_folder_step(mf_args_report(a, cli), x->j, &step, e) : s;
 }
 
@@ -129,6 +137,7 @@ mf_status mf_compare_log(const mf_args *a, const mf_cli *cli, mf_err *e) {
                                l.used, l.step_time_s, j->plan.prediction.step_time_s, out, e);
     }
     logged x = {.j = j, .l = &l, .factor = factor};
+    s = s == MF_OK ? mf_host_copies_of_plan(j, &j->plan, &x.copies, e) : s;
     if (s == MF_OK) {
         mf_doubts_of_plan(j, &j->plan, &x.doubts);
         mf_doubts_print(a->notes, &x.doubts);
@@ -140,7 +149,7 @@ mf_status mf_compare_log(const mf_args *a, const mf_cli *cli, mf_err *e) {
     if (s == MF_OK && a->value[MF_OPT_JSON].given) {
         s = mf_output_object(cli->out, write_members, &x, e);
     } else if (s == MF_OK) {
-        print_text(cli->out, j, &l, factor, out, &x.text);
+        print_text(cli->out, &x, out);
     }
     s = s == MF_OK ? write_folder(a, cli, &x, e) : s;
     if (s == MF_OK && fabs(j->plan.prediction.step_time_s / l.step_time_s - 1) > tolerance) {

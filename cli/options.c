@@ -244,9 +244,10 @@ static const mf_option table[MF_OPT_COUNT] = {
         TEXT),
     ROW(EXPORT, "export", STORE, "FILE", NULL, "Write all measurements as CSV", TEXT),
     ROW(RECORD, "record", STORE, "FILE", NULL,
-        "Add the measured times to this profile store. A store that does not exist yet begins with "
-        "the shipped measurements",
-        TEXT),
+        "Add the measured times to this profile store, from which every command prices with "
+        "--store FILE. A store that does not exist yet begins with the shipped measurements. "
+        "--refit FILE is the same",
+        TEXT, .alias = "refit"),
     ROW(GPU, "gpu", STORE, "NAME", NULL,
         "GPU that an nccl-tests file was measured on, such as h200; when measuring, the name under "
         "which to store this machine's GPU",
@@ -321,9 +322,12 @@ const char *mf_option_group_text(mf_option_group g) {
 mf_option_id mf_option_find(const char *name, size_t length, const mf_option_id *allowed) {
     for (size_t i = 0; allowed != NULL ? allowed[i] != MF_OPT_COUNT : i < MF_OPT_COUNT; i++) {
         mf_option_id id = allowed != NULL ? allowed[i] : (mf_option_id)i;
-        const char *known = mf_option_get(id)->name;
-        if (strlen(known) == length && memcmp(known, name, length) == 0) {
-            return id;
+        const char *known[2] = {mf_option_get(id)->name, mf_option_get(id)->alias};
+        for (int k = 0; k < 2; k++) {
+            if (known[k] != NULL && strlen(known[k]) == length &&
+                memcmp(known[k], name, length) == 0) {
+                return id;
+            }
         }
     }
     return MF_OPT_COUNT;

@@ -216,7 +216,8 @@ typedef enum mf_option_group {
 } mf_option_group;
 
 typedef struct mf_option {
-    const char *name; /* without "--" */
+    const char *name;  /* without "--" */
+    const char *alias; /* another name that it is taken under; NULL */
     mf_option_group group;
     mf_value_kind kind;
     double low, high;
@@ -235,8 +236,8 @@ const mf_option *mf_option_get(mf_option_id id);
 const mf_option *mf_option_get_train(mf_option_id id);
 const char *mf_option_group_text(mf_option_group g);
 
-/* Id of an option by name among `allowed` (ends with MF_OPT_COUNT; NULL = all); MF_OPT_COUNT when
- * there is none. */
+/* Id of an option by name or alias among `allowed` (ends with MF_OPT_COUNT; NULL = all);
+ * MF_OPT_COUNT when there is none. */
 mf_option_id mf_option_find(const char *name, size_t length, const mf_option_id *allowed);
 
 /* Parses argv[0..argc) (what follows the command) against the options that the command allows.

@@ -7,32 +7,52 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* The first of them waits for what was timed before it. */
-enum { FIRST_STEP = MF_OP_TIMED_STEPS + 2 };
+/* Steps of a run that do not count: those whose ops were timed, and the one behind them, which
+ * waits for what was timed before it. */
+enum { LEFT_OUT = MF_OP_TIMED_STEPS + 1 };
 
-static mf_status add_line(const mf_json_value *line, mf_compare_steps *out, mf_err *e) {
+typedef struct reading {
+    int64_t first_step; /* 0: not known yet */
+    int64_t powers, clocks;
+    mf_compare_steps *sum;
+} reading;
+
+/* What the driver did not say is 0 in a line, or not in it. */
+static void add_gpu(reading *r, double used_B, double power_W, double clock_MHz) {
+    r->sum->used_B = fmax(r->sum->used_B, used_B);
+    r->sum->power_W += power_W;
+    r->powers += power_W > 0;
+    r->sum->clock_MHz += clock_MHz;
+    r->clocks += clock_MHz > 0;
+}
+
+static mf_status add_line(const mf_json_value *line, reading *r, mf_err *e) {
     int64_t step = 0;
     double time_s = 0, used_B = 0, power_W = 0, clock_MHz = 0;
+    const bool gpu = mf_json_find(line, "used_B") != NULL ||
+                     mf_json_find(line, "power_W") != NULL ||
+                     mf_json_find(line, "clock_MHz") != NULL;
     mf_status s = mf_json_get_i64(line, "step", 1, INT64_C(1) << 52, &step, e);
     s = s == MF_OK ? mf_json_get_f64(line, "step_time_s", 0, 1e9, &time_s, e) : s;
     s = s == MF_OK ? mf_json_opt_f64(line, "used_B", 0, 1e15, &used_B, e) : s;
     s = s == MF_OK ? mf_json_opt_f64(line, "power_W", 0, 1e6, &power_W, e) : s;
     s = s == MF_OK ? mf_json_opt_f64(line, "clock_MHz", 0, 1e6, &clock_MHz, e) : s;
-    if (s == MF_OK && step >= FIRST_STEP && power_W > 0) {
-        out->steps++;
-        out->step_time_s += time_s;
-        out->used_B = fmax(out->used_B, used_B);
-        out->power_W += power_W;
-        out->clock_MHz += clock_MHz;
+    r->first_step = s == MF_OK && r->first_step == 0 ? step : r->first_step;
+    if (s == MF_OK && gpu && step >= r->first_step + LEFT_OUT) {
+        r->sum->steps++;
+        r->sum->step_time_s += time_s;
+        add_gpu(r, used_B, power_W, clock_MHz);
     }
     return s;
 }
 
-mf_status mf_compare_steps_read(const char *folder, mf_compare_steps *out, mf_err *e) {
+mf_status mf_compare_steps_read(const char *folder, int64_t first_step, mf_compare_steps *out,
+                                mf_err *e) {
     char path[4096], name[4128], *line = NULL;
     size_t allocated = 0;
     ssize_t length = 0;
     mf_status s = MF_OK;
+    reading r = {.first_step = first_step, .sum = out};
     *out = (mf_compare_steps){0};
     snprintf(path, sizeof path, "%s/metrics.jsonl", folder);
     FILE *f = fopen(path, "r");
@@ -42,7 +62,7 @@ mf_status mf_compare_steps_read(const char *folder, mf_compare_steps *out, mf_er
         snprintf(name, sizeof name, "%s, line %lld", path, (long long)i);
         if (line[length - 1] == '\n') {
             s = mf_json_parse(name, line, (size_t)length, &doc, e);
-            s = s == MF_OK ? add_line(mf_json_root(doc), out, e) : s;
+            s = s == MF_OK ? add_line(mf_json_root(doc), &r, e) : s;
             mf_json_destroy(doc);
         }
     }
@@ -52,8 +72,8 @@ mf_status mf_compare_steps_read(const char *folder, mf_compare_steps *out, mf_er
     free(line);
     if (out->steps > 0) {
         out->step_time_s /= (double)out->steps;
-        out->power_W /= (double)out->steps;
-        out->clock_MHz /= (double)out->steps;
+        out->power_W /= r.powers > 0 ? (double)r.powers : 1;
+        out->clock_MHz /= r.clocks > 0 ? (double)r.clocks : 1;
     }
     return s;
 }

@@ -57,6 +57,21 @@ typedef struct mf_profile_defaults {
 /* The profile of this project's own executor. */
 #define MF_SOFTWARE_OURS "moefold"
 
+/* What the peak of memory holds that a program prints: PyTorch's allocator knows neither the CUDA
+ * context nor NCCL's buffers; beside a plan's tensors Megatron holds gradients that nobody reads, a
+ * gradient of its head in BF16, and the FP32 parameters whose moments are on the host. */
+#define MF_REPORT_MAP(X)                                                                           \
+    X(ALLOCATED, "allocated", 0)                                                                   \
+    X(UNREAD_GRADIENTS, "unread_gradients", 1)                                                     \
+    X(HEAD_GRADIENT, "head_gradient", 2)                                                           \
+    X(HOST_PARAMETERS, "host_parameters", 3)
+enum {
+#define X(name, text, bit) MF_REPORT_##name = 1u << bit,
+    MF_REPORT_MAP(X)
+#undef X
+        MF_REPORT_NONE = 0
+};
+
 /* Named software profile: few, physically named parameters, chosen by release alone. Shipped as
  * profiles/software/NAME.json. Efficiencies multiply a rate; 1 = the rate the measurements give. */
 typedef struct mf_software {
@@ -125,6 +140,8 @@ typedef struct mf_software {
     bool nvls;    /* collectives may use NVLink multicast */
     bool nvls_best;  /* ... and take it only where it is faster; in a file "nvls" is then 2 */
     uint32_t traits; /* MF_TRAIT_* of core/layout/layout.h; may be missing in a file: 0 */
+    uint32_t memory_report;     /* MF_REPORT_* of what it prints; may be missing in a file: 0, the
+                                 * device's memory */
     mf_profile_defaults unsaid; /* may be missing in a file: a layout says everything */
 } mf_software;
 

@@ -154,6 +154,42 @@ static mf_status read_traits(const mf_json_value *root, mf_software *s, mf_err *
                : st;
 }
 
+/* The same, of what the peak of memory that the program prints holds. */
+static mf_status read_memory_report(const mf_json_value *root, mf_software *s, mf_err *e) {
+    static const char *const known[] = {"value", "source"};
+    static const char *const words[] = {
+#define X(name, text, bit) text,
+        MF_REPORT_MAP(X)
+#undef X
+    };
+    const mf_json_value *v = mf_json_find(root, "memory_report");
+    const char *at = "", *source;
+    if (v == NULL) {
+        return MF_OK;
+    }
+    mf_status st = mf_json_want(v, MF_JSON_OBJECT, e);
+    st = st == MF_OK ? mf_json_check_keys(v, known, 2, e) : st;
+    st = st == MF_OK ? mf_json_get_string(v, "value", &at, e) : st;
+    st = st == MF_OK ? mf_json_get_string(v, "source", &source, e) : st;
+    while (st == MF_OK && *at != '\0') {
+        const size_t length = strcspn(at, ",");
+        size_t i = 0;
+        while (i < sizeof words / sizeof words[0] &&
+               (strlen(words[i]) != length || strncmp(words[i], at, length) != 0)) {
+            i++;
+        }
+        if (i == sizeof words / sizeof words[0]) {
+            return mf_json_fail(mf_json_find(v, "value"), e,
+                                "expected allocated, unread_gradients, head_gradient or "
+                                "host_parameters, got \"%.*s\"",
+                                (int)length, at);
+        }
+        s->memory_report |= 1u << i;
+        at += length + (at[length] == ',');
+    }
+    return st;
+}
+
 /* A comma list of graph modes or dispatchers, the likely one first. */
 static mf_status read_choices(const mf_json_value *v, const char *key, bool graphs, int *count,
                               mf_graph_mode *graph, mf_dispatcher *dispatcher, mf_err *e) {
@@ -221,7 +257,7 @@ static mf_status check_keys(const mf_json_value *root, mf_err *e) {
                                          "gpu_eff",
                                          "band",
                                          "nvls"};
-    enum { NEEDED = sizeof needed / sizeof needed[0], WORDS = 3 };
+    enum { NEEDED = sizeof needed / sizeof needed[0], WORDS = 4 };
     const char *known[NEEDED + OPTIONAL + WORDS];
     for (size_t i = 0; i < NEEDED; i++) {
         known[i] = needed[i];
@@ -232,6 +268,7 @@ static mf_status check_keys(const mf_json_value *root, mf_err *e) {
     known[NEEDED + OPTIONAL] = "traits";
     known[NEEDED + OPTIONAL + 1] = "unsaid";
     known[NEEDED + OPTIONAL + 2] = "date";
+    known[NEEDED + OPTIONAL + 3] = "memory_report";
     return mf_json_check_keys(root, known, NEEDED + OPTIONAL + WORDS, e);
 }
 
@@ -326,6 +363,7 @@ mf_status mf_software_from_json(const mf_json *doc, mf_software *out, mf_err *e)
     THEN(read_figure(root, "gpu_power_eff", least, most, &s.gpu_power_eff, e));
     THEN(read_optional(root, &s, e));
     THEN(read_traits(root, &s, e));
+    THEN(read_memory_report(root, &s, e));
     THEN(read_unsaid(root, &s.unsaid, e));
     THEN(read_gpu_eff(root, least, most, &s, e));
     THEN(read_figure(root, "band", 0, 2, &s.band, e));

@@ -93,15 +93,14 @@ static mf_status fill(mf_capacity_cell *c, const mf_capacity_request *r, const m
                       const mf_plan *plan, mf_err *e) {
     const mf_plan_prediction *p = &plan->prediction;
     const mf_cluster *k = &j->cluster;
-    mf_step_power power;
-    mf_status s = mf_step_power_of(j, plan, &power, e);
+    mf_status s = mf_step_power_of(j, plan, &c->power, e);
+    s = s == MF_OK ? mf_host_copies_of_plan(j, plan, &c->host, e) : s;
     if (s != MF_OK) {
         return s;
     }
     c->feasible = true;
     c->layout = plan->layout;
     c->assignment = plan->assignment;
-    c->host.used = mf_host_copies_of(plan);
     c->step_time_s = p->step_time_s;
     c->low_s = p->step_time_low_s;
     c->high_s = p->step_time_high_s;
@@ -109,7 +108,7 @@ static mf_status fill(mf_capacity_cell *c, const mf_capacity_request *r, const m
     c->mfu = p->mfu;
     c->peak_memory_B = p->peak_memory_B;
     c->usable_B = p->usable_B;
-    c->gpu_W = mf_step_power_drawn_W(&power, k);
+    c->gpu_W = mf_step_power_drawn_W(&c->power, k);
     c->goodput = mf_capacity_goodput(r, k, c->gpus);
     mf_capacity_fill_run(c, r, k);
     return MF_OK;
@@ -229,6 +228,7 @@ static mf_capacity_cell cell_of(const growing *g, int row, int64_t gpus) {
     mf_doubt_job(&g->z->doubts, &j->model, &j->cluster, &l);
     snprintf(c.model, sizeof c.model, "%s", j->model.name);
     snprintf(c.cluster, sizeof c.cluster, "%s", j->cluster.name);
+    snprintf(c.gpu, sizeof c.gpu, "%.31s", j->cluster.gpu.name);
     snprintf(c.software, sizeof c.software, "%s", j->software.name);
     c.runs_on = w->on.limited ? mf_target_info_of(w->on.target)->word : NULL;
     return c;

@@ -10,6 +10,7 @@
 #include "job/host_copies.h"
 #include "job/job.h"
 #include "job/runs_on.h"
+#include "job/step_power.h"
 #include "planner/capacity/goodput.h"
 #include "planner/explain/plausible.h"
 
@@ -41,6 +42,8 @@ typedef struct mf_capacity_cell {
     double step_time_s, low_s, high_s, tokens_per_s, mfu, gap;
     double peak_memory_B, usable_B;
     double gpu_W;        /* that a GPU draws over a step (mf_step_power_drawn_W) */
+    char gpu[32];        /* kind of GPU */
+    mf_step_power power; /* of the plan */
     const char *runs_on; /* the program that plans are limited to, a word; NULL: none */
     mf_goodput goodput;
     mf_host_copies host;

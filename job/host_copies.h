@@ -1,22 +1,44 @@
-/* host_copies.h - searches that offload activations to host memory only when asked to, or when
- * nothing fits otherwise, because copies of all GPUs of a host at once, during compute and network
- * traffic, were never measured.
+/* host_copies.h - what of a plan rests on copies between GPU and host, and whether they were
+ * measured; searches that offload activations only when asked to, or when nothing fits otherwise,
+ * because copies of all GPUs of a host at once, during compute and network traffic, never were.
  */
 #ifndef MF_JOB_HOST_COPIES_H
 #define MF_JOB_HOST_COPIES_H
 
+#include "job/job.h"
 #include "planner/planner.h"
 
 typedef struct mf_host_copies {
-    bool used;        /* by the best plan */
+    bool used;        /* by the plan */
+    char gpu[32];     /* kind of GPU */
+    bool known_gpu;   /* copies of one such GPU alone were measured */
+    int64_t gpus;     /* of a host that copy at once; 0: CPU ranks, whose memory is the host's */
+    double copies_s;  /* in a step, one after the other, as priced alone; of the GPU with most */
+    double exposed_s; /* that the step takes longer for them; NAN: not known */
+    double step_s;    /* the plan's step */
+    /* of a search; not `searched`: the rest is not set */
+    bool searched;
     bool infeasible;  /* nothing fits without */
     bool optimizer;   /* nothing fits without optimizer states on the host either */
     double without_s; /* asked for: the best step without; else 0 */
     double with_s;    /* not used: what the best plan's layout takes with them, if less; else 0 */
 } mf_host_copies;
 
-/* Whether a plan keeps activations or optimizer states on the host. */
-bool mf_host_copies_of(const mf_plan *p);
+/* Whether a layout and its assignment keep activations or optimizer states on the host. */
+bool mf_host_copies_in(const mf_layout *l, const mf_assignment *a);
+
+/* Were copies measured as such a plan makes them: on its kind of GPU, and no other GPU of the host
+ * copies at the same time? */
+bool mf_host_copies_measured(const mf_host_copies *h);
+
+/* Of a layout, what needs no adding up: how many seconds they take is left NAN. */
+mf_host_copies mf_host_copies_known(const mf_job *j, const mf_layout *l, const mf_assignment *a);
+/* Adds up the copies of a plan of the job; what a search has set in *h stays. step_s: the plan's
+ * step; exposed_s: of it, waits for copies, NAN if not known. Errors: those of lowering. */
+mf_status mf_host_copies_count(const mf_job *j, const mf_layout *l, const mf_assignment *a,
+                               double step_s, double exposed_s, mf_host_copies *h, mf_err *e);
+/* The same for a plan with a prediction. */
+mf_status mf_host_copies_of_plan(const mf_job *j, const mf_plan *p, mf_host_copies *h, mf_err *e);
 
 /* A search: mf_planner_search, or one that is limited. */
 typedef mf_status (*mf_search_fn)(void *user, const mf_problem *p, const mf_search_options *o,

@@ -66,10 +66,18 @@ static mf_status find_best(mf_tuning *t, mf_search_options *o, mf_err *e) {
         return mf_host_copies_search(mf_runs_on_search, &t->on, &p, o, false, &t->search, &t->host,
                                      e);
     }
-    p.pinned |= mf_host_copies_of(now) ? 0 : MF_PIN(OFFLOAD);
+    p.pinned |= mf_host_copies_in(&now->layout, &now->assignment) ? 0 : MF_PIN(OFFLOAD);
     o->known_s = now->prediction.step_time_s;
     mf_status s = mf_runs_on_search(&t->on, &p, o, &t->search, e);
-    t->host.used = t->search.count > 0 && mf_host_copies_of(&t->search.plan[0]);
+    return s;
+}
+
+/* What rests on copies between GPUs and hosts. */
+static mf_status count_copies(mf_tuning *t, mf_err *e) {
+    mf_status s = mf_host_copies_of_plan(t->job, &t->job->plan, &t->host_now, e);
+    if (s == MF_OK && t->search.count > 0) {
+        s = mf_host_copies_of_plan(t->job, &t->search.plan[0], &t->host, e);
+    }
     return s;
 }
 
@@ -116,5 +124,6 @@ mf_status mf_job_tune(const mf_job *j, const mf_tune_request *r, mf_tuning *out,
                 mf_unsaid_graph(&j->software.unsaid, &j->model, 0, MF_GRAPH_NONE);
         }
     }
-    return s == MF_OK ? find_all(out, r, e) : s;
+    s = s == MF_OK ? find_all(out, r, e) : s;
+    return s == MF_OK ? count_copies(out, e) : s;
 }

@@ -23,9 +23,10 @@ typedef struct mf_tuning {
     mf_steps steps;  /* single ones, fastest first */
     mf_steps to_fit; /* of a layout that does not fit: what makes it fit */
     mf_search_result search;
-    mf_host_copies host; /* of the best plan */
-    double offloaded;    /* share of the optimizer's states on the host that it was found with,
-                            where nothing fits as it is; else 0 */
+    mf_host_copies host;     /* of the best plan */
+    mf_host_copies host_now; /* of the present layout */
+    double offloaded;        /* share of the optimizer's states on the host that it was found with,
+                                where nothing fits as it is; else 0 */
     mf_explanation explanation;
 } mf_tuning;
 

@@ -1,6 +1,7 @@
 /* capacity_json.c - the table of `moefold capacity` as JSON. */
 #include "report/capacity_table.h"
 #include "report/doubts.h"
+#include "report/host_copies_text.h"
 #include "report/report.h"
 
 #include "core/plan/plan.h"
@@ -87,6 +88,10 @@ static void write_cell(mf_json_writer *w, const mf_capacity_table *t, int i) {
     mf_json_write_f64(w, "peak_memory_B", c->peak_memory_B);
     mf_json_write_f64(w, "usable_B", c->usable_B);
     mf_json_write_f64(w, "power_W", c->gpu_W);
+    if (c->power.known) {
+        mf_report_energies_json(w, mf_report_carries_energy(&c->power, c->gpu), c->gpu);
+    }
+    mf_host_copies_json(w, &c->host);
     mf_json_write_f64(w, "goodput", c->goodput.share);
     mf_json_write_f64(w, "mtbf_s", c->goodput.mtbf_s);
     mf_json_write_f64(w, "checkpoint_interval_s", c->goodput.interval_s);

@@ -1,6 +1,8 @@
 /* capacity_table.c - the table of `moefold capacity` and its verdicts, for people. */
 #include "report/capacity_table.h"
 
+#include "report/host_copies_text.h"
+#include "report/report.h"
 #include "report/text/screen.h"
 #include "report/text/show.h"
 
@@ -456,6 +458,51 @@ static void print_all_verdicts(FILE *out, const mf_capacity_table *t) {
     }
 }
 
+/* Kinds of GPU whose energies are an H200's, each once. */
+static void say_carried(const mf_capacity_table *t, char *out, size_t size) {
+    size_t used = 0;
+    out[0] = '\0';
+    for (int i = 0; i < t->count && used < size; i++) {
+        const mf_capacity_cell *c = &t->cell[i];
+        bool said = false;
+        for (int k = 0; k < i; k++) {
+            said |= t->cell[k].feasible && strcmp(t->cell[k].gpu, c->gpu) == 0;
+        }
+        if (c->feasible && !said && mf_report_carries_energy(&c->power, c->gpu)) {
+            used += (size_t)snprintf(out + used, size - used, "%s%s", used > 0 ? ", " : "", c->gpu);
+        }
+    }
+}
+
+/* What the tables rest on that nobody measured: joules, and copies to host memory. */
+static void print_unmeasured(FILE *out, const mf_capacity_table *t) {
+    char text[480], who[96] = "";
+    say_carried(t, text, sizeof text);
+    const bool begun = t->tokens != NULL && text[0] != '\0';
+    if (begun) {
+        fputs("\nenergy      ", out);
+        const size_t used = strlen(text);
+        snprintf(text + used, sizeof text - used, ": as an H200, its joules of ops scaled");
+        mf_show_wrap(out, text, 12, 12, 99);
+    }
+    mf_host_copies most = {0}; /* of the plans that copy, the one whose copies take longest */
+    int plans = 0;
+    for (int i = 0; i < t->count; i++) {
+        const mf_host_copies *h = &t->cell[i].host;
+        if (t->cell[i].feasible && h->used && !mf_host_copies_measured(h)) {
+            plans++;
+            most = most.used && h->copies_s / h->step_s <= most.copies_s / most.step_s ? most : *h;
+        }
+    }
+    if (plans > 0) {
+        fputs(begun ? "" : "\n", out);
+        snprintf(who, sizeof who, "%d plan%s, with up to %s of the step", plans,
+                 plans == 1 ? " rests" : "s rest",
+                 mf_show_percent(fmin(1, most.copies_s / most.step_s)).s);
+    }
+    mf_host_copies_print_note(out, &most, who);
+}
+
 /* How near the plans are proven to be to the fastest; -1: nothing fits. Those that miss the gap
  * that was asked for are named, as far as there is room. */
 static double say_gap(const mf_capacity_table *t, char *out, size_t size) {
@@ -497,7 +544,7 @@ static double say_gap(const mf_capacity_table *t, char *out, size_t size) {
 void mf_capacity_print(FILE *out, const mf_capacity_table *t) {
     char note[2560], proof[480], sources[1024];
     const double gap = say_gap(t, proof, sizeof proof);
-    fputs("trained by  ", out);
+    fputs(t->priced_only ? "priced as   " : "trained by  ", out);
     mf_show_wrap(out, t->program, 12, 12, 99);
     print_under_megatron(out, t);
     print_runs_on(out, t);
@@ -524,6 +571,7 @@ void mf_capacity_print(FILE *out, const mf_capacity_table *t) {
     if (t->models > 1 && gap >= 0) {
         print_all_verdicts(out, t);
     }
+    print_unmeasured(out, t);
     if (t->interrupted) {
         fputs("\nInterrupted: the rest is missing.\n", out);
     }

@@ -1,6 +1,7 @@
 /* fit_report.c - prints what `moefold fit` found. */
 #include "report/fit_report.h"
 
+#include "report/host_copies_text.h"
 #include "report/text/show.h"
 
 static void print_entry(FILE *out, const mf_fit_entry *f) {
@@ -38,7 +39,8 @@ static void print_table(FILE *out, const char *title, const mf_fit_result *r, in
 }
 
 /* What the leanest choices do not say: how fast each combination is with those that suit it. */
-void mf_fit_report_fastest(FILE *out, const char *among, const mf_search_result *r) {
+void mf_fit_report_fastest(FILE *out, const mf_job *j, const char *among,
+                           const mf_search_result *r) {
     if (r->count == 0) {
         return;
     }
@@ -61,9 +63,11 @@ void mf_fit_report_fastest(FILE *out, const char *among, const mf_search_result 
                 x->peak_memory_B / 1e9, (x->usable_B - x->peak_memory_B) / 1e9, l->zero,
                 l->expert_zero, mf_schedule_text(l->schedule));
     }
+    mf_host_copies_print_plans(out, j, r);
 }
 
-void mf_fit_report_json_fastest(mf_json_writer *w, const char *with, const mf_search_result *r) {
+void mf_fit_report_json_fastest(mf_json_writer *w, const mf_job *j, const char *with,
+                                const mf_search_result *r) {
     if (r->count == 0) {
         mf_json_write_null(w, "fastest");
         return;
@@ -83,6 +87,9 @@ void mf_fit_report_json_fastest(mf_json_writer *w, const char *with, const mf_se
         mf_json_write_f64(w, "peak_memory_B", x->peak_memory_B);
         mf_json_write_f64(w, "usable_B", x->usable_B);
         mf_json_write_f64(w, "headroom_B", x->usable_B - x->peak_memory_B);
+        const mf_host_copies copies =
+            mf_host_copies_known(j, &r->plan[i].layout, &r->plan[i].assignment);
+        mf_host_copies_json(w, &copies);
         mf_plan_write_layout(w, "layout", &r->plan[i].layout);
         mf_json_write_end(w);
     }

@@ -9,39 +9,116 @@
 /* A gain that is told, of copies that are not used. */
 #define LEAST_GAIN 0.995
 
-void mf_host_copies_print(FILE *out, const mf_host_copies *h, double step_s) {
-    char text[240] = "nothing fits without them";
-    if (!h->used && !(h->with_s > 0 && h->with_s < LEAST_GAIN * step_s)) {
+/* What is known of how fast such copies are. */
+static void say_known(const mf_host_copies *h, char *out, size_t size) {
+    if (mf_host_copies_measured(h)) {
+        snprintf(out, size, "measured on one %s", h->gpu);
+    } else if (h->known_gpu) {
+        snprintf(out, size,
+                 "how fast %lld GPUs of a host copy at once, beside compute, was not "
+                 "measured",
+                 (long long)h->gpus);
+    } else if (h->gpus > 1) {
+        snprintf(out, size, "how fast a %s copies, and %lld of a host at once, was not measured",
+                 h->gpu, (long long)h->gpus);
+    } else {
+        snprintf(out, size, "how fast a %s copies was not measured", h->gpu);
+    }
+}
+
+/* Of a plan that copies: what copies take, and what a search found without them. */
+static void say_used(const mf_host_copies *h, char *out, size_t size) {
+    int n = snprintf(out, size, "%s of copies a step", mf_show_time(h->copies_s).s);
+    if (h->copies_s < h->step_s) { /* else both ways at once: a share would say little */
+        n += snprintf(out + n, size - (size_t)n, ", %s of its time",
+                      mf_show_percent(h->copies_s / h->step_s).s);
+    }
+    if (isfinite(h->exposed_s)) {
+        n += snprintf(out + n, size - (size_t)n, "; it waits %s for them",
+                      mf_show_time(h->exposed_s).s);
+    }
+    out += n, size -= (size_t)n;
+    if (h->searched && h->without_s > 0) {
+        snprintf(out, size, "; without them it takes %s: a gain of %s rests on them",
+                 mf_show_time(h->without_s).s, mf_show_percent(1 - h->step_s / h->without_s).s);
+    } else if (h->searched && h->optimizer) {
+        snprintf(out, size,
+                 "; nothing fits without optimizer states on the host (--offload-optimizer 1)");
+    } else if (h->searched) {
+        snprintf(out, size, "; %s", h->infeasible ? "nothing fits without them" : "asked for");
+    }
+}
+
+void mf_host_copies_print(FILE *out, const mf_host_copies *h) {
+    char text[400], known[160];
+    if (h->gpus == 0) {
         return;
     }
-    if (!h->used) {
+    if (h->used) {
+        say_used(h, text, sizeof text);
+    } else if (h->with_s > 0 && h->with_s < LEAST_GAIN * h->step_s) {
         snprintf(text, sizeof text,
                  "with activations on the host this layout takes %s, %s less (--search-offload)",
-                 mf_show_time(h->with_s).s, mf_show_percent(1 - h->with_s / step_s).s);
-    } else if (h->without_s > 0) {
-        snprintf(text, sizeof text, "without them the step takes %s: a gain of %s rests on them",
-                 mf_show_time(h->without_s).s, mf_show_percent(1 - step_s / h->without_s).s);
-    } else if (h->optimizer) {
-        snprintf(text, sizeof text,
-                 "nothing fits without optimizer states on the host (--offload-optimizer 1)");
-    } else if (!h->infeasible) {
-        snprintf(text, sizeof text, "asked for");
+                 mf_show_time(h->with_s).s, mf_show_percent(1 - h->with_s / h->step_s).s);
+    } else {
+        return;
     }
-    size_t used = strlen(text);
-    snprintf(text + used, sizeof text - used,
-             "; how fast all GPUs of a host copy at once, beside compute, was not measured");
+    say_known(h, known, sizeof known);
+    const size_t used = strlen(text);
+    snprintf(text + used, sizeof text - used, "; %s", known);
     fputs("host copies ", out);
     mf_show_wrap(out, text, 12, 12, 99);
+}
+
+void mf_host_copies_print_note(FILE *out, const mf_host_copies *h, const char *who) {
+    char text[320], known[160];
+    if (h->used && h->gpus > 0 && !mf_host_copies_measured(h)) {
+        say_known(h, known, sizeof known);
+        snprintf(text, sizeof text, "%s on copies between GPU and host; %s", who, known);
+        fputs("host copies ", out);
+        mf_show_wrap(out, text, 12, 12, 99);
+    }
+}
+
+void mf_host_copies_print_steps(FILE *out, const mf_job *j, const mf_steps *steps) {
+    mf_host_copies h = {0};
+    for (int i = 0; i < steps->count && !h.used; i++) {
+        h = mf_host_copies_known(j, &steps->step[i].layout, &steps->step[i].assignment);
+    }
+    mf_host_copies_print_note(out, &h, "steps with activations or optimizer states there rest");
+}
+
+void mf_host_copies_print_plans(FILE *out, const mf_job *j, const mf_search_result *r) {
+    mf_host_copies h = {0};
+    for (int i = 0; i < r->count && !h.used; i++) {
+        h = mf_host_copies_known(j, &r->plan[i].layout, &r->plan[i].assignment);
+    }
+    mf_host_copies_print_note(out, &h, "plans with activations or optimizer states there rest");
+}
+
+static void write_or_null(mf_json_writer *w, const char *key, double value) {
+    mf_json_write_f64(w, key, value > 0 ? value : (double)NAN);
 }
 
 void mf_host_copies_json(mf_json_writer *w, const mf_host_copies *h) {
     mf_json_write_object(w, "host_copies", false);
     mf_json_write_bool(w, "used", h->used);
-    mf_json_write_bool(w, "measured", false);
-    mf_json_write_bool(w, "fits_without", !h->infeasible);
-    mf_json_write_bool(w, "optimizer", h->optimizer);
-    mf_json_write_f64(w, "step_time_without_s",
-                      h->without_s > 0 ? h->without_s : (double)NAN); /* null */
-    mf_json_write_f64(w, "step_time_with_s", h->with_s > 0 ? h->with_s : (double)NAN);
+    mf_json_write_bool(w, "measured", mf_host_copies_measured(h));
+    mf_json_write_i64(w, "gpus_of_a_host", h->gpus);
+    mf_json_write_f64(w, "copies_s", h->copies_s);
+    mf_json_write_f64(w, "exposed_s", h->exposed_s);
+    if (h->searched) {
+        mf_json_write_bool(w, "fits_without", !h->infeasible);
+        mf_json_write_bool(w, "optimizer", h->optimizer);
+        write_or_null(w, "step_time_without_s", h->without_s);
+        write_or_null(w, "step_time_with_s", h->with_s);
+    }
     mf_json_write_end(w);
+}
+
+void mf_host_copies_json_step(mf_json_writer *w, const mf_job *j, const mf_one_step *s) {
+    const mf_host_copies h = mf_host_copies_known(j, &s->layout, &s->assignment);
+    if (h.used) {
+        mf_host_copies_json(w, &h);
+    }
 }

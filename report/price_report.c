@@ -2,6 +2,7 @@
 #include "report/price_report.h"
 
 #include "profiles/ops_table.h"
+#include "report/report.h"
 #include "report/text/show.h"
 
 static const char *const link_text[] = {
@@ -60,6 +61,11 @@ void mf_price_report_json(mf_json_writer *w, const mf_op_priced *p, const mf_cos
     mf_json_write_string(w, "basis", mf_basis_text((mf_basis)r->basis));
     mf_json_write_f64(w, "sustained_s", p->sustained_s);
     mf_json_write_f64(w, "energy_J", p->energy_J);
+    if (p->energy_J > 0 && !mf_cluster_is_cpu(mf_cost_cluster(cost))) {
+        const mf_cluster *c = mf_cost_cluster(cost);
+        const mf_step_power power = {.known = true, .measured = mf_cost_power(cost).measured};
+        mf_report_energies_json(w, mf_report_carries_energy(&power, c->gpu.name), c->gpu.name);
+    }
     mf_json_write_string(w, "link", link_text[r->link]);
     mf_json_write_f64(w, "link_share", r->link_share);
     mf_json_write_f64(w, "sm_share", r->sm_share);

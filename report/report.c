@@ -2,8 +2,10 @@
 #include "report/report.h"
 
 #include "job/job.h"
+#include "job/reported_memory.h"
 #include "job/unsaid.h"
 #include "launch/target.h"
+#include "report/host_copies_text.h"
 #include "report/text/show.h"
 
 #include <math.h>
@@ -150,6 +152,12 @@ mf_report mf_report_of(const mf_job *j, const mf_plan *plan) {
                        .measured = j->cost != NULL ? mf_cost_measured(j->cost) : ""};
 }
 
+mf_status mf_report_add_up(mf_report *r, const mf_job *j, mf_err *e) {
+    mf_status s = mf_step_power_of(j, r->plan, &r->power, e);
+    s = s == MF_OK ? mf_host_copies_of_plan(j, r->plan, &r->copies, e) : s;
+    return s == MF_OK ? mf_reported_memory(j, r->plan, &r->reported_B, e) : s;
+}
+
 void mf_report_program_text(const mf_software *s, mf_precision precision, const char *gpu,
                             const char *measured, char *out, size_t size) {
     size_t used = 0;
@@ -163,6 +171,13 @@ void mf_report_program_text(const mf_software *s, mf_precision precision, const 
     }
 }
 
+const char *mf_report_gpu_not_trained(const mf_software *s, const mf_cluster *c) {
+    return strcmp(s->name, MF_SOFTWARE_OURS) == 0 && !mf_cluster_is_cpu(c) &&
+                   strcmp(c->gpu.arch, "hopper") != 0
+               ? "its kernels run on Hopper GPUs alone (H100, H200)"
+               : NULL;
+}
+
 const char *mf_report_not_trained(const mf_software *s, const mf_model *m, const mf_layout *l,
                                   const mf_cluster *c) {
     const bool cpu = mf_cluster_is_cpu(c);
@@ -170,8 +185,8 @@ const char *mf_report_not_trained(const mf_software *s, const mf_model *m, const
     if (strcmp(s->name, MF_SOFTWARE_OURS) != 0) {
         return NULL;
     }
-    if (model == NULL && !cpu && strcmp(c->gpu.arch, "hopper") != 0) {
-        return "its kernels run on Hopper GPUs alone (H100, H200)";
+    if (model == NULL && mf_report_gpu_not_trained(s, c) != NULL) {
+        return mf_report_gpu_not_trained(s, c);
     }
     return model != NULL ? model : mf_layout_not_executed(l, cpu);
 }
@@ -274,6 +289,11 @@ static void print_memory(FILE *out, const mf_report *r) {
         fprintf(out, "DOES NOT FIT, it offloads %s to a host that has %s for each GPU\n",
                 mf_show_bytes(host_B).s, mf_show_bytes(r->cluster->host_memory_B).s);
     }
+    if (r->reported_B > 0 && r->software->memory_report != 0) {
+        fprintf(out, "            %s itself would print a peak of %s%s\n", r->software->name,
+                mf_show_bytes(r->reported_B).s,
+                r->software->memory_report & MF_REPORT_ALLOCATED ? ", allocated by PyTorch" : "");
+    }
     bool overflows;
     double load = mf_report_max_load(r, &overflows);
     if (overflows) {
@@ -285,17 +305,21 @@ static void print_memory(FILE *out, const mf_report *r) {
     }
 }
 
+bool mf_report_carries_energy(const mf_step_power *p, const char *gpu) {
+    return p->known && !p->measured && strcmp(gpu, "h200") != 0;
+}
+
 static void print_power(FILE *out, const mf_report *r) {
     const mf_step_power *p = &r->power;
     if (!p->known) {
         return;
     }
-    const bool carried = !p->measured && strcmp(r->cluster->gpu.name, "h200") != 0;
     fprintf(out, "power       %.0f W, %s a step", p->power_W, mf_show_rate(p->energy_J, "J").s);
     if (p->clock_Hz > 0) {
         fprintf(out, ", %.0f MHz", p->clock_Hz / 1e6);
     }
-    fprintf(out, " a GPU%s\n", carried ? ", as an H200" : "");
+    fprintf(out, " a GPU%s\n",
+            mf_report_carries_energy(p, r->cluster->gpu.name) ? ", as an H200" : "");
 }
 
 void mf_report_print_time(FILE *out, const mf_report *r) {
@@ -315,6 +339,7 @@ void mf_report_print_time(FILE *out, const mf_report *r) {
     fprintf(out, "\n            FLOPs %s\n", mf_flops_convention);
     print_power(out, r);
     print_memory(out, r);
+    mf_host_copies_print(out, &r->copies);
 }
 
 /* --- breakdown -------------------------------------------------------------------------------- */

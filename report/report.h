@@ -3,6 +3,7 @@
 #define MF_REPORT_REPORT_H
 
 #include "core/plan/plan.h"
+#include "job/host_copies.h"
 #include "job/step_power.h"
 #include "job/under_megatron.h"
 #include "planner/planner.h"
@@ -21,12 +22,21 @@ typedef struct mf_report {
     const mf_software *software;
     const char *measured;              /* date of the newest measurement of the cluster's GPU; "" */
     const mf_under_megatron *megatron; /* the same plan there; NULL: not asked */
-    mf_step_power power; /* of the plan (mf_step_power_of); not known: none is printed */
+    mf_step_power power;   /* of the plan (mf_step_power_of); not known: none is printed */
+    mf_host_copies copies; /* of the plan; not counted: not printed */
+    double reported_B;     /* peak that its program prints (mf_reported_memory); 0: not asked */
 } mf_report;
 
-/* Of a job and one of its plans; nothing of Megatron, no power. */
-struct mf_job;
-mf_report mf_report_of(const struct mf_job *j, const mf_plan *plan);
+/* Of a job and one of its plans; nothing of Megatron, neither power nor copies. */
+mf_report mf_report_of(const mf_job *j, const mf_plan *plan);
+/* Adds power, host copies and reported memory of a plan that has a prediction. Errors: those of
+ * lowering. */
+mf_status mf_report_add_up(mf_report *r, const mf_job *j, mf_err *e);
+
+/* Are its energies those of an H200, carried over to this kind of GPU? */
+bool mf_report_carries_energy(const mf_step_power *p, const char *gpu);
+/* Member "energies_of": the GPU whose joules of ops they are. */
+void mf_report_energies_json(mf_json_writer *w, bool carried, const char *gpu);
 
 /* "moefold in bf16; ops of h100 measured until 2026-11-22" */
 void mf_report_program_text(const mf_software *s, mf_precision precision, const char *gpu,
@@ -34,6 +44,7 @@ void mf_report_program_text(const mf_software *s, mf_precision precision, const 
 
 /* What moefold's own executor does not do yet of what its prices are for, so that nobody trains it:
  * of the model, the GPU or the layout's arithmetic. NULL: nothing, or prices of another program. */
+const char *mf_report_gpu_not_trained(const mf_software *s, const mf_cluster *c); /* of the GPU */
 const char *mf_report_not_trained(const mf_software *s, const mf_model *m, const mf_layout *l,
                                   const mf_cluster *c);
 

@@ -1,6 +1,7 @@
 /* report_json.c - a predicted step as JSON. */
 #include "job/job.h"
 #include "job/unsaid.h"
+#include "report/host_copies_text.h"
 #include "report/report.h"
 
 #include <math.h>
@@ -54,10 +55,15 @@ static void write_stages(mf_json_writer *w, const mf_plan_prediction *p) {
     mf_json_write_end(w);
 }
 
-static void write_power(mf_json_writer *w, const mf_step_power *p) {
+void mf_report_energies_json(mf_json_writer *w, bool carried, const char *gpu) {
+    mf_json_write_string(w, "energies_of", carried ? "h200" : gpu);
+}
+
+static void write_power(mf_json_writer *w, const mf_step_power *p, const char *gpu) {
     if (p->known) {
         mf_json_write_f64(w, "energy_J_per_gpu", p->energy_J);
         mf_json_write_f64(w, "power_W", p->power_W);
+        mf_report_energies_json(w, mf_report_carries_energy(p, gpu), gpu);
         if (p->clock_Hz > 0) {
             mf_json_write_f64(w, "clock_MHz", p->clock_Hz / 1e6);
         }
@@ -85,11 +91,15 @@ void mf_report_json(mf_json_writer *w, const mf_report *r) {
     mf_json_write_f64(w, "mfu_bf16", p->mfu_bf16);
     mf_json_write_f64(w, "peak_tflops", peak[mf_precision_math(l->precision)] / 1e12);
     mf_json_write_f64(w, "peak_bf16_tflops", peak[MF_MATH_BF16] / 1e12);
-    write_power(w, &r->power);
+    write_power(w, &r->power, r->cluster->gpu.name);
     mf_json_write_f64(w, "peak_memory_B", p->peak_memory_B);
+    if (r->reported_B > 0) {
+        mf_json_write_f64(w, "reported_memory_B", r->reported_B);
+    }
     mf_json_write_f64(w, "capacity_B", p->capacity_B);
     mf_json_write_f64(w, "usable_B", p->usable_B);
     mf_json_write_f64(w, "headroom_B", p->usable_B - p->peak_memory_B);
+    mf_host_copies_json(w, &r->copies);
     bool overflows;
     mf_json_write_f64(w, "max_routed_load", mf_report_max_load(r, &overflows));
     mf_json_write_bool(w, "tokens_overflow", overflows);

@@ -1,11 +1,12 @@
 /* to_fit.c - steps that make a layout fit, least time first. */
 #include "report/to_fit.h"
 
+#include "report/host_copies_text.h"
 #include "report/text/show.h"
 
 #include <string.h>
 
-void mf_to_fit_print(FILE *out, const mf_steps *steps, double now_s) {
+void mf_to_fit_print(FILE *out, const mf_job *j, const mf_steps *steps, double now_s) {
     if (steps->count == 0) {
         fputs("\nno single step, and no pair of those that save most, makes it fit\n", out);
         return;
@@ -26,15 +27,17 @@ void mf_to_fit_print(FILE *out, const mf_steps *steps, double now_s) {
         }
         putc('\n', out);
     }
+    mf_host_copies_print_steps(out, j, steps);
 }
 
-void mf_to_fit_json(mf_json_writer *w, const mf_steps *steps) {
+void mf_to_fit_json(mf_json_writer *w, const mf_job *j, const mf_steps *steps) {
     mf_json_write_array(w, "to_fit", false);
     for (int i = 0; i < steps->count; i++) {
         mf_json_write_object(w, NULL, true);
         mf_json_write_string(w, "what", steps->step[i].what);
         mf_json_write_f64(w, "step_time_s", steps->step[i].step_time_s);
         mf_json_write_f64(w, "peak_memory_B", steps->step[i].peak_B);
+        mf_host_copies_json_step(w, j, &steps->step[i]);
         mf_json_write_end(w);
     }
     mf_json_write_end(w);

@@ -72,7 +72,11 @@ static void print_step(FILE *out, const mf_one_step *s, const mf_plan_prediction
             100 * (s->step_time_s / now->step_time_s - 1), (s->peak_B - now->peak_memory_B) / 1e9);
 }
 
-static void print_fits(FILE *out, const mf_tuning *t) {
+static bool copies_in(const mf_one_step *s) {
+    return mf_host_copies_in(&s->layout, &s->assignment);
+}
+
+static void print_fits(FILE *out, const mf_tuning *t, bool *copies) {
     const mf_plan_prediction *now = &t->job->plan.prediction;
     fprintf(out, "1. what fits\n  %s of %s combinations of degrees fit; yours %s (%s of %s)\n",
             mf_show_i64(t->fit.feasible).s, mf_show_i64(t->fit.count).s,
@@ -80,6 +84,7 @@ static void print_fits(FILE *out, const mf_tuning *t) {
             mf_show_bytes(now->usable_B).s);
     for (int i = 0; i < t->to_fit.count; i++) {
         print_step(out, &t->to_fit.step[i], now);
+        *copies |= copies_in(&t->to_fit.step[i]);
     }
     if (!now->fits && t->to_fit.count == 0) {
         fputs("  no single step, and no pair of those that save most, makes yours fit\n", out);
@@ -91,7 +96,7 @@ static void print_fits(FILE *out, const mf_tuning *t) {
 }
 
 /* The fastest step of each dimension that fits, if it gains. */
-static void print_steps(FILE *out, const mf_tuning *t) {
+static void print_steps(FILE *out, const mf_tuning *t, bool *copies) {
     const mf_plan_prediction *now = &t->job->plan.prediction;
     bool seen[MOST_DIMENSIONS] = {false};
     fputs("\n2. single steps from here, the best of each kind\n", out);
@@ -102,6 +107,7 @@ static void print_steps(FILE *out, const mf_tuning *t) {
         if (gains && !seen[s->dimension]) {
             seen[s->dimension] = true;
             print_step(out, s, now);
+            *copies |= copies_in(s);
             shown++;
         }
     }
@@ -190,7 +196,7 @@ static void print_change(FILE *out, const mf_tune_report *r) {
     if (best != NULL) {
         print_layout(out, "change to", best);
         print_split(out, &t->job->plan, best);
-        mf_host_copies_print(out, &t->host, best->prediction.step_time_s);
+        mf_host_copies_print(out, &t->host);
     }
 }
 
@@ -206,10 +212,16 @@ void mf_tune_report_print(FILE *out, const mf_tune_report *r) {
             t->on.limited ? mf_target_info_of(t->on.target)->program : "",
             uneven ? ", routing " : "", uneven ? j->plan.provenance.routing : "");
     print_layout(out, "now", &j->plan);
-    fprintf(out, "            %s a step, %.1f TFLOP/s/GPU\n\n", mf_show_time(now->step_time_s).s,
+    fprintf(out, "            %s a step, %.1f TFLOP/s/GPU\n", mf_show_time(now->step_time_s).s,
             now->model_tflops_per_gpu);
-    print_fits(out, t);
-    print_steps(out, t);
+    mf_host_copies_print(out, &t->host_now);
+    putc('\n', out);
+    bool copies = false;
+    print_fits(out, t, &copies);
+    print_steps(out, t, &copies);
+    if (copies) {
+        mf_host_copies_print_steps(out, j, &t->steps);
+    }
     print_bottlenecks(out, t);
     print_change(out, r);
     mf_verdict_text_print(out, &r->verdict);
@@ -217,7 +229,7 @@ void mf_tune_report_print(FILE *out, const mf_tune_report *r) {
 
 /* --- JSON ------------------------------------------------------------------------------------- */
 
-static void json_steps(mf_json_writer *w, const char *key, const mf_steps *steps) {
+static void json_steps(mf_json_writer *w, const char *key, const mf_job *j, const mf_steps *steps) {
     mf_json_write_array(w, key, false);
     for (int i = 0; i < steps->count; i++) {
         const mf_one_step *s = &steps->step[i];
@@ -226,6 +238,7 @@ static void json_steps(mf_json_writer *w, const char *key, const mf_steps *steps
         mf_json_write_bool(w, "fits", s->fits);
         mf_json_write_f64(w, "step_time_s", s->step_time_s);
         mf_json_write_f64(w, "peak_memory_B", s->peak_B);
+        mf_host_copies_json_step(w, j, s);
         mf_json_write_end(w);
     }
     mf_json_write_end(w);
@@ -253,14 +266,18 @@ void mf_tune_report_json(mf_json_writer *w, const mf_tune_report *r) {
     mf_plan_write(w, "now", &t->job->plan);
     mf_json_write_i64(w, "combinations", t->fit.count);
     mf_json_write_i64(w, "feasible", t->fit.feasible);
-    json_steps(w, "to_fit", &t->to_fit);
-    json_steps(w, "steps", &t->steps);
+    mf_json_write_object(w, "present", false);
+    mf_host_copies_json(w, &t->host_now);
+    mf_json_write_end(w);
+    json_steps(w, "to_fit", t->job, &t->to_fit);
+    json_steps(w, "steps", t->job, &t->steps);
     json_remedies(w, t);
     if (mf_tuning_better_plan(t) != NULL) {
         mf_plan_write(w, "best", mf_tuning_better_plan(t));
     } else {
         mf_json_write_null(w, "best");
     }
+    mf_host_copies_json(w, &t->host); /* of the best plan */
     mf_json_write_f64(w, "lower_bound_s", t->search.stats.lower_bound_s);
     mf_json_write_f64(w, "measured_step_time_s", r->measured->step_time_s);
     mf_json_write_string(w, "time", t->explanation.time);

@@ -176,6 +176,10 @@ mf_status mf_sim_step(const mf_cost *cost, const mf_program *p, const mf_sim_opt
                       mf_sim **out, mf_err *e);
 void mf_sim_destroy(mf_sim *s);
 
+/* Of a copy of optimizer states, the share that a step makes: all of it, but gradients and
+ * parameters alone under a program that updates them on the host's CPU. */
+double mf_sim_host_copied(const mf_software *s, const mf_op *op);
+
 const char *mf_breakdown_text(mf_breakdown_kind k);
 
 #endif

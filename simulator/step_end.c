@@ -184,10 +184,17 @@ static void hide_copies(tail *t) {
     }
 }
 
+double mf_sim_host_copied(const mf_software *s, const mf_op *op) {
+    const double gradient_B = 4, parameter_B = 2;
+    const double element_B = op->kind == MF_OP_COPY_D2H ? gradient_B : parameter_B;
+    return s->host_adam_s > 0 && op->bytes > 0
+               ? element_B * (double)op->dim[MF_OP_DIM_ROWS] / op->bytes
+               : 1;
+}
+
 /* A program that updates what it offloads on the host's CPU: gradients out, the update, parameters
  * in, one after the other; the device updates the rest. */
-static void update_on_host(tail *t, double element_s) {
-    const double gradient_B = 4, parameter_B = 2;
+static void update_on_host(tail *t, const mf_software *s) {
     double host = 0, all = 0;
     for (int i = 0; i < t->n; i++) {
         bool copy = mf_op_kind_class((mf_op_kind)t->ops[i].kind) == MF_CLASS_COPY;
@@ -199,11 +206,9 @@ static void update_on_host(tail *t, double element_s) {
         double part = 1, more = 0;
         if (t->ops[i].kind == MF_OP_ADAMW) {
             part = fmax(0, 1 - host / all);
-        } else if (t->ops[i].kind == MF_OP_COPY_H2D) {
-            part = parameter_B * host / t->ops[i].bytes;
-        } else if (t->ops[i].kind == MF_OP_COPY_D2H) {
-            part = gradient_B * host / t->ops[i].bytes;
-            more = element_s * host;
+        } else if (mf_op_kind_class((mf_op_kind)t->ops[i].kind) == MF_CLASS_COPY) {
+            part = mf_sim_host_copied(s, &t->ops[i]);
+            more = t->ops[i].kind == MF_OP_COPY_D2H ? s->host_adam_s * host : 0;
         }
         *p = (mf_price){.time_s = p->time_s * part + more,
                         .low_s = p->low_s * part + more,
@@ -246,7 +251,7 @@ void mf_step_optimizer(mf_step_engine *g) {
             price(g, &t->ops[i], &t->price[i]);
         }
         if (g->software->host_adam_s > 0) {
-            update_on_host(t, g->software->host_adam_s);
+            update_on_host(t, g->software);
         } else {
             hide_copies(t);
         }

@@ -13,10 +13,12 @@
  * first step and is measured over the next --watch [3] seconds, five steps at least. --keep: what
  * each run wrote of itself goes to DIR/NNN, times of its first steps' ops among it. --table
  * predicts each run of FILE by `moefold simulate` on CLUSTER, the machine that FILE was measured
- * on, and says how far the predictions are off. A third of the runs, by a hash of their options, is
+ * on, and says how far the predictions are off (`make runs-accuracy` does so for the files here). A
+ * third of the runs, by a hash of their options, is
  * held out: no price may be fitted to it.
  */
 #include "bench/gpu/runs.h"
+#include "bench/gpu/runs_table.h"
 #include "core/base/clock.h"
 
 #include <math.h>
@@ -244,14 +246,13 @@ static const char *const runs_of_models[] = {
 static const struct set {
     int gpus, count;
     const char *const *run;
-    bool held_out; /* all of them */
 } sets[] = {
-    {1, sizeof runs / sizeof runs[0], runs, false},
-    {2, sizeof runs_of_two / sizeof runs_of_two[0], runs_of_two, false},
-    {4, sizeof runs_of_four / sizeof runs_of_four[0], runs_of_four, false},
+    {1, sizeof runs / sizeof runs[0], runs},
+    {2, sizeof runs_of_two / sizeof runs_of_two[0], runs_of_two},
+    {4, sizeof runs_of_four / sizeof runs_of_four[0], runs_of_four},
 };
 static const struct set models = {1, sizeof runs_of_models / sizeof runs_of_models[0],
-                                  runs_of_models, true};
+                                  runs_of_models};
 
 typedef struct options {
     const char *file, *only, *table;
@@ -283,248 +284,6 @@ static int train_all(const options *o) {
     }
     training_remove(folder);
     return failed > 0;
-}
-
-/* --- the table ----------------------------------------------------------------------------------
- */
-
-/* What a row has at its end where it was measured before kernels of our own computed the gradients
- * of MLA's attention: its prediction is for that program. */
-#define OLDER_PROGRAM " --traits general_attention"
-
-static void without(char *text, const char *word) {
-    char *at = strstr(text, word);
-    if (at != NULL) {
-        memmove(at, at + strlen(word), strlen(at + strlen(word)) + 1);
-    }
-}
-
-/* simulate plays whatever routing it is given, and by itself a balanced one. */
-static void as_simulate_has_it(char *text) {
-    without(text, " --force-balance");
-    char *at = strstr(text, " --force-routing");
-    if (at != NULL) {
-        memmove(at + 3, at + 9, strlen(at + 9) + 1);
-    }
-}
-
-static void take(const char *line, const char *key, double *out) {
-    double value = runs_own_field(line, key);
-    *out = value > 0 ? value : *out;
-}
-
-/* A file for --routing, "" where routing says nothing; the caller removes it. */
-static void write_routing(const char *routing, char path[RUNS_TEXT]) {
-    path[0] = '\0';
-    if (routing[0] == '\0') {
-        return;
-    }
-    snprintf(path, RUNS_TEXT, "/tmp/bench-runs-routing-XXXXXX");
-    const int file = mkstemp(path);
-    FILE *f = file >= 0 ? fdopen(file, "w") : NULL;
-    for (const char *c = routing; f != NULL && *c != '\0'; c++) {
-        fputc(*c == ' ' ? ',' : *c == ';' ? '\n' : *c, f);
-    }
-    if (f == NULL || fclose(f) != 0) {
-        training_give_up(path);
-    }
-}
-
-static void predict(const options *o, run_row *r) {
-    char program[TRAINING_LINE], command[3 * TRAINING_LINE], line[TRAINING_LINE], text[RUNS_TEXT];
-    char routing[RUNS_TEXT], headroom[40] = "";
-    write_routing(r->routing, routing);
-    if (r->headroom > 0) {
-        snprintf(headroom, sizeof headroom, " --token-headroom %.3g", r->headroom);
-    }
-    snprintf(text, sizeof text, "%s", r->arguments);
-    as_simulate_has_it(text);
-    training_program(program, sizeof program);
-    snprintf(command, sizeof command, "'%s' simulate --json --cluster %s %s%s%s%s%s", program,
-             o->table, o->set->gpus == 1 ? "--gpus 1 " : "", text, headroom,
-             routing[0] != '\0' ? " --routing " : "", routing);
-    FILE *f = popen(command, "r");
-    while (f != NULL && fgets(line, sizeof line, f) != NULL) {
-        take(line, "step_time_s", &r->predicted_s);
-        take(line, "peak_memory_B", &r->predicted_B);
-        take(line, "clock_MHz", &r->predicted_MHz);
-        take(line, "power_W", &r->predicted_W);
-    }
-    if (f == NULL || pclose(f) != 0) {
-        training_give_up(command);
-    }
-    if (routing[0] != '\0') {
-        remove(routing);
-    }
-}
-
-/* By the options; a run stays where it was when --traits says that an older program was measured.
- */
-static bool is_held_out(const options *o, const run_row *r) {
-    char text[RUNS_TEXT];
-    uint64_t h = 0xcbf29ce484222325ull; /* FNV-1a */
-    memcpy(text, r->arguments, sizeof text);
-    without(text, OLDER_PROGRAM);
-    for (const char *c = text; *c != '\0'; c++) {
-        h = (h ^ (unsigned char)*c) * 0x100000001b3ull;
-    }
-    return o->set->held_out || (h ^ h >> 32) % 3 == 0;
-}
-
-/* Of the two kinds of --offload. */
-static bool copies_to_the_host(const run_row *r) {
-    return strstr(r->arguments, "--offload") != NULL;
-}
-
-static bool same_model(const run_row *a, const run_row *b) {
-    const char *one = strstr(a->arguments, "--model "), *two = strstr(b->arguments, "--model ");
-    return one != NULL && two != NULL && strcspn(one + 8, " ") == strcspn(two + 8, " ") &&
-           strncmp(one, two, 8 + strcspn(one + 8, " ")) == 0;
-}
-
-/* Which runs a line of the summary is about: -1 either. */
-typedef struct choice {
-    const char *name;
-    int held_out, host_copies;
-} choice;
-
-static bool is_chosen(const choice *c, const run_row *r) {
-    return (c->held_out < 0 || r->held_out == (c->held_out > 0)) &&
-           (c->host_copies < 0 || copies_to_the_host(r) == (c->host_copies > 0));
-}
-
-/* Do they differ in nothing that a prediction reads? Then there is no order to predict. */
-static bool predicts_the_same(const run_row *a, const run_row *b) {
-    char one[RUNS_TEXT], two[RUNS_TEXT];
-    snprintf(one, sizeof one, "%s", a->arguments);
-    snprintf(two, sizeof two, "%s", b->arguments);
-    without(one, " --force-balance");
-    without(two, " --force-balance");
-    return strcmp(one, two) == 0;
-}
-
-/* Kendall's tau of the order of steps, over pairs of one model that were measured that share of the
- * shorter step apart, or more. Both of a pair are chosen. */
-static double find_tau(const choice *c, const run_row *rows, int n, double apart, int *pairs) {
-    double agree = 0;
-    *pairs = 0;
-    for (int i = 0; i < n; i++) {
-        for (int k = 0; k < i; k++) {
-            double a = rows[i].step_s - rows[k].step_s;
-            double b = rows[i].predicted_s - rows[k].predicted_s;
-            if (fabs(a) >= apart * fmin(rows[i].step_s, rows[k].step_s) &&
-                same_model(&rows[i], &rows[k]) && !predicts_the_same(&rows[i], &rows[k]) &&
-                is_chosen(c, &rows[i]) && is_chosen(c, &rows[k])) {
-                ++*pairs;
-                agree += a * b > 0 ? 1 : a * b < 0 ? -1 : 0;
-            }
-        }
-    }
-    return *pairs > 0 ? agree / *pairs : 1;
-}
-
-typedef struct sums {
-    double size, bias, worst;
-} sums;
-
-static void add(sums *s, double predicted, double measured) {
-    const double e = predicted / measured - 1;
-    s->size += 100 * fabs(e);
-    s->bias += 100 * e;
-    s->worst = fmax(s->worst, 100 * fabs(e));
-}
-
-static void tell_choice(const choice *c, const run_row *rows, int n) {
-    sums step = {0}, memory = {0}, clock = {0};
-    int count = 0, pairs = 0, told_apart = 0;
-    for (int i = 0; i < n; i++) {
-        const run_row *r = &rows[i];
-        if (is_chosen(c, r)) {
-            count++;
-            add(&step, r->predicted_s, r->step_s);
-            add(&memory, r->predicted_B, r->memory_B);
-            add(&clock, r->predicted_MHz, r->clock_MHz);
-        }
-    }
-    if (count == 0) {
-        return;
-    }
-    const double tau = find_tau(c, rows, n, 0, &pairs);
-    const double apart = find_tau(c, rows, n, RUNS_APART, &told_apart);
-    printf("| %s | %d | %.1f %% | %+.1f %% | %.1f %% | %.2f %% | %.2f %% | %.1f %% | %.1f %% | "
-           "%.3f of %d | %.3f of %d |\n",
-           c->name, count, step.size / count, step.bias / count, step.worst, memory.size / count,
-           memory.worst, clock.size / count, clock.worst, tau, pairs, apart, told_apart);
-}
-
-static void tell_heading(const options *o) {
-    const int gpus = o->set->gpus;
-    char option[24] = "";
-    if (gpus > 1 || o->set == &models) {
-        snprintf(option, sizeof option, gpus > 1 ? " --gpus %d" : " --runs models", gpus);
-    }
-    printf("# Runs of %s (%s), predicted and measured\n\n",
-           o->set == &models ? "other models"
-           : gpus == 1       ? "one GPU"
-           : gpus == 2       ? "two GPUs"
-                             : "four GPUs",
-           o->table);
-    printf("`bench_runs FILE%s` trains each of its runs that FILE lacks, `bench_runs FILE%s "
-           "--table CLUSTER` wrote this file: what `moefold simulate`\nsays of the same options, "
-           "beside what was measured: the mean of the steps in three seconds (--watch) that begin "
-           "2.5 (--warm) behind the first step,\nthe most memory that the driver counted%s, and "
-           "the mean clock and power meanwhile. Tokens are random, routing is a new router's own "
-           "where `--force-balance` does not stand,\nlearning rate and auxiliary loss keep it so; "
-           "with `--ep` the prediction is for the rows that the run's experts got, where FILE has "
-           "them (routing.csv), and for the room that the run went on with when they asked for "
-           "more (`--token-headroom`, as its warning says). "
-           "%s\n\n",
-           option, option, gpus == 1 ? "" : " on the fullest GPU",
-           o->set->held_out
-               ? "No run of these models was ever used to fit a price."
-               : "A third of the runs, by a hash of their options, is held out: no price may be "
-                 "fitted to it.");
-}
-
-static int tell_table(const options *o) {
-    static const choice choices[] = {
-        {"all", -1, -1},
-        {"all, without copies to the host", -1, 0},
-        {"fitted, without copies to the host", 0, 0},
-        {"held out", 1, -1},
-        {"held out, without copies to the host", 1, 0},
-        {"with copies to the host", -1, 1},
-    };
-    static run_row rows[RUNS_MOST];
-    const int n = runs_read(o->file, rows);
-    tell_heading(o);
-    printf("| options | held out | measured | predicted | error | memory | predicted | error | "
-           "clock | predicted | error | power | predicted "
-           "|\n|---|---|---|---|---|---|---|---|---|---|---|---|---|\n");
-    for (int i = 0; i < n; i++) {
-        run_row *r = &rows[i];
-        predict(o, r);
-        r->held_out = is_held_out(o, r);
-        char room[48] = "";
-        if (r->headroom > 0) {
-            snprintf(room, sizeof room, ", went on with headroom %.3g", r->headroom);
-        }
-        printf("| `%s`%s | %s | %.1f ms | %.1f ms | %+.1f %% | %.2f GB | %.2f GB | %+.2f %% | %.0f "
-               "MHz | %.0f MHz | %+.1f %% | %.0f W | %.0f W |\n",
-               r->arguments, room, r->held_out ? "yes" : "", 1e3 * r->step_s, 1e3 * r->predicted_s,
-               100 * (r->predicted_s / r->step_s - 1), 1e-9 * r->memory_B, 1e-9 * r->predicted_B,
-               100 * (r->predicted_B / r->memory_B - 1), r->clock_MHz, r->predicted_MHz,
-               100 * (r->predicted_MHz / r->clock_MHz - 1), r->power_W, r->predicted_W);
-    }
-    printf("\n| runs | | mean error | bias | worst | memory, mean | worst | clock, mean | worst | "
-           "order of steps: Kendall's tau over pairs of one model that differ in more than "
-           "`--force-balance` | of those %g %% apart or more |\n"
-           "|---|---|---|---|---|---|---|---|---|---|---|\n",
-           100 * RUNS_APART);
-    for (size_t i = 0; i < sizeof choices / sizeof choices[0]; i++) {
-        tell_choice(&choices[i], rows, n);
-    }
-    return 0;
 }
 
 static const struct set *find_set(const char *gpus) {
@@ -572,5 +331,17 @@ int main(int argc, char **argv) {
         }
         return 0;
     }
-    return o.table != NULL ? tell_table(&o) : train_all(&o);
+    if (o.table != NULL) {
+        static run_row rows[RUNS_MOST];
+        char program[TRAINING_LINE];
+        training_program(program, sizeof program);
+        const runs_asked asked = {.program = program,
+                                  .file = o.file,
+                                  .cluster = o.table,
+                                  .gpus = o.set->gpus,
+                                  .models = o.set == &models};
+        runs_tell_page(stdout, &asked, rows, runs_predict_all(&asked, rows));
+        return 0;
+    }
+    return train_all(&o);
 }

@@ -4,6 +4,7 @@
 #ifndef MF_BENCH_TRAINING_H
 #define MF_BENCH_TRAINING_H
 
+#include "bench/gpu/run_rows.h"
 #include "core/base/clock.h"
 #include "executor/measure/measure_cuda.h"
 #include "executor/train/op_times.h"
@@ -19,12 +20,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { TRAINING_LINE = 4096, TRAINING_WORDS = 96 };
-
-static inline void training_give_up(const char *what) {
-    fprintf(stderr, "bench: %s\n", what);
-    exit(1);
-}
+enum { TRAINING_WORDS = 96 };
 
 /* --- tokens ---------------------------------------------------------------------------------- */
 
@@ -174,13 +170,6 @@ static inline void training_settle(const training_gpus *g) {
         }
         nanosleep(&pause, NULL);
     }
-}
-
-static inline double training_field(const char *line, const char *key) {
-    char quoted[64];
-    snprintf(quoted, sizeof quoted, "\"%s\":", key);
-    const char *at = strstr(line, quoted);
-    return at != NULL ? strtod(at + strlen(quoted), NULL) : 0;
 }
 
 /* Lines of metrics.jsonl there are; those behind `skip` go into the means. *arena_B: the last

@@ -32,8 +32,8 @@ static void print_rows(const pub_row *rows, int count) {
     }
 }
 
-/* One line a row: what `moefold simulate` is to be asked, and what it answers: step time and band,
- * with the digits of its --json. */
+/* One line a row: what `moefold simulate` is to be asked, and what it answers: step time, band
+ * and the peak of memory that the row's program prints, with the digits of its --json. */
 static mf_status print_commands(const pub_row *rows, int count, mf_err *e) {
     for (int i = 0; i < count; i++) {
         const pub_row *r = &rows[i];
@@ -48,6 +48,7 @@ static mf_status print_commands(const pub_row *rows, int count, mf_err *e) {
         mf_json_write_f64(&w, NULL, r->predicted_s);
         mf_json_write_f64(&w, NULL, r->low_s);
         mf_json_write_f64(&w, NULL, r->high_s);
+        mf_json_write_f64(&w, NULL, r->predicted_memory_B);
         mf_json_write_end(&w);
         mf_status s = mf_json_writer_finish(&w, &text, &length, e);
         if (s != MF_OK) {

@@ -2,6 +2,8 @@
  * each (cluster, profile) that is needed. */
 #include "bench/published/predict.h"
 
+#include "job/reported_memory.h"
+
 #include "simulator/sim.h"
 
 #include <math.h>
@@ -162,7 +164,8 @@ static void predict_row(mf_cost *cost, pub_row *r) {
     const mf_sim_options options = {0};
     j->cost = cost;
     j->borrowed = true;
-    if (mf_job_simulate(j, &options, &e) != MF_OK) {
+    if (mf_job_simulate(j, &options, &e) != MF_OK ||
+        mf_reported_memory(j, &j->plan, &r->predicted_memory_B, &e) != MF_OK) {
         snprintf(r->skipped, sizeof r->skipped, "prediction failed: %.70s", e.text);
         return;
     }
@@ -171,7 +174,6 @@ static void predict_row(mf_cost *cost, pub_row *r) {
     r->low_s = p->step_time_low_s;
     r->high_s = p->step_time_high_s;
     r->fits = p->fits;
-    r->predicted_memory_B = pub_reported_memory_B(&j->software, j->program, j->sim->memory);
     memcpy(r->breakdown_s, j->sim->breakdown_s, sizeof j->sim->breakdown_s);
     mf_job_forget(j);
 }

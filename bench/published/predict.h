@@ -27,10 +27,6 @@ void pub_costs_destroy(pub_costs *costs);
  * `skipped` reason. */
 void pub_predict(pub_costs *costs, const pub_profiles *p, pub_row *rows, int count, bool fitting);
 
-/* The peak that the row's program reports, largest of its stages: allocated (PyTorch), without what
- * the allocator does not know; with what the program holds beside the plan's tensors. */
-double pub_reported_memory_B(const mf_software *s, const mf_program *p, const mf_memory *m);
-
 /* Prints where the time of a row's first way goes, by kind of op. */
 mf_status pub_print_ops(const pub_profiles *p, const pub_row *r, mf_err *e);
 

@@ -252,7 +252,8 @@ static void write_op(mf_json_writer *w, const mf_op_timer *t, int block, int op)
     mf_json_write_end(w);
 }
 
-static mf_status write_file(const mf_op_timer *t, int64_t ranks, const char *path, mf_err *e) {
+static mf_status write_file(const mf_op_timer *t, int64_t ranks, int64_t first_step,
+                            const char *path, mf_err *e) {
     mf_json_writer w;
     char model[20];
     char *text = NULL;
@@ -266,6 +267,7 @@ static mf_status write_file(const mf_op_timer *t, int64_t ranks, const char *pat
     mf_json_write_f64(&w, "aux_coef", t->p->model.aux_loss_coef);
     mf_json_write_string(&w, "aux_scope", mf_aux_scope_text(t->p->layout.aux_scope));
     mf_json_write_i64(&w, "ranks", ranks);
+    mf_json_write_i64(&w, "first_step", first_step);
     mf_json_write_i64(&w, "steps", t->steps);
     mf_json_write_f64(&w, "step_time_s", t->steps > 0 ? t->step_time_s / (double)t->steps : 0.0);
     mf_json_write_array(&w, "ops", false);
@@ -293,10 +295,11 @@ static mf_status write_file(const mf_op_timer *t, int64_t ranks, const char *pat
     return status;
 }
 
-mf_status mf_op_timer_write(mf_op_timer *t, mf_comm *c, const char *path, mf_err *e) {
+mf_status mf_op_timer_write(mf_op_timer *t, mf_comm *c, int64_t first_step, const char *path,
+                            mf_err *e) {
     mf_status status = sum_ranks(t, c, e);
     if (status == MF_OK && mf_comm_rank(c) == 0) {
-        status = write_file(t, mf_comm_group_size(c, MF_GROUP_WORLD), path, e);
+        status = write_file(t, mf_comm_group_size(c, MF_GROUP_WORLD), first_step, path, e);
     }
     return mf_comm_agree(c, status, e);
 }
@@ -365,6 +368,8 @@ static mf_status read_body(const mf_json_value *root, mf_op_times *out, mf_err *
     }
     s = s == MF_OK ? mf_json_get_string(root, "model_fingerprint", &model, e) : s;
     s = s == MF_OK ? mf_json_get_i64(root, "ranks", 1, 1 << 24, &out->ranks, e) : s;
+    s = s == MF_OK ? mf_json_opt_i64(root, "first_step", 1, INT64_C(1) << 52, &out->first_step, e)
+                   : s;
     s = s == MF_OK ? mf_json_get_i64(root, "steps", 0, INT64_C(1) << 52, &out->steps, e) : s;
     s = s == MF_OK ? mf_json_get_f64(root, "step_time_s", 0, 1e9, &out->step_time_s, e) : s;
     s = s == MF_OK ? mf_json_get_f64(root, "aux_coef", 0, 1e6, &out->aux_coef, e) : s;

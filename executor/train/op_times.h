@@ -28,6 +28,7 @@ typedef struct mf_op_times_step_end {
 
 typedef struct mf_op_times {
     int64_t ranks, steps; /* steps that were timed */
+    int64_t first_step;   /* of the run of the program that timed them; 0: the file does not say */
     double step_time_s;   /* their mean */
     char model[20];       /* mf_checkpoint_fingerprint */
     double aux_coef;      /* of the auxiliary loss that the run had: 0 lowers to other ops */
@@ -61,7 +62,9 @@ void mf_op_timer_end(mf_op_timer *t, const mf_block *b, const mf_op *op);
 void mf_op_timer_step(mf_op_timer *t, double step_time_s, bool keep);
 /* Sets whether ops are timed from here on; a new timer times them. */
 void mf_op_timer_use(mf_op_timer *t, bool on);
-/* Sums over ranks, written by rank 0. Collective. Errors: MF_IO, agreed by all. */
-mf_status mf_op_timer_write(mf_op_timer *t, mf_comm *c, const char *path, mf_err *e);
+/* Sums over ranks, written by rank 0; first_step: of this run of the program. Collective. Errors:
+ * MF_IO, agreed by all. */
+mf_status mf_op_timer_write(mf_op_timer *t, mf_comm *c, int64_t first_step, const char *path,
+                            mf_err *e);
 
 #endif

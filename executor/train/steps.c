@@ -306,7 +306,7 @@ mf_status mf_run_write_times(run *r, bool ended, mf_err *e) {
         !mf_path_join(path, sizeof path, r->o->out, "op_times.json", NULL)) {
         return MF_OK;
     }
-    return mf_op_timer_write(r->timer, r->comm, path, e);
+    return mf_op_timer_write(r->timer, r->comm, r->done - r->own + 1, path, e);
 }
 
 static int report_start(run *r) {

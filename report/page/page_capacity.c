@@ -330,7 +330,10 @@ enum { RUN = 4, COLUMNS = sizeof columns / sizeof columns[0] };
 /* What the figures rest on, as texts. */
 static const struct rest {
     const char *key, *head;
-} rests[] = {{"price_date", "price of"}, {"software", "software"}, {"precision", "precision"}};
+} rests[] = {{"price_date", "price of"},
+             {"software", "software"},
+             {"precision", "precision"},
+             {"energies_of", "energies of"}};
 enum { RESTS = sizeof rests / sizeof rests[0] };
 
 /* Some stand there with --tokens alone, some without: the run says what the rate would. */

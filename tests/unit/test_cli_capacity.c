@@ -499,6 +499,33 @@ static void a_larger_size_may_give_a_smaller_one_its_plan(void **state) {
     assert_below(step_s[1], 0.99 * step_s[0]);
 }
 
+/* Of two clusters one has GPUs that nobody trains on yet; of one alone the first line says so. */
+static void who_trains_is_said_of_the_clusters_that_it_is_true_of(void **state) {
+    (void)state;
+#define ON                                                                                         \
+    "capacity --models olmoe-1b-7b --sizes 8 --global-batch 64 --seq 4096 --effort 1 --clusters "
+    static const struct {
+        const char *line, *first, *lacks;
+    } cases[] = {
+        {ON "h200", "trained by  moefold in bf16; ops of h200 measured until", NULL},
+        {ON "h200,gb200", "trained by  moefold",
+         "moefold does not train on gb200 yet: its kernels"},
+        {ON "gb200,mi300x", "priced as   moefold", "does not train on gb200, mi300x yet: its"},
+        {ON "h200 --precision fp8-tensor", "priced as   moefold in fp8-tensor",
+         "moefold does not train olmoe-1b-7b yet: precisions other than fp32 and bf16"},
+        {ON "gb200 --software megatron-26.06", "trained by  megatron-26.06 (figures of ", NULL},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        cli_result r = cli_run(cases[i].line, NULL);
+        if (strncmp(r.out, cases[i].first, strlen(cases[i].first)) != 0 ||
+            (cases[i].lacks != NULL ? strstr(r.out, cases[i].lacks) == NULL
+                                    : strstr(r.out, "does not train") != NULL)) {
+            fail_msg("%s:\n%s", cases[i].line, r.out);
+        }
+        cli_free(&r);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_cell_is_the_plan_of_its_size),
@@ -508,6 +535,7 @@ int main(void) {
         cmocka_unit_test(time_money_and_energy_follow_from_the_tokens),
         cmocka_unit_test(rows_have_the_step_time_in_megatron),
         cmocka_unit_test(prices_of_the_command_line_make_the_cost),
+        cmocka_unit_test(who_trains_is_said_of_the_clusters_that_it_is_true_of),
         cmocka_unit_test(plans_hold_to_what_the_program_can_express),
         cmocka_unit_test(verdicts_name_the_best_rows),
         cmocka_unit_test(rows_say_what_skew_and_a_lost_node_leave),

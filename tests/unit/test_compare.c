@@ -199,7 +199,7 @@ static void a_gpu_step_is_the_mean_of_those_behind_the_timed_ones(void **state) 
     mf_compare c = {.predicted_s = 0.3, .measured_s = 9, .error = -0.9, .outside = true};
     mf_err e;
     assert_non_null(mkdtemp(folder));
-    assert_ok(mf_compare_steps_read(folder, &steps, &e)); /* no file: no steps */
+    assert_ok(mf_compare_steps_read(folder, 1, &steps, &e)); /* no file: no steps */
     assert_int_equal(steps.steps, 0);
     mf_compare_steps_use(&steps, 0.1, &c);
     assert_close(c.measured_s, 9, 0);
@@ -210,7 +210,7 @@ static void a_gpu_step_is_the_mean_of_those_behind_the_timed_ones(void **state) 
                           "{\"step\": 7, \"step_time_s\": 0.4, \"used_B\": 7e10, \"power_W\": 700, "
                           "\"clock_MHz\": 1600}\n"
                           "{\"step\": 8, \"step_ti");
-    assert_ok(mf_compare_steps_read(folder, &steps, &e));
+    assert_ok(mf_compare_steps_read(folder, 1, &steps, &e));
     assert_int_equal(steps.steps, 2);
     assert_close(steps.step_time_s, 0.3, 1e-12);
     assert_close(steps.used_B, 7e10, 0);
@@ -220,14 +220,70 @@ static void a_gpu_step_is_the_mean_of_those_behind_the_timed_ones(void **state) 
     assert_close(c.error, 0, 1e-12);
     assert_false(c.outside);
     write_metrics(folder, "{\"step\": 6, \"step_time_s\": \"long\"}\n");
-    assert_int_equal(mf_compare_steps_read(folder, &steps, &e), MF_INPUT);
+    assert_int_equal(mf_compare_steps_read(folder, 1, &steps, &e), MF_INPUT);
     assert_non_null(strstr(e.text, "metrics.jsonl, line 1:1:"));
+    snprintf(command, sizeof command, "rm -r %s", folder);
+    assert_int_equal(system(command), 0);
+}
+
+/* Steps 101 to 112 that take 9 s where they do not count, 0.5 s behind, and what a driver says. */
+static void write_resumed(const char *folder, int64_t first, const char *gpu) {
+    char text[4096] = "";
+    size_t n = 0;
+    for (int64_t step = first; step < first + 12; step++) {
+        n +=
+            (size_t)snprintf(text + n, sizeof text - n, "{\"step\": %lld, \"step_time_s\": %g%s}\n",
+                             (long long)step, step < 106 ? 9.0 : 0.5, gpu);
+    }
+    write_metrics(folder, text);
+}
+
+/* The ops were timed again, in the first steps of the run that resumed. */
+static void steps_of_a_resumed_run_count_from_its_first(void **state) {
+    (void)state;
+    static const char gpu[] = ", \"used_B\": 6e10, \"power_W\": 600, \"clock_MHz\": 1400";
+    char folder[] = "/tmp/moefold-compare-XXXXXX", command[300];
+    mf_compare_steps steps;
+    assert_non_null(mkdtemp(folder));
+    write_resumed(folder, 101, gpu); /* in a folder of its own */
+    for (int64_t first = 0; first <= 101; first += 101) {
+        assert_ok(mf_compare_steps_read(folder, first, &steps, NULL));
+        assert_int_equal(steps.steps, 7);
+        assert_close(steps.step_time_s, 0.5, 1e-12);
+    }
+    write_resumed(folder, 97, gpu); /* behind the lines of the run that it resumes */
+    assert_ok(mf_compare_steps_read(folder, 101, &steps, NULL));
+    assert_int_equal(steps.steps, 3);
+    assert_close(steps.step_time_s, 0.5, 1e-12);
+    snprintf(command, sizeof command, "rm -r %s", folder);
+    assert_int_equal(system(command), 0);
+}
+
+/* Steps are steps where the driver says nothing, or not all. */
+static void what_a_driver_does_not_say_is_not_known(void **state) {
+    (void)state;
+    char folder[] = "/tmp/moefold-compare-XXXXXX", command[300];
+    mf_compare_steps steps;
+    assert_non_null(mkdtemp(folder));
+    write_resumed(folder, 101, ", \"used_B\": 0, \"power_W\": 0, \"clock_MHz\": 0");
+    assert_ok(mf_compare_steps_read(folder, 101, &steps, NULL));
+    assert_int_equal(steps.steps, 7);
+    assert_close(steps.used_B + steps.power_W + steps.clock_MHz, 0, 0);
+    write_resumed(folder, 101, ", \"power_W\": 700");
+    assert_ok(mf_compare_steps_read(folder, 101, &steps, NULL));
+    assert_close(steps.power_W, 700, 1e-9);
+    assert_close(steps.used_B + steps.clock_MHz, 0, 0);
+    write_resumed(folder, 101, ""); /* CPU ranks, all of whose ops were timed */
+    assert_ok(mf_compare_steps_read(folder, 101, &steps, NULL));
+    assert_int_equal(steps.steps, 0);
     snprintf(command, sizeof command, "rm -r %s", folder);
     assert_int_equal(system(command), 0);
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(steps_of_a_resumed_run_count_from_its_first),
+        cmocka_unit_test(what_a_driver_does_not_say_is_not_known),
         cmocka_unit_test(a_gpu_step_is_the_mean_of_those_behind_the_timed_ones),
         cmocka_unit_test(an_op_is_priced_as_the_point_that_it_is_kept_under),
         cmocka_unit_test(the_verdict_names_what_is_off_most_and_what_to_do),

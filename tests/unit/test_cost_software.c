@@ -87,6 +87,10 @@ static void files_that_say_too_much_or_too_little_are_refused(void **state) {
          "expected"},
         {"\"name\": \"moefold\"", "\"name\": \"a name that is far too long for a profile\"",
          "\"name\""},
+        {"\"band\"", "\"memory_report\": {\"value\": \"allocated\"}, \"band\"", "source"},
+        {"\"band\"",
+         "\"memory_report\": {\"value\": \"allocated,heap\", \"source\": \"x\"}, \"band\"",
+         "got \"heap\""},
     };
     char path[2048];
     snprintf(path, sizeof path, "%s/software/moefold.json", mf_data_dir());

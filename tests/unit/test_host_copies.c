@@ -3,6 +3,9 @@
 #include "tests/support/cli_test.h"
 
 #include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
 
 #define JOB                                                                                        \
     "plan --model qwen3-30b-a3b --cluster h200 --gpus 4 --global-batch 64 --seq 8192 --threads 2 " \
@@ -54,11 +57,133 @@ static void optimizer_states_go_to_the_host_where_nothing_fits(void **state) {
     cli_free(&held);
 }
 
+/* --- every command that shows such a plan says what was not measured ----------------------------
+ */
+
+#define OLMOE " --model olmoe-1b-7b --global-batch 16 --seq 4096 --offload-optimizer 1"
+static const char unmeasured[] = "GPUs of a host copy at once";
+
+/* Folds the lines that a text was wrapped into. */
+static bool says(const char *text, const char *words) {
+    char *flat = strdup(text);
+    size_t n = 0;
+    for (const char *at = text; *at != '\0'; at++) {
+        const bool blank = *at == ' ' || *at == '\n';
+        if (!blank || (n > 0 && flat[n - 1] != ' ')) {
+            flat[n++] = blank ? ' ' : *at;
+        }
+    }
+    flat[n] = '\0';
+    const bool found = strstr(flat, words) != NULL;
+    free(flat);
+    return found;
+}
+
+static void assert_says(const char *line, const char *words, bool expected) {
+    cli_result r = cli_run(line, NULL);
+    if (says(r.out, words) != expected) {
+        fail_msg("%s: expected %s\"%s\" in\n%s", line, expected ? "" : "no ", words, r.out);
+    }
+    cli_free(&r);
+}
+
+/* One GPU alone copies as it was measured; two of a host, or another kind of GPU, do not. */
+static void simulate_and_explain_say_what_was_measured_of_copies(void **state) {
+    (void)state;
+    static const struct {
+        const char *on, *words;
+        bool measured;
+        int64_t gpus;
+    } cases[] = {
+        {" --cluster h200 --gpus 1", "measured on one h200", true, 1},
+        {" --cluster h200 --gpus 2", "how fast 2 GPUs of a host copy at once", false, 2},
+        {" --cluster h200 --gpus 16 --ep 8", "how fast 8 GPUs of a host copy at once", false, 8},
+        {" --cluster b200 --gpus 1", "how fast a b200 copies was not measured", false, 1},
+    };
+    static const char *const commands[] = {"simulate", "explain"};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        for (size_t k = 0; k < (i < 2 ? 2 : 1); k++) {
+            char line[256];
+            snprintf(line, sizeof line, "%s" OLMOE "%s", commands[k], cases[i].on);
+            assert_says(line, cases[i].words, true);
+            assert_says(line, "measured on one", cases[i].measured);
+            snprintf(line, sizeof line, "%s" OLMOE "%s --json", commands[k], cases[i].on);
+            cli_result r = cli_json(line);
+            assert_true(cli_bool(copies_of(&r), "used"));
+            assert_int_equal(cli_bool(copies_of(&r), "measured"), cases[i].measured);
+            assert_int_equal((int64_t)cli_number(copies_of(&r), "gpus_of_a_host"), cases[i].gpus);
+            cli_free(&r);
+        }
+    }
+    assert_says("simulate --model olmoe-1b-7b --global-batch 16 --seq 4096 --cluster h200 --gpus 8",
+                "host copies", false);
+}
+
+/* Bytes of all states there and back, at the price of a copy. */
+static void copies_take_what_their_bytes_cost(void **state) {
+    (void)state;
+    cli_result r = cli_json("simulate" OLMOE " --cluster h200 --gpus 1 --json");
+    const double bytes = 12 * cli_number(cli_member(mf_json_root(r.json), "model"), "parameters");
+    const double rate_Bps = 2 * bytes / cli_number(copies_of(&r), "copies_s");
+    assert_below(50e9, rate_Bps);
+    assert_below(rate_Bps, 60e9);
+    cli_free(&r);
+}
+
+static void a_plan_file_keeps_its_copies(void **state) {
+    (void)state;
+    char path[] = "/tmp/moefold-copies-XXXXXX", line[256];
+    const int fd = mkstemp(path);
+    assert_true(fd >= 0);
+    close(fd);
+    snprintf(line, sizeof line, "simulate" OLMOE " --cluster h200 --gpus 8 --out %s", path);
+    assert_says(line, unmeasured, true);
+    snprintf(line, sizeof line, "simulate --plan %s", path);
+    assert_says(line, unmeasured, true);
+    snprintf(line, sizeof line, "explain --plan %s", path);
+    assert_says(line, unmeasured, true);
+    unlink(path);
+}
+
+static void capacity_says_which_plans_copy_and_whose_joules_it_takes(void **state) {
+    (void)state;
+#define CELLS                                                                                      \
+    "capacity --models qwen3-30b-a3b --global-batch 64 --seq 8192 --tokens 1B --search-offload "   \
+    "--sizes 4 --threads 2 --clusters "
+    assert_says(CELLS "h200", "host copies 1 plan rests, with up to", true);
+    assert_says(CELLS "h200", unmeasured, true);
+    assert_says(CELLS "h200", "its joules of ops scaled", false);
+    assert_says(CELLS "h200,b200", "energy b200: as an H200", true);
+    cli_result r = cli_json(CELLS "h200,b200 --json");
+    const mf_json_value *cells = cli_member(mf_json_root(r.json), "cells");
+    static const char *const energies[] = {"h200", "h200"};
+    for (size_t i = 0; i < 2; i++) {
+        const mf_json_value *cell = mf_json_at(cells, i);
+        const char *of = NULL;
+        assert_int_equal(mf_json_get_string(cell, "energies_of", &of, NULL), MF_OK);
+        assert_string_equal(of, energies[i]);
+        assert_false(cli_bool(cli_member(cell, "host_copies"), "measured"));
+    }
+    cli_free(&r);
+}
+
+/* Remedies that put states on the host. */
+static void fit_says_it_of_remedies(void **state) {
+    (void)state;
+#define LACKS "fit --model qwen3-30b-a3b --cluster h100 --global-batch 64 --seq 4096 --gpus "
+    assert_says(LACKS "4 --moments fp32", unmeasured, true);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_plan_says_what_copies_would_gain),
         cmocka_unit_test(optimizer_states_go_to_the_host_where_nothing_fits),
         cmocka_unit_test(pinned_offload_is_not_looked_into),
+        cmocka_unit_test(simulate_and_explain_say_what_was_measured_of_copies),
+        cmocka_unit_test(copies_take_what_their_bytes_cost),
+        cmocka_unit_test(a_plan_file_keeps_its_copies),
+        cmocka_unit_test(capacity_says_which_plans_copy_and_whose_joules_it_takes),
+        cmocka_unit_test(fit_says_it_of_remedies),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -502,9 +502,12 @@ static void predictions_are_as_near_as_they_were(void **state) {
     }
 }
 
-/* What `moefold simulate` prints for a row's command line: step time and its band. */
-static void simulated(const pub_row *r, double got[3]) {
-    static const char *const keys[] = {"step_time_s", "step_time_low_s", "step_time_high_s"};
+/* What `moefold simulate` prints for a row's command line: step time and its band, and the peak of
+ * memory that the row's program would print. */
+enum { PRINTED = 4 };
+static void simulated(const pub_row *r, double got[PRINTED]) {
+    static const char *const keys[PRINTED] = {"step_time_s", "step_time_low_s", "step_time_high_s",
+                                              "reported_memory_B"};
     const char *argv[PUB_WORDS + 3] = {"moefold", "simulate", "--json"};
     char *text = NULL;
     size_t size = 0;
@@ -517,8 +520,8 @@ static void simulated(const pub_row *r, double got[3]) {
     assert_int_equal(mf_cli_run(r->command.count + 3, argv, &cli), 0);
     fclose(cli.out);
     assert_ok(mf_json_parse(r->id, text, size, &doc, NULL));
-    for (int k = 0; k < 3; k++) {
-        assert_ok(mf_json_get_f64(mf_json_root(doc), keys[k], 0, 1e9, &got[k], NULL));
+    for (int k = 0; k < PRINTED; k++) {
+        assert_ok(mf_json_get_f64(mf_json_root(doc), keys[k], 0, 1e15, &got[k], NULL));
     }
     mf_json_destroy(doc);
     free(text);
@@ -534,12 +537,14 @@ static void the_command_line_of_a_row_gives_its_number(void **state) {
         if (r->skipped[0] || n++ % every != 0) {
             continue;
         }
-        const double want[3] = {r->predicted_s, r->low_s, r->high_s};
-        double got[3];
+        const double want[PRINTED] = {r->predicted_s, r->low_s, r->high_s, r->predicted_memory_B};
+        double got[PRINTED];
         simulated(r, got);
         if (memcmp(got, want, sizeof want) != 0) {
-            fail_msg("%s: simulate says %.17g (%.17g to %.17g), validate %.17g (%.17g to %.17g)",
-                     r->id, got[0], got[1], got[2], want[0], want[1], want[2]);
+            fail_msg(
+                "%s: simulate says %.17g s (%.17g to %.17g) and %.17g B, validate %.17g (%.17g "
+                "to %.17g) and %.17g",
+                r->id, got[0], got[1], got[2], got[3], want[0], want[1], want[2], want[3]);
         }
     }
 }

@@ -315,7 +315,7 @@ static void measured_times_are_compared_with_predicted_ones(void **state) {
     if (cases_sampled()) {
         return; /* what follows asks for the same in other ways */
     }
-    snprintf(command, sizeof command, "--tolerance 100 --record %s/direct", scratch);
+    snprintf(command, sizeof command, "--tolerance 100 --refit %s/direct", scratch);
     assert_int_equal(compare("whole", command), 0);
     snprintf(command, sizeof command,
              "%s profile --store %s/direct --export %s/a.csv >%s/p.log && %s profile --store "

@@ -1,8 +1,8 @@
-/* memory.c - the peak that a row's program would report: what PyTorch's allocator handed out, which
+/* reported_memory.c - the peak that a program reports: what PyTorch's allocator handed out, which
  * knows neither the CUDA context nor NCCL's buffers, and what Megatron holds beside its tensors. */
-#include "bench/published/predict.h"
+#include "job/reported_memory.h"
 
-#include <string.h>
+#include <math.h>
 
 enum { MAX_SHAPES = 64 };
 
@@ -50,17 +50,33 @@ static double kept_parameters_B(const mf_program *p, int64_t stage) {
     return m.optimizer_host_B * 4.0 / (4.0 + (p->layout.moments_bf16 ? 4.0 : 8.0));
 }
 
-double pub_reported_memory_B(const mf_software *software, const mf_program *p, const mf_memory *m) {
-    bool megatron = strncmp(software->name, "megatron", strlen("megatron")) == 0;
-    bool fsdp = p->layout.zero == 3;
-    double most_B = 0;
-    for (int64_t s = 0; s < m->stages; s++) {
-        const mf_memory_stage *stage = &m->stage[s];
-        double own_B = stage->peak_B - stage->kind_B[MF_MEM_CONTEXT] - stage->kind_B[MF_MEM_COMM] -
-                       stage->kind_B[MF_MEM_GAPS]; /* what is allocated has none */
-        own_B += megatron ? kept_parameters_B(p, s) : 0;
-        own_B += megatron && !fsdp ? unread_gradients_B(p, s) + head_gradient_B(p, s) : 0;
-        most_B = own_B > most_B ? own_B : most_B;
+mf_status mf_reported_memory(const mf_job *j, const mf_plan *plan, double *out_B, mf_err *e) {
+    const mf_plan_prediction *x = &plan->prediction;
+    const uint32_t report = j->software.memory_report;
+    const bool fsdp = plan->layout.zero == 3;
+    const bool lowered = plan == &j->plan && j->program != NULL;
+    mf_program *own = NULL;
+    *out_B = x->peak_memory_B;
+    if (report == 0) {
+        return MF_OK;
     }
-    return most_B;
+    mf_status status = lowered ? MF_OK
+                               : mf_program_lower(&j->model, &plan->layout, &j->cluster,
+                                                  &plan->assignment, &own, e);
+    const mf_program *p = lowered ? j->program : own;
+    *out_B = 0;
+    for (int64_t s = 0; status == MF_OK && s < x->stages; s++) {
+        const mf_plan_stage *stage = &x->stage[s];
+        double sum_B = stage->peak_B;
+        if (report & MF_REPORT_ALLOCATED) { /* what is allocated has no gaps */
+            sum_B -= stage->kind_B[MF_MEM_CONTEXT] + stage->kind_B[MF_MEM_COMM] +
+                     stage->kind_B[MF_MEM_GAPS];
+        }
+        sum_B += report & MF_REPORT_HOST_PARAMETERS ? kept_parameters_B(p, s) : 0;
+        sum_B += report & MF_REPORT_UNREAD_GRADIENTS && !fsdp ? unread_gradients_B(p, s) : 0;
+        sum_B += report & MF_REPORT_HEAD_GRADIENT && !fsdp ? head_gradient_B(p, s) : 0;
+        *out_B = fmax(*out_B, sum_B);
+    }
+    mf_program_destroy(own);
+    return status;
 }
