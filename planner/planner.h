@@ -42,6 +42,31 @@ typedef struct mf_price_book mf_price_book;
 
 /* --- phase 2: search -------------------------------------------------------------------------- */
 
+/* Why a search ended: a word, and what it means of a search. */
+#define MF_SEARCH_END_MAP(X)                                                                       \
+    X(NONE, "", "")                                                                                \
+    X(PROVEN, "proven", "the gap that is asked for")                                               \
+    X(EFFORT, "effort", "it is used")                                                              \
+    X(STALLED, "stalled", "the gap did not narrow for a while")                                    \
+    X(SLOW, "slow", "the gap that is asked for would take longer than all before")                 \
+    X(OPEN, "open", "nothing is left that can be closed")                                          \
+    X(NO_FIT, "no fit", "every layout is known not to fit")                                        \
+    X(INTERRUPTED, "interrupted", "somebody stopped it")
+
+typedef enum mf_search_end {
+#define X(name, text, meaning) MF_SEARCH_END_##name,
+    MF_SEARCH_END_MAP(X)
+#undef X
+        MF_SEARCH_ENDS
+} mf_search_end;
+
+const char *mf_search_end_text(mf_search_end end);
+const char *mf_search_end_meaning(mf_search_end end);
+
+/* The sentence of a search that ended so, of the gap that was asked for and the counted work. Of
+ * STALLED and of layouts that stay open only the search itself can say more: "" and no layouts. */
+void mf_search_end_say(mf_search_end end, double gap, int64_t work_us, char *out, size_t size);
+
 typedef struct mf_search_stats {
     int64_t space;        /* distinct valid layouts (before assignments) */
     int64_t priced;       /* of those, how many had their own bound evaluated */
@@ -57,7 +82,8 @@ typedef struct mf_search_stats {
     double wall_s;        /* only this and pricing_s vary between runs: they are timed */
     double unlisted_s; /* no plan of degrees (with schedule, VPP, micro-batch) that the result lacks
                         * takes less; 0 unless runners-up were asked for */
-    char ended[320];   /* why the search for the best plan ended, in words */
+    mf_search_end end; /* why the search for the best plan ended, */
+    char ended[320];   /* and in a sentence */
     bool interrupted;  /* stopped by cancel: best so far */
     char left_out[640]; /* what was left out of the space, in words */
     char runs_on[16];   /* who limits the space; "" = nobody. Set by who asks for both: */

@@ -1,6 +1,7 @@
 /* fit_report.c - prints what `moefold fit` found. */
 #include "report/fit_report.h"
 
+#include "report/search_report.h"
 #include "report/text/show.h"
 
 static void print_entry(FILE *out, const mf_fit_entry *f) {
@@ -61,6 +62,10 @@ void mf_fit_report_fastest(FILE *out, const char *among, const mf_search_result 
                 x->peak_memory_B / 1e9, (x->usable_B - x->peak_memory_B) / 1e9, l->zero,
                 l->expert_zero, mf_schedule_text(l->schedule));
     }
+    char why[400];
+    snprintf(why, sizeof why, "that search ended: %s", r->stats.ended);
+    fputs("  ", out);
+    mf_show_wrap(out, why, 2, 2, 99);
 }
 
 void mf_fit_report_json_fastest(mf_json_writer *w, const char *with, const mf_search_result *r) {
@@ -72,6 +77,7 @@ void mf_fit_report_json_fastest(mf_json_writer *w, const char *with, const mf_se
     mf_json_write_string(w, "with", with);
     mf_json_write_f64(w, "lower_bound_s", r->stats.lower_bound_s);
     mf_json_write_f64(w, "gap", r->stats.gap);
+    mf_search_report_json_end(w, &r->stats);
     mf_json_write_array(w, "plans", false);
     for (int i = 0; i < r->count; i++) {
         const mf_plan_prediction *x = &r->plan[i].prediction;

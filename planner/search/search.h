@@ -335,7 +335,8 @@ typedef struct mf_search_report {
     double pricing_s; /* seconds of one core in tasks that bound families and layouts: timed */
     bool interrupted;
     double unlisted_s; /* ranks: no plan of degrees that `found` lacks takes less; else 0 */
-    char ended[320];   /* why the search for the best plan ended, in words */
+    mf_search_end end; /* why the search for the best plan ended, */
+    char ended[320];   /* and in a sentence */
 } mf_search_report;
 
 mf_status mf_search_run(const mf_search_request *r, mf_search_report *out, mf_err *e);

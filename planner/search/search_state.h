@@ -77,7 +77,8 @@ typedef struct mf_search_state {
     double proven_s;     /* lower bound, */
     int64_t proven_open; /* layouts that were open, */
     int64_t proven_priced, proven_evaluated;
-    char ended[320]; /* why the search for the best plan ended, in words */
+    mf_search_end end; /* why the search for the best plan ended, */
+    char ended[320];   /* and in a sentence */
     mf_status status;
     mf_err err;
     bool interrupted; /* cancelled, or some task did not finish */
@@ -108,7 +109,7 @@ void mf_search_note_taken(mf_search_state *s, const mf_search_node *n, int64_t w
 bool mf_search_is_spent(const mf_search_state *s);
 
 /* --- how it ends (search_end.c) --- */
-/* Writes into s->ended why the search for the best plan ends now, and what it proves. */
+/* Notes why the search for the best plan ends now (s->end, s->ended), and what it proves. */
 void mf_search_note_end(mf_search_state *s);
 mf_status mf_search_report_of(mf_search_state *s, mf_search_report *out, mf_err *e);
 
