@@ -4,9 +4,9 @@
  *  - mf_planner_search  phase 2: the fastest plan, the runners-up and the proof (bound, gap)
  *  - mf_planner_explain why a layout fits or does not, and what more memory or bandwidth would buy
  *
- * Every function only reads its problem and may be called from several threads at once. Results are
- * the same on any number of threads and any machine: work is counted, never timed (wall_s is the
- * one clock, and it is not part of any plan). docs/planner.md explains the method.
+ * Every function only reads its problem and may be called from several threads at the same time.
+ * Results are the same on any number of threads and any machine: work is counted, never timed
+ * (wall_s is the one clock, and it is not part of any plan). docs/planner.md explains the method.
  */
 #ifndef MF_PLANNER_PLANNER_H
 #define MF_PLANNER_PLANNER_H
@@ -106,7 +106,7 @@ typedef struct mf_search_options {
     int64_t budget;   /* most work in all, about a microsecond of one core each: counted, not timed.
                        * 0 = MF_DEFAULT_BUDGET_US, 30 s; negative = no limit. There is none until a
                        * plan is found */
-    int64_t patience; /* open layouts are tried once so much work did not narrow the gap, and the
+    int64_t patience; /* open layouts are tried after so much work did not narrow the gap, and the
                        * search ends when as much again did not either; or, after three times that,
                        * where the gap that is wanted would take longer than all so far, as fast as
                        * it narrows; 0 = it goes on */
@@ -136,7 +136,7 @@ typedef struct mf_search_result {
 void mf_search_options_init(mf_search_options *o);
 
 /* For searches of one problem at several sizes. Borrows what p points at, and o->cancel. Errors:
- * MF_NOMEM. Searches may share it at the same time. */
+ * MF_NOMEM. Several searches may use it at the same time. */
 mf_status mf_price_book_create(const mf_problem *p, const mf_search_options *o, mf_price_book **out,
                                mf_err *e);
 void mf_price_book_destroy(mf_price_book *b);
@@ -159,7 +159,8 @@ mf_status mf_planner_predict(const mf_problem *p, const mf_layout *l, const mf_a
 /* --- phase 1: fit ----------------------------------------------------------------------------- */
 
 /* One combination of degrees (TP, CP, PP, EP, ETP) at the choices that need the least memory:
- * smallest micro-batch, leanest ZeRO pair, schedule, recomputation and offload that are allowed. */
+ * smallest micro-batch, ZeRO pair of least memory, schedule, recomputation and offload that are
+ * allowed. */
 typedef struct mf_fit_entry {
     mf_layout layout; /* those choices; layout.memory for every layer */
     bool fits;

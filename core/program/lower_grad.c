@@ -325,7 +325,7 @@ static void grad_index(mf_build *bd, const mf_op *f) {
     }
 }
 
-/* A norm over rows that TP ranks share: its gradient begins with sums over ranks, as the norm
+/* A norm over rows that all TP ranks have: its gradient begins with sums over ranks, as the norm
  * does. */
 static void grad_norm_split(mf_build *bd, const mf_op *f) {
     int16_t x = mf_lower_read_forward(bd, f->in[0]), rstd = mf_lower_read_forward(bd, f->out[1]);

@@ -431,7 +431,7 @@ static void set_least(const mf_partition *in, mf_partition_class *c) {
     }
 }
 
-/* How fast what comes once a step runs on beside the block's passes, at most. */
+/* How fast what comes at the end of a step runs on beside the block's passes, at most. */
 static void find_rates(mf_partition_class *c) {
     memset(c->rate, 0, sizeof c->rate);
     for (int m = 0; m < c->choices; m++) {

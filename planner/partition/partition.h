@@ -128,7 +128,7 @@ void mf_partition_destroy(mf_partition *in);
  * holds at least positions[v] (NULL: one each) and the step takes less than cutoff_s (INFINITY:
  * any). mf_partition_create calls it with NULL and INFINITY. */
 void mf_partition_losses(mf_partition *in, const int *positions, double cutoff_s);
-/* What of a path's time no layer adds: sends, losses, and what comes once. */
+/* What of a path's time no layer adds: sends, losses, and the end of the step. */
 double mf_partition_path_fixed_s(const mf_partition *in, const mf_order_path *c);
 
 /* What a virtual stage's rank holds: bit 0 the embedding, bit 1 the head. */
@@ -208,14 +208,14 @@ void mf_partition_extras(const mf_partition *in, double *extra_s);
 
 /* Memory choices for a split of the positions: the fastest found that the memory plan accepts
  * (checked with the evaluator; gaps: those of its arrangement count, which takes long to tell), and
- * their counts. room_B[stages]: bytes at most for each stage, of
+ * their counts. free_B[stages]: bytes at most for each stage, of
  * which is taken away what the memory plan finds too much. Errors: MF_INFEASIBLE when none is
  * found. */
-mf_status mf_partition_fill_checked(mf_partition *in, const int *first, bool gaps, double *room_B,
+mf_status mf_partition_fill_checked(mf_partition *in, const int *first, bool gaps, double *free_B,
                                     int32_t *count, mf_assignment *out, mf_err *e);
 /* One stage, unchecked: writes its cells of count. False when no choice makes it fit. Merged, own
  * pairs are known (mf_partition_own_pairs). */
-bool mf_partition_fill_stage(const mf_partition *in, const int *first, int stage, double room_B,
+bool mf_partition_fill_stage(const mf_partition *in, const int *first, int stage, double free_B,
                              int32_t *count);
 
 /* --- a better split (local_search.c) ---------------------------------------------------------- */

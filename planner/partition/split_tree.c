@@ -41,7 +41,7 @@ typedef struct tree {
     const mf_partition_split_options *o;
     mf_rows rows;
     mf_lp *lp;
-    double cutoff; /* in the program's unit; the least bound of a whole split once one is met:
+    double cutoff; /* in the program's unit; the least bound of a whole split as soon as one is met:
                     * no more than that can be proven */
     int sizes;     /* numbers that are branched on: n[v], then the sums of stages with chunks */
     range *now;    /* [2][sizes] of the node that is worked on, and of one below it */
@@ -53,11 +53,11 @@ typedef struct tree {
     int *slots_until;  /* [slots][positions + 1] positions of a slot among the first so many */
     double *n;         /* [sizes] at the last point, */
     double *at,
-        *value;  /* [sizes] where trials are made: those made already are rounded; as it was */
-    range *side; /* [sizes] */
-    int *held;   /* [vstages] positions that losses are known for */
-    int *room;   /* [vstages + stages] positions that memory leaves room for */
-    double open; /* least bound of what is left open or is a whole split */
+        *value;   /* [sizes] where trials are made: those made already are rounded; as it was */
+    range *side;  /* [sizes] */
+    int *held;    /* [vstages] positions that losses are known for */
+    int *fitting; /* [vstages + stages] positions that memory allows */
+    double open;  /* least bound of what is left open or is a whole split */
     int64_t lps;
     int64_t started_ns; /* *in->effort_ns when it began */
     mf_partition_split_result *out;
@@ -595,26 +595,26 @@ static void start_ranges(tree *t) {
     int vstages = t->in->vstages;
     for (int i = 0; i < t->sizes; i++) {
         int most = t->in->positions - vstages + (i < vstages ? 1 : t->in->chunks);
-        t->now[i] = (range){1, least_of(most, t->room[i])};
+        t->now[i] = (range){1, least_of(most, t->fitting[i])};
     }
 }
 
-/* What memory has room for. False: nothing fits. Asked where weight gradients are split off and
+/* What memory allows. False: nothing fits. Asked where weight gradients are split off and
  * micro-batches wait for them; elsewhere trees end at about the same bounds without. */
-static bool find_room(tree *t) {
+static bool find_fitting(tree *t) {
     const mf_partition *in = t->in;
-    if (in->split && mf_uses(in->evaluator->without, MF_MECHANISM_STAGE_ROOM)) {
-        return mf_rows_most_positions(in, t->room);
+    if (in->split && mf_uses(in->evaluator->without, MF_MECHANISM_MOST_POSITIONS)) {
+        return mf_rows_most_positions(in, t->fitting);
     }
     for (int i = 0; i < in->vstages + in->stages; i++) {
-        t->room[i] = in->positions;
+        t->fitting[i] = in->positions;
     }
     return true;
 }
 
 /* The root, then the tree. */
 static void solve_tree(tree *t) {
-    if (!find_room(t)) {
+    if (!find_fitting(t)) {
         return;
     }
     start_ranges(t);
@@ -654,8 +654,8 @@ static mf_status make_tree(tree *t, mf_err *e) {
     t->side = t->now + 2 * t->sizes;
     t->most = t->least + vstages + 1;
     t->held = t->most + vstages + 1;
-    t->room = t->held + vstages; /* there are no more stages than virtual ones */
-    t->slots_until = t->room + 2 * vstages;
+    t->fitting = t->held + vstages; /* there are no more stages than virtual ones */
+    t->slots_until = t->fitting + 2 * vstages;
     t->at = t->n + t->sizes;
     t->value = t->at + t->sizes;
     for (int s = 0; s < in->slots; s++) {

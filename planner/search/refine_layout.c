@@ -76,14 +76,14 @@ static void fill_with_gaps(refining *c, const int *first) {
     }
     mf_assignment a;
     int stage;
-    double *room_B = malloc((size_t)in->stages * sizeof *room_B);
+    double *usable_B = malloc((size_t)in->stages * sizeof *usable_B);
     int32_t *count = calloc(mf_partition_cells(in), sizeof *count);
-    mf_status status = room_B && count ? MF_OK : MF_NOMEM;
+    mf_status status = usable_B && count ? MF_OK : MF_NOMEM;
     for (int p = 0; status == MF_OK && p < in->stages; p++) {
-        room_B[p] = in->usable_B;
+        usable_B[p] = in->usable_B;
     }
     if (status == MF_OK) {
-        status = mf_partition_fill_checked(in, first, true, room_B, count, &a, &c->out->err);
+        status = mf_partition_fill_checked(in, first, true, usable_B, count, &a, &c->out->err);
         c->out->work += laid_out_us(c);
     }
     if (status == MF_OK) {
@@ -91,11 +91,11 @@ static void fill_with_gaps(refining *c, const int *first) {
     } else if (status != MF_INFEASIBLE) {
         c->out->status = status;
     }
-    free(room_B);
+    free(usable_B);
     free(count);
 }
 
-/* --- room on stages --------------------------------------------------------------------------- */
+/* --- memory left on stages -------------------------------------------------------------------- */
 
 /* A split that some stages are too small for. */
 typedef struct tight_split {
@@ -145,7 +145,7 @@ static bool fits_beyond(const tight_split *t, int v, int u) {
     return fits;
 }
 
-/* Gives a position of virtual stage v to u, if there is room. */
+/* Gives a position of virtual stage v to u, if it fits there. */
 static bool give(tight_split *t, int v, int u) {
     const mf_partition *in = t->in;
     if (u < 0 || u >= in->vstages || t->full[mf_layout_stage_of(&in->layout, u)] ||
@@ -163,7 +163,7 @@ static bool give(tight_split *t, int v, int u) {
     return true;
 }
 
-/* Gives one position of the stage to the nearest virtual stage that has room for it. */
+/* Gives one position of the stage to the nearest virtual stage that has memory for it. */
 static bool give_one(tight_split *t, int stage) {
     const mf_partition *in = t->in;
     bool given = false;
@@ -176,9 +176,9 @@ static bool give_one(tight_split *t, int stage) {
     return given;
 }
 
-/* Takes positions from stages that no memory choice makes fit to stages with room. False: some
- * stage does not fit all the same. Own pairs of merged schedules are known. */
-static bool make_room(refining *c, int *first) {
+/* Takes positions from stages that no memory choice makes fit to stages with memory left. False:
+ * some stage does not fit all the same. Own pairs of merged schedules are known. */
+static bool give_away(refining *c, int *first) {
     mf_partition *in = c->in;
     tight_split t;
     bool fits = tight_init(&t, in, first);
@@ -217,7 +217,7 @@ static void try_split(refining *c, int64_t most_us, int *first) {
     mf_status status = mf_partition_improve(c->in, MF_HOPELESS * c->best_s, effort_ns(c, most_us),
                                             first, &a, &time_s, &c->out->err);
     if (status == MF_INFEASIBLE && c->n->level != MF_LEVEL_LAYOUT &&
-        uses(c->w, MF_MECHANISM_GIVE_AWAY) && make_room(c, first)) {
+        uses(c->w, MF_MECHANISM_GIVE_AWAY) && give_away(c, first)) {
         status = mf_partition_improve(c->in, MF_HOPELESS * c->best_s, effort_ns(c, most_us), first,
                                       &a, &time_s, &c->out->err);
     }
@@ -509,9 +509,9 @@ static bool is_written(refining *c, const int32_t *count, mf_assignment *a) {
     return status == MF_OK;
 }
 
-/* One more answer of the exact program: simulated, then cut off. With an answer goes what the
- * program cannot tell from it, other orders of its choices and choices that by its sums are beaten,
- * so as proof only the bound before such a cut counts. */
+/* One more answer of the exact program: simulated, then excluded by a cut. With an answer goes what
+ * the program cannot tell from it, other orders of its choices and choices that by its sums are
+ * beaten, so as proof only the bound before such a cut counts. */
 static void by_exact(refining *c) {
     mf_partition_solution s;
     mf_assignment a;
@@ -567,7 +567,7 @@ static bool is_worth_a_try(mf_search_context *w, const mf_search_node *n, const 
     mf_search_node own = *n;
     const mf_search_aim all = {.best_s = aim->best_s, .target_s = HUGE_VAL};
     own.key_s = 0.0;
-    own.tries = 1; /* by every choice, at once */
+    own.tries = 1; /* by every choice, right away */
     return mf_search_bound_again(w, &own, &all, out) < aim->best_s && out->status == MF_OK;
 }
 

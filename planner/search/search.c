@@ -193,13 +193,13 @@ static int64_t oldest_seen(const mf_search_state *s) {
     return oldest;
 }
 
-static mf_status no_room(mf_err *e) {
+static mf_status out_of_memory(mf_err *e) {
     return mf_err_set(e, MF_NOMEM, "out of memory for the search's queue");
 }
 
 /* What was put aside. */
 static mf_status open_again(mf_search_state *s, mf_err *e) {
-    return mf_search_queue_bring_back(&s->queue) ? MF_OK : no_room(e);
+    return mf_search_queue_bring_back(&s->queue) ? MF_OK : out_of_memory(e);
 }
 
 /* At or above that a node is of no use. */
@@ -253,7 +253,7 @@ static mf_status merge(mf_search_state *s, mf_search_node *node, mf_search_outco
         mf_search_keep_path_set(&s->context, o->paths, oldest_seen(s));
     }
     if (status == MF_INTERRUPTED && !mf_search_queue_push(&s->queue, node)) { /* still open */
-        status = no_room(e);
+        status = out_of_memory(e);
     }
     for (int64_t i = 0; i < o->children; i++) {
         mf_search_node *n = &o->child[i];
@@ -264,7 +264,7 @@ static mf_status merge(mf_search_state *s, mf_search_node *node, mf_search_outco
             give_up(s, n);
         } else if (!mf_search_queue_push(&s->queue, n)) {
             mf_partition_tried_clear(&n->tried);
-            status = no_room(e);
+            status = out_of_memory(e);
         }
     }
     return status;
@@ -297,7 +297,7 @@ static bool park(mf_search_state *s) {
     return true;
 }
 
-/* Trees that were put aside are taken up again once nothing else is left. True: some are. */
+/* Trees that were put aside are taken up again when nothing else is left. True: some are. */
 static bool unpark(mf_search_state *s) {
     if (s->queue.asides == 0 || s->patient) {
         return false;
@@ -333,7 +333,7 @@ static bool has_below_target(mf_search_state *s) {
             return false;
         }
         if (!park(s)) {
-            s->status = no_room(&s->err);
+            s->status = out_of_memory(&s->err);
             return false;
         }
         if (mf_search_queue_below(&s->queue, s->target_s)) {
@@ -436,7 +436,7 @@ static mf_status begin(mf_search_state *s, mf_err *e) {
         first ? mf_search_start(&s->context, first, e) : mf_err_set(e, MF_NOMEM, "out of memory");
     for (int64_t i = 0; first && i < first->children && status == MF_OK; i++) {
         if (!mf_search_queue_push(&s->queue, &first->child[i])) {
-            status = no_room(e);
+            status = out_of_memory(e);
         }
     }
     free(first ? first->child : NULL);
@@ -456,7 +456,7 @@ static mf_status push_tries(mf_search_state *s, mf_search_outcome *out, mf_err *
     s->simulated += out->simulated;
     s->work += out->work;
     for (int64_t i = 0; i < out->children && status == MF_OK; i++) {
-        status = mf_search_queue_push(&s->queue, &out->child[i]) ? MF_OK : no_room(e);
+        status = mf_search_queue_push(&s->queue, &out->child[i]) ? MF_OK : out_of_memory(e);
     }
     return status;
 }
@@ -604,7 +604,7 @@ static void commit(void *self, int slot) {
     }
 }
 
-/* Once a search's effort is used, a task tells nothing whose bounds are above the least that is
+/* When a search's effort is used, a task tells nothing whose bounds are above the least that is
  * open elsewhere: it can raise no proof, since that stays. */
 static bool is_useless(void *self, int slot) {
     const mf_search_state *s = self;
@@ -636,7 +636,7 @@ static void drop(void *self, int slot) {
         clear_outcome(out);
         if (!mf_search_queue_push(&s->queue, &n)) {
             mf_partition_tried_clear(&n.tried);
-            s->status = s->status == MF_OK ? no_room(&s->err) : s->status;
+            s->status = s->status == MF_OK ? out_of_memory(&s->err) : s->status;
         }
     }
 }

@@ -69,7 +69,7 @@ typedef struct mf_search_state {
     double unblocked_best_s; /* the best plan then */
     mf_search_taken taken[MF_TAKEN_KINDS];
     double target_s;
-    /* Runners-up are looked for once the best plan is proven (search_rank.c), with what is below
+    /* Runners-up are looked for after the best plan is proven (search_rank.c), with what is below
      * here as it was then. */
     bool ranking;
     int64_t rank_until;  /* work at which it ends */
