@@ -143,7 +143,7 @@ static void grad_gemm(mf_build *bd, const mf_op *f, bool detached, bool last_pie
     int64_t m = f->dim[MF_OP_DIM_M], n = f->dim[MF_OP_DIM_N], k = f->dim[MF_OP_DIM_K];
     bool grouped = f->kind == MF_OP_GROUPED_GEMM;
     /* Grouped: where the runs of the experts begin. */
-    int16_t row_map = grouped ? mf_lower_read_forward(bd, f->in[f->nin - 1]) : MF_NO_TENSOR;
+    int16_t row_map = grouped ? mf_lower_read_forward(bd, mf_op_row_map(f)) : MF_NO_TENSOR;
     int operands = grouped ? f->nin - 1 : f->nin;
     if (wants_grad(bd, f->in[0]) && !detached) {
         bd->pass = MF_PASS_B;

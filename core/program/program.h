@@ -389,6 +389,11 @@ typedef struct mf_op {
     const char *name; /* static: "q_proj", "dispatch", ... */
 } mf_op;
 
+/* The row map of a routed op that lowering has just made: the last of its operands (above). */
+static inline int16_t mf_op_row_map(const mf_op *op) {
+    return op->in[op->nin - 1];
+}
+
 /* What a piece of an op is: a slice of the rows of every TP rank, or of the heads (columns) that
  * attention reads and context parallelism exchanges for it. */
 typedef enum mf_split_axis { MF_SPLIT_NONE, MF_SPLIT_ROWS, MF_SPLIT_HEADS } mf_split_axis;
