@@ -108,6 +108,23 @@ void mf_search_note_taken(mf_search_state *s, const mf_search_node *n, int64_t w
  */
 bool mf_search_is_spent(const mf_search_state *s);
 
+/* Has it a plan, or is one known from elsewhere? */
+bool mf_search_has_plan(const mf_search_state *s);
+
+/* --- what is left to start (search_next.c) --- */
+/* Is there no more to start? */
+bool mf_search_is_done(mf_search_state *s);
+/* Trees that were put aside come back to the queue. */
+mf_status mf_search_open_again(mf_search_state *s, mf_err *e);
+
+/* --- how fast its gap narrows (search_pace.c) --- */
+/* Notes the gap as it is now. */
+void mf_search_note_gap(mf_search_state *s);
+/* Has its effort been of no use for long? */
+bool mf_search_is_stale(const mf_search_state *s);
+/* Is it too slow, with all done that may give it a better plan? */
+bool mf_search_is_slow(const mf_search_state *s);
+
 /* --- how it ends (search_end.c) --- */
 /* Notes why the search for the best plan ends now (s->end, s->ended), and what it proves. */
 void mf_search_note_end(mf_search_state *s);
