@@ -115,7 +115,7 @@ static mf_status exclude(const mf_args *a, const action *act, mf_option_id id, m
 }
 
 /* What an action would pass over in silence. */
-static mf_status check_moot(const mf_args *a, const action *act, mf_err *e) {
+static mf_status check_unused(const mf_args *a, const action *act, mf_err *e) {
     mf_status s = MF_OK;
     bool import = act != NULL && act->id == MF_OPT_IMPORT;
     bool csv = import && mf_text_ends_with(a->value[MF_OPT_IMPORT].text, ".csv");
@@ -153,7 +153,7 @@ static mf_status choose(const mf_args *a, const action **out, mf_err *e) {
             *out = &actions[i];
         }
     }
-    return check_moot(a, *out, e);
+    return check_unused(a, *out, e);
 }
 
 static mf_status measure(const mf_args *a, const mf_cli *cli, const char *path, mf_err *e) {

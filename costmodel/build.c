@@ -24,7 +24,7 @@ typedef struct group {
     mf_op_kind kind;
     int variant;
     const mf_family *family;
-    const mf_sample **list; /* room for all samples twice */
+    const mf_sample **list; /* of twice all samples */
 } group;
 
 static size_t leave_quoted(const mf_sample **list, size_t n) {
@@ -140,7 +140,7 @@ static double sibling_sigma(double *apart, size_t n) {
  * nodes. */
 static size_t join_sibling(mf_residual_node *nodes, size_t n, size_t theirs, int dims,
                            double *apart) {
-    size_t all = n, shared = 0;
+    size_t all = n, pairs = 0;
     for (size_t i = n; i < n + theirs; i++) {
         size_t at = n;
         for (size_t j = 0; j < n && at == n; j++) {
@@ -151,13 +151,13 @@ static size_t join_sibling(mf_residual_node *nodes, size_t n, size_t theirs, int
             at = d < 1e-9 ? j : n;
         }
         if (at < n) {
-            apart[shared++] = fabs(nodes[i].residual - nodes[at].residual);
+            apart[pairs++] = fabs(nodes[i].residual - nodes[at].residual);
         } else {
             nodes[all] = nodes[i];
             nodes[all++].x[dims] = sibling_efolds;
         }
     }
-    double sigma = sibling_sigma(apart, shared);
+    double sigma = sibling_sigma(apart, pairs);
     for (size_t i = n; i < all; i++) {
         nodes[i].spread = hypot(nodes[i].spread, sigma);
     }

@@ -248,7 +248,7 @@ static int order_samples(const void *a, const void *b) {
 }
 
 /* Half-width of the band from the median of the fit's residuals, so that one strange site does not
- * blur all; never below what a formula can claim. n >= 1; error has room for n. */
+ * blur all; never below what a formula can claim. n >= 1; error: [n]. */
 static double fit_half(const mf_cost_device *devices, const mf_sample *const *list, size_t n,
                        const double *theta, double noise, double *error) {
     for (size_t i = 0; i < n; i++) {

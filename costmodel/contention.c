@@ -11,9 +11,9 @@
  * (nccl_model.c), and a byte moved is a byte of bandwidth lost.
  *
  * Communication: its blocks get onto the multiprocessors when blocks of compute leave them, and it
- * shares their bandwidth. Over its sizes, its time beside compute is a line above its time alone:
- * a wait and a factor, found by least squares, apart for products and for kernels bound by memory.
- * They carry over within an architecture as they are.
+ * takes part of their bandwidth. Over its sizes, its time beside compute is a line above its time
+ * alone: a wait and a factor, found by least squares, apart for products and for kernels bound by
+ * memory. They carry over within an architecture as they are.
  */
 #include "costmodel/sample.h"
 
@@ -214,7 +214,7 @@ static double larger(double a, double b) {
 }
 
 /* Compute kernels wait for the SMs that communication holds; kernels bound by memory need about
- * half of the SMs only, but share the bandwidth. */
+ * half of the SMs only, but take part of the bandwidth. */
 double mf_cost_slowdown(const mf_cost *cost, double memory_share, double sm_share,
                         double memory_Bps) {
     const double saturating = 0.5;

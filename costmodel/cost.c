@@ -187,7 +187,7 @@ static double rate_share(const mf_cost *cost, const mf_op *op) {
     return fmin(cap > 0 ? cap : 1, program_share(cost, op));
 }
 
-/* Rows of an embedding's gradient, 8 bytes an element, are moved once however many tokens share
+/* Rows of an embedding's gradient, 8 bytes an element, are moved once however many tokens have
  * them; the 2 bytes that come in are there for each. */
 static double least_bytes(const mf_op *op) {
     return op->kind == MF_OP_EMBEDDING_BWD ? op->bytes * 2 / 10 : op->bytes;

@@ -100,8 +100,8 @@ typedef struct mf_software {
     double collective_eff;
     double overlap_exposed[5]; /* share that stays exposed per MF_OVERLAP_* bit, 0..1 */
     /* Of the gathers and reductions of ZeRO-3, which run a block ahead: how well a program
-     * prefetches is apart from how well it hides what it does once a step. 0 = as overlap_exposed
-     * says of dp; may be missing in a file. */
+     * prefetches is apart from how well it hides what it does at the end of a step. 0 = as
+     * overlap_exposed says of dp; may be missing in a file. */
     double prefetch_exposed;
     /* ... of those that stay inside a domain, where compute loses to NCCL's kernels and no network
      * is late. 0 = the same; may be missing in a file. */
@@ -109,7 +109,7 @@ typedef struct mf_software {
     /* Time of AdamW per element of offloaded states on a GPU's share of the host's CPU. 0 = the
      * program copies them to the device and back; may be missing in a file. */
     double host_adam_s;
-    double fixed_step_s; /* once a step */
+    double fixed_step_s; /* of a step */
     /* What a collective that its block waits for adds to its own time: queues signal each other
      * before it begins and when it has ended. May be missing in a file: 0 */
     double signal_s;

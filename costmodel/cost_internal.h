@@ -1,4 +1,4 @@
-/* cost_internal.h - what the files of costmodel/ share; nobody outside includes it.
+/* cost_internal.h - what several files of costmodel/ use; nobody outside includes it.
  *
  * Shape of the folder:
  *   fit.c         Levenberg-Marquardt on the logarithm of time, few positive parameters with priors

@@ -28,7 +28,7 @@ static double load_of(const mf_op *op) {
 
 /* Share of the tokens with at least one of k choices on a rank that gets `load` times its part of
  * the choices, over that of a balanced one: a token is sent once however many choices lie there. */
-static double sent_once(const mf_op *op, const mf_geometry *g) {
+static double sent_part(const mf_op *op, const mf_geometry *g) {
     double k = (double)op->dim[MF_OP_DIM_TOP_K], load = load_of(op);
     if (!(load > 1) || k < 1 || g->n <= 1) {
         return load;
@@ -47,7 +47,7 @@ static double route_groups(const mf_op *op) {
 
 static traffic fused_traffic(const mf_op *op, const mf_geometry *g) {
     double tokens_B = op->bytes / load_of(op) / fmax(1, (double)op->dim[MF_OP_DIM_TOP_K]);
-    tokens_B *= sent_once(op, g);
+    tokens_B *= sent_part(op, g);
     double experts = (double)op->dim[MF_OP_DIM_EXPERTS], k = (double)op->dim[MF_OP_DIM_TOP_K];
     double limit = (double)op->dim[MF_OP_DIM_GROUPS_MAX];
     double groups = route_groups(op);

@@ -177,7 +177,7 @@ static void use_copies(mf_samples *out) {
 }
 
 /* The cluster's GPU with the figures that it ships with, at which the shipped points were measured:
- * a cluster may state others. Which GPUs share a domain is no figure: as the cluster has it. */
+ * a cluster may state others. Which GPUs are in one domain is no figure: as the cluster has it. */
 static mf_status add_shipped(mf_samples *out, const mf_cluster *c, mf_err *e) {
     mf_cluster *as = &out->cluster[1];
     const mf_status loaded = mf_cluster_load(c->gpu.name, as, NULL);

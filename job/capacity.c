@@ -204,6 +204,8 @@ static mf_status plan_cell(growing *g, table_row *row, mf_capacity_cell *c, cons
     if (s == MF_OK) {
         s = fill(c, asked, &row->job, &r.plan[0], e);
         c->gap = r.stats.gap;
+        c->end = r.stats.end;
+        snprintf(c->ended, sizeof c->ended, "%s", r.stats.ended);
     } else if (s == MF_INFEASIBLE) {
         s = say_missing(&w, &problem, c);
     } else if (s == MF_LAYOUT) {
@@ -399,6 +401,18 @@ static mf_status refine(growing *g, int row, mf_err *e) {
     return s;
 }
 
+/* What a cell says of its search once another cell's plan has taken its place. */
+static void say_carried(mf_capacity_cell *c, const mf_capacity_cell *from, double asked) {
+    size_t used;
+    if (c->end != MF_SEARCH_END_PROVEN && c->gap <= asked) {
+        c->end = MF_SEARCH_END_PROVEN;
+        mf_search_end_say(c->end, asked, 0, c->ended, sizeof c->ended);
+    }
+    used = strcspn(c->ended, ";");
+    snprintf(c->ended + used, sizeof c->ended - used, "; the plan is that of %lld x %s",
+             (long long)from->gpus, from->cluster);
+}
+
 /* A search stops when its proof is tight enough: another cluster's plan of the same size, or that
  * of a larger one, may be faster here than the one that was found. So no cluster that is better in
  * every figure takes longer. */
@@ -419,6 +433,7 @@ static mf_status try_plan_of(mf_capacity *z, const mf_job *j, const mf_capacity_
         double bound_s = c->step_time_s / (1 + c->gap);
         s = fill(c, z->r, j, &plan, e);
         c->gap = fmax(0, c->step_time_s / bound_s - 1);
+        say_carried(c, from, z->r->gap);
     }
     mf_plan_clear(&plan);
     return s;

@@ -40,6 +40,8 @@ typedef struct mf_capacity_cell {
     mf_layout layout;
     mf_assignment assignment;
     double step_time_s, low_s, high_s, tokens_per_s, mfu, gap;
+    mf_search_end end; /* why its search ended, */
+    char ended[400];   /* and in a sentence, with the cell whose plan is faster, if there is one */
     double peak_memory_B, usable_B;
     double gpu_W;        /* that a GPU draws over a step (mf_step_power_drawn_W) */
     char gpu[32];        /* kind of GPU */

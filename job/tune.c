@@ -90,6 +90,7 @@ static mf_status find_all(mf_tuning *t, const mf_tune_request *r, mf_err *e) {
     mf_search_options_init(&o);
     o.cancel = r->cancel;
     o.threads = r->threads;
+    o.budget = r->effort_us;
     o.top = 1;
     mf_status s = mf_planner_fit(&t->problem, &fit, &t->fit, e);
     s = s == MF_INFEASIBLE ? MF_OK : s;

@@ -11,6 +11,7 @@
 
 typedef struct mf_tune_request {
     const char *runs_on; /* as mf_runs_on_parse takes it; NULL */
+    int64_t effort_us;   /* of a search, counted (mf_search_options.budget); 0: the default */
     int threads;         /* 0: one a core, at most 8 */
     const volatile int *cancel;
 } mf_tune_request;

@@ -142,12 +142,12 @@ static void set_precision(mf_python_reader *p, const char *path, const char *val
 /* Whether a field goes to import: neither what nobody knows and changes no step (the
  * rate's schedule, checkpoints, data), nor the usual arguments of an optimizer. */
 static bool is_of_import(const mf_python_reader *p, const char *path, const char *value) {
-    static const char *const moot[] = {"scheduler.", "checkpoint.", "dataset."};
+    static const char *const ignored[] = {"scheduler.", "checkpoint.", "dataset."};
     if (mf_word_of_key(path, strlen(path)) != NULL) {
         return true;
     }
-    for (size_t i = 0; i < sizeof moot / sizeof moot[0]; i++) {
-        if (strncmp(path, moot[i], strlen(moot[i])) == 0) {
+    for (size_t i = 0; i < sizeof ignored / sizeof ignored[0]; i++) {
+        if (strncmp(path, ignored[i], strlen(ignored[i])) == 0) {
             return false;
         }
     }

@@ -54,7 +54,7 @@ static void unknown(mf_read *r, const char *name, size_t length, const char *val
 static void put(mf_read *r, const mf_word *w, bool inverse, const char *value) {
     char text[8192];
     if (strchr(value, '$') != NULL) { /* a variable that nothing sets */
-        if (!w->moot) {
+        if (!w->ignored) {
             unknown(r, w->flag, strlen(w->flag), value);
         }
         return;
@@ -95,7 +95,7 @@ void mf_read_key(mf_read *r, const char *key, size_t length, const char *value) 
     const mf_word *flag = mf_word_of_flag(last, (size_t)(key + length - last));
     if (w != NULL) {
         put(r, w, w->inverse, value);
-    } else if (flag == NULL || !flag->moot) {
+    } else if (flag == NULL || !flag->ignored) {
         unknown(r, key, length, value);
     }
 }

@@ -44,6 +44,7 @@ typedef struct family {
     bool merged;
     double bound_s, best_s; /* of its plans; 0: none yet */
     int64_t work;
+    mf_search_end end;
     char ended[sizeof((mf_search_stats *)0)->ended];
 } family;
 
@@ -432,6 +433,7 @@ static mf_status search_family(searching *c, family *f, int64_t budget, double k
         add_stats(&one.stats, &found->stats);
         f->bound_s = fmax(f->bound_s, one.stats.lower_bound_s);
         f->work = one.stats.work;
+        f->end = one.stats.end;
         snprintf(f->ended, sizeof f->ended, "%s", one.stats.ended);
         const bool none = status == MF_INFEASIBLE && found->count == 0 && c->o->known_s == 0;
         status = stored != MF_OK            ? stored
@@ -535,13 +537,12 @@ static void note_end(searching *c) {
         snprintf(all->left_out, sizeof all->left_out, "%s", c->free.left_out);
     }
     all->lower_bound_s = f->bound_s;
-    if (is_proven(c, f->bound_s)) {
-        snprintf(all->ended, sizeof all->ended, "a gap of %.3g %% is proven", 100.0 * asked);
-    } else if (c->o->budget > 0 && all->work >= c->o->budget) {
-        snprintf(all->ended, sizeof all->ended,
-                 "its effort of %.3g counted seconds of one core is used (--effort allows more)",
-                 1e-6 * (double)all->work);
+    const bool proven = is_proven(c, f->bound_s);
+    if (proven || (c->o->budget > 0 && all->work >= c->o->budget)) {
+        all->end = proven ? MF_SEARCH_END_PROVEN : MF_SEARCH_END_EFFORT;
+        mf_search_end_say(all->end, asked, all->work, all->ended, sizeof all->ended);
     } else {
+        all->end = f->end;
         snprintf(all->ended, sizeof all->ended, "%s", f->ended);
     }
 }

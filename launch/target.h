@@ -77,7 +77,7 @@ mf_status mf_target_concede(mf_target t, const mf_model *m, mf_plan *p, mf_conce
 int mf_target_chunk_starts(const mf_model *m, int *start);
 
 /* What a layer of the class can recompute, and offload, in the target's words: bits of `mask` that
- * are neither moot in such a layer nor unknown to the target. */
+ * change something in such a layer and that the target knows. */
 uint16_t mf_target_recomputed(const mf_model *m, const mf_layer_class *x, uint16_t mask);
 uint16_t mf_target_offloaded(const mf_model *m, const mf_layer_class *x, uint16_t mask);
 

@@ -19,7 +19,7 @@ typedef enum mf_word_kind {
 } mf_word_kind;
 
 /* A setting. `key` is NULL where Megatron-Bridge takes it from elsewhere (a recipe, a precision by
- * name), `dest` where the dump's name is the flag's. `moot` settings change neither times nor
+ * name), `dest` where the dump's name is the flag's. `ignored` settings change neither times nor
  * memory as moefold counts them: import passes over them without a word. */
 typedef struct mf_word {
     const char *flag; /* without "--"; or the key itself: Megatron-LM has no such flag */
@@ -27,7 +27,7 @@ typedef struct mf_word {
     const char *key;
     const char *dest;
     bool inverse; /* key and dest say the opposite of the flag */
-    bool moot;
+    bool ignored;
 } mf_word;
 
 /* By flag (with "-" or "_"), by key, by the dump's name; NULL: not known. */

@@ -4,9 +4,9 @@
  *  - mf_planner_search  phase 2: the fastest plan, the runners-up and the proof (bound, gap)
  *  - mf_planner_explain why a layout fits or does not, and what more memory or bandwidth would buy
  *
- * Every function only reads its problem and may be called from several threads at once. Results are
- * the same on any number of threads and any machine: work is counted, never timed (wall_s is the
- * one clock, and it is not part of any plan). docs/planner.md explains the method.
+ * Every function only reads its problem and may be called from several threads at the same time.
+ * Results are the same on any number of threads and any machine: work is counted, never timed
+ * (wall_s is the one clock, and it is not part of any plan). docs/planner.md explains the method.
  */
 #ifndef MF_PLANNER_PLANNER_H
 #define MF_PLANNER_PLANNER_H
@@ -42,6 +42,31 @@ typedef struct mf_price_book mf_price_book;
 
 /* --- phase 2: search -------------------------------------------------------------------------- */
 
+/* Why a search ended: a word, and what it means of a search. */
+#define MF_SEARCH_END_MAP(X)                                                                       \
+    X(NONE, "", "")                                                                                \
+    X(PROVEN, "proven", "the gap that is asked for")                                               \
+    X(EFFORT, "effort", "it is used")                                                              \
+    X(STALLED, "stalled", "the gap did not narrow for a while")                                    \
+    X(SLOW, "slow", "the gap that is asked for would take longer than all before")                 \
+    X(OPEN, "open", "nothing is left that can be closed")                                          \
+    X(NO_FIT, "no fit", "every layout is known not to fit")                                        \
+    X(INTERRUPTED, "interrupted", "somebody stopped it")
+
+typedef enum mf_search_end {
+#define X(name, text, meaning) MF_SEARCH_END_##name,
+    MF_SEARCH_END_MAP(X)
+#undef X
+        MF_SEARCH_ENDS
+} mf_search_end;
+
+const char *mf_search_end_text(mf_search_end end);
+const char *mf_search_end_meaning(mf_search_end end);
+
+/* The sentence of a search that ended so, of the gap that was asked for and the counted work. Of
+ * STALLED and of layouts that stay open only the search itself can say more: "" and no layouts. */
+void mf_search_end_say(mf_search_end end, double gap, int64_t work_us, char *out, size_t size);
+
 typedef struct mf_search_stats {
     int64_t space;        /* distinct valid layouts (before assignments) */
     int64_t priced;       /* of those, how many had their own bound evaluated */
@@ -57,7 +82,8 @@ typedef struct mf_search_stats {
     double wall_s;        /* only this and pricing_s vary between runs: they are timed */
     double unlisted_s; /* no plan of degrees (with schedule, VPP, micro-batch) that the result lacks
                         * takes less; 0 unless runners-up were asked for */
-    char ended[320];   /* why the search for the best plan ended, in words */
+    mf_search_end end; /* why the search for the best plan ended, */
+    char ended[320];   /* and in a sentence */
     bool interrupted;  /* stopped by cancel: best so far */
     char left_out[640]; /* what was left out of the space, in words */
     char runs_on[16];   /* who limits the space; "" = nobody. Set by who asks for both: */
@@ -80,7 +106,7 @@ typedef struct mf_search_options {
     int64_t budget;   /* most work in all, about a microsecond of one core each: counted, not timed.
                        * 0 = MF_DEFAULT_BUDGET_US, 30 s; negative = no limit. There is none until a
                        * plan is found */
-    int64_t patience; /* open layouts are tried once so much work did not narrow the gap, and the
+    int64_t patience; /* open layouts are tried after so much work did not narrow the gap, and the
                        * search ends when as much again did not either; or, after three times that,
                        * where the gap that is wanted would take longer than all so far, as fast as
                        * it narrows; 0 = it goes on */
@@ -110,7 +136,7 @@ typedef struct mf_search_result {
 void mf_search_options_init(mf_search_options *o);
 
 /* For searches of one problem at several sizes. Borrows what p points at, and o->cancel. Errors:
- * MF_NOMEM. Searches may share it at the same time. */
+ * MF_NOMEM. Several searches may use it at the same time. */
 mf_status mf_price_book_create(const mf_problem *p, const mf_search_options *o, mf_price_book **out,
                                mf_err *e);
 void mf_price_book_destroy(mf_price_book *b);
@@ -133,7 +159,8 @@ mf_status mf_planner_predict(const mf_problem *p, const mf_layout *l, const mf_a
 /* --- phase 1: fit ----------------------------------------------------------------------------- */
 
 /* One combination of degrees (TP, CP, PP, EP, ETP) at the choices that need the least memory:
- * smallest micro-batch, leanest ZeRO pair, schedule, recomputation and offload that are allowed. */
+ * smallest micro-batch, ZeRO pair of least memory, schedule, recomputation and offload that are
+ * allowed. */
 typedef struct mf_fit_entry {
     mf_layout layout; /* those choices; layout.memory for every layer */
     bool fits;

@@ -1,9 +1,9 @@
 /* nccl_tests.c - importing nccl-tests results: what both formats have in common. */
 #include "profiles/nccl_tests.h"
 
+#include "core/base/text.h"
 #include "profiles/ops_table.h"
 #include "profiles/store_private.h"
-#include "profiles/text.h"
 
 #include "core/base/file.h"
 

@@ -1,6 +1,6 @@
 /* nccl_tests_text.c - the table that nccl-tests prints, with whatever a launcher mixes into it. */
+#include "core/base/text.h"
 #include "profiles/nccl_tests.h"
-#include "profiles/text.h"
 
 #include <ctype.h>
 #include <math.h>

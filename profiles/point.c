@@ -1,8 +1,8 @@
 /* point.c - op keys: from text to canonical dims and back, and what makes a point sound. */
 #include "profiles/store.h"
 
+#include "core/base/text.h"
 #include "profiles/ops_table.h"
-#include "profiles/text.h"
 
 #include <assert.h>
 #include <inttypes.h>

@@ -1,8 +1,8 @@
 /* store_csv.c - measured points as CSV, in and out. */
+#include "core/base/csv.h"
 #include "core/base/file.h"
-#include "profiles/csv.h"
+#include "core/base/text.h"
 #include "profiles/store_private.h"
-#include "profiles/text.h"
 
 #include <errno.h>
 #include <inttypes.h>

@@ -85,6 +85,8 @@ static void write_cell(mf_json_writer *w, const mf_capacity_table *t, int i) {
     mf_json_write_f64(w, "tokens_per_s", c->tokens_per_s);
     mf_json_write_f64(w, "mfu", c->mfu);
     mf_json_write_f64(w, "gap", c->gap);
+    mf_json_write_string(w, "ended_by", mf_search_end_text(c->end));
+    mf_json_write_string(w, "ended", c->ended);
     mf_json_write_f64(w, "peak_memory_B", c->peak_memory_B);
     mf_json_write_f64(w, "usable_B", c->usable_B);
     mf_json_write_f64(w, "power_W", c->gpu_W);

@@ -123,9 +123,10 @@ static void print_cell(FILE *out, const mf_capacity_table *t, int at) {
     } else {
         fprintf(out, "%9s/s %9s", mf_show_count(c->tokens_per_s).s, usd(c, false).s);
     }
-    fprintf(out, " %6s %6s  %lld/%lld/%lld/%lld/%lld/%lld %s %s%s\n", mf_show_percent(c->mfu).s,
-            mf_show_percent(c->goodput.share).s, LL(l->tp), LL(l->cp), LL(l->pp), LL(l->vpp),
-            LL(l->ep), LL(l->etp), mf_schedule_text(l->schedule), mf_precision_text(l->precision),
+    fprintf(out, " %6s %6s  %-7s  %lld/%lld/%lld/%lld/%lld/%lld %s %s%s\n",
+            mf_show_percent(c->mfu).s, mf_show_percent(c->goodput.share).s,
+            mf_search_end_text(c->end), LL(l->tp), LL(l->cp), LL(l->pp), LL(l->vpp), LL(l->ep),
+            LL(l->etp), mf_schedule_text(l->schedule), mf_precision_text(l->precision),
             c->host.used ? ", host copies" : "");
 }
 
@@ -405,7 +406,7 @@ static void print_head(FILE *out, const mf_capacity_table *t, const mf_capacity_
     } else {
         fprintf(out, "%11s %9s", "tokens", "USD/Mtok");
     }
-    fprintf(out, " %6s %6s  %s\n", "MFU", "good", "TP/CP/PP/VPP/EP/ETP");
+    fprintf(out, " %6s %6s  %-7s  %s\n", "MFU", "good", "search", "TP/CP/PP/VPP/EP/ETP");
 }
 
 static void print_model(FILE *out, const mf_capacity_table *t, int model) {
@@ -541,8 +542,25 @@ static double say_gap(const mf_capacity_table *t, char *out, size_t size) {
     return most;
 }
 
+/* Why searches ended: the words that the table has, each with what it means. Something fits. */
+static void say_ends(const mf_capacity_table *t, char *out, size_t size) {
+    size_t used = (size_t)snprintf(out, size, "search: why it ended");
+    const char *before = " (";
+    for (mf_search_end end = 0; end < MF_SEARCH_ENDS; end++) {
+        bool some = false;
+        for (int i = 0; i < t->count; i++) {
+            some |= t->cell[i].feasible && t->cell[i].end == end;
+        }
+        if (some && used < size) {
+            used += (size_t)snprintf(out + used, size - used, "%s%s: %s", before,
+                                     mf_search_end_text(end), mf_search_end_meaning(end));
+            before = "; ";
+        }
+    }
+}
+
 void mf_capacity_print(FILE *out, const mf_capacity_table *t) {
-    char note[2560], proof[480], sources[1024];
+    char note[2560], proof[480], ends[320], sources[1024];
     const double gap = say_gap(t, proof, sizeof proof);
     fputs(t->priced_only ? "priced as   " : "trained by  ", out);
     mf_show_wrap(out, t->program, 12, 12, 99);
@@ -550,12 +568,13 @@ void mf_capacity_print(FILE *out, const mf_capacity_table *t) {
     print_runs_on(out, t);
     print_prices(out, t);
     say_prices(t, true, sources, sizeof sources);
+    say_ends(t, ends, sizeof ends);
     snprintf(
         note, sizeof note,
         "%s *: no other is both as fast and as cheap. A tie: the gap and, between clusters, "
         "the band leave it open which is better. good: share of the time that makes progress, "
-        "with failures and checkpoints.%s%s%s%s%s%s",
-        proof, has_skew(t) ? " skewed: the run under uneven routing." : "",
+        "with failures and checkpoints. %s).%s%s%s%s%s%s",
+        proof, ends, has_skew(t) ? " skewed: the run under uneven routing." : "",
         has_lost(t) ? " node lost: the run on what is left without one; !: misses a limit." : "",
         t->tokens != NULL ? " Energy: what the GPUs draw by the joules of a step's ops, and their "
                             "share of the host."

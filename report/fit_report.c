@@ -2,6 +2,7 @@
 #include "report/fit_report.h"
 
 #include "report/host_copies_text.h"
+#include "report/search_report.h"
 #include "report/text/show.h"
 
 static void print_entry(FILE *out, const mf_fit_entry *f) {
@@ -64,6 +65,10 @@ void mf_fit_report_fastest(FILE *out, const mf_job *j, const char *among,
                 l->expert_zero, mf_schedule_text(l->schedule));
     }
     mf_host_copies_print_plans(out, j, r);
+    char why[400];
+    snprintf(why, sizeof why, "that search ended: %s", r->stats.ended);
+    fputs("  ", out);
+    mf_show_wrap(out, why, 2, 2, 99);
 }
 
 void mf_fit_report_json_fastest(mf_json_writer *w, const mf_job *j, const char *with,
@@ -76,6 +81,7 @@ void mf_fit_report_json_fastest(mf_json_writer *w, const mf_job *j, const char *
     mf_json_write_string(w, "with", with);
     mf_json_write_f64(w, "lower_bound_s", r->stats.lower_bound_s);
     mf_json_write_f64(w, "gap", r->stats.gap);
+    mf_search_report_json_end(w, &r->stats);
     mf_json_write_array(w, "plans", false);
     for (int i = 0; i < r->count; i++) {
         const mf_plan_prediction *x = &r->plan[i].prediction;

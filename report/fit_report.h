@@ -18,7 +18,7 @@ void mf_fit_report_print(FILE *out, const mf_job *j, const mf_fit_result *r, int
 void mf_fit_report_fastest(FILE *out, const mf_job *j, const char *among,
                            const mf_search_result *r);
 /* The same as member "fastest" of the object that is open: {"with": options beside the job's own,
- * "lower_bound_s", "gap", "plans": [...]}, or null. */
+ * "lower_bound_s", "gap", "ended_by", "ended", "plans": [...]}, or null. */
 void mf_fit_report_json_fastest(mf_json_writer *w, const mf_job *j, const char *with,
                                 const mf_search_result *r);
 

@@ -389,7 +389,7 @@ static bool begins(const char *text, const char *with) {
 }
 
 /* What the layout does already, or what does nothing for it. */
-static bool moot(const char *hint, const mf_report *r) {
+static bool is_pointless(const char *hint, const mf_report *r) {
 #define X(name, text, bit) {"--overlap " text, MF_OVERLAP_##name},
     static const struct {
         const char *flag;
@@ -422,7 +422,7 @@ static bool moot(const char *hint, const mf_report *r) {
 static void print_hints(FILE *out, const remedy *one, const mf_report *r) {
     const char *before = "; what helps: ";
     for (int i = 0; i < HINTS && one->hint[i] != NULL; i++) {
-        if (!moot(one->hint[i], r)) {
+        if (!is_pointless(one->hint[i], r)) {
             fprintf(out, "%s%s", before, one->hint[i]);
             before = ", ";
         }

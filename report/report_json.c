@@ -43,13 +43,7 @@ static void write_stages(mf_json_writer *w, const mf_plan_prediction *p) {
         mf_json_write_f64(w, "peak_memory_B", s->peak_B);
         mf_json_write_f64(w, "headroom_B", p->usable_B - s->peak_B);
         mf_json_write_f64(w, "host_memory_B", s->host_B);
-        mf_json_write_f64(w, "busy_s", s->busy_s);
-        mf_json_write_f64(w, "idle_s", s->idle_s);
-        mf_json_write_object(w, "memory_B", true);
-        for (int k = 0; k < MF_MEM_COUNT; k++) {
-            mf_json_write_f64(w, mf_memory_text((mf_memory_kind)k), s->kind_B[k]);
-        }
-        mf_json_write_end(w);
+        mf_plan_write_stage_use(w, s);
         mf_json_write_end(w);
     }
     mf_json_write_end(w);

@@ -79,6 +79,12 @@ void mf_search_report_ranking(FILE *out, const mf_search_result *r) {
     }
 }
 
+void mf_search_report_json_end(mf_json_writer *w, const mf_search_stats *s) {
+    mf_json_write_string(w, "ended_by",
+                         s->end != MF_SEARCH_END_NONE ? mf_search_end_text(s->end) : NULL);
+    mf_json_write_string(w, "ended", s->ended);
+}
+
 void mf_search_report_json(mf_json_writer *w, const mf_search_stats *s, bool found) {
     mf_json_write_object(w, "search", false);
     mf_json_write_i64(w, "space", s->space);
@@ -90,7 +96,7 @@ void mf_search_report_json(mf_json_writer *w, const mf_search_stats *s, bool fou
     mf_json_write_f64(w, "lower_bound_s", s->lower_bound_s);
     mf_json_write_f64(w, "gap", found ? s->gap : (double)NAN); /* null */
     mf_json_write_bool(w, "interrupted", s->interrupted);
-    mf_json_write_string(w, "ended", s->ended);
+    mf_search_report_json_end(w, s);
     mf_json_write_f64(w, "unlisted_s", s->unlisted_s > 0 ? s->unlisted_s : (double)NAN);
     if (s->runs_on[0] != '\0') {
         mf_json_write_string(w, "runs_on", s->runs_on);

@@ -11,6 +11,8 @@
 void mf_search_report_print(FILE *out, const mf_search_stats *s);
 /* A line for each plan, the fastest first. */
 void mf_search_report_ranking(FILE *out, const mf_search_result *r);
+/* Members "ended_by", the word of the reason, and "ended", its sentence. */
+void mf_search_report_json_end(mf_json_writer *w, const mf_search_stats *s);
 /* Member "search" of the object that is open; found: there is a plan, and so a gap. */
 void mf_search_report_json(mf_json_writer *w, const mf_search_stats *s, bool found);
 

@@ -4,6 +4,7 @@
 #include "job/problem.h"
 #include "report/doubts.h"
 #include "report/host_copies_text.h"
+#include "report/search_report.h"
 #include "report/text/screen.h"
 #include "report/text/show.h"
 
@@ -186,7 +187,8 @@ static void print_change(FILE *out, const mf_tune_report *r) {
     const mf_log *measured = r->measured;
     const mf_plan_prediction *now = &t->job->plan.prediction;
     const mf_plan *best = mf_tuning_better_plan(t);
-    if (measured->steps > 0 || best != NULL) {
+    const bool searched = t->search.stats.end != MF_SEARCH_END_NONE;
+    if (measured->steps > 0 || best != NULL || searched) {
         putc('\n', out);
     }
     if (measured->steps > 0) {
@@ -197,6 +199,12 @@ static void print_change(FILE *out, const mf_tune_report *r) {
         print_layout(out, "change to", best);
         print_split(out, &t->job->plan, best);
         mf_host_copies_print(out, &t->host);
+    }
+    if (searched) {
+        char why[400];
+        snprintf(why, sizeof why, "ended: %s", t->search.stats.ended);
+        fputs("search      ", out);
+        mf_show_wrap(out, why, 12, 12, 99);
     }
 }
 
@@ -279,6 +287,7 @@ void mf_tune_report_json(mf_json_writer *w, const mf_tune_report *r) {
     }
     mf_host_copies_json(w, &t->host); /* of the best plan */
     mf_json_write_f64(w, "lower_bound_s", t->search.stats.lower_bound_s);
+    mf_search_report_json_end(w, &t->search.stats);
     mf_json_write_f64(w, "measured_step_time_s", r->measured->step_time_s);
     mf_json_write_string(w, "time", t->explanation.time);
     mf_doubts_json(w, r->doubts);

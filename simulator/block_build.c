@@ -19,8 +19,8 @@ static bool split_alike(const mf_op *a, const mf_op *b) {
     return mf_op_split_axis(a) == mf_op_split_axis(b) && a->pieces == b->pieces;
 }
 
-/* The op that makes tensor t for `op`. A piece waits for the same piece of what is cut alike, every
- * other op for the last writer: pieces are in order on one stream. */
+/* The op that makes tensor t for `op`. A piece waits for the same piece of what is split alike,
+ * every other op for the last writer: pieces are in order on one stream. */
 static int maker_of(const mf_block_play *b, uint8_t side, int16_t t, const mf_op *op) {
     assert(b->writer[side] != NULL);
     int last = b->writer[side][t], i = mf_op_split_axis(op) == MF_SPLIT_NONE ? -1 : last;
@@ -175,13 +175,13 @@ void mf_block_exposed(const mf_cost *cost, double exposed[MF_STREAM_COUNT], doub
     static const struct {
         mf_stream stream;
         int overlap; /* place in mf_software.overlap_exposed */
-    } share[] = {{MF_STREAM_EP, 0},
-                 {MF_STREAM_TP, 1},
-                 {MF_STREAM_DP, 2},
-                 {MF_STREAM_PP, 3},
-                 {MF_STREAM_CP, 4}};
-    for (size_t i = 0; i < sizeof share / sizeof share[0]; i++) {
-        exposed[share[i].stream] = mf_cost_software(cost)->overlap_exposed[share[i].overlap];
+    } streams[] = {{MF_STREAM_EP, 0},
+                   {MF_STREAM_TP, 1},
+                   {MF_STREAM_DP, 2},
+                   {MF_STREAM_PP, 3},
+                   {MF_STREAM_CP, 4}};
+    for (size_t i = 0; i < sizeof streams / sizeof streams[0]; i++) {
+        exposed[streams[i].stream] = mf_cost_software(cost)->overlap_exposed[streams[i].overlap];
     }
     /* Inside a block data parallelism is ZeRO-3's, or a reduction per micro-batch. */
     const mf_software *s = mf_cost_software(cost);

@@ -32,7 +32,7 @@ mf_status mf_block_play_build(mf_block_play *b, const mf_block *block, unsigned 
                               const mf_block *beside, mf_err *e);
 void mf_block_play_clear(mf_block_play *b);
 
-/* The same in steps: room for all ops of the blocks, then the ops of some passes, which wait for
+/* The same in steps: memory for all ops of the blocks, then the ops of some passes, which wait for
  * none that stood there already; returns their number. */
 mf_status mf_block_play_init(mf_block_play *b, const mf_block *block, const mf_block *beside,
                              mf_err *e);

@@ -1,10 +1,10 @@
 /* play.h - private to the simulator: ops with given prices, played on streams against time.
  *
  * Each stream runs its ops in the order of the list, one at a time; an op starts when its inputs
- * are made and the host has issued it. What runs together shares: communication on one kind of link
- * divides it in proportion to what each op would use alone (processor sharing), and compute and
- * communication beside each other run at the rates that the rules give. Knows no cost model: prices
- * come with the ops, so that play can be tested with prices by hand.
+ * are made and the host has issued it. What runs together slows down: communication on one kind of
+ * link divides it in proportion to what each op would use alone (processor sharing), and compute
+ * and communication beside each other run at the rates that the rules give. Knows no cost model:
+ * prices come with the ops, so that play can be tested with prices by hand.
  */
 #ifndef MF_SIMULATOR_PLAY_H
 #define MF_SIMULATOR_PLAY_H

@@ -39,7 +39,8 @@ static bool is_grouped(const mf_op *op) {
     return op->group == MF_GROUP_DP_CP || op->group == MF_GROUP_EDP;
 }
 
-/* A copy of the head with room for all that it points to, in one piece: there are many of these. */
+/* A copy of the head with memory for all that it points to, in one piece: there are many of these.
+ */
 static mf_priced *allocate_like(const mf_priced *head, const mf_block_play *from,
                                 const mf_block *b) {
     const size_t n = (size_t)head->first[MF_PLAY_PASSES], of = (size_t)b->nops;
@@ -203,7 +204,7 @@ static int zeros_of(const mf_priced_zero *p) {
     return p->zero ? p->zero->groups : 0;
 }
 
-/* Room for a pass of each side (NULL: there is none). */
+/* Memory for a pass of each side (NULL: there is none). */
 static mf_status issue_init(issue *x, const mf_priced_zero *const p[MF_BLOCK_SIDES],
                             const mf_play_pass pass[MF_BLOCK_SIDES], mf_err *e) {
     int of[MF_BLOCK_SIDES] = {0, 0}, zeros = 0;

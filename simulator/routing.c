@@ -1,13 +1,16 @@
 /* routing.c - how unevenly tokens choose experts: balanced, Zipf, or counts from a file. */
+#include "core/base/csv.h"
 #include "core/base/file.h"
 #include "core/base/json.h"
+#include "core/base/text.h"
 #include "simulator/sim.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define MAX_FILE_B (64u << 20)
+/* Of a line; with more than MF_ROUTING_MAX_EXPERTS it says so. */
+enum { MOST_FIELDS = 1 << 20 };
 static const double max_count = 9e15; /* counts are exact in a double up to 2^53 */
 static const double max_exponent = 8.0;
 
@@ -98,69 +101,62 @@ static mf_status from_json(const char *path, const char *text, size_t length, mf
     return status;
 }
 
-/* One line of "12,7,0,...". The line is NUL-terminated. */
-static mf_status csv_row(table *t, const char *path, long line, const char *s, mf_err *e) {
+/* A count as people write it, blanks around it; false: the text is none. */
+static bool read_count(const char *text, double *count) {
+    char number[64];
+    text += strspn(text, " \t");
+    size_t length = strlen(text);
+    while (length > 0 && (text[length - 1] == ' ' || text[length - 1] == '\t')) {
+        length--;
+    }
+    if (length >= sizeof number) {
+        return false;
+    }
+    memcpy(number, text, length);
+    number[length] = '\0';
+    return mf_text_f64(number, count) && *count >= 0 && *count <= max_count;
+}
+
+static mf_status csv_row(table *t, const mf_csv *c, mf_err *e) {
     mf_routing *r = t->r;
-    const char *at = s;
+    const int n = mf_csv_fields(c);
     double sum = 0;
-    int64_t n = 0;
-    for (;; n++) {
-        at += strspn(at, " \t");
-        char *end = NULL;
-        double count = *at >= '0' && *at <= '9' ? strtod(at, &end) : -1;
-        size_t digits = strspn(at, "0123456789.eE+-"); /* no hexadecimal */
-        if (!(count >= 0 && count <= max_count) || end > at + digits) {
-            return mf_err_set(e, MF_INPUT, "%s:%ld:%d: expected a count of tokens, got \"%.*s\"",
-                              path, line, (int)(at - s) + 1, (int)strcspn(at, ",\r"), at);
+    if (!reserve(t, (size_t)(r->layers * r->experts) + (size_t)n)) {
+        return mf_err_set(e, MF_NOMEM, "routing: out of memory");
+    }
+    for (int i = 0; i < n; i++) {
+        double *count = &r->counts[r->layers * r->experts + i];
+        if (!read_count(mf_csv_field(c, i), count)) {
+            return mf_csv_fail(c, i, e, "expected a count of tokens, got \"%s\"",
+                               mf_csv_field(c, i));
         }
-        if (!reserve(t, (size_t)(r->layers * r->experts + n) + 1)) {
-            return mf_err_set(e, MF_NOMEM, "routing: out of memory");
-        }
-        r->counts[r->layers * r->experts + n] = count;
-        sum += count;
-        at = end + strspn(end, " \t\r");
-        if (*at == '\0') {
-            break;
-        }
-        if (*at != ',') {
-            return mf_err_set(e, MF_INPUT, "%s:%ld:%d: expected a comma, got \"%c\"", path, line,
-                              (int)(at - s) + 1, *at >= ' ' && *at < 127 ? *at : '?');
-        }
-        at++;
+        sum += *count;
     }
     char why[96];
-    if (row_fault(n + 1, r->experts, sum, why, sizeof why) != MF_OK) {
-        return mf_err_set(e, MF_INPUT, "%s:%ld:1: %s", path, line, why);
+    if (row_fault(n, r->experts, sum, why, sizeof why) != MF_OK) {
+        return mf_csv_fail(c, 0, e, "%s", why);
     }
-    r->experts = n + 1;
+    r->experts = n;
     r->layers++;
     return MF_OK;
 }
 
-/* Splits `text` (which it writes to) into lines; blank lines and # comments are skipped. */
-static mf_status from_csv(const char *path, char *text, size_t length, mf_routing *r, mf_err *e) {
+/* A line of "12,7,0,..." for each layer. */
+static mf_status from_csv(const char *path, const char *text, size_t length, mf_routing *r,
+                          mf_err *e) {
     table t = {.r = r};
-    long line = 0;
-    for (char *s = text; s < text + length;) {
-        char *end = memchr(s, '\n', (size_t)(text + length - s));
-        end = end ? end : text + length;
-        *end = '\0';
-        line++;
-        if (strlen(s) != (size_t)(end - s)) {
-            return mf_err_set(e, MF_INPUT, "%s:%ld:%d: a NUL byte: not a text file", path, line,
-                              (int)strlen(s) + 1);
-        }
-        size_t blank = strspn(s, " \t\r");
-        if (s[blank] != '\0' && s[blank] != '#') {
-            mf_status status = csv_row(&t, path, line, s, e);
-            if (status != MF_OK) {
-                return status;
-            }
-        }
-        s = end + 1;
+    mf_csv *c = NULL;
+    bool more = true;
+    mf_status s = mf_csv_open_text(path, text, length, &c, e);
+    if (s == MF_OK) {
+        mf_csv_allow(c, MOST_FIELDS);
     }
-    return r->layers > 0
-               ? MF_OK
+    while (s == MF_OK && (s = mf_csv_next(c, &more, e)) == MF_OK && more) {
+        s = csv_row(&t, c, e);
+    }
+    mf_csv_close(c);
+    return s != MF_OK || r->layers > 0
+               ? s
                : mf_err_set(e, MF_INPUT, "%s:1:1: expected one line of counts for each MoE layer",
                             path);
 }
@@ -168,7 +164,7 @@ static mf_status from_csv(const char *path, char *text, size_t length, mf_routin
 static mf_status from_file(const char *path, mf_routing *r, mf_err *e) {
     char *text = NULL;
     size_t length = 0;
-    mf_status status = mf_file_load(path, MAX_FILE_B, &text, &length, e);
+    mf_status status = mf_file_load(path, MF_TEXT_MAX_BYTES, &text, &length, e);
     if (status == MF_INPUT) {
         return mf_err_prefix(e, "routing is balanced, zipf:S or a file of counts");
     }

@@ -1,10 +1,11 @@
 /* sim.h - plays a step program against time.
  *
  * A block is simulated op by op on its streams once per (block, passes, neighbourhood): the host
- * issues ops in order, an op starts when its inputs, its stream and its issue allow, streams share
- * links and SMs. Pipelines are then played block by block over the schedule of every stage, which
- * gives the same result because blocks of one rank only meet at their compute-stream boundaries
- * (tested against op-by-op play). Gradient reductions, parameter gathers and sends run beside.
+ * issues ops in order, an op starts when its inputs, its stream and its issue allow, streams divide
+ * up links and SMs. Pipelines are then played block by block over the schedule of every stage,
+ * which gives the same result because blocks of one rank only meet at their compute-stream
+ * boundaries (tested against op-by-op play). Gradient reductions, parameter gathers and sends run
+ * beside.
  */
 #ifndef MF_SIMULATOR_SIM_H
 #define MF_SIMULATOR_SIM_H
@@ -16,8 +17,8 @@
 
 #include <stdio.h>
 
-/* Speed, relative to alone, of a once-a-step collective that fills `share` of a link while a block
- * fills `used` of it: the block goes first. */
+/* Speed, relative to alone, of a collective of the step's end that fills `share` of a link while a
+ * block fills `used` of it: the block goes first. */
 static inline double mf_sim_link_rate(double share, double used) {
     if (!(share > 0 && used + share > 1)) {
         return 1;

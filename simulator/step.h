@@ -2,7 +2,7 @@
  *
  * Blocks are simulated once per (block, passes, load); the engine then plays the chunk events of
  * every stage, on one rank of each stage or on all. An observer sees each block instance and each
- * once-a-step op as it is placed, for traces and for memory over time.
+ * op of the step's end as it is placed, for traces and for memory over time.
  */
 #ifndef MF_SIMULATOR_STEP_H
 #define MF_SIMULATOR_STEP_H
@@ -19,7 +19,8 @@ typedef struct mf_block_instance {
     double start_s, end_s;
     const mf_block *block, *beside;
     const mf_block_time *time; /* of block; ops are kept when the options say so */
-    const mf_op *op; /* a message or once-a-step op (reduction, gather, optimizer), not a block */
+    const mf_op
+        *op; /* a message or op of the step's end (reduction, gather, optimizer), not a block */
 } mf_block_instance;
 
 /* Instances of one rank and stream come in the order of time. */

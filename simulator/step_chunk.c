@@ -159,7 +159,7 @@ void mf_step_chunks_clear(mf_step_engine *g) {
 
 /* --- playing ---------------------------------------------------------------------------------- */
 
-/* Compute time lost because the once-a-step stream runs beside a block: to its SMs, at least the
+/* Compute time lost because the step-end stream runs beside a block: to its SMs, at least the
  * software profile's exposed share. That stream gives way where the block's own communication fills
  * the link that both use, and loses what a collective of its kind loses beside products. */
 static double beside_step_end(mf_step_engine *g, mf_step_rank *k, mf_op_kind kind,

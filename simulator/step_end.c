@@ -1,5 +1,5 @@
-/* step_end.c - what a rank does once a step: parameter gathers, gradient reductions, gradient norm
- * and optimizer.
+/* step_end.c - what a rank does at the end of a step: parameter gathers, gradient reductions,
+ * gradient norm and optimizer.
  */
 #include "simulator/play.h"
 #include "simulator/step_engine.h"
@@ -14,7 +14,7 @@ static void price(const mf_step_engine *g, const mf_op *op, mf_price *out) {
     }
 }
 
-/* Puts an op on a rank's once-a-step stream: after what is on it and after `from`. */
+/* Puts an op on a rank's step-end stream: after what is on it and after `from`. */
 static void put(mf_step_engine *g, int64_t stage, int64_t r, int position, const mf_op *op,
                 const mf_price *p, mf_when from) {
     mf_step_rank *k = mf_step_rank_of(g, stage, r);
@@ -128,7 +128,7 @@ static void play_op(mf_step_engine *g, int64_t stage, int64_t r, const mf_op *op
 
 typedef struct tail {
     int n, at;
-    bool met; /* waits at an op that stages share */
+    bool met; /* waits at an op of several stages */
     mf_op ops[MF_STEP_END_MAX];
     mf_price price[MF_STEP_END_MAX];
 } tail;
@@ -156,7 +156,7 @@ static void meet(mf_step_engine *g, const tail *tails, bool counterparts) {
 }
 
 /* A copy to the host takes longer while another comes from there: an H100 by itself copied 55 GB/s
- * one way, 47 and 52 both ways at once; an H200 54, and 44 to 50. */
+ * one way, 47 and 52 both ways together; an H200 54, and 44 to 50. */
 static const double both_ways = 55.0 / 47.0;
 
 /* Copies of offloaded states travel beside the update, piece by piece: of update, copies in and

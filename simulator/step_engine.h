@@ -1,7 +1,7 @@
 /* step_engine.h - private to the step engine (step.c, step_chunk.c, step_end.c).
  *
  * Every rank has a compute stream on which blocks follow one another, a host that runs ahead of it
- * until the step ends, and a once-a-step stream (parameter gathers, gradient reductions). Ranks of
+ * until the step ends, and a step-end stream (parameter gathers, gradient reductions). Ranks of
  * an EP group wait for their slowest at the end of a block that exchanges tokens; the other groups
  * of a stage need no meeting of their own, since every EP group sees the same loads.
  */
@@ -19,7 +19,7 @@ typedef struct mf_when {
 /* One rank. */
 typedef struct mf_step_rank {
     mf_when free;                /* compute stream */
-    mf_when step_end;            /* once-a-step stream, if nothing ran beside it from now on */
+    mf_when step_end;            /* step-end stream, if nothing ran beside it from now on */
     double host_s;               /* host clock: when all so far is issued */
     double began_s;              /* its last block */
     double sent_s[2];            /* when the last message forward, backward has left */

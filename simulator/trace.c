@@ -10,7 +10,7 @@
 #include <string.h>
 
 /* Threads: the streams of ops in their order, then what runs across blocks. */
-enum { TID_SEND_FORWARD = MF_STREAM_COUNT, TID_SEND_BACKWARD, TID_ONCE, TIDS };
+enum { TID_SEND_FORWARD = MF_STREAM_COUNT, TID_SEND_BACKWARD, TID_STEP_END, TIDS };
 static const double most_op_slices = 200e3;
 
 /* A chunk's pass that is being drawn: its slice is written when the next one begins. */
@@ -288,7 +288,7 @@ void mf_trace_draw(mf_trace *t, const mf_block_instance *i) {
         return;
     }
     int tid = i->event >= 0      ? (i->passes == MF_PASS_F ? TID_SEND_FORWARD : TID_SEND_BACKWARD)
-              : i->position >= 0 ? TID_ONCE
+              : i->position >= 0 ? TID_STEP_END
                                  : i->op->stream;
     slice(t, pid, tid, mf_module_text((mf_module)i->op->module), i->op->name, i->start_s, i->end_s);
     fprintf(t->f, ",\"args\":{\"kind\":\"%s\",\"bytes\":%.0f", mf_op_text((mf_op_kind)i->op->kind),
@@ -322,7 +322,7 @@ void mf_trace_host(mf_trace *t, double start_s, double end_s) {
     for (int64_t p = 0; p < t->s->stages && end_s > start_s; p++) {
         for (int64_t r = 0; r < t->ranks; r++) {
             if (drawn(t, p, r)) {
-                slice(t, rank_of(t, p, r), TID_ONCE, "host", "host", start_s, end_s);
+                slice(t, rank_of(t, p, r), TID_STEP_END, "host", "host", start_s, end_s);
                 fputs(",\"args\":{\"kind\":\"once a step\"}}", t->f);
             }
         }

@@ -1,7 +1,7 @@
 /* rows.c - the published table read into models, clusters and layouts, by its own conventions. */
 #include "bench/published/rows_internal.h"
 
-#include "profiles/csv.h"
+#include "core/base/csv.h"
 
 #include <ctype.h>
 #include <math.h>

@@ -11,7 +11,7 @@
 
 enum { FIRST_B = 16 << 10 };
 
-/* All bytes up to one more than max_B; the buffer has room for a NUL behind them. */
+/* All bytes up to one more than max_B; the buffer has a byte for a NUL behind them. */
 static mf_status read_all(const char *path, FILE *file, size_t max_B, char **text, size_t *length,
                           mf_err *e) {
     size_t allocated = 0, got = 1;

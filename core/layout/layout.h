@@ -1,7 +1,8 @@
 /* layout.h - how a job is folded onto ranks: degrees, schedule, memory and precision choices.
  *
- * The attention side is TP x CP x DP x PP, the expert side ETP x EP x EDP x PP; the two share only
- * the ranks and PP (see docs/folding.md for the rank mapping and its reduction rules). Plain data.
+ * The attention side is TP x CP x DP x PP, the expert side ETP x EP x EDP x PP; they have only
+ * the ranks and PP in common (see docs/folding.md for the rank mapping and its reduction rules).
+ * Plain data.
  */
 #ifndef MF_CORE_LAYOUT_H
 #define MF_CORE_LAYOUT_H
@@ -146,8 +147,9 @@ enum {
     X(RANK_CAPACITY, "rank_capacity", 12)   /* experts' capacity goes by the tokens of a rank */   \
     X(ACT_PASS, "act_pass", 13)             /* the experts' activation in a pass of its own */     \
     X(UNFUSED_ATTENTION, "unfused_attention", 14) /* scores pass through memory */                 \
-    X(PIECES_TOGETHER, "pieces_together", 15) /* of products cut by TP overlap: several streams */ \
-    X(LOSS_PASS, "loss_pass", 16)             /* the loss's gradient in a pass of its own */       \
+    X(PIECES_TOGETHER, "pieces_together",                                                          \
+      15)                         /* of products split by TP overlap: several streams */           \
+    X(LOSS_PASS, "loss_pass", 16) /* the loss's gradient in a pass of its own */                   \
     X(GENERAL_ATTENTION, "general_attention", 17) /* one kernel for MLA's gradients and others */  \
     X(ONE_ORDER, "one_order", 18) /* FP8 of one scale in one order, where products read any */
 enum {
@@ -284,8 +286,8 @@ const char *mf_group_text(mf_group_kind g);
 mf_group_shape mf_layout_group(const mf_layout *l, mf_group_kind g);
 /* The kind whose communicator serves the ranks of `g`, which has more than one member: the world
  * where those are all ranks, else the first kind of the same ranks. A communicator does one thing
- * after another; so groups that communicate inside blocks share none with those whose reductions
- * and gathers run beside blocks (--overlap dp). */
+ * after another; so groups that communicate inside blocks have none in common with those whose
+ * reductions and gathers run beside blocks (--overlap dp). */
 mf_group_kind mf_layout_group_shared(const mf_layout *l, mf_group_kind g);
 
 /* Coordinates of a rank on both grids, and back. */

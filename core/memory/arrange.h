@@ -2,8 +2,8 @@
  *
  * Much of a step repeats: the blocks of each micro-batch need the same tensors as those of the one
  * before. So tensors that outlive an op are first put into *slots* that they use in turn (as many
- * slots as tensors are alive at once, which is exact for equal sizes), and transient tensors that
- * always coexist with the same slots share one place. That leaves at most a few hundred nodes,
+ * slots as tensors are alive together, which is exact for equal sizes), and transient tensors that
+ * always coexist with the same slots have one place. That leaves at most a few hundred nodes,
  * however many micro-batches there are, and these are packed by first fit in several orders.
  */
 #ifndef MF_CORE_ARRANGE_H
@@ -38,7 +38,7 @@ void mf_lifetimes_add(mf_lifetimes *x, mf_lifetime one);
 void mf_lifetimes_clear(mf_lifetimes *x);
 
 /* Writes a place for each thing, so that things alive at the same time do not overlap. *size_B: the
- * end of the highest; *bound_B: the most bytes alive at once, a lower bound for every arrangement.
+ * end of the highest; *bound_B: the most bytes alive together, a lower bound for every arrangement.
  * alone: things may also be arranged one by one, which costs more time. Sorts the list. Equal lists
  * give equal places. Errors: MF_NOMEM. */
 mf_status mf_arrange(mf_lifetimes *x, bool alone, int64_t *size_B, int64_t *bound_B, mf_err *e);

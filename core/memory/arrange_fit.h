@@ -15,7 +15,7 @@ typedef struct mf_arrange_node {
     const int64_t *part; /* [parts] sizes; NULL: one part */
     int parts;
     int64_t at[MF_ARRANGE_PARTS];
-    int64_t pressure; /* most bytes alive at once during its life */
+    int64_t pressure; /* most bytes alive together during its life */
     int64_t first;    /* first step of its life */
     int64_t lasts;    /* its longest life in steps */
     bool transient;

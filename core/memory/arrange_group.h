@@ -6,15 +6,15 @@
 #include "core/memory/arrange.h"
 #include "core/memory/arrange_fit.h"
 
-/* Which things that are not transient share slots. */
+/* Which things that are not transient have slots in common. */
 typedef enum mf_arrange_how {
-    MF_IN_ROWS,   /* things of a group, as many slots as are alive at once, in one row */
+    MF_IN_ROWS,   /* things of a group, as many slots as are alive together, in one row */
     MF_SIZE_ROWS, /* the same for things of one size */
     MF_BY_GROUP,  /* things of a group, slots with separate places */
     MF_BY_SIZE,   /* things of one size, slots with separate places */
-    MF_BY_TURN,   /* things of a group whose turns are equal modulo the number alive at once */
+    MF_BY_TURN,   /* things of a group whose turns are equal modulo the number alive together */
     MF_BY_TURN2,  /* the same modulo twice that number */
-    MF_ALONE      /* no thing shares its place */
+    MF_ALONE      /* no other thing has its place */
 } mf_arrange_how;
 
 /* Things that may use the same slots, and these slots. */
@@ -66,7 +66,7 @@ typedef struct mf_grouping {
 mf_status mf_grouping_init(mf_grouping *g, mf_lifetimes *x, mf_err *e);
 void mf_grouping_clear(mf_grouping *g);
 
-/* The most bytes alive at once. */
+/* The most bytes alive together. */
 int64_t mf_grouping_most_B(const mf_grouping *g);
 
 /* Puts things that are not transient into slots, and slots into g->stays nodes. */

@@ -1,5 +1,5 @@
-/* arrange_transient.c - finds which transient things share a place: those of a group that are alive
- * together with the same slots, or with a subset of them. */
+/* arrange_transient.c - finds which transient things have one place: those of a group that are
+ * alive together with the same slots, or with a subset of them. */
 #include "core/memory/arrange_group.h"
 
 #include <stdlib.h>
@@ -66,7 +66,7 @@ static int *chain_of(int *table, int size, const kind *k) {
     return &table[(uint32_t)k->like->group * 0x9e3779b1u & (uint32_t)(size - 1)];
 }
 
-/* A kind whose slots are a subset of another's of its group shares that one's place. */
+/* A kind whose slots are a subset of another's of its group takes that one's place. */
 static void fold_kinds(kind *kinds, int n, int words, int *table, int size) {
     for (int i = 0; i < size; i++) {
         table[i] = -1;

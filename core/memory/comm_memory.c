@@ -25,7 +25,7 @@ enum {
     MESSAGE_CHANNELS = 32,  /* of messages, to each rank of the domain */
     OUTSIDE_CHANNELS = 16,  /* of collectives, where a group leaves the domain */
     OUTSIDE_MESSAGES = 2,   /* channels to each rank of such a group */
-    OUTSIDE_MESSAGE_MIB = 4 /* of a rank in another domain, through buffers that they share */
+    OUTSIDE_MESSAGE_MIB = 4 /* of a rank in another domain, through buffers of both */
 };
 
 /* The number of channels of a rank's communicators is limited so that the kernels of all of them

@@ -34,7 +34,7 @@ typedef struct mf_inputs {
 void mf_memory_inputs(const mf_model *m, const mf_layout *l, mf_inputs *out);
 
 /* Scratch that the ops of a stage need beside their operands, in one region. On GPUs ops of
- * different streams run at the same time, so each stream has its own part. CPU ranks share one
+ * different streams run at the same time, so each stream has its own part. CPU ranks have one
  * part, and the region's end holds BF16 sums that are in flight. */
 typedef struct mf_scratch {
     int64_t size_B;                  /* of the region; part of every stage's context */

@@ -56,7 +56,7 @@ static void read_glm_moe_dsa(mf_config *c, mf_model *m) {
     mf_config_opt_bool(c, MF_KEYS("index_share_for_mtp_iteration"), false);
 }
 
-/* Layers that share the choice of the one before have no indexer: as "indexer_types" says, else the
+/* Layers that take the choice of the one before have no indexer: as "indexer_types" says, else the
  * first "index_skip_topk_offset" have one, and every so manieth of the others, counted from the
  * offset's last. */
 static void layers_indexed(mf_config *c, const mf_model *m, mf_layer_map *map) {

@@ -106,7 +106,7 @@ typedef struct mf_mixer_shape {
     int64_t conv;                   /* taps of the short convolution */
     bool conv_bias;
     bool full_rank_gate; /* KDA: the output gate is one matrix, not two of low rank */
-    int64_t chunk;       /* positions that the chunked scan takes at once */
+    int64_t chunk;       /* positions that the chunked scan takes together */
 } mf_mixer_shape;
 
 #define MF_MODEL_LEFT_OUT 320
@@ -339,8 +339,8 @@ mf_status mf_model_load(const char *name_or_path, mf_model *out, mf_err *e);
 /* `--set key=value` with the config's own spelling, applied before interpretation: overrides is an
  * array of count "key=value" texts, or "a.b=value" for one value inside the object under "a";
  * the value is JSON or else a string, null takes a key away, any
- * spelling of the key will do, the last of two wins. Lists with one entry per layer are cut when
- * num_hidden_layers shortens the model. Errors: MF_USAGE naming the override. */
+ * spelling of the key will do, the last of two wins. Lists with one entry per layer are truncated
+ * when num_hidden_layers shortens the model. Errors: MF_USAGE naming the override. */
 mf_status mf_model_load_with(const char *name_or_path, const char *const *overrides, size_t count,
                              mf_model *out, mf_err *e);
 

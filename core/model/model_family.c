@@ -30,7 +30,7 @@ const mf_model_family *mf_model_family_named(const char *name) {
     return NULL;
 }
 
-/* Where two families share a model_type, the architecture decides. */
+/* Where two families have one model_type, the architecture decides. */
 static const mf_model_family *by_type(const char *word, const char *architecture) {
     const mf_model_family *found = mf_model_family_named(word);
     for (size_t i = 0; i < FAMILY_COUNT; i++) {

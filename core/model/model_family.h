@@ -1,7 +1,7 @@
 /* model_family.h - private to core/model: the table of model families and who reads which part of a
  * config.json.
  *
- * A family is one file (family_NAME.c; kin share one) and one row of MF_FAMILY_MAP. Its
+ * A family is one file (family_NAME.c; kin are in one) and one row of MF_FAMILY_MAP. Its
  * mf_model_family says by which rules the common parts are read, and what only it reads. Absent
  * keys mean what the family's configuration class in Hugging Face transformers takes for them;
  * sizes that shape the weights are never guessed. A mistake sticks in c->status.
@@ -140,7 +140,7 @@ bool mf_model_layer_either(mf_config *c, const mf_json_value *list, int64_t i, c
 /* Whether entry i of a list of 0 and 1 is 1. */
 bool mf_model_layer_flag(mf_config *c, const mf_json_value *list, int64_t i);
 
-/* --- pieces that families share (model_experts.c) ------------------------------------------------
+/* --- pieces of several families (model_experts.c) ------------------------------------------------
  */
 
 /* Experts, how many a token uses, the width of one, the coefficient of the auxiliary loss. */

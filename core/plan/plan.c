@@ -139,6 +139,16 @@ static void write_assignment(mf_json_writer *w, const mf_assignment *a) {
     mf_json_write_end(w);
 }
 
+void mf_plan_write_stage_use(mf_json_writer *w, const mf_plan_stage *s) {
+    mf_json_write_f64(w, "busy_s", s->busy_s);
+    mf_json_write_f64(w, "idle_s", s->idle_s);
+    mf_json_write_object(w, "memory_B", true);
+    for (int k = 0; k < MF_MEM_COUNT; k++) {
+        mf_json_write_f64(w, mf_memory_text((mf_memory_kind)k), s->kind_B[k]);
+    }
+    mf_json_write_end(w);
+}
+
 static void write_prediction(mf_json_writer *w, const mf_plan_prediction *p) {
     mf_json_write_object(w, "prediction", false);
     mf_json_write_bool(w, "fits", p->fits);
@@ -163,13 +173,7 @@ static void write_prediction(mf_json_writer *w, const mf_plan_prediction *p) {
         mf_json_write_object(w, NULL, true);
         mf_json_write_f64(w, "peak_B", s->peak_B);
         mf_json_write_f64(w, "host_B", s->host_B);
-        mf_json_write_f64(w, "busy_s", s->busy_s);
-        mf_json_write_f64(w, "idle_s", s->idle_s);
-        mf_json_write_object(w, "memory_B", true);
-        for (int k = 0; k < MF_MEM_COUNT; k++) {
-            mf_json_write_f64(w, mf_memory_text((mf_memory_kind)k), s->kind_B[k]);
-        }
-        mf_json_write_end(w);
+        mf_plan_write_stage_use(w, s);
         mf_json_write_end(w);
     }
     mf_json_write_end(w);

@@ -77,6 +77,8 @@ mf_status mf_plan_to_json(const mf_plan *p, char **out, size_t *length, mf_err *
 void mf_plan_write(mf_json_writer *w, const char *key, const mf_plan *p);
 /* A layout alone, with the spellings of the command line: the "layout" of `simulate --json`. */
 void mf_plan_write_layout(mf_json_writer *w, const char *key, const mf_layout *l);
+/* Members of the object that is open: a stage's busy and idle time, and its memory by kind. */
+void mf_plan_write_stage_use(mf_json_writer *w, const mf_plan_stage *s);
 /* Writes a file (through a temporary beside it, so that no half plan is ever seen). MF_IO. */
 mf_status mf_plan_save(const mf_plan *p, const char *path, mf_err *e);
 

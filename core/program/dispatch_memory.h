@@ -33,7 +33,7 @@ typedef struct mf_routed_shape {
 bool mf_dispatch_has_window(const mf_layout *l, const mf_cluster *c, const mf_routed_shape *s);
 /* True when dispatch and combine put rows into the order of experts and take them out of it, so
  * that no permute and unpermute stand between them (MF_OP_DIM_ORDERED): where rows go through a
- * window, and on CPU ranks, unless ETP ranks share rows before they are put into order. */
+ * window, and on CPU ranks, unless ETP ranks have the same rows before they are put into order. */
 bool mf_dispatch_orders(const mf_layout *l, const mf_cluster *c, const mf_routed_shape *s);
 
 /* Tokens that come to a rank from those of its EP group when routing is balanced: each token once

@@ -39,7 +39,7 @@ enum { MF_HALF_ATTENTION = 1, MF_HALF_FFN = 2, MF_HALF_BOTH = 3 };
 mf_block_key mf_block_key_layer(uint8_t layer_class, mf_memory_choice memory, bool split);
 
 /* Elements of the tables that the block reads and another block of its rank holds
- * (mf_block.shared): its parameters do not count them. Blocks that share tables differ in nothing
+ * (mf_block.shared): its parameters do not count them. Blocks with such tables differ in nothing
  * else from those that do not. */
 int64_t mf_block_shared_elements(const mf_model *m, const mf_layout *l, const mf_block_key *key);
 

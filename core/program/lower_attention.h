@@ -1,4 +1,4 @@
-/* lower_attention.h - private to lowering: what attention's projections and its core share. */
+/* lower_attention.h - private to lowering: what attention's projections and its core both need. */
 #ifndef MF_CORE_LOWER_ATTENTION_H
 #define MF_CORE_LOWER_ATTENTION_H
 

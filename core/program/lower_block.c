@@ -165,7 +165,7 @@ static int64_t copies_B(const mf_build *bd, const mf_op *op) {
 }
 
 /* What a fused dispatcher keeps, one for all layers: its window, or buffers for what is sent and
- * what arrives. Where a window is planned, the buffers are counted too, as ranks that share a GPU
+ * what arrives. Where a window is planned, the buffers are counted too, as ranks on one GPU
  * have no window. */
 static int64_t dispatcher_buffers(const mf_build *bd) {
     int64_t bytes = 0, window_B = 0;

@@ -121,7 +121,7 @@ void mf_lower_embedding(mf_build *bd);
 void mf_lower_layer(mf_build *bd);
 void mf_lower_mtp(mf_build *bd);
 void mf_lower_head(mf_build *bd);
-/* The parts they share (lower_attention.c, lower_ffn.c): take and return the residual stream. */
+/* The parts of both (lower_attention.c, lower_ffn.c): take and return the residual stream. */
 int16_t mf_lower_attention(mf_build *bd, int16_t x);
 int16_t mf_lower_mixer(mf_build *bd, int16_t x); /* of layers that do not attend */
 int16_t mf_lower_ffn(mf_build *bd, int16_t x);

@@ -7,7 +7,7 @@
  * and over these keys in one softmax with a sink. The output comes back by groups of heads, each
  * through a matrix of low rank.
  *
- * TP cuts heads and groups, as DeepSeek's own program does (inference/model.py); what is of one
+ * TP splits heads and groups, as DeepSeek's own program does (inference/model.py); what is of one
  * head, and the indexer, every TP rank does with its own tokens, all of these weights on each. CP
  * gathers keys. The last positions of the neighbour that a window and an overlapping series need
  * are in that gather; the rotation of the output back is part of attention, where Megatron-LM has

@@ -158,7 +158,7 @@ static travel heads_for_sequence(mf_build *bd, const char *name, mf_group_shape 
     return way;
 }
 
-/* Members of the CP group that share an NVLink domain. */
+/* Members of the CP group inside one NVLink domain. */
 static int64_t cp_inside_domain(const mf_build *bd, const mf_lower_heads *a) {
     mf_group_shape cp = mf_layout_group(bd->l, MF_GROUP_CP);
     int64_t domain = bd->c->domain_gpus_used / cp.stride;
@@ -188,7 +188,7 @@ typedef struct by_heads {
 #define ATTENTION_SHARE 0.6
 #define HIDDEN 0.6
 
-/* Pieces have KV heads of their own, or several share one, and then keys are not split. */
+/* Pieces have KV heads of their own, or several have one together, and then keys are not split. */
 static bool can_split(const by_heads *x, int64_t pieces) {
     bool shared = x->q_B > 0 && x->heads % pieces == 0 && pieces % x->kv_heads == 0;
     return x->kv_heads % pieces == 0 || shared;

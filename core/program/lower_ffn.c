@@ -237,7 +237,7 @@ static int16_t grouped_linear(mf_build *bd, const mf_moe_sizes *s, const char *n
                        : MF_NO_TENSOR;
     const bool fc2 = scale != MF_NO_TENSOR;
     if (bias != MF_NO_TENSOR && fc2) {
-        mf_build_sum(bd, bias, MF_SUM_ETP, s->experts * n); /* of rows that ETP ranks share */
+        mf_build_sum(bd, bias, MF_SUM_ETP, s->experts * n); /* of rows that all ETP ranks have */
     }
     uint16_t outer = bd->drop;
     bd->drop |= drop;

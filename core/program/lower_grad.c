@@ -13,9 +13,7 @@
 
 /* --- gradients -------------------------------------------------------------------------------- */
 
-/* Lets `op` write the gradient of t, a slice of it or all. A second contribution to all of it reads
- * the first and writes the sum. */
-static void grad_out_as(mf_build *bd, int16_t op_index, int16_t t, bool slice) {
+void mf_grad_out_as(mf_build *bd, int16_t op_index, int16_t t, bool slice) {
     if (bd->status != MF_OK) {
         return;
     }
@@ -49,17 +47,15 @@ static void grad_out_as(mf_build *bd, int16_t op_index, int16_t t, bool slice) {
 
 void mf_grad_out(mf_build *bd, int16_t op_index, int16_t t) {
     bool slice = bd->status == MF_OK && (bd->b->ops[op_index].flags & MF_OPF_OVERLAPPED);
-    grad_out_as(bd, op_index, t, slice);
+    mf_grad_out_as(bd, op_index, t, slice);
 }
 
-/* Does gradient flow to this input? Weights, routing maps and given tokens take none. */
-static bool wants_grad(const mf_build *bd, int16_t t) {
+bool mf_grad_is_wanted(const mf_build *bd, int16_t t) {
     const mf_tensor *x = &bd->b->tensors[t];
     return x->class != MF_TENSOR_WEIGHT && !x->indices && (x->producer >= 0 || t == bd->input);
 }
 
-/* Copies what lowering says about the forward op: it holds for the gradient. */
-static void copy_meaning(mf_op *to, const mf_op *from) {
+void mf_grad_copy_meaning(mf_op *to, const mf_op *from) {
     to->bias_owner = from->bias_owner;
     to->reduce = from->reduce;
     to->norm_scope = from->norm_scope;
@@ -69,7 +65,7 @@ static void copy_meaning(mf_op *to, const mf_op *from) {
 }
 
 void mf_grad_copy_shape(mf_op *to, const mf_op *from) {
-    copy_meaning(to, from);
+    mf_grad_copy_meaning(to, from);
     to->math = from->math;
     to->flags = from->flags;
     to->group = from->group;
@@ -82,8 +78,7 @@ void mf_grad_copy_shape(mf_op *to, const mf_op *from) {
     }
 }
 
-/* A weight's gradient accumulates over the micro-batches, in FP32 unless the layout says BF16. */
-static int16_t weight_grad(mf_build *bd, int16_t w) {
+int16_t mf_grad_of_weight(mf_build *bd, int16_t w) {
     if (mf_grad_of(bd, w) != MF_NO_TENSOR) {
         return mf_grad_of(bd, w);
     }
@@ -94,139 +89,6 @@ static int16_t weight_grad(mf_build *bd, int16_t w) {
     t->part = x.part;
     mf_build_t(bd, w)->grad = g;
     return g;
-}
-
-/* Sums a GEMM's output gradient by column, or by row; m: rows of all pieces. */
-static mf_op *build_bias_op(mf_build *bd, const mf_op *f, int64_t m) {
-    const int64_t n = f->dim[MF_OP_DIM_N];
-    mf_op *op =
-        mf_build_memory_op(bd, MF_OP_BIAS_BWD, f->name, m, n, (double)m * (double)n * bd->act_B);
-    op->flags = f->flags & MF_OPF_ROUTED;
-    copy_meaning(op, f);
-    op->dim[MF_OP_DIM_GROUPS] = f->dim[MF_OP_DIM_GROUPS];
-    mf_op_in(op, mf_grad_of(bd, f->out[0]));
-    return op;
-}
-
-/* Of the bias, in[2] of so many operands, and of its scale by row, in[3], where there is one. */
-static void grad_gemm_bias(mf_build *bd, const mf_op *f, int operands, int64_t m, int16_t row_map) {
-    if (operands > 3 && wants_grad(bd, f->in[3])) {
-        bd->pass = MF_PASS_B;
-        mf_op_in(build_bias_op(bd, f, m), row_map);
-        mf_grad_out(bd, mf_grad_last_op(bd), f->in[3]);
-        bd->pass = MF_PASS_W;
-    }
-    if (operands > 2) {
-        int16_t scale = operands > 3 ? mf_lower_read_forward(bd, f->in[3]) : MF_NO_TENSOR;
-        bd->pass = MF_PASS_W;
-        int16_t db = weight_grad(bd, f->in[2]);
-        mf_op *op = build_bias_op(bd, f, m);
-        mf_op_in(op, scale);
-        mf_op_in(op, row_map);
-        mf_op_out(op, db);
-    }
-}
-
-static void grad_gemm(mf_build *bd, const mf_op *f, bool detached, bool last_piece) {
-    bool low = bd->quant_B > 0 && (f->math == MF_MATH_FP8 || f->math == MF_MATH_FP4);
-    /* Fetch (or recompute) X first: its all-gather then runs beside the input gradient. */
-    int16_t x = mf_lower_read_forward(bd, f->in[0]);
-    int16_t dy = mf_grad_of(bd, f->out[0]);
-    if (low && bd->status == MF_OK) { /* one time for all GEMMs that read this gradient */
-        bd->pass = MF_PASS_B;
-        if (bd->alias[dy] == MF_NO_TENSOR) {
-            int16_t q = mf_lower_quantise(bd, dy);
-            bd->alias[dy] = q;
-        }
-        dy = bd->alias[dy];
-    }
-    int64_t m = f->dim[MF_OP_DIM_M], n = f->dim[MF_OP_DIM_N], k = f->dim[MF_OP_DIM_K];
-    bool grouped = f->kind == MF_OP_GROUPED_GEMM;
-    /* Grouped: where the runs of the experts begin. */
-    int16_t row_map = grouped ? mf_lower_read_forward(bd, f->in[f->nin - 1]) : MF_NO_TENSOR;
-    int operands = grouped ? f->nin - 1 : f->nin;
-    if (wants_grad(bd, f->in[0]) && !detached) {
-        bd->pass = MF_PASS_B;
-        mf_op *op = mf_build_gemm(bd, f->name, (mf_math)f->math, m, k, n);
-        op->kind = f->kind;
-        op->flags = f->flags & ~(uint32_t)MF_OPF_BIAS;
-        op->piece = f->piece;
-        op->pieces = f->pieces;
-        op->dim[MF_OP_DIM_GROUPS] = f->dim[MF_OP_DIM_GROUPS];
-        op->bytes = f->bytes;
-        copy_meaning(op, f);
-        mf_op_in(op, dy);
-        mf_op_in(op, f->in[1]);
-        mf_op_in(op, row_map);
-        mf_grad_out(bd, mf_grad_last_op(bd), f->in[0]);
-    }
-    if (!last_piece) {
-        return;
-    }
-    /* The weight gradient is one op over the rows of all pieces. */
-    m *= f->pieces > 1 ? f->pieces : 1;
-    bd->pass = MF_PASS_W;
-    int16_t dw = weight_grad(bd, f->in[1]);
-    mf_op *op = mf_build_gemm(bd, f->name, (mf_math)f->math, n, k, m);
-    op->kind = f->kind;
-    op->flags = (f->flags & ~(uint32_t)(MF_OPF_OVERLAPPED | MF_OPF_BIAS)) | MF_OPF_WGRAD |
-                (bd->l->grads_bf16 ? 0 : MF_OPF_ACC_FP32);
-    op->dim[MF_OP_DIM_GROUPS] = f->dim[MF_OP_DIM_GROUPS];
-    copy_meaning(op, f);
-    /* Reads both operands, reads and writes the sum. */
-    double groups = grouped ? (double)f->dim[MF_OP_DIM_GROUPS] : 1.0;
-    op->bytes += groups * (double)n * (double)k * 2.0 * mf_layout_gradient_B(bd->l) -
-                 (double)n * (double)k * bd->act_B;
-    mf_op_in(op, dy);
-    mf_op_in(op, x);
-    mf_op_in(op, row_map);
-    mf_op_out(op, dw);
-    grad_gemm_bias(bd, f, operands, m, row_map);
-}
-
-static void grad_attention(mf_build *bd, const mf_op *f) {
-    const mf_build_extra extra = bd->extra[bd->forward_op];
-    int16_t in[3], out = mf_lower_read_forward_part(bd, extra.final_out, f);
-    int16_t lse = mf_lower_read_forward_part(bd, extra.final_lse, f);
-    for (int i = 0; i < 3; i++) {
-        in[i] = mf_op_split_axis(f) != MF_SPLIT_NONE ? mf_lower_read_forward_part(bd, f->in[i], f)
-                                                     : mf_lower_read_forward_turning(bd, f->in[i]);
-    }
-    for (int i = 1; i < 3; i++) { /* the keys of the next step are sent while this one runs */
-        mf_lower_fetch_ahead(bd, f->in[i]);
-    }
-    bd->pass = MF_PASS_B;
-    mf_op *op = mf_build_op(bd, MF_OP_ATTENTION_BWD, f->name, MF_STREAM_COMPUTE);
-    mf_grad_copy_shape(op, f);
-    const bool hopper = strcmp(bd->c->gpu.arch, "hopper") == 0; /* the kernels are for it alone */
-    if (hopper && mf_attention_may_keep(op) && f->nin == 3 &&
-        ((bd->l->traits | bd->l->software_traits) & MF_TRAIT_GENERAL_ATTENTION) == 0) {
-        op->flags |= MF_OPF_KEPT;
-    } else {
-        op->flags |= bd->l->deterministic ? MF_OPF_ORDERED : 0;
-    }
-    op->flags |= f->nin > 3 ? MF_OPF_SINKS : 0;
-    op->flops = 2.5 * f->flops; /* five products to the forward's two */
-    op->bytes = 2.0 * f->bytes;
-    for (int i = 0; i < 3; i++) {
-        mf_op_in(op, in[i]);
-    }
-    mf_op_in(op, out);
-    mf_op_in(op, lse);
-    mf_op_in(op, mf_grad_of(bd, extra.final_out));
-    const int own = f->in[1] == f->in[2] ? 2 : 3; /* keys that are the values have one gradient */
-    for (int i = 0; i < own; i++) {
-        int maker = bd->status == MF_OK ? bd->b->tensors[f->in[i]].producer : -1;
-        bool split_heads = maker >= 0 && mf_op_split_axis(&bd->b->ops[maker]) == MF_SPLIT_HEADS;
-        if (wants_grad(bd, f->in[i])) { /* a piece has queries of its own, not always keys */
-            grad_out_as(bd, mf_grad_last_op(bd), f->in[i],
-                        mf_op_split_axis(f) != MF_SPLIT_NONE && (i == 0 || split_heads));
-        }
-    }
-    if (f->nin > 3) { /* sinks */
-        int16_t dsinks = weight_grad(bd, f->in[3]);
-        mf_op_out(&bd->b->ops[mf_grad_last_op(bd)], dsinks);
-    }
 }
 
 /* Whether forward op f overwrites its input t. Its gradient op then overwrites the gradient of t:
@@ -261,11 +123,11 @@ static void grad_memory(mf_build *bd, const mf_op *f, mf_op_kind kind, double tr
     for (int i = 0; i < f->nin; i++) {
         int16_t t = f->in[i];
         if (mf_build_t(bd, t)->class == MF_TENSOR_WEIGHT) {
-            int16_t g = weight_grad(bd, t);
+            int16_t g = mf_grad_of_weight(bd, t);
             mf_op_out(&bd->b->ops[mf_grad_last_op(bd)], g);
         } else if (changes_in_place(f, t)) {
             mf_op_out(&bd->b->ops[mf_grad_last_op(bd)], mf_grad_of(bd, t));
-        } else if (wants_grad(bd, t)) {
+        } else if (mf_grad_is_wanted(bd, t)) {
             mf_grad_out(bd, mf_grad_last_op(bd), t);
         }
     }
@@ -325,7 +187,7 @@ static void grad_index(mf_build *bd, const mf_op *f) {
     }
 }
 
-/* A norm over rows that TP ranks share: its gradient begins with sums over ranks, as the norm
+/* A norm over rows that all TP ranks have: its gradient begins with sums over ranks, as the norm
  * does. */
 static void grad_norm_split(mf_build *bd, const mf_op *f) {
     int16_t x = mf_lower_read_forward(bd, f->in[0]), rstd = mf_lower_read_forward(bd, f->out[1]);
@@ -350,7 +212,7 @@ static void grad_norm_split(mf_build *bd, const mf_op *f) {
     mf_op_in(op, rstd);
     mf_op_in(op, dots);
     mf_grad_out(bd, mf_grad_last_op(bd), f->in[0]);
-    int16_t dweight = weight_grad(bd, f->in[1]);
+    int16_t dweight = mf_grad_of_weight(bd, f->in[1]);
     mf_op_out(&bd->b->ops[mf_grad_last_op(bd)], dweight);
 }
 
@@ -359,7 +221,7 @@ static void grad_alias(mf_build *bd, const mf_op *f) {
     int16_t g = mf_grad_of(bd, f->out[0]);
     for (int i = 0; i < f->nin; i++) {
         int16_t t = f->in[i];
-        if (!wants_grad(bd, t)) {
+        if (!mf_grad_is_wanted(bd, t)) {
             continue;
         }
         int16_t had = mf_grad_of(bd, t);
@@ -384,12 +246,12 @@ static void grad_alias(mf_build *bd, const mf_op *f) {
 
 static void grad_embedding(mf_build *bd, const mf_op *f) {
     bd->pass = MF_PASS_W;
-    int16_t dw = weight_grad(bd, f->in[0]);
+    int16_t dw = mf_grad_of_weight(bd, f->in[0]);
     mf_op *op = mf_build_memory_op(
         bd, MF_OP_EMBEDDING_BWD, f->name, f->dim[MF_OP_DIM_ROWS], f->dim[MF_OP_DIM_COLS],
         (double)f->dim[MF_OP_DIM_ROWS] * (double)f->dim[MF_OP_DIM_COLS] *
             (bd->act_B + 2.0 * mf_layout_gradient_B(bd->l) / (double)bd->l->tp));
-    copy_meaning(op, f);
+    mf_grad_copy_meaning(op, f);
     mf_op_in(op, mf_grad_of(bd, f->out[0]));
     mf_op_out(op, dw);
 }
@@ -446,7 +308,7 @@ static void grad_none(mf_build *bd, const mf_op *f) {
 }
 
 static void grad_product(mf_build *bd, const mf_op *f) {
-    grad_gemm(bd, f, bd->extra[bd->forward_op].detached, f->pieces <= 1 || f->piece == 0);
+    mf_grad_gemm(bd, f, bd->extra[bd->forward_op].detached, f->pieces <= 1 || f->piece == 0);
 }
 
 static void grad_rmsnorm(mf_build *bd, const mf_op *f) {
@@ -500,7 +362,7 @@ typedef struct gradient_rule {
 static const gradient_rule gradient_rules[MF_OP_COUNT] = {
     [MF_OP_GEMM] = {.emit = grad_product},
     [MF_OP_GROUPED_GEMM] = {.emit = grad_product},
-    [MF_OP_ATTENTION_FWD] = {.emit = grad_attention},
+    [MF_OP_ATTENTION_FWD] = {.emit = mf_grad_attention},
     [MF_OP_ATTENTION_MERGE] = {.emit = grad_none}, /* parts take that of the merged output */
     [MF_OP_EMBEDDING_FWD] = {.emit = grad_embedding},
     [MF_OP_NORM_SUM] = {.emit = grad_none}, /* the norm's gradient has it */

@@ -1,4 +1,5 @@
-/* lower_layer.c - forward passes of embedding, layer, MTP block and head, and what they share. */
+/* lower_layer.c - forward passes of embedding, layer, MTP block and head, and what several of them
+ * need. */
 #include "core/program/lower_build.h"
 
 /* FP32 elements per row that a norm or softmax keeps for its backward. */
@@ -104,7 +105,7 @@ int16_t mf_lower_gather_tp(mf_build *bd, const char *name, int16_t x) {
     return y;
 }
 
-/* Y[rows, n] = X W^T (+ bias), in `pieces` GEMMs that share X and Y. */
+/* Y[rows, n] = X W^T (+ bias), in `pieces` GEMMs with the same X and Y. */
 static int16_t linear_pieces(mf_build *bd, const mf_linear *w, int16_t x, int64_t rows,
                              int64_t pieces, mf_bias_owner owner) {
     int16_t weight = mf_build_weight(bd, w->name, w->part, w->n, w->k);
@@ -224,7 +225,7 @@ static bool loss_in_one(const mf_layout *l) {
 }
 
 /* Final norm, vocabulary-parallel logits, cross-entropy. The gradient overwrites the logits, so
- * that only one of them is in memory: at once where a rank has all columns. */
+ * that only one of them is in memory: right away where a rank has all columns. */
 static void loss(mf_build *bd, int16_t x, bool shared) {
     const mf_model *m = bd->m;
     int64_t vocab = mf_model_local_vocab(m, bd->l->tp);

@@ -3,7 +3,7 @@
  *
  * All are alike: a projection; a short causal convolution of every channel (not lightning); decays
  * (and, of delta rules, steps) from a few channels of their own; a scan that takes `chunk`
- * positions at once, by products inside a chunk and a state between chunks; a norm of its output
+ * positions together, by products inside a chunk and a state between chunks; a norm of its output
  * times a gate; a projection back. TP has heads of its own; CP trades heads for sequence, as
  * DeepSpeed-Ulysses does for attention and Megatron-LM for these (core/ssm), so that a rank scans
  * whole sequences.

@@ -162,7 +162,8 @@ static mf_block_key position_key(const mf_program *p, int position) {
     } else if (key.kind == MF_POS_MTP) {
         key.layer_class = m->mtp_class;
         key.memory = p->assignment.memory[position];
-        /* A tied head is the embedding, of which this block has a copy or shares one. */
+        /* A tied head is the embedding, of which this block has a copy or reads the one there is.
+         */
         key.shared_head = m->tied_embeddings || mf_program_stage_of(p, last) == stage;
         key.shared_embedding = mf_program_stage_of(p, 0) == stage;
         key.after_depth = mf_position_index(m, position) > 0;

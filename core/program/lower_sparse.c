@@ -8,7 +8,7 @@
  * values. With up to index_topk keys every key is chosen, and attention is that of DeepSeek-V3. The
  * indexer scores the rank's tokens (every TP rank has all its weights) against keys that are
  * gathered over TP and CP; it learns by a loss of its own, so no gradient flows back into what it
- * reads. Layers that share the choice of the layer before have no indexer.
+ * reads. Layers that take the choice of the layer before have no indexer.
  */
 #include "core/program/lower_attention.h"
 #include "core/program/mixer_costs.h"

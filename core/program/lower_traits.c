@@ -193,7 +193,7 @@ static void delay_scales(mf_block *b) {
 /* FP8 products of Hopper read both operands along the inner dimension, so that quantisation writes
  * two orders; those of Blackwell read either, and Transformer Engine then writes one
  * (quantizer.cpp: nvte_is_non_tn_fp8_gemm_supported). */
-static void quantise_once(mf_block *b) {
+static void join_quantisations(mf_block *b) {
     for (int k = 0; k < b->nops; k++) {
         mf_op *op = &b->ops[k];
         const bool passes = op->kind == MF_OP_QUANTISE && op->bytes > 0;
@@ -296,7 +296,7 @@ void mf_lower_apply_traits(const mf_model *m, const mf_layout *l, const mf_clust
         delay_scales(b);
     }
     if (any_order && (traits & MF_TRAIT_ONE_ORDER)) {
-        quantise_once(b);
+        join_quantisations(b);
     }
     if (traits & MF_TRAIT_OP_CHECKPOINTS) {
         checkpoint_ops(m, l, b);

@@ -15,7 +15,7 @@ typedef struct mf_scan_shape {
 /* FLOPs of a position, forward, for keys (or states) dk wide, values dv wide, chunks of C:
  * - delta rules: K K^T, w and u through the triangular inverse, the state's two products, Q K^T and
  *   the output's two: 6 dk dv + C (6 dk + 4 dv), without the inverse itself (O(C^2));
- * - Mamba-2: C B^T once a group, which is counted with its heads, the products inside a chunk and
+ * - Mamba-2: C B^T of each group, which is counted with its heads, the products inside a chunk and
  *   those with the state: 2 C dv + 4 dk dv, and 2 C dk of each group;
  * - lightning: Q K^T and its product with V in whole chunks, the state's two products:
  *   C (2 dk + 2 dv) + 4 dk dv. */

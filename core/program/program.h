@@ -101,7 +101,7 @@ enum {
     MF_OP_DIM_SCAN_KEY_DIM,
     MF_OP_DIM_SCAN_VALUE_HEADS,
     MF_OP_DIM_SCAN_VALUE_DIM,
-    MF_OP_DIM_SCAN_CHUNK /* positions taken at once */
+    MF_OP_DIM_SCAN_CHUNK /* positions taken together */
 };
 enum {
     MF_OP_DIM_INDEX_HEADS = 2,
@@ -180,11 +180,12 @@ typedef enum mf_op_kind {
 
 /* Passes, as bits so that readers can select. */
 enum {
-    MF_PASS_F = 1,  /* forward */
-    MF_PASS_R = 2,  /* recomputation of what the memory choice dropped */
-    MF_PASS_B = 4,  /* gradient of inputs */
-    MF_PASS_W = 8,  /* gradient of weights */
-    MF_PASS_O = 16, /* once a step: gradient reduction, norm, optimizer, parameter gather */
+    MF_PASS_F = 1, /* forward */
+    MF_PASS_R = 2, /* recomputation of what the memory choice dropped */
+    MF_PASS_B = 4, /* gradient of inputs */
+    MF_PASS_W = 8, /* gradient of weights */
+    MF_PASS_O =
+        16, /* at the end of a step: gradient reduction, norm, optimizer, parameter gather */
     MF_PASS_BACKWARD = MF_PASS_R | MF_PASS_B | MF_PASS_W
 };
 
@@ -262,7 +263,8 @@ enum {
 
 /* What lowering says about an op besides its kind; ops that are derived from it say the same. */
 
-/* Whose rank adds the bias of a product and takes its gradient: where ranks share the rows, one. */
+/* Whose rank adds the bias of a product and takes its gradient: where ranks have the same rows,
+ * one. */
 typedef enum mf_bias_owner { MF_BIAS_EVERY, MF_BIAS_FIRST_TP, MF_BIAS_FIRST_ETP } mf_bias_owner;
 
 /* What an all-reduce does with its buffer: sums it, or joins statistics of a loss over parts of the
@@ -283,7 +285,7 @@ typedef enum mf_norm_scope {
  * mean off before, and its weight is followed by a bias. */
 typedef enum mf_norm_kind { MF_NORM_RMS, MF_NORM_RMS_PLUS_ONE, MF_NORM_LAYER } mf_norm_kind;
 
-/* Ops of pass O that a stage runs once a step (mf_program_optimizer). */
+/* Ops of pass O that a stage runs at the end of a step (mf_program_optimizer). */
 typedef enum mf_step_end_op {
     MF_STEP_END_NONE,
     MF_STEP_END_SUM_KV, /* gradients of copies: the MF_SUM_* alike */
@@ -386,6 +388,11 @@ typedef struct mf_op {
     double bytes;
     const char *name; /* static: "q_proj", "dispatch", ... */
 } mf_op;
+
+/* The row map of a routed op that lowering has just made: the last of its operands (above). */
+static inline int16_t mf_op_row_map(const mf_op *op) {
+    return op->in[op->nin - 1];
+}
 
 /* What a piece of an op is: a slice of the rows of every TP rank, or of the heads (columns) that
  * attention reads and context parallelism exchanges for it. */

@@ -4,10 +4,10 @@
  * s % choices of token s / choices. The parts, of int32, in this order:
  *
  *   offsets     [experts + 1]  first row of each run, with its padding; the last: rows of all
- *   overflow    [1]            1: those are more than there is room for; else 0
+ *   overflow    [1]            1: those are more than rows there are; else 0
  *   counts      [experts]      rows of each run that are no padding
  *   slot_of_row [rows]         -1: padding, or past the last run
- *   row_of_slot [slots]        -1: dropped, or no room
+ *   row_of_slot [slots]        -1: dropped, or no row left
  */
 #ifndef MF_CORE_ROW_MAP_H
 #define MF_CORE_ROW_MAP_H

@@ -14,7 +14,7 @@ int64_t mf_op_exchange_B(const mf_layout *l, const mf_model *m, const mf_block *
 int64_t mf_op_attention_B(const mf_layout *l, const mf_block *b, const mf_op *op);
 
 /* Gradients of attention whose sums have one order (mf_layout.deterministic) keep the score
- * gradients of their heads in memory, in BF16: of so many heads at once, one piece of the op after
+ * gradients of their heads in memory, in BF16: of so many heads together, one piece of the op after
  * the other, that these fill a GPU and take no more than MF_ATTENTION_ORDERED_B, or of the fewest
  * that sum into one head of keys. */
 #define MF_ATTENTION_ORDERED_B (512 << 20)
@@ -28,7 +28,7 @@ int64_t mf_attention_ordered_B(int64_t batch, int64_t heads, int64_t kv_heads, i
 /* Whether gradients of attention may be those of kernels/attention/mla_grad.h, on Hopper: BF16,
  * keys of 192 and values of 128 for each query head, causal over whole sequences of a multiple of
  * 256, of 16,384 at most (two heads of which take 541 MB). They keep score gradients of two groups
- * of heads at once, which take no more than MF_ATTENTION_ORDERED_B or have one head each. */
+ * of heads together, which take no more than MF_ATTENTION_ORDERED_B or have one head each. */
 bool mf_attention_may_keep(const mf_op *op);
 /* Groups of heads, each begun when the last but one has ended. */
 int64_t mf_attention_kept_groups(int64_t batch, int64_t heads, int64_t seq);

@@ -1,6 +1,6 @@
 /* cta_shares.h - shares a GPU's multiprocessors among kernels that wait for other ranks. Each of a
  * rank's queues may be at a collective that waits, while messages of all slots and one receive
- * wait, too: all these kernels must be resident on the GPU at once (executor/step/streams.c). Each
+ * wait, too: all these kernels must be resident on the GPU together (executor/step/streams.c). Each
  * of NCCL's thread blocks takes a multiprocessor. */
 #ifndef MF_CORE_CTA_SHARES_H
 #define MF_CORE_CTA_SHARES_H

@@ -4,7 +4,7 @@
  * Every stage plays, whenever it is free, the input gradient of the oldest micro-batch that can
  * run, else a forward where memory allows, else a weight gradient. Memory is that of 1f1b: 2 PP
  * chunks between their forward and their weight gradient; the first chunk leaves one place to the
- * second, whose forwards would otherwise wait for room that only they can make.
+ * second, whose forwards would otherwise wait for memory that only they can free.
  *
  * Which order comes out depends on the times it is packed with. With equal times the plan has no
  * bubble but starves when an input gradient really takes longer than a forward, as it does with

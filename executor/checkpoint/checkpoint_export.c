@@ -129,7 +129,7 @@ static mf_status write_shard(const export_run *r, size_t first, size_t end, mf_e
     shard_name(r, r->list[first].shard, name);
     if (status == MF_OK) {
         status = mf_path_join(path, sizeof path, r->folder, name, NULL)
-                     ? mf_safetensors_write_sealed(path, source, n, e)
+                     ? mf_safetensors_write_checksums(path, source, n, e)
                      : mf_err_set(e, MF_IO, "%s: path too long", r->folder);
     }
     free(source);

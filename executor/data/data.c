@@ -29,8 +29,8 @@ struct mf_data {
     int element_B;
     bool is_signed;
     int64_t count, vocab;
-    int64_t offset;              /* of the tokens in the file */
-    mf_block_checksums *seal[2]; /* beside the file; kept */
+    int64_t offset;                   /* of the tokens in the file */
+    mf_block_checksums *checksums[2]; /* beside the file; kept */
 };
 
 static void unmap(mapped *m) {
@@ -214,21 +214,21 @@ static mf_status open_text(mf_data *d, const char *path, mf_err *e) {
     return status;
 }
 
-static mf_status open_seal(mf_data *d, mf_err *e) {
+static mf_status open_checksums(mf_data *d, mf_err *e) {
     char path[4096];
-    mf_block_checksums *seal = NULL;
+    mf_block_checksums *sums = NULL;
     if (snprintf(path, sizeof path, "%s.crc32c", d->path) >= (int)sizeof path) {
         return MF_OK;
     }
-    mf_status status = mf_block_checksums_read(path, &seal, e);
-    if (status == MF_OK && seal != NULL) {
-        if (seal->size_B == mf_data_size_B(d)) {
-            d->seal[0] = seal;
+    mf_status status = mf_block_checksums_read(path, &sums, e);
+    if (status == MF_OK && sums != NULL) {
+        if (sums->size_B == mf_data_size_B(d)) {
+            d->checksums[0] = sums;
             return MF_OK;
         }
         status = mf_err_set(e, MF_INPUT, "%s: %lld bytes of tokens, %s was made for %lld", d->path,
-                            LL(mf_data_size_B(d)), path, LL(seal->size_B));
-        mf_block_checksums_destroy(seal);
+                            LL(mf_data_size_B(d)), path, LL(sums->size_B));
+        mf_block_checksums_destroy(sums);
     }
     return status;
 }
@@ -256,7 +256,7 @@ mf_status mf_data_open(const char *path, int64_t vocab, mf_data **out, mf_err *e
     if (status == MF_OK && d->path == NULL) {
         status = mf_err_set(e, MF_NOMEM, "%s: out of memory", path);
     }
-    status = status == MF_OK ? open_seal(d, e) : status;
+    status = status == MF_OK ? open_checksums(d, e) : status;
     if (status != MF_OK) {
         mf_data_close(d);
         return status;
@@ -271,8 +271,8 @@ void mf_data_close(mf_data *d) {
     }
     unmap(&d->file);
     mf_safetensors_close(d->set);
-    mf_block_checksums_destroy(d->seal[0]);
-    mf_block_checksums_destroy(d->seal[1]);
+    mf_block_checksums_destroy(d->checksums[0]);
+    mf_block_checksums_destroy(d->checksums[1]);
     free(d->path);
     free(d);
 }
@@ -285,14 +285,14 @@ int64_t mf_data_size_B(const mf_data *d) {
     return d->count * d->element_B;
 }
 
-mf_status mf_data_keep(mf_data *d, mf_block_checksums *seal, mf_err *e) {
-    if (seal->size_B != mf_data_size_B(d)) {
+mf_status mf_data_keep(mf_data *d, mf_block_checksums *sums, mf_err *e) {
+    if (sums->size_B != mf_data_size_B(d)) {
         return mf_err_set(e, MF_INPUT, "%s: %lld bytes of tokens, %s was made for %lld", d->path,
-                          LL(mf_data_size_B(d)), seal->name != NULL ? seal->name : "a seal",
-                          LL(seal->size_B));
+                          LL(mf_data_size_B(d)), sums->name != NULL ? sums->name : "a seal",
+                          LL(sums->size_B));
     }
-    mf_block_checksums_destroy(d->seal[1]);
-    d->seal[1] = seal;
+    mf_block_checksums_destroy(d->checksums[1]);
+    d->checksums[1] = sums;
     return MF_OK;
 }
 
@@ -350,9 +350,9 @@ mf_status mf_data_sample(const mf_data *d, const mf_data_order *order, int64_t i
     int64_t from_B = at * order->seq * d->element_B;
     for (int k = 0; k < 2; k++) {
         mf_status status =
-            d->seal[k] == NULL
+            d->checksums[k] == NULL
                 ? MF_OK
-                : mf_block_checksums_check(d->seal[k], d->path, d->offset, d->tokens, from_B,
+                : mf_block_checksums_check(d->checksums[k], d->path, d->offset, d->tokens, from_B,
                                            from_B + (order->seq + 1) * d->element_B, e);
         if (status != MF_OK) {
             return status;

@@ -4,7 +4,7 @@
  * label of one is the first token of the next). With shuffling, the samples of each pass over the
  * stream come in an order drawn from (seed, pass); the order is a function of the sample's number
  * alone, so that every rank of every layout sees the same stream and training resumes anywhere.
- * Files are mapped and checked before use: when a seal PATH.crc32c
+ * Files are mapped and checked before use: when checksums PATH.crc32c
  * (executor/files/block_checksums.h) is in the same folder as the tokens, each block is compared
  * with it before its first sample is read. A stream is immutable and may be read from several
  * threads.
@@ -31,9 +31,9 @@ int64_t mf_data_tokens(const mf_data *d);
 /* The tokens as they stand in the file. */
 const void *mf_data_bytes(const mf_data *d);
 int64_t mf_data_size_B(const mf_data *d);
-/* Adds another seal that samples are checked by; the stream owns it unless there is an error.
+/* Adds other checksums that samples are checked by; the stream owns it unless there is an error.
  * Errors: MF_INPUT when it is for another size. */
-mf_status mf_data_keep(mf_data *d, mf_block_checksums *seal, mf_err *e);
+mf_status mf_data_keep(mf_data *d, mf_block_checksums *sums, mf_err *e);
 /* Samples of `seq` tokens (and one more) that a pass over the stream holds. */
 int64_t mf_data_samples(const mf_data *d, int64_t seq);
 
@@ -45,7 +45,7 @@ typedef struct mf_data_order {
 
 /* Sample `index`, counted from the start of training, over as many passes as it takes: seq + 1
  * tokens. Errors: MF_INPUT when the stream is shorter than one sample, when a token is outside the
- * vocabulary, when bytes are not what was sealed. */
+ * vocabulary, when bytes are not what their checksums say. */
 mf_status mf_data_sample(const mf_data *d, const mf_data_order *order, int64_t index,
                          int32_t *tokens, mf_err *e);
 

@@ -163,8 +163,8 @@ const mf_data *mf_data_mix_stream(const mf_data_mix *m, int i) {
     return m->list[i].data;
 }
 
-mf_status mf_data_mix_keep(mf_data_mix *m, int i, mf_block_checksums *seal, mf_err *e) {
-    return mf_data_keep(m->list[i].data, seal, e);
+mf_status mf_data_mix_keep(mf_data_mix *m, int i, mf_block_checksums *sums, mf_err *e) {
+    return mf_data_keep(m->list[i].data, sums, e);
 }
 
 const char *mf_data_mix_path(const mf_data_mix *m, int i) {

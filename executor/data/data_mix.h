@@ -26,7 +26,7 @@ mf_status mf_data_mix_check(const mf_data_mix *m, int64_t seq, mf_err *e);
 int mf_data_mix_streams(const mf_data_mix *m);
 const mf_data *mf_data_mix_stream(const mf_data_mix *m, int i);
 /* mf_data_keep of stream i. */
-mf_status mf_data_mix_keep(mf_data_mix *m, int i, mf_block_checksums *seal, mf_err *e);
+mf_status mf_data_mix_keep(mf_data_mix *m, int i, mf_block_checksums *sums, mf_err *e);
 const char *mf_data_mix_path(const mf_data_mix *m, int i);
 /* Samples of a block that stream i gives; MF_DATA_MIX_BLOCK with one stream. */
 int64_t mf_data_mix_share(const mf_data_mix *m, int i);

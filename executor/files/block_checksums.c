@@ -1,4 +1,4 @@
-/* block_checksums.c - writes, reads and checks seals. */
+/* block_checksums.c - writes, reads and checks them. */
 #include "executor/files/block_checksums.h"
 
 #include "core/base/crc32c.h"
@@ -33,7 +33,7 @@ static mf_block_checksums *create(int64_t size_B, int64_t block_B) {
 }
 
 mf_block_checksums *mf_block_checksums_create(int64_t size_B) {
-    return create(size_B, MF_SEAL_BLOCK_B);
+    return create(size_B, MF_CHECKSUM_BLOCK_B);
 }
 
 void mf_block_checksums_destroy(mf_block_checksums *s) {

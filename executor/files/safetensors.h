@@ -111,8 +111,8 @@ mf_status mf_safetensors_write(const char *path, const mf_st_source *tensors, si
                                mf_err *e);
 /* The same with metadata: {"format": "pt", MF_ST_CRC_KEY NAME: CRC-32C in eight digits, ...}, so
  * that mf_safetensors_verify finds a changed bit. */
-mf_status mf_safetensors_write_sealed(const char *path, const mf_st_source *tensors, size_t count,
-                                      mf_err *e);
+mf_status mf_safetensors_write_checksums(const char *path, const mf_st_source *tensors,
+                                         size_t count, mf_err *e);
 #define MF_ST_CRC_KEY "crc32c|"
 
 const char *mf_st_dtype_text(mf_st_dtype d);

@@ -35,13 +35,13 @@ static void write_metadata(mf_json_writer *w, const mf_st_source *t, size_t coun
 }
 
 /* {name: {dtype, shape, data_offsets}}, padded with spaces to a multiple of eight bytes. */
-static mf_status header_text(const mf_st_source *t, size_t count, bool sealed, char **text,
+static mf_status header_text(const mf_st_source *t, size_t count, bool checksums, char **text,
                              size_t *length, mf_err *e) {
     mf_json_writer w;
     int64_t at = 0;
     mf_json_writer_init(&w);
     mf_json_write_object(&w, NULL, true);
-    if (sealed) {
+    if (checksums) {
         write_metadata(&w, t, count);
     }
     for (size_t i = 0; i < count; i++) {
@@ -83,14 +83,14 @@ static bool put_all(int fd, const char *header, size_t length, const mf_st_sourc
 }
 
 static mf_status write_file(const char *path, const mf_st_source *tensors, size_t count,
-                            bool sealed, mf_err *e) {
+                            bool checksums, mf_err *e) {
     char *header = NULL, temporary[4096];
     size_t length = 0;
     int n = snprintf(temporary, sizeof temporary, "%s.tmp", path);
     if (n < 0 || (size_t)n >= sizeof temporary) {
         return mf_err_set(e, MF_IO, "%s: path too long", path);
     }
-    mf_status status = header_text(tensors, count, sealed, &header, &length, e);
+    mf_status status = header_text(tensors, count, checksums, &header, &length, e);
     if (status != MF_OK) {
         return status;
     }
@@ -114,7 +114,7 @@ mf_status mf_safetensors_write(const char *path, const mf_st_source *tensors, si
     return write_file(path, tensors, count, false, e);
 }
 
-mf_status mf_safetensors_write_sealed(const char *path, const mf_st_source *tensors, size_t count,
-                                      mf_err *e) {
+mf_status mf_safetensors_write_checksums(const char *path, const mf_st_source *tensors,
+                                         size_t count, mf_err *e) {
     return write_file(path, tensors, count, true, e);
 }

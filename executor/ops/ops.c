@@ -59,7 +59,7 @@ bool mf_ops_owns_bias(const mf_exec_op *x) {
 }
 
 mf_row_map mf_ops_row_map(const mf_exec_op *x, int64_t experts) {
-    return mf_row_map_of(x->in[x->nin - 1].data, experts, 0, 0);
+    return mf_row_map_of(mf_ops_row_map_operand(x)->data, experts, 0, 0);
 }
 
 mf_ops_scratch mf_ops_scratch_of(const mf_exec_op *x) {

@@ -122,6 +122,9 @@ mf_status mf_ops_copy(const mf_exec_op *x, mf_kernel_dtype d, int64_t rows, int6
                       mf_err *e);
 /* The row map of a routed product and its gradients, which is the last operand. */
 mf_row_map mf_ops_row_map(const mf_exec_op *x, int64_t experts);
+static inline const mf_exec_tensor *mf_ops_row_map_operand(const mf_exec_op *x) {
+    return &x->in[x->nin - 1];
+}
 /* Does this rank add the bias of a product, and compute its gradient? */
 bool mf_ops_owns_bias(const mf_exec_op *x);
 

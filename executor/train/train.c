@@ -2,7 +2,7 @@
 #include "executor/train/run.h"
 
 #include "core/memory/memory.h"
-#include "executor/data/data_seal.h"
+#include "executor/data/data_checksums.h"
 #include "executor/device/cuda_side.h"
 #include "executor/files/files.h"
 
@@ -345,7 +345,7 @@ static mf_status prepare_folder(run *r, mf_err *e) {
 }
 
 /* Checks that the streams' bytes are those that the run began with. */
-static mf_status seal_streams(run *r, mf_err *e) {
+static mf_status checksum_streams(run *r, mf_err *e) {
     char folder[MF_PATH_B];
     if (r->o->out == NULL || r->o->steps == 0) {
         return MF_OK;
@@ -353,7 +353,7 @@ static mf_status seal_streams(run *r, mf_err *e) {
     if (!mf_path_join(folder, sizeof folder, r->o->out, "seals", NULL)) {
         return mf_err_set(e, MF_IO, "%s: path too long", r->o->out);
     }
-    return mf_data_mix_seal(r->data, r->comm, folder, r->resumed[0] != '\0', e);
+    return mf_data_mix_checksum(r->data, r->comm, folder, r->resumed[0] != '\0', e);
 }
 
 mf_status mf_run_ready(run *r, mf_err *e) {
@@ -373,7 +373,7 @@ static mf_status prepare(run *r, mf_err *e) {
     s = s == MF_OK ? open_devices(r, e) : s;
     s = s == MF_OK ? agree(r, build(r, e), e) : s;
     s = s == MF_OK ? agree(r, load_weights(r, e), e) : s;
-    s = s == MF_OK ? agree(r, seal_streams(r, e), e) : s;
+    s = s == MF_OK ? agree(r, checksum_streams(r, e), e) : s;
     s = s == MF_OK ? mf_run_ready(r, e) : s;
     s = s == MF_OK ? mf_run_pace_open(r, e) : s;
     mf_status opened = MF_OK;

@@ -1,20 +1,7 @@
-/* rope.c - reference of the rotary embedding, and its table of angles. */
+/* rope.c - reference of the rotary embedding. */
 #include "kernels/attention/rope.h"
 
 #include <assert.h>
-#include <math.h>
-
-void mf_kernel_rope_table(double theta, int64_t rot_dim, int64_t count, float *cos_out,
-                          float *sin_out) {
-    int64_t half = rot_dim / 2;
-    for (int64_t p = 0; p < count; p++) {
-        for (int64_t i = 0; i < half; i++) {
-            double angle = (double)p * pow(theta, -2.0 * (double)i / (double)rot_dim);
-            cos_out[p * half + i] = (float)cos(angle);
-            sin_out[p * half + i] = (float)sin(angle);
-        }
-    }
-}
 
 mf_status mf_kernel_rope_apply(const mf_kernel_rope *a, mf_err *e) {
     (void)e;

@@ -24,10 +24,6 @@ typedef struct mf_kernel_rope {
 } mf_kernel_rope;
 
 MF_KERNEL_C_BEGIN
-/* Fills cos and sin [count, rot_dim/2] for positions 0 .. count-1: angle = position *
- * theta^(-2i/rot_dim), computed in double. Host memory. */
-void mf_kernel_rope_table(double theta, int64_t rot_dim, int64_t count, float *cos, float *sin);
-
 mf_status mf_kernel_rope_apply(const mf_kernel_rope *a, mf_err *e);
 mf_status mf_kernel_rope_apply_cuda(const mf_kernel_rope *a, void *stream, mf_err *e);
 MF_KERNEL_C_END

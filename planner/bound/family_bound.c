@@ -90,16 +90,16 @@ mf_family_bound_layout mf_family_bound_layout_of(const mf_layer_times *r, const 
         .f = f,
         .mode = mf_pass_mode_of(l->schedule),
         .layer_B = mf_persistent_B(l, r->layer_params),
-        .room_B = f->usable_B - f->fixed_B - buffers_B,
+        .free_B = f->usable_B - f->fixed_B - buffers_B,
         .norm_s = mf_family_bound_norm_s(&f->step_end, &r->layer_params),
         .update_s = mf_family_bound_update_s(&f->step_end, &r->layer_params)};
 }
 
 /* What activations of k main layers of a stage may take. */
-double mf_family_bound_room_B(const mf_family_bound_layout *b, const mf_family_bound_ends *ends,
+double mf_family_bound_free_B(const mf_family_bound_layout *b, const mf_family_bound_ends *ends,
                               int k) {
     const double more_B = ends->tables ? b->f->tables_B - b->r->layer_comm_B : 0.0;
-    return b->room_B - mf_larger(more_B, 0.0) - ends->used_B - ends->work_B - k * b->layer_B;
+    return b->free_B - mf_larger(more_B, 0.0) - ends->used_B - ends->work_B - k * b->layer_B;
 }
 
 /* Least time for a micro-batch to return through the stages after p when weight gradients are split
@@ -180,7 +180,7 @@ static double next_step(const mf_family_bound_layout *b, const mf_family_bound_e
         return HUGE_VAL;
     }
     double flight = (double)b->o->flight[(size_t)p * (size_t)(b->o->layers + 1) + (size_t)k];
-    double left_B = mf_family_bound_room_B(b, ends, k);
+    double left_B = mf_family_bound_free_B(b, ends, k);
     double saved_B = flight > 0.0 ? left_B / (flight * k) : HUGE_VAL;
     return left_B < 0.0 ? HUGE_VAL : stage_step_s(b, ends, p, k, saved_B);
 }

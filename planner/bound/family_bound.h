@@ -46,7 +46,7 @@ typedef struct mf_family_bound_other {
     int count, first, last; /* positions of the first and the last one */
     mf_family_bound_pass pass;
     mf_param_count params;
-    double gather_s, reduce_s; /* once a step */
+    double gather_s, reduce_s; /* at the end of a step */
     double anew_s;             /* saved by each in its first micro-batch's weight gradients */
 } mf_family_bound_other;
 #define MF_FAMILY_OTHERS 16
@@ -82,7 +82,7 @@ typedef struct mf_layer_times {
     /* Saved in a first micro-batch's weight gradients: by all positions together, by a main layer
      * at least and at most, by the head. */
     double anew_s, layer_anew_s[2], head_anew_s;
-    double layer_gather_s, layer_reduce_s; /* once a step */
+    double layer_gather_s, layer_reduce_s; /* at the end of a step */
     double beside_s; /* least reduction of the block before a main layer in a backward pass */
     double lost;     /* least share of these that passes beside them lose; 0: not known */
     /* last: mf_layer_times_copy leaves out unused entries */
@@ -99,7 +99,8 @@ mf_status mf_layer_times_dense(mf_block_costs *q, const mf_layout *l, mf_layer_t
 /* Both sides, from the costs of the halves of layers. */
 mf_status mf_layer_times_halves(mf_block_costs *q, const mf_layout *l, mf_layer_times *out,
                                 mf_err *e);
-/* Both sides, whole layers, ZeRO as in `l`; without hulls and without what runs once a step. */
+/* Both sides, whole layers, ZeRO as in `l`; without hulls and without what runs at the end of a
+ * step. */
 mf_status mf_layer_times_whole(mf_block_costs *q, const mf_layout *l, mf_layer_times *out,
                                mf_err *e);
 /* The same from paths through blocks, which hold for every memory choice: gathers inside a block

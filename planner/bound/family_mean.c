@@ -218,14 +218,14 @@ double mf_family_bound_mean_s(const mf_layer_times *r, const mf_layout *l,
                               double cutoff_s, int64_t *effort_ns) {
     means m;
     mf_order_losses losses = {0};
-    double room_B[MF_MEAN_STAGES], lost_s[MF_ORDER_LOSS_DOUBLES(MF_MAX_VSTAGES)], most_s = 0.0;
+    double free_B[MF_MEAN_STAGES], lost_s[MF_ORDER_LOSS_DOUBLES(MF_MAX_VSTAGES)], most_s = 0.0;
     if (sets == 0 || l->pp > MF_MEAN_STAGES) {
         return 0.0;
     }
     m.b = mf_family_bound_layout_of(r, l, o, f);
     for (int p = 0; p < l->pp; p++) {
         const mf_family_bound_ends ends = mf_family_bound_ends_of(r, l, p);
-        room_B[p] = mf_family_bound_room_B(&m.b, &ends, 0);
+        free_B[p] = mf_family_bound_free_B(&m.b, &ends, 0);
     }
     m.loses = r->lost > 0.0 && l->pp * l->vpp > 1 && r->others < MF_FAMILY_OTHERS &&
               (m.b.mode != MF_PASS_MODE_SPLIT || r->layer.w_s > 0.0);
@@ -240,7 +240,7 @@ double mf_family_bound_mean_s(const mf_layer_times *r, const mf_layout *l,
                               .first = r->first,
                               .last = r->last,
                               .layer_B = m.b.layer_B,
-                              .room_B = room_B,
+                              .free_B = free_B,
                               .priced = r->choices != NULL,
                               .points = points_on,
                               .self = &m};

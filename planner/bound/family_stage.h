@@ -25,7 +25,7 @@ typedef struct mf_family_bound_layout {
     const mf_family_bound_fixed *f;
     mf_pass_mode mode;
     double layer_B;          /* persistent, of a main layer */
-    double room_B;           /* of a stage that holds one, buffers aside */
+    double free_B;           /* of a stage that holds one, buffers aside */
     double norm_s, update_s; /* after the last pass, of a main layer */
 } mf_family_bound_layout;
 
@@ -39,7 +39,7 @@ mf_family_bound_layout mf_family_bound_layout_of(const mf_layer_times *r, const 
 double mf_family_bound_norm_s(const mf_step_end_cost *t, const mf_param_count *params);
 double mf_family_bound_update_s(const mf_step_end_cost *t, const mf_param_count *params);
 /* Memory left for activations of k main layers on a stage. */
-double mf_family_bound_room_B(const mf_family_bound_layout *b, const mf_family_bound_ends *ends,
+double mf_family_bound_free_B(const mf_family_bound_layout *b, const mf_family_bound_ends *ends,
                               int k);
 /* Time of a layer that may keep so many bytes of each micro-batch; INFINITY if no choice keeps so
  * little. */

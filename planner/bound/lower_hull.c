@@ -82,12 +82,12 @@ static void make_convex(double *y, int n) {
     }
 }
 
-void mf_layers_curve(const mf_order_summary *o, int p, int layers, double room_B, double layer_B,
+void mf_layers_curve(const mf_order_summary *o, int p, int layers, double free_B, double layer_B,
                      const mf_time_memory_point *w, int n, double *curve_s) {
     int most = 0, fast = 0; /* up to so many fit; all of them with the fastest choice */
     curve_s[0] = 0.0;
     for (int k = 1; k <= layers; k++) {
-        const double left_B = room_B - k * layer_B;
+        const double left_B = free_B - k * layer_B;
         curve_s[k] = HUGE_VAL;
         if (k <= o->layers && n > 0 && left_B >= 0.0 && most == k - 1) {
             const double flight = k * (double)o->flight[p * (o->layers + 1) + k];

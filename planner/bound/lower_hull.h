@@ -19,10 +19,10 @@ int mf_lower_hull_make(mf_time_memory_point *w, int n);
 /* Least time of a layer that may keep so much; INFINITY when no choice keeps so little. */
 double mf_lower_hull_time_s(const mf_time_memory_point *w, int n, double saved_B);
 
-/* What k of so many main layers add together on stage p, k = 0 .. layers, where a stage has room_B
+/* What k of so many main layers add together on stage p, k = 0 .. layers, where a stage has free_B
  * for them and what they keep of the micro-batches that are in flight at least: convex; INFINITY
  * from where they do not fit. w[n]: the lower hull of the choices of one. */
-void mf_layers_curve(const mf_order_summary *o, int p, int layers, double room_B, double layer_B,
+void mf_layers_curve(const mf_order_summary *o, int p, int layers, double free_B, double layer_B,
                      const mf_time_memory_point *w, int n, double *curve_s);
 
 /* Layer by layer to the stage that bears it best. curve_s[stages][layers + 1]: what so many layers

@@ -87,7 +87,7 @@ static void raise_curve(stage *s, int row, double price) {
         beyond_s += s->place[k].sure ? at_s[k] - least_s : 0.0;
     }
     const double each_s = least_s + price * x->layer_B;
-    const double free_s = beyond_s - price * x->room_B[s->p];
+    const double free_s = beyond_s - price * x->free_B[s->p];
     for (int k = s->sure; k <= x->layers && isfinite(least_s); k++) {
         s->curve_s[k] = mf_larger(s->curve_s[k], k * each_s + free_s);
     }
@@ -128,7 +128,7 @@ static int find_prices(const stage *s, int row, double price[MF_MEAN_PRICES]) {
 static void find_curve(stage *s, int64_t *effort_ns) {
     const mf_mean_layers *x = s->x;
     double price[MF_MEAN_PRICES];
-    mf_layers_curve(x->order, s->p, x->layers, x->room_B[s->p], x->layer_B, s->any, s->any_points,
+    mf_layers_curve(x->order, s->p, x->layers, x->free_B[s->p], x->layer_B, s->any, s->any_points,
                     s->curve_s);
     raise_curve(s, 0, 0.0);
     for (int row = 0; x->priced && row < x->order->rows[s->p]; row++) {

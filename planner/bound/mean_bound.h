@@ -48,7 +48,7 @@ typedef struct mf_mean_layers {
     int positions;        /* of the model */
     int first, last;      /* the longest run of positions that are all main layers */
     double layer_B;       /* persistent, of each at least */
-    const double *room_B; /* [stages] for them and what they keep */
+    const double *free_B; /* [stages] for them and what they keep */
     bool priced;          /* with prices of bytes, which takes longer; else every byte is free */
     /* Writes the points of one on virtual stage v, one for each memory choice, and the least that
      * any holds between backward pass and weight gradient; returns their number. */

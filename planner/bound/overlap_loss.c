@@ -72,10 +72,10 @@ static double busy_share(const mf_loss_figures *x) {
             layers_s = mf_smaller(layers_s, one_s);
         }
     }
-    double twice =
+    double two_sends =
         isinf(layers_s) || !(layers_s > 0.0) ? 0.0 : layers_s / (layers_s + 2.0 * send_s);
-    double once = isinf(any_s) || !(any_s > 0.0) ? 0.0 : any_s / (any_s + send_s);
-    return mf_larger(once, twice);
+    double one_send = isinf(any_s) || !(any_s > 0.0) ? 0.0 : any_s / (any_s + send_s);
+    return mf_larger(one_send, two_sends);
 }
 
 /* --- reductions ------------------------------------------------------------------------------- */

@@ -1,6 +1,6 @@
 /* overlap_loss.h - the least time that passes lose to parameter gathers and gradient reductions.
  *
- * In the simulator (simulator/step_chunk.c), while the once-a-step stream is busy for `left` more
+ * In the simulator (simulator/step_chunk.c), while the step-end stream is busy for `left` more
  * seconds, a block that takes t loses e x min(left, t / (1 - e)) with e >= `lost`. Paths need
  * figures that hold for every assignment, so these rest on the least that virtual stages hold: one
  * position each in a family (family_mean.c), or the figures of a partition (loss_figures.c).
@@ -42,7 +42,7 @@ typedef struct mf_loss_figures {
 bool mf_order_end_known(const mf_layout *l);
 /* Points losses into figures[MF_ORDER_LOSS_DOUBLES(vstages)]. */
 void mf_order_losses_init(mf_order_losses *x, double *figures, int vstages);
-/* out: initialised. No loss where once-a-step collectives do not overlap passes. */
+/* out: initialised. No loss where collectives of the step's end do not overlap passes. */
 void mf_overlap_losses(const mf_loss_figures *x, mf_order_losses *out);
 
 #endif

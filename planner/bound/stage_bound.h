@@ -12,7 +12,7 @@
  *                        + way out
  *   (e) host        T >= host time of all events
  *
- * each plus what comes once a step, less what the first micro-batch's weight gradients save on the
+ * each plus the end of the step, less what the first micro-batch's weight gradients save on the
  * way: those of the stage itself; of all in (b), and where the first micro-batch is the last and
  * goes the way out. The way in is the forward pass of a micro-batch through the
  * stages before, the way out its backward pass, beside which this stage has its norm. All sums may
@@ -52,8 +52,8 @@ typedef struct mf_stage_sums {
     double f_s, b_s, w_s;      /* least of each pass alone */
     double host_s;             /* of one micro-batch */
     double hold_s;             /* time for which one micro-batch's sends block the stage */
-    double gather_s, reduce_s; /* once a step, beside the passes */
-    double exposed_s;          /* once a step: the part of these that passes wait for in any case */
+    double gather_s, reduce_s; /* of a step, beside the passes */
+    double exposed_s;          /* of a step: the part of these that passes wait for in any case */
     double in_s, out_s;        /* ways in and out */
     double behind_s;           /* one chunk: forward and backward through the later stages, with
                                 * sends. Several chunks: forward through the whole model */

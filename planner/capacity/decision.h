@@ -1,6 +1,6 @@
 /* decision.h - which of several offers to take: the cheapest that ends in time, the fastest within
  * the budget, the smallest that keeps both, and the front of those that no other beats in time and
- * money at once.
+ * money alike.
  *
  * An offer is a model on so many GPUs of a cluster. What a figure is worth decides what may be said
  * apart. A search stops when its proof is tight enough, so that the best time of an offer lies

@@ -23,15 +23,16 @@ static double most_load(const mf_model *m, const mf_routing *r, int64_t ep) {
 /* One draw; *fits is only ever set to false. */
 static mf_status draw(const mf_problem *p, const mf_layout *l, const mf_assignment *a,
                       const mf_routing *skew, double *step_s, double *load, bool *fits, mf_err *e) {
-    mf_layout roomy = *l;
+    mf_layout with_headroom = *l;
     mf_program *program = NULL;
     mf_sim *sim = NULL;
     const mf_sim_options o = {.routing = skew, .judge = true};
     *load = most_load(p->model, skew, l->ep);
     if (l->capacity_factor <= 0) { /* else what is too much is dropped */
-        roomy.token_headroom = fmax(l->token_headroom, *load);
+        with_headroom.token_headroom = fmax(l->token_headroom, *load);
     }
-    mf_status s = mf_program_lower(p->model, &roomy, mf_cost_cluster(p->cost), a, &program, e);
+    mf_status s =
+        mf_program_lower(p->model, &with_headroom, mf_cost_cluster(p->cost), a, &program, e);
     s = s == MF_OK ? mf_sim_step(p->cost, program, &o, &sim, e) : s;
     if (s == MF_OK) {
         *step_s = sim->step_time_s;

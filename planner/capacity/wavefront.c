@@ -1,4 +1,4 @@
-/* wavefront.c - cells of a table that are worked on several at once. */
+/* wavefront.c - cells of a table that are worked on several at a time. */
 #include "planner/capacity/wavefront.h"
 
 #include <pthread.h>

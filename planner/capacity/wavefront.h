@@ -1,4 +1,4 @@
-/* wavefront.h - cells of a table (rows x columns) that are worked on several at once.
+/* wavefront.h - cells of a table (rows x columns) that are worked on several at a time.
  *
  * A cell comes after the one before it in its row, and after the one above it if that row is of its
  * group. What a cell may know, that of these and of those before them, therefore depends neither on

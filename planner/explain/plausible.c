@@ -27,8 +27,8 @@ void mf_doubt(mf_doubts *d, const char *format, ...) {
 /* --- what was published ----------------------------------------------------------------------- */
 
 /* The best rows of bench/published/published.csv by model FLOPs, by the dense peak of cluster
- * files. Blackwell's GPUs share theirs: few dense models were published on each, and none of them
- * is faster by its peak than another for a reason of its own. AMD's and the H20: no rows. */
+ * files. Blackwell's GPUs have one for all: few dense models were published on each, and none of
+ * them is faster by its peak than another for a reason of its own. AMD's and the H20: no rows. */
 static const struct {
     const char *gpus; /* words */
     mf_math math;

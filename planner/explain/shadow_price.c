@@ -165,7 +165,7 @@ static bool longer_path(void *user, const double *point, mf_milp_lazy_row *row) 
     return true;
 }
 
-/* Columns and rows so far once more. */
+/* Columns and rows so far, copied. */
 static void copy_program(const mf_milp *from, mf_milp *to) {
     for (int i = 0; i < from->cols; i++) {
         const mf_milp_col *c = &from->col[i];

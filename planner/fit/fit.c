@@ -1,6 +1,6 @@
 /* fit.c - phase 1: for every combination of degrees, does it fit, and by how much.
  *
- * Each combination is judged (fit_judge.c) at its leanest: smallest micro-batch, plain 1F1B.
+ * Each combination is judged (fit_judge.c) at its least memory: smallest micro-batch, plain 1F1B.
  */
 #include "planner/fit/fit_sweep.h"
 #include "planner/tuning/limits.h"

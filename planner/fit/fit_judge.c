@@ -218,7 +218,7 @@ static bool judge(mf_fit_judge *j, const mf_layout *l, bool exact, mf_fit_entry 
     return s == MF_OK;
 }
 
-/* Lean choices, the usual leanest first. */
+/* Choices that need little memory, the usual least first. */
 static const struct {
     uint8_t zero;
     uint16_t recompute, offload;
@@ -263,7 +263,7 @@ mf_status mf_fit_judge_least_memory(mf_fit_judge *j, mf_layout l, mf_fit_entry *
             return status;
         }
         if (*laid_out && out->fits) {
-            break; /* it fits at its leanest: the others only say the same */
+            break; /* it fits with this one: the others only say the same */
         }
     }
     return MF_OK;

@@ -1,17 +1,17 @@
-/* fit_judge.h - private to fit: what one combination of degrees needs at its leanest. */
+/* fit_judge.h - private to fit: what one combination of degrees needs at least. */
 #ifndef MF_PLANNER_FIT_JUDGE_H
 #define MF_PLANNER_FIT_JUDGE_H
 
 #include "planner/planner.h"
 
-/* Holds the blocks that were lowered so far: layouts share most of them. One thread. */
+/* Holds the blocks that were lowered so far: most of them are those of many layouts. One thread. */
 typedef struct mf_fit_judge mf_fit_judge;
 
 /* p is borrowed. */
 mf_status mf_fit_judge_create(const mf_problem *p, mf_fit_judge **out, mf_err *e);
 void mf_fit_judge_destroy(mf_fit_judge *j);
 
-/* The best of a few lean choices of ZeRO, recomputation and offload for these degrees; dimensions
+/* The best of a few small choices of ZeRO, recomputation and offload for these degrees; dimensions
  * that the problem pins stay. *laid_out is false where the layers cannot be placed. */
 mf_status mf_fit_judge_least_memory(mf_fit_judge *j, mf_layout l, mf_fit_entry *out, bool *laid_out,
                                     mf_err *e);

@@ -1,7 +1,8 @@
 /* fit_sweep.c - judges all combinations of degrees of one size, on several threads.
  *
- * Points with the same (TP, CP) share most of their blocks, so a thread stays with one (TP, CP) as
- * long as it has points left, then takes one that no thread works on, then helps the others.
+ * Points with the same (TP, CP) have most of their blocks in common, so a thread stays with one
+ * (TP, CP) as long as it has points left, then takes one that no thread works on, then helps the
+ * others.
  */
 #include "planner/fit/fit_sweep.h"
 
@@ -29,7 +30,7 @@ typedef struct sweep {
     const mf_fit_sweep *q;
     mf_fit_result *r;
     int64_t allocated;
-    mf_dense_point *dense; /* one of each TP, CP and PP, the leanest */
+    mf_dense_point *dense; /* one of each TP, CP and PP, of the least memory */
     side *side;
     int sides;
     expert_list experts[MAX_PP];
@@ -86,7 +87,8 @@ static int by_side(const void *a, const void *b) {
     return (int)c;
 }
 
-/* Dense points of the same degrees differ in micro-batch, CP type, precision: the first is lean. */
+/* Dense points of the same degrees differ in micro-batch, CP type, precision: the first needs
+ * least. */
 static bool same_degrees(const mf_dense_point *a, const mf_dense_point *b) {
     return a->tp == b->tp && a->cp == b->cp && a->pp == b->pp;
 }

@@ -59,8 +59,8 @@ static void find_sums(mf_dual *d, const int row[4], int count, double sum[4]) {
 
 /* The rows that are broken most, the worst first. */
 typedef struct worst {
-    int row[MF_LP_ROWS_AT_ONCE], count;
-    double by[MF_LP_ROWS_AT_ONCE];
+    int row[MF_LP_ROWS_TOGETHER], count;
+    double by[MF_LP_ROWS_TOGETHER];
 } worst;
 
 static void note_broken(mf_dual *d, const int row[4], int count, worst *w) {
@@ -68,10 +68,10 @@ static void note_broken(mf_dual *d, const int row[4], int count, worst *w) {
     find_sums(d, row, count, sum);
     for (int i = 0; i < count; i++) {
         const double off = broken_by(d, d->cols + row[i], sum[i]);
-        if (!(off > 0.0) || (w->count == MF_LP_ROWS_AT_ONCE && off <= w->by[w->count - 1])) {
+        if (!(off > 0.0) || (w->count == MF_LP_ROWS_TOGETHER && off <= w->by[w->count - 1])) {
             continue;
         }
-        int k = w->count < MF_LP_ROWS_AT_ONCE ? w->count++ : w->count - 1;
+        int k = w->count < MF_LP_ROWS_TOGETHER ? w->count++ : w->count - 1;
         for (; k > 0 && w->by[k - 1] < off; k--) {
             w->by[k] = w->by[k - 1];
             w->row[k] = w->row[k - 1];

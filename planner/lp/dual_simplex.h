@@ -94,7 +94,7 @@ void mf_dual_basis_clear(mf_dual_basis *b);
 /* --- private to dual_*.c ------------------------------------------------------------------------
  */
 
-/* Room for so many in an array that grows, true where there is; `grown` is a void pointer. */
+/* Memory for so many in an array that grows, true where there is; `grown` is a void pointer. */
 #define MF_DUAL_MORE(array, count)                                                                 \
     ((grown = realloc((array), (count) * sizeof *(array))) != NULL && ((array) = grown, true))
 

@@ -29,7 +29,7 @@ WIDE double mf_dual_product(const double *restrict a, const double *restrict b, 
     return (s[0] + s[1]) + (s[2] + s[3]);
 }
 
-/* Four sums at once: one alone waits for each addition before it can begin the next. */
+/* Four sums side by side: one alone waits for each addition before it can begin the next. */
 WIDE void mf_dual_four_products(const double *const a[4], const double *const b[4], int n,
                                 double out[4]) {
     const double *a0 = a[0], *a1 = a[1], *a2 = a[2], *a3 = a[3];

@@ -283,7 +283,7 @@ static bool add_lazy(mf_lp *lp) {
     return true;
 }
 
-static mf_milp_outcome solve_once(mf_lp *lp, double cutoff, int64_t most_pivots, double *bound) {
+static mf_milp_outcome solve_as_is(mf_lp *lp, double cutoff, int64_t most_pivots, double *bound) {
     switch (mf_dual_solve(lp->dual, cutoff, most_pivots, bound)) {
     case MF_DUAL_OPTIMAL:
         return MF_MILP_OPTIMAL;
@@ -305,7 +305,7 @@ mf_milp_outcome mf_lp_solve(mf_lp *lp, double cutoff, int max_lazy, double *boun
     int64_t until = lp->dead ? 0 : lp->dual->pivots + lp->most_pivots;
     for (int round = 0; !lp->dead; round++) {
         int64_t left = until > lp->dual->pivots ? until - lp->dual->pivots : 1;
-        mf_milp_outcome outcome = solve_once(lp, cutoff, lp->most_pivots > 0 ? left : 0, bound);
+        mf_milp_outcome outcome = solve_as_is(lp, cutoff, lp->most_pivots > 0 ? left : 0, bound);
         if (outcome != MF_MILP_OPTIMAL || *bound >= cutoff) {
             return outcome;
         }

@@ -37,7 +37,7 @@ typedef struct mf_milp {
     int cols_allocated, rows_allocated, entries_allocated;
     mf_milp_col *col;
     mf_milp_row *row;
-    mf_milp_entry *entry; /* one (row, col) may stand once only */
+    mf_milp_entry *entry; /* one (row, col) may stand only once */
     bool failed;          /* out of memory while building */
 } mf_milp;
 
@@ -76,7 +76,7 @@ typedef struct mf_milp_lazy_row {
     int count;
     int *col;      /* [all columns] */
     double *value; /* [all columns] */
-    bool more;     /* there is another one for the same point: called again with it at once */
+    bool more;     /* there is another one for the same point: called again with it right away */
 } mf_milp_lazy_row;
 
 /* Called with the point of every relaxation that is solved. Fills in one row that all wanted points
@@ -146,9 +146,9 @@ int64_t mf_lp_effort_ns(const mf_lp *lp);
 /* A solve's lazy rows from now on: it stops when `rounds` rounds of them brought less than
  * share x (cutoff - bound); without a cutoff it is taken a tenth above. 0 = never. */
 void mf_lp_stall(mf_lp *lp, int rounds, double share);
-/* The basis as it is, to go back to: with its tableau that is quick, without it takes little room.
- * Rows that came since stay. into: one that is used again, or NULL. NULL where memory ran out;
- * going back is nothing but quicker, and to NULL is left undone. The caller forgets it. */
+/* The basis as it is, to go back to: with its tableau that is quick, without it takes little
+ * memory. Rows that came since stay. into: one that is used again, or NULL. NULL where memory ran
+ * out; going back is nothing but quicker, and to NULL is left undone. The caller forgets it. */
 typedef struct mf_dual_basis mf_lp_basis;
 mf_lp_basis *mf_lp_note(const mf_lp *lp, bool tableau, mf_lp_basis *into);
 void mf_lp_go_to(mf_lp *lp, const mf_lp_basis *b);

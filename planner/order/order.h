@@ -28,7 +28,7 @@
 
 #include "core/schedule/schedule.h"
 
-/* What paths are made of: times of one micro-batch through a virtual stage, and once a step. A
+/* What paths are made of: times of one micro-batch through a virtual stage, and of a step's end. A
  * merged pair takes at least sums of what cannot run side by side: F_PAIR + B_PAIR (compute and
  * what stays exposed, which backward passes count), PAIR_PORTION_F + PAIR_PORTION_B (the same,
  * counted by forward passes), F_EP + B_EP (exchanges). Either pass alone is no lower bound: in a
@@ -119,7 +119,7 @@ typedef struct mf_order_path {
 #define MF_ORDER_PATH_DOUBLES(vstages)                                                             \
     ((size_t)(MF_ORDER_PARTS + MF_LOSS_KINDS) * (size_t)(vstages))
 /* What of a path's time no position adds, under any layout of its order: sends, holds, of which
- * `lost` is counted with gathers and reductions, losses, and tail_s, which comes once. */
+ * `lost` is counted with gathers and reductions, losses, and tail_s. */
 double mf_order_path_fixed_s(const mf_order_path *c, double tail_s, double send_s, double hold_s,
                              double lost, const mf_order_losses *losses);
 

@@ -17,7 +17,7 @@
 typedef struct mf_path_set {
     int count, vstages, stages, chunks;
     mf_order_path path[MF_PATH_SET_MAX];
-    double weight[MF_PATH_SET_MAX]; /* not negative; sum 1 once weighed */
+    double weight[MF_PATH_SET_MAX]; /* not negative; sum 1 after weighing */
     /* The weighted mean; made by mf_path_set_weigh: count[0] is NULL until then. Its share and lost
      * are the least of all paths', which hold for all. */
     mf_order_path mean;

@@ -81,7 +81,7 @@ void mf_class_bounds_make(const mf_partition *in, mf_class_bounds *out) {
 
 /* --- main layers of a stage ------------------------------------------------------------------- */
 
-double mf_main_room_B(const mf_class_bounds *fl) {
+double mf_main_free_B(const mf_class_bounds *fl) {
     const mf_partition *in = fl->in;
     const mf_class_bound *f = &fl->main;
     return in->usable_B - in->fixed_B - f->comm_B - mf_memory_gathers(&in->layout) * f->gather_B -
@@ -99,7 +99,7 @@ void mf_partition_extras(const mf_partition *in, double *extra_s) {
     mf_class_bounds_make(in, &fl);
     for (int p = 0; p < in->stages; p++) {
         /* a byte more: sums are added up in another order */
-        mf_layers_curve(&in->order, p, layers, mf_main_room_B(&fl) + 1.0, fl.main.persistent_B,
+        mf_layers_curve(&in->order, p, layers, mf_main_free_B(&fl) + 1.0, fl.main.persistent_B,
                         fl.point, fl.points, extra_s + (size_t)p * points);
     }
 }

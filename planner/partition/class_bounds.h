@@ -30,6 +30,6 @@ typedef struct mf_class_bounds {
 void mf_class_bounds_make(const mf_partition *in, mf_class_bounds *out);
 
 /* Bytes of a stage that are left for main layers and what its micro-batches save. */
-double mf_main_room_B(const mf_class_bounds *f);
+double mf_main_free_B(const mf_class_bounds *f);
 
 #endif

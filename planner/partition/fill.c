@@ -3,7 +3,7 @@
  * Stages do not compete for memory, so each is filled on its own: every layer starts at its fastest
  * choice; while the stage is too large, the one change that saves most bytes for each second is
  * made. The evaluator's memory plan has the last word: where it finds a stage too large still, the
- * stage is filled again with that much less room.
+ * stage is filled again with that much less memory.
  */
 #include "planner/bound/stage_bound.h"
 #include "planner/partition/partition.h"
@@ -341,13 +341,13 @@ static void apply(filling *f, const change *c, int by) {
 
 /* Changes that free nothing in the end (their workspace is larger) are taken back and not tried
  * again. */
-static bool fill_stage(filling *f, const int *first, double room_B) {
+static bool fill_stage(filling *f, const int *first, double free_B) {
     banned bans = {.count = 0};
     f->alone = alone_share(f->in, f->stage);
     f->first = first;
     start_stage(f, first);
     double weight_B = weigh_stage(f);
-    while (weight_B > room_B) {
+    while (weight_B > free_B) {
         change c = best_change(f, &bans);
         if (c.v < 0) {
             return false;
@@ -370,20 +370,20 @@ static bool fill_stage(filling *f, const int *first, double room_B) {
     return true;
 }
 
-bool mf_partition_fill_stage(const mf_partition *in, const int *first, int stage, double room_B,
+bool mf_partition_fill_stage(const mf_partition *in, const int *first, int stage, double free_B,
                              int32_t *count) {
     filling f = {.in = in, .count = count, .stage = stage};
-    return fill_stage(&f, first, room_B);
+    return fill_stage(&f, first, free_B);
 }
 
-mf_status mf_partition_fill_checked(mf_partition *in, const int *first, bool gaps, double *room_B,
+mf_status mf_partition_fill_checked(mf_partition *in, const int *first, bool gaps, double *free_B,
                                     int32_t *count, mf_assignment *out, mf_err *e) {
     filling f = {.in = in, .count = count};
     int misses[MF_MAX_VSTAGES] = {0};
     mf_status status = mf_partition_own_pairs(in, e);
     for (int p = 0; p < in->stages && status == MF_OK; p++) {
         f.stage = p;
-        status = fill_stage(&f, first, room_B[p]) ? MF_OK : MF_INFEASIBLE;
+        status = fill_stage(&f, first, free_B[p]) ? MF_OK : MF_INFEASIBLE;
     }
     for (int tries = 0; status == MF_OK; tries++) {
         mf_step step;
@@ -406,8 +406,8 @@ mf_status mf_partition_fill_checked(mf_partition *in, const int *first, bool gap
         int missed = misses[f.stage]++;
         double by = missed < MF_FILL_FEW_MISSES ? 1.0 : ldexp(1.0, missed - MF_FILL_FEW_MISSES + 1);
         weigh_chunks(&f);
-        room_B[f.stage] = mf_smaller(room_B[f.stage], weigh_stage(&f)) - by * over_B;
-        status = fill_stage(&f, first, room_B[f.stage]) ? MF_OK : MF_INFEASIBLE;
+        free_B[f.stage] = mf_smaller(free_B[f.stage], weigh_stage(&f)) - by * over_B;
+        status = fill_stage(&f, first, free_B[f.stage]) ? MF_OK : MF_INFEASIBLE;
     }
     return mf_err_set(e, MF_INFEASIBLE, "no memory choice makes stage %d fit", f.stage);
 }

@@ -12,7 +12,7 @@
  *
  * Paths are added when a relaxation's point has a longer one (order.h): the optimum is the least
  * over all assignments of the longest of all paths. Memory rows leave out most of the workspaces,
- * so the program is a relaxation in that respect; what the memory plan refuses is cut off
+ * so the program is a relaxation in that respect; what the memory plan refuses gets a cut
  * afterwards.
  *
  * Coarse, choices are left out: x[v, slot] layers take the least of all choices, and each stage

@@ -21,7 +21,7 @@ typedef struct state {
 
 typedef struct improving {
     mf_partition *in;
-    double *room_B; /* [stages] */
+    double *free_B; /* [stages] */
     double *pair_s;
     int64_t until_ns; /* in->effort_ns at which it ends */
     mf_order_path path;
@@ -102,7 +102,7 @@ static mf_status evaluate(improving *w, const state *from, state *s, bool *fits,
                 differs || s->first[v] != from->first[v] || s->first[v + 1] != from->first[v + 1];
         }
         if (differs) {
-            *fits = mf_partition_fill_stage(in, s->first, p, w->room_B[p], s->count);
+            *fits = mf_partition_fill_stage(in, s->first, p, w->free_B[p], s->count);
         }
     }
     if (!*fits) {
@@ -158,7 +158,7 @@ static void keep(const mf_partition *in, const state *from, state *to) {
 }
 
 /* One round; *moved tells whether any move could be made. */
-static mf_status move_once(improving *w, bool *moved, mf_err *e) {
+static mf_status make_best_move(improving *w, bool *moved, mf_err *e) {
     const mf_partition *in = w->in;
     move moves[MF_MOVES];
     int n = find_moves(w, moves), made = -1;
@@ -192,7 +192,7 @@ static mf_status move_on(improving *w, bool *better, mf_err *e) {
     for (int round = 0; round < MF_MOVE_ROUNDS && w->made < MF_MOVE_PATIENCE && moved &&
                         status == MF_OK && *w->in->effort_ns < w->until_ns;
          round++) {
-        status = move_once(w, &moved, e);
+        status = make_best_move(w, &moved, e);
         if (status == MF_OK && moved && w->now.time_s < w->least.time_s * (1.0 - 1e-6)) {
             keep(w->in, &w->now, &w->least);
             *better = true;
@@ -206,13 +206,13 @@ static bool improving_init(improving *w, mf_partition *in, mf_err *e) {
     size_t stages = (size_t)in->stages, chunks = (size_t)in->chunks;
     memset(w, 0, sizeof *w);
     w->in = in;
-    w->room_B = calloc(stages, sizeof *w->room_B);
+    w->free_B = calloc(stages, sizeof *w->free_B);
     w->pair_s = calloc(stages * chunks * chunks, sizeof *w->pair_s);
     bool good = state_init(in, &w->now);
     good = state_init(in, &w->next) && good;
     good = state_init(in, &w->best) && good;
     good = state_init(in, &w->least) && good;
-    return good && w->room_B && w->pair_s && mf_order_path_init(&w->path, in->vstages, e) == MF_OK;
+    return good && w->free_B && w->pair_s && mf_order_path_init(&w->path, in->vstages, e) == MF_OK;
 }
 
 static void improving_clear(improving *w) {
@@ -220,7 +220,7 @@ static void improving_clear(improving *w) {
     state_clear(&w->next);
     state_clear(&w->best);
     state_clear(&w->least);
-    free(w->room_B);
+    free(w->free_B);
     free(w->pair_s);
     mf_order_path_clear(&w->path);
 }
@@ -236,9 +236,9 @@ mf_status mf_partition_improve(mf_partition *in, double hopeless_s, int64_t effo
     w.until_ns = *in->effort_ns + effort_ns;
     memcpy(w.now.first, first, bytes);
     for (int p = 0; p < in->stages; p++) {
-        w.room_B[p] = in->usable_B;
+        w.free_B[p] = in->usable_B;
     }
-    status = mf_partition_fill_checked(in, first, false, w.room_B, w.now.count, out, e);
+    status = mf_partition_fill_checked(in, first, false, w.free_B, w.now.count, out, e);
     if (status == MF_OK) {
         status = mf_partition_play_counts(in, first, w.now.count, w.pair_s, &w.path, e);
         w.now.time_s = w.path.time_s;
@@ -253,7 +253,7 @@ mf_status mf_partition_improve(mf_partition *in, double hopeless_s, int64_t effo
     }
     if (status == MF_OK && better) { /* the memory plan has the last word */
         mf_assignment improved;
-        status = mf_partition_fill_checked(in, w.least.first, false, w.room_B, w.least.count,
+        status = mf_partition_fill_checked(in, w.least.first, false, w.free_B, w.least.count,
                                            &improved, e);
         if (status == MF_OK) {
             *out = improved;

@@ -128,7 +128,7 @@ void mf_partition_destroy(mf_partition *in);
  * holds at least positions[v] (NULL: one each) and the step takes less than cutoff_s (INFINITY:
  * any). mf_partition_create calls it with NULL and INFINITY. */
 void mf_partition_losses(mf_partition *in, const int *positions, double cutoff_s);
-/* What of a path's time no layer adds: sends, losses, and what comes once. */
+/* What of a path's time no layer adds: sends, losses, and the end of the step. */
 double mf_partition_path_fixed_s(const mf_partition *in, const mf_order_path *c);
 
 /* What a virtual stage's rank holds: bit 0 the embedding, bit 1 the head. */
@@ -208,15 +208,19 @@ void mf_partition_extras(const mf_partition *in, double *extra_s);
 
 /* Memory choices for a split of the positions: the fastest found that the memory plan accepts
  * (checked with the evaluator; gaps: those of its arrangement count, which takes long to tell), and
- * their counts. room_B[stages]: bytes at most for each stage, of
+ * their counts. free_B[stages]: bytes at most for each stage, of
  * which is taken away what the memory plan finds too much. Errors: MF_INFEASIBLE when none is
  * found. */
-mf_status mf_partition_fill_checked(mf_partition *in, const int *first, bool gaps, double *room_B,
+mf_status mf_partition_fill_checked(mf_partition *in, const int *first, bool gaps, double *free_B,
                                     int32_t *count, mf_assignment *out, mf_err *e);
 /* One stage, unchecked: writes its cells of count. False when no choice makes it fit. Merged, own
  * pairs are known (mf_partition_own_pairs). */
-bool mf_partition_fill_stage(const mf_partition *in, const int *first, int stage, double room_B,
+bool mf_partition_fill_stage(const mf_partition *in, const int *first, int stage, double free_B,
                              int32_t *count);
+/* Takes positions from stages that no memory choice makes fit to stages with memory left, one at a
+ * time. Own pairs of merged schedules are known. Errors: MF_INFEASIBLE, first[] as it was: some
+ * stage does not fit all the same; MF_NOMEM. */
+mf_status mf_partition_give_away(mf_partition *in, int *first, mf_err *e);
 
 /* --- a better split (local_search.c) ---------------------------------------------------------- */
 
@@ -249,11 +253,17 @@ mf_status mf_partition_try_all(const mf_partition *in, uint32_t pinned, int64_t 
 
 /* --- the integer program (integer_program.c) -------------------------------------------------- */
 
+/* Open nodes of a tree over splits (open_splits.h). */
+typedef struct mf_open_splits {
+    int count, allocated;
+    struct mf_open_split *node; /* [allocated] */
+} mf_open_splits;
+void mf_open_splits_clear(mf_open_splits *o);
+
 /* What a tree over splits has left open: taken up again it goes on with that. */
 typedef struct mf_split_rest {
-    double cutoff_s; /* of the tree: what is not here is at or above */
-    int nodes;       /* 0: nothing is known */
-    struct mf_split_node *node;
+    double cutoff_s;     /* of the tree: what is not here is at or above */
+    mf_open_splits open; /* none: nothing is known */
 } mf_split_rest;
 
 /* What was done about a layout. Counts that are not wanted again; stage -1: this very answer; else:
@@ -334,7 +344,6 @@ typedef struct mf_partition_split_result {
 mf_status mf_partition_splits(mf_partition *in, const mf_partition_split_options *o,
                               mf_partition_split_result *out, mf_err *e);
 void mf_partition_split_result_clear(mf_partition_split_result *r);
-void mf_split_rest_clear(mf_split_rest *r);
 
 /* The coarse linear relaxation, and the paths that bind it with their weights: *paths is
  * initialised and owned by the caller; it has a mean when mean.count[0] is set. enough_s: a bound

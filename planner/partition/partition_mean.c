@@ -76,15 +76,15 @@ static int points_on(const void *self, int v, mf_time_memory_point *point, doubl
 }
 
 /* Bytes of each stage for main layers: embedding and head stand on the first and the last. */
-static void find_rooms(const mf_partition *in, double main_B, double comm_B, double *room_B) {
+static void find_free(const mf_partition *in, double main_B, double comm_B, double *free_B) {
     for (int p = 0; p < in->stages; p++) {
         const double more_B = mf_partition_tables_B(in, p) - comm_B; /* than for a main layer */
-        room_B[p] = main_B - mf_larger(more_B, 0.0);
+        free_B[p] = main_B - mf_larger(more_B, 0.0);
     }
     for (int s = 0; s < in->slots; s++) {
         const int v = in->slot[s].v_lo;
         if (!in->slot[s].main && v == in->slot[s].v_hi) {
-            room_B[mf_layout_stage_of(&in->layout, v)] -=
+            free_B[mf_layout_stage_of(&in->layout, v)] -=
                 in->segment[in->slot[s].segment].repeats *
                 mf_partition_class_at(in, v, s)->persistent_B;
         }
@@ -95,7 +95,7 @@ mf_status mf_partition_mean_s(const mf_partition *in, const mf_path_set *c, doub
                               mf_err *e) {
     means m = {.in = in, .parts = mf_mean_parts_of(c)};
     mf_class_bounds fl;
-    double room_B[MF_MEAN_STAGES];
+    double free_B[MF_MEAN_STAGES];
     *bound_s = 0.0;
     if (in->classes > MF_FLOORS_MAX_CLASSES || in->stages > MF_MEAN_STAGES ||
         in->lost > c->mean.lost) {
@@ -109,12 +109,12 @@ mf_status mf_partition_mean_s(const mf_partition *in, const mf_path_set *c, doub
                             .layers = mf_family_bound_layers(in->model),
                             .positions = in->positions,
                             .layer_B = fl.main.persistent_B,
-                            .room_B = room_B,
+                            .free_B = free_B,
                             .priced = true,
                             .points = points_on,
                             .self = &m};
         mf_family_bound_run(in->model, &x.first, &x.last);
-        find_rooms(in, mf_main_room_B(&fl), fl.main.comm_B, room_B);
+        find_free(in, mf_main_free_B(&fl), fl.main.comm_B, free_B);
         double sum_s = others_s(&m) + mf_partition_path_fixed_s(in, &c->mean);
         sum_s += mf_mean_layers_s(&x, in->effort_ns);
         *in->effort_ns += MF_MEAN_NS;

@@ -105,7 +105,7 @@ mf_status mf_partition_play(mf_partition *in, const double *count, bool coarse,
 
 /* --- merged pairs as they are ----------------------------------------------------------------- */
 
-/* Time of a forward block beside a backward block; asked once. */
+/* Time of a forward block beside a backward block. */
 static mf_status pair_of(mf_partition *in, int f, int m, int b, int k, double *time_s, mf_err *e) {
     size_t n = (size_t)in->classes * MF_CATALOGUE_MAX;
     size_t at =

@@ -140,7 +140,7 @@ static void add_order(mf_rows *b) {
             row = mf_milp_add_row(&b->milp, -INFINITY, 0);
             add_segment_until(b, row, s + 1, v, 1.0);
             mf_milp_add_entry(&b->milp, row, z, -next);
-            if (before >= 0) { /* once complete, always complete */
+            if (before >= 0) { /* complete at v: complete ever after */
                 row = mf_milp_add_row(&b->milp, 0, INFINITY);
                 mf_milp_add_entry(&b->milp, row, z, 1);
                 mf_milp_add_entry(&b->milp, row, before, -1);
@@ -150,7 +150,8 @@ static void add_order(mf_rows *b) {
     }
 }
 
-/* Places of a pattern come in turn: up to v, place k stands as often as place k+1 or once more. */
+/* Places of a pattern come in turn: up to v, place k stands as often as place k+1 or one time more.
+ */
 static void add_patterns(mf_rows *b) {
     const mf_partition *in = b->in;
     for (int s = 0; s + 1 < in->slots; s++) {
@@ -225,9 +226,9 @@ double mf_rows_least_beside_B(const mf_partition *in, int stage) {
 static void add_memory(mf_rows *b) {
     const mf_partition *in = b->in;
     for (int p = 0; p < in->stages; p++) {
-        double room_B = in->usable_B - in->fixed_B - mf_rows_least_beside_B(in, p);
+        double free_B = in->usable_B - in->fixed_B - mf_rows_least_beside_B(in, p);
         for (int k = 0; k < in->order.rows[p]; k++) {
-            int row = mf_milp_add_row(&b->milp, -INFINITY, room_B / MF_ROWS_BYTES);
+            int row = mf_milp_add_row(&b->milp, -INFINITY, free_B / MF_ROWS_BYTES);
             for (int c = 0; c < in->chunks; c++) {
                 int v = (int)mf_layout_vstage(&in->layout, p, c);
                 double flight = mf_order_in_flight(&in->order, p, k, c);

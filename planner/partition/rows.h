@@ -85,8 +85,8 @@ mf_status mf_rows_add_fixed(mf_rows *b, const mf_partition_tried *tried);
 /* Least bytes that the last block of a pass on a stage needs, whichever block that is. */
 double mf_rows_least_beside_B(const mf_partition *in, int stage);
 
-/* --- whole positions (stage_room.c) --- */
-/* The most positions that memory leaves room for on every virtual stage and, behind these, on every
+/* --- whole positions (most_positions.c) --- */
+/* The most positions that memory allows on every virtual stage and, behind these, on every
  * stage with all its chunks: most[vstages + stages]. False: nothing fits. */
 bool mf_rows_most_positions(const mf_partition *in, int *most);
 

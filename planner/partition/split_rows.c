@@ -206,7 +206,7 @@ static void add_sizes(mf_rows *b) {
 static void add_memory(mf_rows *b) {
     const mf_partition *in = b->in;
     for (int p = 0; p < in->stages; p++) {
-        double room_B = in->usable_B - in->fixed_B - mf_rows_least_beside_B(in, p);
+        double free_B = in->usable_B - in->fixed_B - mf_rows_least_beside_B(in, p);
         for (int k = 0; k < in->order.rows[p]; k++) {
             for (int c = 0; c < in->chunks; c++) {
                 int v = (int)mf_layout_vstage(&in->layout, p, c);
@@ -219,7 +219,7 @@ static void add_memory(mf_rows *b) {
                     }
                 }
             }
-            take_sum(b, mf_milp_add_row(&b->milp, -INFINITY, room_B / MF_ROWS_BYTES));
+            take_sum(b, mf_milp_add_row(&b->milp, -INFINITY, free_B / MF_ROWS_BYTES));
         }
     }
 }

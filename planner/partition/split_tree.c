@@ -15,7 +15,9 @@
 #include "planner/bound/overlap_loss.h"
 #include "planner/bound/stage_bound.h"
 
+#include "planner/partition/open_splits.h"
 #include "planner/partition/rows.h"
+#include "planner/partition/split_ranges.h"
 #include "planner/tuning/limits.h"
 
 #include <math.h>
@@ -24,40 +26,27 @@
 
 #define WHOLE 1e-6
 
-/* Ranges of n. */
-typedef struct range {
-    int16_t lo, hi;
-} range;
-
-/* A node that is open. */
-typedef struct mf_split_node {
-    double bound;
-    range *range;       /* [sizes] */
-    mf_lp_basis *basis; /* of its last solve; NULL: it was not solved here, or memory ran out */
-} mf_split_node;
-
 typedef struct tree {
     mf_partition *in;
     const mf_partition_split_options *o;
     mf_rows rows;
     mf_lp *lp;
-    double cutoff; /* in the program's unit; the least bound of a whole split once one is met:
+    double cutoff; /* in the program's unit; the least bound of a whole split as soon as one is met:
                     * no more than that can be proven */
     int sizes;     /* numbers that are branched on: n[v], then the sums of stages with chunks */
-    range *now;    /* [2][sizes] of the node that is worked on, and of one below it */
-    mf_split_node *node; /* [allocated] the open ones: the first `nodes` */
-    int nodes, allocated;
-    int last;          /* node that the program stands at; -1: none */
+    mf_split_range *now; /* [2][sizes] of the node that is worked on, and of one below it */
+    mf_open_splits open_nodes;
+    int last;          /* open node that the program stands at; -1: none */
     mf_lp_basis *here; /* of the node that is worked on */
     int *least, *most; /* [vstages + 1] positions before v: fewest and most */
     int *slots_until;  /* [slots][positions + 1] positions of a slot among the first so many */
     double *n;         /* [sizes] at the last point, */
     double *at,
-        *value;  /* [sizes] where trials are made: those made already are rounded; as it was */
-    range *side; /* [sizes] */
-    int *held;   /* [vstages] positions that losses are known for */
-    int *room;   /* [vstages + stages] positions that memory leaves room for */
-    double open; /* least bound of what is left open or is a whole split */
+        *value; /* [sizes] where trials are made: those made already are rounded; as it was */
+    mf_split_range *side; /* [sizes] */
+    int *held;            /* [vstages] positions that losses are known for */
+    int *fitting;         /* [vstages + stages] positions that memory allows */
+    double open;          /* least bound of what is left open or is a whole split */
     int64_t lps;
     int64_t started_ns; /* *in->effort_ns when it began */
     mf_partition_split_result *out;
@@ -66,99 +55,8 @@ typedef struct tree {
 /* --- ranges ------------------------------------------------------------------------------------
  */
 
-static int16_t most_of(int a, int b) {
-    return (int16_t)(a > b ? a : b);
-}
-
-static int16_t least_of(int a, int b) {
-    return (int16_t)(a < b ? a : b);
-}
-
-/* What a sum and its terms say of each other: part[i] is the range of a term, of `count`. */
-static bool narrow_sum(range *sum, range *const *part, int count) {
-    int lo = 0, hi = 0;
-    for (int i = 0; i < count; i++) {
-        lo += part[i]->lo;
-        hi += part[i]->hi;
-    }
-    sum->lo = most_of(sum->lo, lo);
-    sum->hi = least_of(sum->hi, hi);
-    for (int i = 0; i < count; i++) {
-        range *x = part[i];
-        int others_lo = lo - x->lo, others_hi = hi - x->hi;
-        range was = *x;
-        x->lo = most_of(x->lo, sum->lo - others_hi);
-        x->hi = least_of(x->hi, sum->hi - others_lo);
-        lo += x->lo - was.lo;
-        hi += x->hi - was.hi;
-        if (x->lo > x->hi) {
-            return false;
-        }
-    }
-    return sum->lo <= sum->hi;
-}
-
-/* Sums of stages: of their chunks, and all positions together. */
-static bool narrow_stages(tree *t, range *r) {
-    const mf_partition *in = t->in;
-    range *part[MF_MAX_VSTAGES] = {NULL}, all = {(int16_t)in->positions, (int16_t)in->positions};
-    if (in->chunks == 1) {
-        return true;
-    }
-    for (int p = 0; p < in->stages; p++) {
-        part[p] = &r[in->vstages + p];
-    }
-    if (!narrow_sum(&all, part, in->stages)) {
-        return false;
-    }
-    for (int p = 0; p < in->stages; p++) {
-        for (int c = 0; c < in->chunks; c++) {
-            part[c] = &r[mf_layout_vstage(&in->layout, p, c)];
-        }
-        if (!narrow_sum(&r[in->vstages + p], part, in->chunks)) {
-            return false;
-        }
-    }
-    return true;
-}
-
-/* Narrows the ranges to what sums and slots allow; false when nothing is left. */
-static bool narrow(tree *t, range *r) {
-    int vstages = t->in->vstages, positions = t->in->positions;
-    if (!narrow_stages(t, r)) {
-        return false;
-    }
-    t->least[0] = t->most[0] = 0;
-    for (int v = 0; v < vstages; v++) {
-        t->least[v + 1] = t->least[v] + r[v].lo;
-        t->most[v + 1] = t->most[v] + r[v].hi;
-    }
-    int after_lo = 0, after_hi = 0;
-    for (int v = vstages; v >= 0; v--) {
-        int least = positions - after_hi, most = positions - after_lo;
-        t->least[v] = t->least[v] > least ? t->least[v] : least;
-        t->most[v] = t->most[v] < most ? t->most[v] : most;
-        if (t->least[v] > t->most[v]) {
-            return false;
-        }
-        if (v > 0) {
-            after_lo += r[v - 1].lo;
-            after_hi += r[v - 1].hi;
-        }
-    }
-    for (int v = 0; v < vstages; v++) {
-        int lo = t->least[v + 1] - t->most[v], hi = t->most[v + 1] - t->least[v];
-        r[v].lo = (int16_t)(r[v].lo > lo ? r[v].lo : lo);
-        r[v].hi = (int16_t)(r[v].hi < hi ? r[v].hi : hi);
-        if (r[v].lo > r[v].hi) {
-            return false;
-        }
-    }
-    return true;
-}
-
 /* Puts ranges into the program. */
-static void put(tree *t, const range *r) {
+static void put(tree *t, const mf_split_range *r) {
     const mf_partition *in = t->in;
     for (int i = 0; i < t->sizes; i++) {
         mf_lp_set_row(t->lp, t->rows.first_size_row + i, r[i].lo, r[i].hi);
@@ -193,7 +91,7 @@ static bool is_out_of_effort(const tree *t) {
 }
 
 /* Passes lose what the positions do that every virtual stage holds at least. */
-static void take_losses(tree *t, const range *r) {
+static void take_losses(tree *t, const mf_split_range *r) {
     const int vstages = t->in->vstages;
     bool same = true;
     for (int v = 0; v < vstages; v++) {
@@ -208,9 +106,9 @@ static void take_losses(tree *t, const range *r) {
 
 /* Solves for ranges. Returns the bound, the cutoff at most; INFINITY when nothing is left. The
  * point's n is kept when the bound is below the cutoff. */
-static double solve(tree *t, range *r, int lazy) {
+static double solve(tree *t, mf_split_range *r, int lazy) {
     double bound;
-    if (!narrow(t, r)) {
+    if (!mf_split_narrow(t->in, r, t->least, t->most)) {
         return HUGE_VAL;
     }
     put(t, r);
@@ -236,8 +134,8 @@ static double solve(tree *t, range *r, int lazy) {
 
 /* A side of number i from where the program was kept, for so many pivots: what is below or above
  * its value at the point. */
-static double try_side(tree *t, const range *r, int i, bool up, int pivots) {
-    range *side = t->side;
+static double try_side(tree *t, const mf_split_range *r, int i, bool up, int pivots) {
+    mf_split_range *side = t->side;
     memcpy(side, r, (size_t)t->sizes * sizeof *side);
     if (up) {
         side[i].lo = (int16_t)(floor(t->at[i]) + 1.0);
@@ -253,7 +151,7 @@ static double try_side(tree *t, const range *r, int i, bool up, int pivots) {
 
 /* Both sides of number i: what the bound gains there. A side that closes is taken from *r. Returns
  * a score, or -1 when a side was closed. */
-static double try_both(tree *t, range *r, int i, double bound) {
+static double try_both(tree *t, mf_split_range *r, int i, double bound) {
     double gain[2];
     for (int up = 0; up < 2; up++) {
         double side = try_side(t, r, i, up, MF_TRIAL_PIVOTS);
@@ -291,7 +189,7 @@ static int furthest(const double *n, int from, int to) {
 /* What to branch on at the point: of the numbers that lie furthest between two whole ones, some of
  * virtual stages and some of stages, the one whose sides gain most in a few pivots. The
  * program was noted here. -1: the ranges have changed, since a side of one of them closed. */
-static int branch_on(tree *t, range *r, double bound) {
+static int branch_on(tree *t, mf_split_range *r, double bound) {
     int best = -2, vstages = t->in->vstages;
     double most = -1.0;
     memcpy(t->at, t->n, (size_t)t->sizes * sizeof *t->at);
@@ -357,7 +255,7 @@ static double fixed_split_bound(tree *t, double before) {
 
 /* The point is whole: paths are looked for until there are no more. Returns the bound; the split
  * is kept if the point is whole still. */
-static double solve_whole_split(tree *t, range *r, double before) {
+static double solve_whole_split(tree *t, mf_split_range *r, double before) {
     t->lps++;
     double bound = fmax(solve(t, r, MF_ROOT_ROUNDS), before);
     if (t->out->outcome == MF_MILP_FAILED || bound >= t->cutoff || is_out_of_effort(t) ||
@@ -377,36 +275,18 @@ static bool is_over(const tree *t) {
     return t->lps >= t->o->lp_limit || is_out_of_effort(t) || mf_flag_is_set(t->o->cancel);
 }
 
-static bool has_place(tree *t) {
-    if (t->nodes < t->allocated) {
-        return true;
-    }
-    const int allocated = 2 * t->allocated + 32;
-    mf_split_node *grown = realloc(t->node, (size_t)allocated * sizeof *grown);
-    if (grown == NULL) {
-        return false;
-    }
-    t->node = grown;
-    t->allocated = allocated;
-    return true;
-}
-
 /* The node whose ranges are at r stays open at this bound. solved: the program stands at it. */
-static void leave_open(tree *t, const range *r, double bound, bool solved) {
-    range *own = has_place(t) ? malloc((size_t)t->sizes * sizeof *own) : NULL;
-    if (!own) {
+static void leave_open(tree *t, const mf_split_range *r, double bound, bool solved) {
+    mf_lp_basis *basis = solved ? mf_lp_note(t->lp, false, NULL) : NULL;
+    t->last = solved ? t->open_nodes.count : t->last;
+    if (!mf_open_splits_add(&t->open_nodes, bound, r, t->sizes, basis)) {
         t->rows.status = mf_err_set(t->rows.e, MF_NOMEM, "out of memory");
         t->open = fmin(t->open, bound);
-        return;
     }
-    memcpy(own, r, (size_t)t->sizes * sizeof *own);
-    t->last = solved ? t->nodes : t->last;
-    t->node[t->nodes++] =
-        (mf_split_node){bound, own, solved ? mf_lp_note(t->lp, false, NULL) : NULL};
 }
 
 /* The side of a node whose ranges are at r, from the node's basis. */
-static void add_side(tree *t, range *r, double before) {
+static void add_side(tree *t, mf_split_range *r, double before) {
     mf_lp_go_to(t->lp, t->here);
     t->last = -1;
     if (is_over(t)) {
@@ -421,11 +301,11 @@ static void add_side(tree *t, range *r, double before) {
 }
 
 /* Both sides of number i. */
-static void add_sides(tree *t, const range *r, int i, double value, double bound) {
+static void add_sides(tree *t, const mf_split_range *r, int i, double value, double bound) {
     const int below = (int)floor(value);
     const bool up_first = value - below < 0.5;
     for (int side = 0; side < 2 && t->out->outcome != MF_MILP_FAILED; side++) {
-        range *child = t->now + t->sizes;
+        mf_split_range *child = t->now + t->sizes;
         memcpy(child, r, (size_t)t->sizes * sizeof *child);
         if ((side == 0) == up_first) {
             child[i].lo = (int16_t)(below + 1);
@@ -437,14 +317,14 @@ static void add_sides(tree *t, const range *r, int i, double value, double bound
 }
 
 /* All splits of a node but the whole one at the point. */
-static void add_others(tree *t, range *r, double bound) {
+static void add_others(tree *t, mf_split_range *r, double bound) {
     int16_t at[MF_MAX_VSTAGES] = {0};
     for (int v = 0; v < t->in->vstages; v++) {
         at[v] = (int16_t)lround(t->n[v]);
     }
     for (int v = 0; v < t->in->vstages; v++) {
         for (int side = 0; side < 2 && t->out->outcome != MF_MILP_FAILED; side++) {
-            range *child = t->now + t->sizes;
+            mf_split_range *child = t->now + t->sizes;
             memcpy(child, r, (size_t)t->sizes * sizeof *child);
             if (side == 0) {
                 child[v].hi = (int16_t)(at[v] - 1);
@@ -461,7 +341,7 @@ static void add_others(tree *t, range *r, double bound) {
 
 /* The node whose ranges are at r, at whose last point the program stands, becomes its sides, or
  * stays open where the effort is used. */
-static void branch(tree *t, range *r, double bound) {
+static void branch(tree *t, mf_split_range *r, double bound) {
     while (t->out->outcome != MF_MILP_FAILED && bound < t->cutoff) {
         if (!is_over(t) && furthest(t->n, 0, t->sizes) < 0) {
             bound = solve_whole_split(t, r, bound);
@@ -494,60 +374,38 @@ static void branch(tree *t, range *r, double bound) {
 /* --- what is left open ------------------------------------------------------------------------
  */
 
-void mf_split_rest_clear(mf_split_rest *r) {
-    for (int i = 0; i < r->nodes; i++) {
-        free(r->node[i].range);
-        mf_lp_forget(r->node[i].basis);
-    }
-    free(r->node);
-    *r = (mf_split_rest){0};
-}
-
 /* The nodes that an earlier tree left open, if all else is at or above the cutoff of this one. */
 static bool take_rest(tree *t) {
     mf_split_rest *x = t->o->rest;
-    if (!x || x->nodes == 0 || !(t->o->cutoff_s <= x->cutoff_s)) {
+    if (!x || x->open.count == 0 || !(t->o->cutoff_s <= x->cutoff_s)) {
         return false;
     }
-    t->node = x->node;
-    t->nodes = t->allocated = x->nodes;
+    t->open_nodes = x->open;
     *x = (mf_split_rest){0};
     return true;
 }
 
 /* All that is open, unless a whole split has lowered the cutoff, or nothing was branched on. */
 static void leave_rest(tree *t) {
-    mf_split_rest rest = {t->o->cutoff_s, t->nodes, t->node};
-    for (int i = 0; i < t->nodes; i++) { /* of this program's rows */
-        mf_lp_forget(t->node[i].basis);
-        t->node[i].basis = NULL;
-    }
+    mf_open_splits_forget_bases(&t->open_nodes); /* of this program's rows */
     if (t->o->rest) {
-        mf_split_rest_clear(t->o->rest);
+        mf_open_splits_clear(&t->o->rest->open);
     }
     if (t->o->rest && t->out->outcome == MF_MILP_LIMIT && t->lps > 1 && !t->out->have) {
-        *t->o->rest = rest;
+        *t->o->rest = (mf_split_rest){t->o->cutoff_s, t->open_nodes};
     } else {
-        mf_split_rest_clear(&rest);
+        mf_open_splits_clear(&t->open_nodes);
     }
 }
 
-static int pick(const tree *t) {
-    const bool least = mf_uses(t->in->evaluator->without, MF_MECHANISM_LEAST_FIRST);
-    int at = t->nodes - 1;
-    for (int i = 0; i < t->nodes && least; i++) {
-        at = t->node[i].bound < t->node[at].bound ? i : at;
-    }
-    return at;
-}
-
-/* Takes the node out; the program stands at its last point, found again where it went on from
+/* Takes the next node out; the program stands at its last point, found again where it went on from
  * there. Returns its bound. */
-static double take(tree *t, int at, range *r) {
-    mf_split_node x = t->node[at];
+static double take(tree *t, mf_split_range *r) {
+    const bool least = mf_uses(t->in->evaluator->without, MF_MECHANISM_LEAST_FIRST);
+    const int at = least ? mf_open_splits_least(&t->open_nodes) : t->open_nodes.count - 1;
     const bool there = at == t->last;
+    mf_open_split x = mf_open_splits_take(&t->open_nodes, at);
     memcpy(r, x.range, (size_t)t->sizes * sizeof *r);
-    t->node[at] = t->node[--t->nodes];
     t->last = -1;
     if (!there && x.bound < t->cutoff) {
         t->lps++;
@@ -565,16 +423,15 @@ static void grow(tree *t, double bound) {
     if (!take_rest(t)) {
         leave_open(t, t->now, bound, true);
     }
-    while (t->nodes > 0 && t->out->outcome != MF_MILP_FAILED && t->rows.status == MF_OK &&
-           !is_over(t)) {
-        bound = take(t, pick(t), t->now);
+    while (t->open_nodes.count > 0 && t->out->outcome != MF_MILP_FAILED &&
+           t->rows.status == MF_OK && !is_over(t)) {
+        bound = take(t, t->now);
         branch(t, t->now, bound);
     }
-    for (int i = 0; i < t->nodes; i++) {
-        if (t->node[i].bound < t->cutoff && t->out->outcome != MF_MILP_FAILED) {
-            t->out->outcome = MF_MILP_LIMIT;
-            t->open = fmin(t->open, t->node[i].bound);
-        }
+    const double least = mf_open_splits_bound(&t->open_nodes);
+    if (least < t->cutoff && t->out->outcome != MF_MILP_FAILED) {
+        t->out->outcome = MF_MILP_LIMIT;
+        t->open = fmin(t->open, least);
     }
 }
 
@@ -595,30 +452,30 @@ static void start_ranges(tree *t) {
     int vstages = t->in->vstages;
     for (int i = 0; i < t->sizes; i++) {
         int most = t->in->positions - vstages + (i < vstages ? 1 : t->in->chunks);
-        t->now[i] = (range){1, least_of(most, t->room[i])};
+        t->now[i] = (mf_split_range){1, (int16_t)(most < t->fitting[i] ? most : t->fitting[i])};
     }
 }
 
-/* What memory has room for. False: nothing fits. Asked where weight gradients are split off and
+/* What memory allows. False: nothing fits. Asked where weight gradients are split off and
  * micro-batches wait for them; elsewhere trees end at about the same bounds without. */
-static bool find_room(tree *t) {
+static bool find_fitting(tree *t) {
     const mf_partition *in = t->in;
-    if (in->split && mf_uses(in->evaluator->without, MF_MECHANISM_STAGE_ROOM)) {
-        return mf_rows_most_positions(in, t->room);
+    if (in->split && mf_uses(in->evaluator->without, MF_MECHANISM_MOST_POSITIONS)) {
+        return mf_rows_most_positions(in, t->fitting);
     }
     for (int i = 0; i < in->vstages + in->stages; i++) {
-        t->room[i] = in->positions;
+        t->fitting[i] = in->positions;
     }
     return true;
 }
 
 /* The root, then the tree. */
 static void solve_tree(tree *t) {
-    if (!find_room(t)) {
+    if (!find_fitting(t)) {
         return;
     }
     start_ranges(t);
-    if (!narrow(t, t->now)) {
+    if (!mf_split_narrow(t->in, t->now, t->least, t->most)) {
         return;
     }
     t->lps++;
@@ -654,8 +511,8 @@ static mf_status make_tree(tree *t, mf_err *e) {
     t->side = t->now + 2 * t->sizes;
     t->most = t->least + vstages + 1;
     t->held = t->most + vstages + 1;
-    t->room = t->held + vstages; /* there are no more stages than virtual ones */
-    t->slots_until = t->room + 2 * vstages;
+    t->fitting = t->held + vstages; /* there are no more stages than virtual ones */
+    t->slots_until = t->fitting + 2 * vstages;
     t->at = t->n + t->sizes;
     t->value = t->at + t->sizes;
     for (int s = 0; s < in->slots; s++) {

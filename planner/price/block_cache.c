@@ -95,7 +95,7 @@ mf_status mf_block_cache_create(mf_block_cache **out, mf_err *e) {
 /* --- making ----------------------------------------------------------------------------------- */
 
 /* Times of the ops, then and four figures of every tensor. */
-static double *room_for(const mf_block *b, mf_err *e) {
+static double *new_times(const mf_block *b, mf_err *e) {
     double *figures = malloc(((size_t)b->nops + 4 * (size_t)b->ntensors + 1) * sizeof *figures);
     if (!figures) {
         mf_err_set(e, MF_NOMEM, "out of memory");
@@ -113,7 +113,7 @@ static double early_B(const mf_block *b) {
     return (double)bytes;
 }
 
-/* op_s: from room_for. */
+/* op_s: from new_times. */
 static mf_block_summary block_summary_of(const mf_block_prices *p, const mf_layout *l,
                                          const mf_block *b, const mf_block_key *key, double *op_s) {
     mf_block_summary f;
@@ -151,7 +151,7 @@ static mf_status find_block_summary(const mf_block_prices *p, const mf_layout *l
     if (status != MF_OK) {
         return status;
     }
-    double *op_s = room_for(b, e);
+    double *op_s = new_times(b, e);
     for (int i = 0; op_s && i < b->nops; i++) {
         op_s[i] = op_s_of(p, &b->ops[i], load);
     }
@@ -184,7 +184,7 @@ typedef struct held {
 
 /* Without ZeRO inside blocks gathers and reductions are missing, and nothing else differs where no
  * op waits for these: then they are taken from a block with the same weights, and the rest from the
- * block without ZeRO, which layouts of all levels share. */
+ * block without ZeRO, the same for layouts of all levels. */
 typedef struct pieces {
     held *block, *zero; /* zero NULL: the block is whole */
 } pieces;
@@ -356,7 +356,7 @@ static void release(holding *h) {
 
 static mf_status price_block(const holding *h, const held *x, const mf_block *b, block_entry *out,
                              mf_err *e) {
-    double *op_s = room_for(b, e);
+    double *op_s = new_times(b, e);
     for (int i = 0; op_s && i < b->nops; i++) {
         op_s[i] = mf_priced_op_s(out->priced, i);
     }
@@ -410,7 +410,7 @@ static mf_status in_slot(const holding *h, slot *s, held *x, mf_err *e) {
     return MF_OK;
 }
 
-/* Finds or makes all blocks that are wanted; if several share a slot, all but the first are made
+/* Finds or makes all blocks that are wanted; if several have one slot, all but the first are made
  * for this call only. */
 static mf_status hold(holding *h, mf_err *e) {
     mf_status status = MF_OK;

@@ -1,8 +1,8 @@
 /* block_cache.h - blocks that are lowered and priced once. Costs of the block alone, of merged
  * pairs and of the same block under other data-parallel groups are simulated from them.
  *
- * A table holds the blocks that were used last; threads may share it. Prices do not depend on what
- * it holds.
+ * A table holds the blocks that were used last; several threads may use it. Prices do not depend on
+ * what it holds.
  */
 #ifndef MF_PLANNER_BLOCK_CACHE_H
 #define MF_PLANNER_BLOCK_CACHE_H

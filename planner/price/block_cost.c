@@ -76,13 +76,15 @@ void mf_block_cost_dp(mf_pass_cost *q, double rest_s, double dp_s) {
     q->bound_s = (dp_s > rest_s ? dp_s : rest_s) + q->sync_s;
 }
 
-/* *rest_s: bound_s without the data-parallel stream. room_s: for four figures of every tensor. */
+/* *rest_s: bound_s without the data-parallel stream. scratch_s: for four figures of every tensor.
+ */
 static mf_pass_cost passes_cost(const mf_cost *cost, const mf_layout *l, const mf_block *b,
                                 const double *op_s, unsigned passes, block_part part,
-                                double *rest_s, double *room_s) {
+                                double *rest_s, double *scratch_s) {
     mf_pass_cost q = {0};
-    path p = {.first_s = room_s, .ready_s = room_s + b->ntensors};
-    path from_input = {.first_s = room_s + 2 * b->ntensors, .ready_s = room_s + 3 * b->ntensors};
+    path p = {.first_s = scratch_s, .ready_s = scratch_s + b->ntensors};
+    path from_input = {.first_s = scratch_s + 2 * b->ntensors,
+                       .ready_s = scratch_s + 3 * b->ntensors};
     double busy_s[MF_STREAM_COUNT] = {0};
     const ops_of x = find_ops(b, passes);
     path_init(&p, b, &x, 0.0);
@@ -151,15 +153,15 @@ static void memory_cost(const mf_cost *cost, const mf_block *b, bool split, mf_b
 }
 
 void mf_block_cost_make(const mf_cost *cost, const mf_layout *l, const mf_block *b,
-                        const mf_block_key *key, const double *op_s, double *room_s,
+                        const mf_block_key *key, const double *op_s, double *scratch_s,
                         mf_block_cost *out, double rest_s[3]) {
     unsigned back = key->split ? MF_PASS_R | MF_PASS_B : MF_PASS_BACKWARD;
     *out = (mf_block_cost){
-        .f = passes_cost(cost, l, b, op_s, MF_PASS_F, part_of(key, true), &rest_s[0], room_s)};
+        .f = passes_cost(cost, l, b, op_s, MF_PASS_F, part_of(key, true), &rest_s[0], scratch_s)};
     rest_s[2] = 0.0;
-    out->b = passes_cost(cost, l, b, op_s, back, part_of(key, false), &rest_s[1], room_s);
+    out->b = passes_cost(cost, l, b, op_s, back, part_of(key, false), &rest_s[1], scratch_s);
     if (key->split) {
-        out->w = passes_cost(cost, l, b, op_s, MF_PASS_W, WHOLE, &rest_s[2], room_s);
+        out->w = passes_cost(cost, l, b, op_s, MF_PASS_W, WHOLE, &rest_s[2], scratch_s);
     }
     memory_cost(cost, b, key->split, out);
 }

@@ -1,4 +1,4 @@
-/* cost_cache.c - a hash table of costs that many read at once. */
+/* cost_cache.c - a hash table of costs that many threads read. */
 #include "planner/price/cost_cache.h"
 
 #include "core/base/pool.h"
@@ -29,7 +29,7 @@ typedef struct entry {
 enum {
     BUCKETS = 1 << 19
 }; /* a search asks for some hundred thousand costs, several searches that
-    * share a table for some more */
+    * have one table for some more */
 enum { MAKERS = 256 };
 
 struct mf_block_costs {

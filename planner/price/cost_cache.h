@@ -3,8 +3,8 @@
  * A block does not depend on the whole layout: not on PP, VPP or the schedule (but for whether it
  * splits the weight gradient), on the expert side only where it has experts, on samples and CP
  * apart only where it has attention, and on ZeRO and its group only from level 2 on. Costs are
- * kept by what they depend on; once-a-step figures (reductions, gathers) and persistent bytes are
- * left to whoever knows the layout. Any number of threads may ask: a cost is a pure function of
+ * kept by what they depend on; figures of a step's end (reductions, gathers) and persistent bytes
+ * are left to whoever knows the layout. Any number of threads may ask: a cost is a pure function of
  * its key, so that it does not matter who asks first.
  */
 #ifndef MF_PLANNER_COST_CACHE_H
@@ -26,7 +26,7 @@ mf_status mf_block_costs_get(mf_block_costs *q, const mf_layout *l, const mf_blo
 mf_status mf_block_costs_pair(mf_block_costs *q, const mf_layout *l, const mf_block_key *forward,
                               const mf_block_key *backward, double *time_s, mf_err *e);
 /* Which blocks are made first by which thread is chance, so what they take is counted by what
- * searches ask for, once for each that one does; searches that share costs, one after the other,
+ * searches ask for, once for each that one does; searches with the same costs, one after the other,
  * count what none of them has asked for before. Between note(x) and note(NULL) a thread notes in x
  * what has not been counted yet; what is in x and still has not been is then counted, in
  * nanoseconds, by whoever calls in an order that does not depend on threads, one at a time. */

@@ -4,7 +4,7 @@
  * The search itself (spaces, bounds, integer programs, order of work) knows no GEMM and no link, so
  * its logic can be tested against a model small enough to be searched exhaustively.
  * mf_evaluator_init fills the table with lowering, cost model, memory plan and simulator. Every
- * function may be called from several threads at once.
+ * function may be called from several threads at the same time.
  */
 #ifndef MF_PLANNER_EVALUATOR_H
 #define MF_PLANNER_EVALUATOR_H
@@ -47,7 +47,7 @@ typedef struct mf_block_cost {
 /* Time from a stage's last pass to the end of the step: `norm` until all stages meet, then
  * `update`. Linear in the parameters that the stage holds, and never above the simulated time. */
 typedef struct mf_step_end_cost {
-    double fixed_s; /* once, whatever the stages hold */
+    double fixed_s; /* whatever the stages hold */
     double exposed; /* share of gathers and reductions that passes wait for; 1 = nothing overlaps */
     double norm_dense_s, norm_expert_s, update_dense_s, update_expert_s; /* by parameter */
     double update_matrix_s; /* more by parameter of a dense matrix that is quantised */
@@ -84,7 +84,8 @@ typedef struct mf_evaluator_ops {
     /* Time of one boundary tensor to the next stage, alone on its link, and how long it holds its
      * sender; 0 when PP is 1. */
     void (*send)(void *self, const mf_layout *l, double *send_s, double *hold_s);
-    /* Once a step, for a block with these parameters: gradients reduced, parameters gathered. */
+    /* At the end of a step, for a block with these parameters: gradients reduced, parameters
+     * gathered. */
     void (*step_comm)(void *self, const mf_layout *l, mf_param_count params, double *reduce_s,
                       double *gather_s);
     /* What a block with these parameters loses while gathers or reductions run. */

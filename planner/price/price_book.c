@@ -1,4 +1,4 @@
-/* price_book.c - prices of blocks that several searches share. */
+/* price_book.c - prices of blocks for several searches. */
 #include "planner/price/price_book.h"
 
 #include "planner/price/block_cache.h"

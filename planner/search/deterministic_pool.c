@@ -81,7 +81,7 @@ static void wake_for(task_pool *f, int more) {
     }
 }
 
-/* Once there is none to start: marks what is of no use. */
+/* When there is none to start: marks what is of no use. */
 static void mark_useless(task_pool *f) {
     for (int i = 0; i < MF_TASKS_IN_FLIGHT && f->ops->is_useless; i++) {
         slot *t = &f->slot[i];

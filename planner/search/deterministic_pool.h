@@ -1,5 +1,5 @@
 /* deterministic_pool.h - private to the planner: a search's tasks, several of them in flight at
- * once.
+ * the same time.
  *
  * Tasks are committed in an order that is known when they start: as if MF_TASKS_IN_FLIGHT workers
  * took what a task of its kind usually takes. What starts next knows what has committed by then. So
@@ -19,7 +19,7 @@
 
 /* Tasks go by their slot, 0 to MF_TASKS_IN_FLIGHT - 1, from start to committing. */
 typedef struct mf_task_pool_ops {
-    /* Puts the next task into a slot; false when there is none for now. It is asked again once
+    /* Puts the next task into a slot; false when there is none for now. It is asked again when
      * another task has committed, and the flight is over when none flies either. *usual_us: what it
      * will take, in usual microseconds. */
     bool (*start)(void *self, int slot, int64_t *usual_us);

@@ -1,5 +1,6 @@
 /* family_figures.c - figures of families: what layers take with two sides, and what layouts of a
- * pipeline degree take once a step. Orders of all kinds ask for the same, so they are kept. */
+ * pipeline degree take at the end of a step. Orders of all kinds ask for the same, so they are
+ * kept. */
 #include "planner/search/search.h"
 
 #include <stddef.h>
@@ -122,7 +123,7 @@ mf_status mf_search_times_of(mf_search_context *w, const mf_layout *l, bool exac
     return status;
 }
 
-/* --- once a step ------------------------------------------------------------------------------ */
+/* --- the end of a step ------------------------------------------------------------------------ */
 
 /* Without memory it is made again. */
 static void keep_figures(mf_search_context *w, const mf_search_key *key, const void *made,
@@ -188,7 +189,7 @@ static bool is_in_front(const mf_layer_times *r, const mf_family_bound_other *x)
     return x->first == 0;
 }
 
-/* Once a step, by position. */
+/* Of a step's end, by position. */
 typedef struct own_figures {
     mf_search_known head;
     double reduce_s, gather_s; /* of a main layer */

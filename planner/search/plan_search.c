@@ -208,6 +208,7 @@ mf_status mf_planner_search(const mf_problem *p, const mf_search_options *o,
     s->pricing_s = report.pricing_s;
     s->work = report.work;
     s->unlisted_s = report.unlisted_s;
+    s->end = report.end;
     memcpy(s->ended, report.ended, sizeof s->ended);
     s->interrupted = report.interrupted;
     s->wall_s = mf_clock_s() - w.started_s;

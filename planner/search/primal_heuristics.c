@@ -147,13 +147,13 @@ static bool same_group(const open_layout *x, const open_layout *y) {
     return memcmp(x->degree, y->degree, sizeof x->degree) == 0;
 }
 
-/* Sharding saves most, then that no two micro-batches are at work at once, then small ones. */
+/* Sharding saves most, then that no two micro-batches are at work together, then small ones. */
 static int memory_rank(const mf_search_node *n, int64_t mbs) {
     return (n->zero + n->expert_zero) * 64 + (n->schedule == MF_SCHED_MERGED ? 0 : 32) - (int)mbs;
 }
 
 /* Of each run of equal degrees in [0, count): the least, the least of the smallest micro-batches,
- * and the least of the leanest. */
+ * and the least of those of least memory. */
 static int64_t choose(open_layout *x, int64_t count) {
     int64_t kept = 0;
     for (int64_t i = 0, end; i < count; i = end) {
@@ -182,8 +182,8 @@ static int by_turn(const void *a, const void *b) {
     return x->turn != y->turn ? (x->turn > y->turn) - (x->turn < y->turn) : by_bound(a, b);
 }
 
-/* The least and the leanest of all degrees, by their bounds, ways to play in turn: pairs have the
- * least bounds, and take most memory. */
+/* Those of least bound and of least memory of all degrees, by their bounds, ways to play in turn:
+ * pairs have the least bounds, and take most memory. */
 static int64_t choose_open(open_layout *x, int64_t n) {
     int64_t turns[MF_PASS_MODES + 1] = {0};
     if (n == 0) {

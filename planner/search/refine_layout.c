@@ -76,14 +76,14 @@ static void fill_with_gaps(refining *c, const int *first) {
     }
     mf_assignment a;
     int stage;
-    double *room_B = malloc((size_t)in->stages * sizeof *room_B);
+    double *usable_B = malloc((size_t)in->stages * sizeof *usable_B);
     int32_t *count = calloc(mf_partition_cells(in), sizeof *count);
-    mf_status status = room_B && count ? MF_OK : MF_NOMEM;
+    mf_status status = usable_B && count ? MF_OK : MF_NOMEM;
     for (int p = 0; status == MF_OK && p < in->stages; p++) {
-        room_B[p] = in->usable_B;
+        usable_B[p] = in->usable_B;
     }
     if (status == MF_OK) {
-        status = mf_partition_fill_checked(in, first, true, room_B, count, &a, &c->out->err);
+        status = mf_partition_fill_checked(in, first, true, usable_B, count, &a, &c->out->err);
         c->out->work += laid_out_us(c);
     }
     if (status == MF_OK) {
@@ -91,114 +91,8 @@ static void fill_with_gaps(refining *c, const int *first) {
     } else if (status != MF_INFEASIBLE) {
         c->out->status = status;
     }
-    free(room_B);
+    free(usable_B);
     free(count);
-}
-
-/* --- room on stages --------------------------------------------------------------------------- */
-
-/* A split that some stages are too small for. */
-typedef struct tight_split {
-    mf_partition *in;
-    int64_t until_ns;  /* in->effort_ns at which it is given up */
-    int *first, *next; /* [vstages + 1] */
-    bool *full;        /* [stages] too small for what stands there */
-    int32_t *count;    /* [cells] */
-} tight_split;
-
-static bool tight_init(tight_split *t, mf_partition *in, const int *first) {
-    const size_t n = (size_t)in->vstages + 1;
-    *t = (tight_split){.in = in,
-                       .until_ns = *in->effort_ns + 1000 * MF_TIGHT_SPLIT_US,
-                       .first = malloc(n * sizeof *first),
-                       .next = malloc(n * sizeof *first),
-                       .full = calloc((size_t)in->stages, sizeof *t->full),
-                       .count = calloc(mf_partition_cells(in), sizeof *t->count)};
-    const bool good = t->first && t->next && t->full && t->count;
-    if (good) {
-        memcpy(t->first, first, n * sizeof *first);
-    }
-    return good;
-}
-
-static void tight_clear(tight_split *t) {
-    free(t->first);
-    free(t->next);
-    free(t->full);
-    free(t->count);
-}
-
-static bool fits_on(const tight_split *t, const int *first, int stage) {
-    return mf_partition_fill_stage(t->in, first, stage, t->in->usable_B, t->count);
-}
-
-/* Do the stages fit that hold other positions now that one went from virtual stage v to u, but for
- * that of v? */
-static bool fits_beyond(const tight_split *t, int v, int u) {
-    const mf_layout *l = &t->in->layout;
-    const int from = (int)mf_layout_stage_of(l, v), step = u > v ? 1 : -1;
-    bool fits = true;
-    for (int x = v + step; x != u + step && fits; x += step) {
-        const int stage = (int)mf_layout_stage_of(l, x);
-        fits = stage == from || fits_on(t, t->next, stage);
-    }
-    return fits;
-}
-
-/* Gives a position of virtual stage v to u, if there is room. */
-static bool give(tight_split *t, int v, int u) {
-    const mf_partition *in = t->in;
-    if (u < 0 || u >= in->vstages || t->full[mf_layout_stage_of(&in->layout, u)] ||
-        t->first[v + 1] - t->first[v] < 2) {
-        return false;
-    }
-    memcpy(t->next, t->first, ((size_t)in->vstages + 1) * sizeof *t->next);
-    mf_partition_shift(t->next, v, u);
-    if (!mf_partition_is_split(in, t->next) || !fits_beyond(t, v, u)) {
-        return false;
-    }
-    int *was = t->first;
-    t->first = t->next;
-    t->next = was;
-    return true;
-}
-
-/* Gives one position of the stage to the nearest virtual stage that has room for it. */
-static bool give_one(tight_split *t, int stage) {
-    const mf_partition *in = t->in;
-    bool given = false;
-    for (int far = 1; far < in->vstages && !given && *in->effort_ns < t->until_ns; far++) {
-        for (int c = 0; c < in->chunks && !given; c++) {
-            const int v = (int)mf_layout_vstage(&in->layout, stage, c);
-            given = give(t, v, v - far) || give(t, v, v + far);
-        }
-    }
-    return given;
-}
-
-/* Takes positions from stages that no memory choice makes fit to stages with room. False: some
- * stage does not fit all the same. Own pairs of merged schedules are known. */
-static bool make_room(refining *c, int *first) {
-    mf_partition *in = c->in;
-    tight_split t;
-    bool fits = tight_init(&t, in, first);
-    if (!fits) {
-        c->out->status = mf_err_set(&c->out->err, MF_NOMEM, "out of memory");
-    }
-    for (int p = 0; p < in->stages && fits; p++) {
-        t.full[p] = !fits_on(&t, t.first, p);
-    }
-    for (int p = 0; p < in->stages && fits; p++) {
-        while (fits && t.full[p]) {
-            fits = give_one(&t, p);
-            t.full[p] = fits && !fits_on(&t, t.first, p);
-        }
-    }
-    if (fits) {
-        memcpy(first, t.first, ((size_t)in->vstages + 1) * sizeof *first);
-    }
-    tight_clear(&t);
-    return fits;
 }
 
 /* --- plans ------------------------------------------------------------------------------------ */
@@ -217,9 +111,12 @@ static void try_split(refining *c, int64_t most_us, int *first) {
     mf_status status = mf_partition_improve(c->in, MF_HOPELESS * c->best_s, effort_ns(c, most_us),
                                             first, &a, &time_s, &c->out->err);
     if (status == MF_INFEASIBLE && c->n->level != MF_LEVEL_LAYOUT &&
-        uses(c->w, MF_MECHANISM_GIVE_AWAY) && make_room(c, first)) {
-        status = mf_partition_improve(c->in, MF_HOPELESS * c->best_s, effort_ns(c, most_us), first,
-                                      &a, &time_s, &c->out->err);
+        uses(c->w, MF_MECHANISM_GIVE_AWAY)) {
+        status = mf_partition_give_away(c->in, first, &c->out->err);
+        if (status == MF_OK) {
+            status = mf_partition_improve(c->in, MF_HOPELESS * c->best_s, effort_ns(c, most_us),
+                                          first, &a, &time_s, &c->out->err);
+        }
     }
     c->out->tried = status == MF_OK && c->n->level == MF_LEVEL_TRY;
     if (status == MF_OK && time_s < MF_WORSE * c->best_s) {
@@ -414,7 +311,7 @@ static void by_splits(refining *c) {
                                               : r.outcome == MF_MILP_LIMIT && more;
     if (!again) {
         c->n->cause = r.outcome == MF_MILP_OPTIMAL ? c->n->cause : MF_CAUSE_TREE;
-        mf_split_rest_clear(&c->n->tried.rest);
+        mf_open_splits_clear(&c->n->tried.rest.open);
     }
     requeue(c, r.bound_s, again ? MF_LEVEL_SPLITS : MF_LEVEL_EXACT);
     mf_partition_split_result_clear(&r);
@@ -509,9 +406,9 @@ static bool is_written(refining *c, const int32_t *count, mf_assignment *a) {
     return status == MF_OK;
 }
 
-/* One more answer of the exact program: simulated, then cut off. With an answer goes what the
- * program cannot tell from it, other orders of its choices and choices that by its sums are beaten,
- * so as proof only the bound before such a cut counts. */
+/* One more answer of the exact program: simulated, then excluded by a cut. With an answer goes what
+ * the program cannot tell from it, other orders of its choices and choices that by its sums are
+ * beaten, so as proof only the bound before such a cut counts. */
 static void by_exact(refining *c) {
     mf_partition_solution s;
     mf_assignment a;
@@ -567,7 +464,7 @@ static bool is_worth_a_try(mf_search_context *w, const mf_search_node *n, const 
     mf_search_node own = *n;
     const mf_search_aim all = {.best_s = aim->best_s, .target_s = HUGE_VAL};
     own.key_s = 0.0;
-    own.tries = 1; /* by every choice, at once */
+    own.tries = 1; /* by every choice, right away */
     return mf_search_bound_again(w, &own, &all, out) < aim->best_s && out->status == MF_OK;
 }
 

@@ -32,7 +32,7 @@ static double known_s(const mf_search_state *s) {
     return s->r->known_s > 0.0 ? s->r->known_s : HUGE_VAL;
 }
 
-static bool has_plan(const mf_search_state *s) {
+bool mf_search_has_plan(const mf_search_state *s) {
     return s->nfound > 0 || s->r->known_s > 0.0;
 }
 
@@ -157,7 +157,7 @@ static mf_search_aim aim_at(const mf_search_state *s, const mf_search_node *n) {
                          .most_us = mf_search_most_us(s),
                          .target_s = s->target_s,
                          .keep_s = s->nfound >= top ? s->found[top - 1].time_s : HUGE_VAL,
-                         .none = !has_plan(s)};
+                         .none = !mf_search_has_plan(s)};
     if (s->ranking) {
         const int place = mf_search_rank_place(s, n);
         aim.none = place < 0;
@@ -193,13 +193,8 @@ static int64_t oldest_seen(const mf_search_state *s) {
     return oldest;
 }
 
-static mf_status no_room(mf_err *e) {
+static mf_status out_of_memory(mf_err *e) {
     return mf_err_set(e, MF_NOMEM, "out of memory for the search's queue");
-}
-
-/* What was put aside. */
-static mf_status open_again(mf_search_state *s, mf_err *e) {
-    return mf_search_queue_bring_back(&s->queue) ? MF_OK : no_room(e);
 }
 
 /* At or above that a node is of no use. */
@@ -244,7 +239,7 @@ static mf_status merge(mf_search_state *s, mf_search_node *node, mf_search_outco
         keep_found(s, &o->plan);
         if (s->best_s < before_s && status == MF_OK && !s->ranking) {
             s->slow = false;
-            status = open_again(s, e);
+            status = mf_search_open_again(s, e);
         }
     }
     s->merged++;
@@ -253,7 +248,7 @@ static mf_status merge(mf_search_state *s, mf_search_node *node, mf_search_outco
         mf_search_keep_path_set(&s->context, o->paths, oldest_seen(s));
     }
     if (status == MF_INTERRUPTED && !mf_search_queue_push(&s->queue, node)) { /* still open */
-        status = no_room(e);
+        status = out_of_memory(e);
     }
     for (int64_t i = 0; i < o->children; i++) {
         mf_search_node *n = &o->child[i];
@@ -264,7 +259,7 @@ static mf_status merge(mf_search_state *s, mf_search_node *node, mf_search_outco
             give_up(s, n);
         } else if (!mf_search_queue_push(&s->queue, n)) {
             mf_partition_tried_clear(&n->tried);
-            status = no_room(e);
+            status = out_of_memory(e);
         }
     }
     return status;
@@ -278,165 +273,13 @@ double mf_search_lower_bound(const mf_search_state *s) {
                : fmax(s->held_s, fmin(mf_search_least_open(s), fmin(s->best_s, s->blocking.key_s)));
 }
 
-/* Is a tree not worth its time? It would not reach the target, or closing it would not help since
- * another one stays open below. */
-static bool is_hopeless(const mf_search_state *s, const mf_search_node *n) {
-    const double far_off = n->tries > 1 ? MF_FAR_OFF_AGAIN : MF_FAR_OFF;
-    return !s->patient && has_plan(s) && n->level == MF_LEVEL_SPLITS && n->tries > 0 &&
-           n->key_s < s->target_s &&
-           (n->key_s * far_off < s->target_s || s->queue.aside_s < n->key_s);
-}
-
-/* Puts trees aside that are not worth their time, from the top of the queue. */
-static bool park(mf_search_state *s) {
-    while (s->queue.nodes > 0 && is_hopeless(s, mf_search_queue_top(&s->queue))) {
-        if (!mf_search_queue_put_aside(&s->queue)) {
-            return false;
-        }
-    }
-    return true;
-}
-
-/* Trees that were put aside are taken up again once nothing else is left. True: some are. */
-static bool unpark(mf_search_state *s) {
-    if (s->queue.asides == 0 || s->patient) {
-        return false;
-    }
-    s->patient = true;
-    s->status = open_again(s, &s->err);
-    return s->status == MF_OK;
-}
-
-/* Has a layout about which nothing can be done the least bound of all, and was no better plan found
- * for long? */
-static bool is_blocked(const mf_search_state *s, double open_s) {
-    return mf_search_uses(s, MF_MECHANISM_HELD) && has_plan(s) && open_s >= s->blocking.key_s &&
-           s->work - s->unblocked_at >= MF_HELD_US;
-}
-
-/* Is there something to start on the way to the gap that is worked on? Goes over to tighter gaps
- * as they are reached. */
-static bool has_below_target(mf_search_state *s) {
-    for (;;) {
-        double open_s = mf_search_least_open(s);
-        s->target_s = s->best_s / (1.0 + s->step_gap);
-        if (open_s >= s->target_s) {
-            if (s->step_gap <= mf_search_asked_gap(s)) {
-                return false;
-            }
-            s->step_gap = s->step_gap > MF_LEAST_GAP_STEP ? s->step_gap * MF_GAP_STEP : 0.0;
-            s->step_gap = fmax(s->step_gap, mf_search_asked_gap(s));
-            s->patient = true;
-            continue;
-        }
-        if (is_blocked(s, open_s)) {
-            return false;
-        }
-        if (!park(s)) {
-            s->status = no_room(&s->err);
-            return false;
-        }
-        if (mf_search_queue_below(&s->queue, s->target_s)) {
-            return true;
-        }
-        /* what is in flight may be all that is below */
-        if (mf_search_is_flying(s) || !unpark(s)) {
-            return false;
-        }
-    }
-}
-
-/* Has its effort been of no use for long? */
-static bool is_stale(const mf_search_state *s) {
-    return s->r->patience > 0 && has_plan(s) && s->work - s->narrowed_at >= s->r->patience;
-}
-
-/* Would the gap that was asked for take longer than all did so far, as fast as the gap has narrowed
- * since the mark before the last? Asked at every mark, one for each time of patience. */
-static void note_pace(mf_search_state *s, double gap) {
-    const int64_t patience = s->r->patience;
-    if (patience == 0 || s->work - s->mark[1].at < patience) {
-        return;
-    }
-    const mf_search_mark *then = &s->mark[0];
-    const double narrower = then->gap - gap, left = gap - mf_search_asked_gap(s);
-    s->slow = s->work >= MF_SLOW_PATIENCE * patience && isfinite(then->gap) &&
-              left * (double)(s->work - then->at) > narrower * (double)s->work;
-    s->mark[0] = s->mark[1];
-    s->mark[1] = (mf_search_mark){s->work, gap};
-}
-
-static void note_gap(mf_search_state *s) {
-    const double gap = s->best_s / mf_search_lower_bound(s) - 1.0;
-    note_pace(s, gap);
-    if ((!s->opened && mf_search_least_open(s) < s->blocking.key_s) ||
-        s->best_s < s->unblocked_best_s) {
-        s->unblocked_at = s->work;
-        s->unblocked_best_s = s->best_s;
-    }
-    if (!(gap > s->narrowed - MF_NARROWER)) {
-        s->narrowed = gap;
-        s->narrowed_at = s->work;
-    }
-}
-
-/* Is it too slow, with all done that may give it a better plan? */
-static bool is_slow(const mf_search_state *s) {
-    return s->slow &&
-           (s->queue.nodes == 0 || mf_search_queue_top(&s->queue)->level != MF_LEVEL_TRY);
-}
-
-/* Is it time to try open layouts? The moment does not depend on the budget. */
-static bool is_time_to_try(const mf_search_state *s) {
-    const int64_t after = s->r->open_work ? s->r->open_work : MF_TRY_OPEN_US;
-    return !s->opened && (s->work >= after || is_stale(s) || is_slow(s)) && has_plan(s);
-}
-
-/* True if the best plan uses the choices of least memory and few alternatives were tried: then the
- * search goes on past its effort, since a better plan is likely near. */
-static bool has_least_memory(const mf_search_state *s) {
-    return s->best_s >= s->fits_s && s->fits_tries > 0 && s->queue.nodes > 0 &&
-           mf_search_queue_top(&s->queue)->level == MF_LEVEL_TRY;
-}
-
-/* Cheap tasks go on for a while after the gap is met. */
-static bool continues_past_gap(mf_search_state *s) {
-    if (!mf_search_uses(s, MF_MECHANISM_SECOND_LOOK) || s->status != MF_OK ||
-        mf_search_is_spent(s) || mf_search_least_open(s) < s->target_s ||
-        !mf_search_queue_below(&s->queue, s->best_s)) {
-        return false;
-    }
-    if (s->look_until == 0) {
-        s->look_until = s->work + MF_SECOND_LOOK_US;
-    }
-    s->target_s = s->best_s;
-    return s->work + mf_search_usual_us(mf_search_queue_top(&s->queue)) <= s->look_until;
-}
-
-/* Is there no more to start? */
-static bool is_done(mf_search_state *s) {
-    if (s->ranking) {
-        return mf_search_rank_is_done(s);
-    }
-    if (s->spent || is_time_to_try(s)) {
-        return true;
-    }
-    if (!has_below_target(s)) {
-        return !continues_past_gap(s);
-    }
-    s->stale = s->opened && (is_stale(s) || is_slow(s));
-    s->stale_for = s->work - s->narrowed_at;
-    s->spent = has_plan(s) && (s->stale || (!has_least_memory(s) && mf_search_is_spent(s)));
-    return s->spent;
-}
-
 static mf_status begin(mf_search_state *s, mf_err *e) {
     mf_search_outcome *first = calloc(1, sizeof *first);
     mf_status status =
         first ? mf_search_start(&s->context, first, e) : mf_err_set(e, MF_NOMEM, "out of memory");
     for (int64_t i = 0; first && i < first->children && status == MF_OK; i++) {
         if (!mf_search_queue_push(&s->queue, &first->child[i])) {
-            status = no_room(e);
+            status = out_of_memory(e);
         }
     }
     free(first ? first->child : NULL);
@@ -456,7 +299,7 @@ static mf_status push_tries(mf_search_state *s, mf_search_outcome *out, mf_err *
     s->simulated += out->simulated;
     s->work += out->work;
     for (int64_t i = 0; i < out->children && status == MF_OK; i++) {
-        status = mf_search_queue_push(&s->queue, &out->child[i]) ? MF_OK : no_room(e);
+        status = mf_search_queue_push(&s->queue, &out->child[i]) ? MF_OK : out_of_memory(e);
     }
     return status;
 }
@@ -524,7 +367,7 @@ static bool start_last_phase(mf_search_state *s) {
     if (gap_is_open(s)) {
         take(s, try_open);
         s->patient = true;
-        s->status = s->status == MF_OK ? open_again(s, &s->err) : s->status;
+        s->status = s->status == MF_OK ? mf_search_open_again(s, &s->err) : s->status;
     }
     return true;
 }
@@ -555,7 +398,7 @@ static bool start(void *self, int slot, int64_t *usual_us) {
     }
     const int64_t fits_after = s->r->fits_work ? s->r->fits_work : MF_FIT_FIRST_US;
     s->interrupted |= mf_flag_is_set(s->r->cancel);
-    if (can_continue(s) && s->r->list_fit_candidates && !s->fits_tried && !has_plan(s) &&
+    if (can_continue(s) && s->r->list_fit_candidates && !s->fits_tried && !mf_search_has_plan(s) &&
         s->work >= fits_after) {
         s->fits_tried = true;
         take(s, try_fits);
@@ -564,14 +407,14 @@ static bool start(void *self, int slot, int64_t *usual_us) {
         s->narrowed_at = s->work; /* what comes now may narrow the gap */
     }
     drop_vain_tries(s);
-    bool done = !can_continue(s) || is_done(s);
+    bool done = !can_continue(s) || mf_search_is_done(s);
     while (done && can_continue(s) && !s->ranking && !mf_search_is_flying(s) &&
            start_last_phase(s)) {
-        done = !can_continue(s) || is_done(s);
+        done = !can_continue(s) || mf_search_is_done(s);
     }
     if (done && can_continue(s) && !s->ranking && !mf_search_is_flying(s) && mf_search_ranks(s)) {
         s->status = mf_search_rank_begin(s, &s->err);
-        done = !can_continue(s) || is_done(s);
+        done = !can_continue(s) || mf_search_is_done(s);
     }
     if (done) {
         return false;
@@ -598,13 +441,13 @@ static void commit(void *self, int slot) {
         t->out[i].children = 0; /* handed over */
         t->out[i].paths = NULL;
     }
-    note_gap(s);
+    mf_search_note_gap(s);
     if (s->r->progress && s->status == MF_OK) {
         s->r->progress(s->r->user, s->best_s, mf_search_lower_bound(s), s->priced, s->milps);
     }
 }
 
-/* Once a search's effort is used, a task tells nothing whose bounds are above the least that is
+/* When a search's effort is used, a task tells nothing whose bounds are above the least that is
  * open elsewhere: it can raise no proof, since that stays. */
 static bool is_useless(void *self, int slot) {
     const mf_search_state *s = self;
@@ -636,7 +479,7 @@ static void drop(void *self, int slot) {
         clear_outcome(out);
         if (!mf_search_queue_push(&s->queue, &n)) {
             mf_partition_tried_clear(&n.tried);
-            s->status = s->status == MF_OK ? no_room(&s->err) : s->status;
+            s->status = s->status == MF_OK ? out_of_memory(&s->err) : s->status;
         }
     }
 }

@@ -1,8 +1,8 @@
 /* search.h - private to the planner: the best-first search over families of layouts.
  *
- * The queue holds families: layouts that share what is fixed so far. A family's key is a bound of
- * all its steps. The least is taken out, and either split into smaller families, each with a bound
- * of its own, or, when it is a single layout, bounded more tightly. Levels:
+ * The queue holds families: layouts with the same of what is fixed so far. A family's key is a
+ * bound of all its steps. The least is taken out, and either split into smaller families, each with
+ * a bound of its own, or, when it is a single layout, bounded more tightly. Levels:
  *
  *   ATTENTION   an attention side (precision, TP, CP and its type, micro-batch), bounded first
  *   EXPERT      and an expert side (EP, ETP, dispatcher)
@@ -15,13 +15,13 @@
  *   RELAXATION  where no paths are known for its order: by the coarse relaxation of its
  *               integer program, whose paths and weights then bound the order
  *   SPLITS      by the least over whole splits of the positions, choices mixed
- *   EXACT       by the exact one, answers tried so far cut off
+ *   EXACT       by the exact one, answers tried so far excluded by cuts
  *
  * and beside these, where memory decides, layouts of which a plan is tried and nothing else:
  *   TRY         an even split, improved and simulated
  *
- * Several tasks run at once, and which of them are known to which does not depend on threads
- * (deterministic_pool.h): results are the same on any number of threads.
+ * Several tasks run at the same time, and which of them are known to which does not depend on
+ * threads (deterministic_pool.h): results are the same on any number of threads.
  */
 #ifndef MF_PLANNER_SEARCH_H
 #define MF_PLANNER_SEARCH_H
@@ -112,7 +112,7 @@ typedef enum mf_search_kind {
     MF_KNOWN_ORDERS,     /* the orders of a pipeline degree and a number of micro-batches */
     MF_KNOWN_SUMMARY,    /* of one order */
     MF_KNOWN_TIMES,      /* layer times of two sides (family_figures.c) */
-    MF_KNOWN_STAGES,     /* once-a-step figures of a pipeline degree */
+    MF_KNOWN_STAGES,     /* figures of the step's end of a pipeline degree */
     MF_KNOWN_LAYOUT_END, /* the same of one layout, by position */
     MF_KNOWN_STAGE_END   /* the same of one layout, whatever its stages hold */
 } mf_search_kind;
@@ -130,7 +130,7 @@ typedef struct mf_search_listed {
     mf_order_point point;
     _Atomic(const mf_order_summary *) summary; /* NULL: not asked for yet */
 } mf_search_listed;
-/* A pipeline degree with both sides: what its layouts take once a step, by ZeRO levels. */
+/* A pipeline degree with both sides: what its layouts take at the end of a step, by ZeRO levels. */
 #define MF_SEARCH_ZEROS 16
 typedef struct mf_search_stages {
     mf_search_known head;
@@ -232,7 +232,8 @@ mf_status mf_search_times_of(mf_search_context *w, const mf_layout *l, bool exac
  * main layer. */
 void mf_search_stages_of(mf_search_context *w, const mf_layout *l, const mf_param_count *layer,
                          mf_search_stages *out);
-/* What positions take once a step at the ZeRO levels of l, and what passes lose to that. */
+/* What positions take at the end of a step at the ZeRO levels of l, and what passes lose to that.
+ */
 void mf_search_add_own(mf_search_context *w, const mf_layout *l, mf_layer_times *r);
 /* What is fixed at the ZeRO levels of l, the end of the step for all positions included. */
 mf_family_bound_fixed mf_search_fixed_of(mf_search_context *w, const mf_layout *l,
@@ -275,7 +276,7 @@ typedef struct mf_search_request {
     int threads, top;
     int flight; /* tasks in flight at most; 0 = MF_TASKS_IN_FLIGHT. Fewer keep fewer threads busy
                  * and work less for nothing */
-    bool ranks; /* runners-up are looked for once the best plan is proven, with half as much effort
+    bool ranks; /* runners-up are looked for after the best plan is proven, with half as much effort
                  * again: the fastest of other degrees, each with its own best assignment */
     double gap;
     int64_t
@@ -323,7 +324,7 @@ typedef struct mf_search_open {
 } mf_search_open;
 
 /* Of open layouts, and of layouts in open families, two of all degrees and ways to play (that of
- * least bound, and the leanest) become such children: those of least bound. */
+ * least bound, and that of least memory) become such children: those of least bound. */
 mf_status mf_search_try_open(mf_search_context *w, const mf_search_open *open, double key_s,
                              mf_search_outcome *out, mf_err *e);
 
@@ -335,7 +336,8 @@ typedef struct mf_search_report {
     double pricing_s; /* seconds of one core in tasks that bound families and layouts: timed */
     bool interrupted;
     double unlisted_s; /* ranks: no plan of degrees that `found` lacks takes less; else 0 */
-    char ended[320];   /* why the search for the best plan ended, in words */
+    mf_search_end end; /* why the search for the best plan ended, */
+    char ended[320];   /* and in a sentence */
 } mf_search_report;
 
 mf_status mf_search_run(const mf_search_request *r, mf_search_report *out, mf_err *e);

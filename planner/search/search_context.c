@@ -1,4 +1,5 @@
-/* search_context.c - what a search shares: its lists of points, and what was found for orders. */
+/* search_context.c - what all tasks of a search use: its lists of points, and what was found for
+ * orders. */
 #include "planner/search/search.h"
 
 #include <stdlib.h>

@@ -6,6 +6,62 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* --- words ------------------------------------------------------------------------------------ */
+
+const char *mf_search_end_text(mf_search_end end) {
+    static const char *const texts[] = {
+#define X(name, text, meaning) [MF_SEARCH_END_##name] = (text),
+        MF_SEARCH_END_MAP(X)
+#undef X
+    };
+    return texts[end];
+}
+
+const char *mf_search_end_meaning(mf_search_end end) {
+    static const char *const meanings[] = {
+#define X(name, text, meaning) [MF_SEARCH_END_##name] = (meaning),
+        MF_SEARCH_END_MAP(X)
+#undef X
+    };
+    return meanings[end];
+}
+
+void mf_search_end_say(mf_search_end end, double gap, int64_t work_us, char *out, size_t size) {
+    const double percent = 100.0 * gap, work_s = 1e-6 * (double)work_us;
+    switch (end) {
+    case MF_SEARCH_END_PROVEN:
+        snprintf(out, size, "a gap of %.3g %% is proven", percent);
+        return;
+    case MF_SEARCH_END_EFFORT:
+        snprintf(out, size,
+                 "its effort of %.3g counted seconds of one core is used (--effort allows more)",
+                 work_s);
+        return;
+    case MF_SEARCH_END_SLOW:
+        snprintf(out, size,
+                 "at its pace of late a gap of %.3g %% would take longer than its %.3g counted "
+                 "seconds of one core (--effort allows more)",
+                 percent, work_s);
+        return;
+    case MF_SEARCH_END_OPEN:
+        snprintf(out, size, "nothing is left that it can close");
+        return;
+    case MF_SEARCH_END_NO_FIT:
+        snprintf(out, size, "every layout is known not to fit");
+        return;
+    case MF_SEARCH_END_INTERRUPTED:
+        snprintf(out, size, "it was interrupted");
+        return;
+    case MF_SEARCH_END_NONE:
+    case MF_SEARCH_END_STALLED: /* says for how long */
+    case MF_SEARCH_ENDS:
+        break;
+    }
+    snprintf(out, size, "%s", "");
+}
+
+/* --- what is open ----------------------------------------------------------------------------- */
+
 /* Layouts of what is open below the best plan, families counted whole. */
 static int64_t open_layouts(const mf_search_state *s) {
     int64_t open = 0;
@@ -47,7 +103,7 @@ static const char *cause_text(const mf_search_state *s, char *text, size_t size)
 
 static void describe_blocking(mf_search_state *s) {
     if (isinf(s->blocking.key_s)) {
-        snprintf(s->ended, sizeof s->ended, "nothing is left that it can close");
+        mf_search_end_say(MF_SEARCH_END_OPEN, 0, 0, s->ended, sizeof s->ended);
         return;
     }
     const mf_layout l = mf_search_layout(&s->context, &s->blocking);
@@ -61,6 +117,17 @@ static void describe_blocking(mf_search_state *s) {
              cause_text(s, why, sizeof why));
 }
 
+static mf_search_end end_of(const mf_search_state *s) {
+    const double gap = isfinite(s->best_s) ? gap_of(s, s->proven_s) : HUGE_VAL;
+    return s->interrupted                  ? MF_SEARCH_END_INTERRUPTED
+           : isinf(s->best_s)              ? MF_SEARCH_END_NO_FIT
+           : gap <= mf_search_asked_gap(s) ? MF_SEARCH_END_PROVEN
+           : s->stale && s->slow           ? MF_SEARCH_END_SLOW
+           : s->stale                      ? MF_SEARCH_END_STALLED
+           : s->spent                      ? MF_SEARCH_END_EFFORT
+                                           : MF_SEARCH_END_OPEN;
+}
+
 void mf_search_note_end(mf_search_state *s) {
     if (s->ranking) { /* it is known */
         return;
@@ -69,30 +136,16 @@ void mf_search_note_end(mf_search_state *s) {
     s->proven_open = open_layouts(s);
     s->proven_priced = s->priced;
     s->proven_evaluated = s->evaluated;
-    const double gap = isfinite(s->best_s) ? gap_of(s, s->proven_s) : HUGE_VAL;
-    if (s->interrupted) {
-        snprintf(s->ended, sizeof s->ended, "it was interrupted");
-    } else if (isinf(s->best_s)) {
-        snprintf(s->ended, sizeof s->ended, "every layout is known not to fit");
-    } else if (gap <= mf_search_asked_gap(s)) {
-        snprintf(s->ended, sizeof s->ended, "a gap of %.3g %% is proven",
-                 100.0 * mf_search_asked_gap(s));
-    } else if (s->stale && s->slow) {
-        snprintf(s->ended, sizeof s->ended,
-                 "at its pace of late a gap of %.3g %% would take longer than its %.3g counted "
-                 "seconds of one core (--effort allows more)",
-                 100.0 * mf_search_asked_gap(s), 1e-6 * (double)s->work);
-    } else if (s->stale) {
+    s->end = end_of(s);
+    if (s->end == MF_SEARCH_END_OPEN) {
+        describe_blocking(s);
+    } else if (s->end == MF_SEARCH_END_STALLED) {
         snprintf(s->ended, sizeof s->ended,
                  "the last %.3g of its %.3g counted seconds of one core did not narrow the gap "
                  "(--effort allows more)",
                  1e-6 * (double)s->stale_for, 1e-6 * (double)s->work);
-    } else if (s->spent) {
-        snprintf(s->ended, sizeof s->ended,
-                 "its effort of %.3g counted seconds of one core is used (--effort allows more)",
-                 1e-6 * (double)s->work);
     } else {
-        describe_blocking(s);
+        mf_search_end_say(s->end, mf_search_asked_gap(s), s->work, s->ended, sizeof s->ended);
     }
 }
 
@@ -111,6 +164,7 @@ mf_status mf_search_report_of(mf_search_state *s, mf_search_report *out, mf_err 
     out->pricing_s = s->pricing_s;
     out->gap = s->nfound > 0 ? gap_of(s, out->lower_bound_s) : 0.0;
     out->unlisted_s = s->ranking ? fmax(mf_search_unlisted_s(s), out->lower_bound_s) : 0.0;
+    out->end = s->end;
     memcpy(out->ended, s->ended, sizeof out->ended);
     const int top = mf_search_top(s);
     out->count = s->nfound < top ? s->nfound : top;

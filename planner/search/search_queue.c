@@ -39,7 +39,7 @@ static int64_t next_allocated(int64_t allocated, int64_t wanted) {
     return allocated;
 }
 
-/* Room for `more` nodes beside those that are there. */
+/* Memory for `more` nodes beside those that are there. */
 static bool allocate(mf_search_queue *q, int64_t more) {
     int64_t allocated = next_allocated(q->allocated, q->nodes + more);
     if (allocated == q->allocated) {

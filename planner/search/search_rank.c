@@ -1,7 +1,7 @@
 /* search_rank.c - runners-up: the fastest plans of other degrees.
  *
  * The search for the best plan drops whatever cannot be faster than it, so it has seen only some of
- * what comes next. Once it has ended, the families of the first level are searched again, with
+ * what comes next. When it has ended, the families of the first level are searched again, with
  * everything that was learnt on the way (block costs, paths of orders): a family is of use as long
  * as it may hold a plan faster than the last one that is wanted, and a layout as long as it may
  * hold one faster than what is known of its own degrees. Trees are worked on when nothing else is

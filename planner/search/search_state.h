@@ -69,7 +69,7 @@ typedef struct mf_search_state {
     double unblocked_best_s; /* the best plan then */
     mf_search_taken taken[MF_TAKEN_KINDS];
     double target_s;
-    /* Runners-up are looked for once the best plan is proven (search_rank.c), with what is below
+    /* Runners-up are looked for after the best plan is proven (search_rank.c), with what is below
      * here as it was then. */
     bool ranking;
     int64_t rank_until;  /* work at which it ends */
@@ -77,7 +77,8 @@ typedef struct mf_search_state {
     double proven_s;     /* lower bound, */
     int64_t proven_open; /* layouts that were open, */
     int64_t proven_priced, proven_evaluated;
-    char ended[320]; /* why the search for the best plan ended, in words */
+    mf_search_end end; /* why the search for the best plan ended, */
+    char ended[320];   /* and in a sentence */
     mf_status status;
     mf_err err;
     bool interrupted; /* cancelled, or some task did not finish */
@@ -107,8 +108,25 @@ void mf_search_note_taken(mf_search_state *s, const mf_search_node *n, int64_t w
  */
 bool mf_search_is_spent(const mf_search_state *s);
 
+/* Has it a plan, or is one known from elsewhere? */
+bool mf_search_has_plan(const mf_search_state *s);
+
+/* --- what is left to start (search_next.c) --- */
+/* Is there no more to start? */
+bool mf_search_is_done(mf_search_state *s);
+/* Trees that were put aside come back to the queue. */
+mf_status mf_search_open_again(mf_search_state *s, mf_err *e);
+
+/* --- how fast its gap narrows (search_pace.c) --- */
+/* Notes the gap as it is now. */
+void mf_search_note_gap(mf_search_state *s);
+/* Has its effort been of no use for long? */
+bool mf_search_is_stale(const mf_search_state *s);
+/* Is it too slow, with all done that may give it a better plan? */
+bool mf_search_is_slow(const mf_search_state *s);
+
 /* --- how it ends (search_end.c) --- */
-/* Writes into s->ended why the search for the best plan ends now, and what it proves. */
+/* Notes why the search for the best plan ends now (s->end, s->ended), and what it proves. */
 void mf_search_note_end(mf_search_state *s);
 mf_status mf_search_report_of(mf_search_state *s, mf_search_report *out, mf_err *e);
 

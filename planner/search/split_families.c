@@ -107,7 +107,7 @@ static double rounds_of(const mf_layout *l) {
     return (double)l->gbs * (double)l->tp * (double)l->cp / ((double)l->mbs * (double)l->gpus);
 }
 
-/* Once a step, whatever the stages hold. */
+/* At the end of a step, whatever the stages hold. */
 static double step_s(const mf_search_context *w, const mf_layout *l) {
     mf_param_count none = {0, 0, 0};
     return w->evaluator->ops->step_end(w->evaluator->self, l, none).fixed_s;

@@ -1,4 +1,4 @@
-/* split_orders.c - orders of a pipeline degree and layouts of an order: swept at once, since what
+/* split_orders.c - orders of a pipeline degree and layouts of an order: swept together, since what
  * bounds them is shared, and single layouts bounded anew. */
 #include "planner/search/search.h"
 #include "planner/tuning/limits.h"
@@ -88,8 +88,8 @@ static const mf_family_bound_fixed *fixed_of(const mf_search_stages *s, const mf
 
 /* --- orders ----------------------------------------------------------------------------------- */
 
-/* What is reduced and gathered once a step, at the levels that take least. */
-static void least_once(const mf_search_stages *s, mf_layer_times *r) {
+/* What is reduced and gathered at the end of a step, at the levels that take least. */
+static void least_step_end(const mf_search_stages *s, mf_layer_times *r) {
     r->layer_reduce_s = r->layer_gather_s = HUGE_VAL;
     for (int i = 0; i < s->zeros; i++) {
         r->layer_reduce_s = mf_smaller(r->layer_reduce_s, s->reduce_s[i]);
@@ -211,7 +211,7 @@ void mf_search_split_pass_mode(mf_search_context *w, const mf_search_node *n,
             }
             found = true;
             out->work += MF_WHOLE_FIGURES_US;
-            least_once(&stages, &r.times);
+            least_step_end(&stages, &r.times);
         }
         double bound_s = sweep_bound_s(&s, i, &r.times, fixed_of(&stages, &s.l));
         if (out->status == MF_OK && bound_s < aim->best_s) {

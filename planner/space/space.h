@@ -63,8 +63,8 @@ typedef struct mf_space {
     mf_layout base;
     uint32_t pinned;     /* MF_PIN bits */
     uint32_t precisions; /* 1u << MF_PREC_*; 0 = base.precision alone */
-    int64_t domain_gpus; /* that share NVLink and are used; 0 = not known: hierarchical CP counts
-                          * beside the types that it is made of */
+    int64_t domain_gpus; /* of one NVLink domain that are used; 0 = not known: hierarchical CP
+                          * counts beside the types that it is made of */
     mf_space_limits limits;
 } mf_space;
 
@@ -100,7 +100,7 @@ int64_t mf_space_experts(const mf_space *s, int64_t pp, mf_expert_point *out, in
 /* Schedules with their VPP for a pipeline degree and a number of micro-batches. */
 int64_t mf_space_orders(const mf_space *s, int64_t pp, int64_t micro_batches, mf_order_point *out,
                         int64_t max);
-/* ZeRO pairs; levels that cannot differ (one rank in the group) count once. */
+/* ZeRO pairs; levels that cannot differ (one rank in the group) count as one. */
 int64_t mf_space_zeros(const mf_space *s, int64_t dense_ranks, int64_t expert_ranks,
                        mf_zero_point *out, int64_t max);
 

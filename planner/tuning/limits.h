@@ -54,7 +54,7 @@
  * search looks for them as long as it found one within this effort (OLMoE on 12 ends with 2 instead
  * of 11 counted seconds, Moonlight on 8 finds one 0.3 % faster). */
 #define MF_HELD_US 1000000
-/* How slow a search is counts once it has taken so many times its patience: with 2 s of it, as
+/* How slow a search is counts after it has taken so many times its patience: with 2 s of it, as
  * `capacity` has, from 6 s on. */
 #define MF_SLOW_PATIENCE 3
 /* A key is raised by a bound that is higher by more than this share; else both count as equal. */
@@ -148,7 +148,7 @@
 #define MF_FILL_CHOICE_NS 80     /* and choice in it */
 #define MF_FILL_LOOK_NS 5        /* slot of a chunk that is considered for a change of choices, */
 #define MF_FILL_CHANGE_NS 20     /* and choice in it */
-#define MF_ROOM_CHOICE_NS 2      /* choice whose bytes on a stage are compared (stage_room.c) */
+#define MF_MOST_POSITIONS_NS 2   /* choice whose bytes on a stage are compared (most_positions.c) */
 #define MF_PRICE_NS 12           /* price of a byte that a mean of paths tries, */
 #define MF_MEAN_NS 8000          /* and the mean itself */
 #define MF_PAIR_NS 500           /* merged pair that is looked up */
@@ -198,7 +198,7 @@
 #define MF_WORSE 1.02
 /* Microseconds of linear programs: of a relaxation (large for hybrid models with many kinds of
  * layers); of a tree the first time, which suffices for nearly all; MF_TREE_MORE times more each
- * time after, MF_TREE_TRIES times in all. While no plan is known, or once the gap is proven, the
+ * time after, MF_TREE_TRIES times in all. While no plan is known, or after the gap is proven, the
  * first is over MF_LOOK_PART (Mixtral-8x22B on 40 takes 1.6 times as long without). */
 #define MF_ROOT_US 420000
 #define MF_TREE_US 1400000
@@ -206,7 +206,8 @@
 #define MF_TREE_TRIES 3
 #define MF_LOOK_PART 10
 /* Forward passes of a class are rounded down to steps of this share of the fastest: they differ a
- * little between choices (copies to the host share the memory), and equal ones can be dropped. */
+ * little between choices (copies to the host use the memory, too), and equal ones can be dropped.
+ */
 #define MF_FORWARD_STEP 0.003
 /* Last blocks of virtual stages: what their copies add counts from this share of their passes on,
  * and choices are dear from this part of the dearest on (Qwen3-235B on 64 needs them). */
@@ -214,7 +215,7 @@
 #define MF_END_COPY_DEAR 0.33
 /* A layout of at most so many plans that the exact program does not settle is simulated whole. */
 #define MF_FEW_PLANS 5000
-/* Answers of a layout's program that are simulated to find a better plan once they prove nothing
+/* Answers of a layout's program that are simulated to find a better plan when they prove nothing
  * more, and answers in all: each cut makes the program harder. */
 #define MF_ANSWERS 8
 #define MF_CUTS 24
@@ -244,7 +245,7 @@
 /* Pivots after which the tableau is computed anew, violated rows that enter at a time, most pivots
  * of a solve (a hundred times what any needs). */
 #define MF_LP_RENEW_PIVOTS 1500
-#define MF_LP_ROWS_AT_ONCE 8
+#define MF_LP_ROWS_TOGETHER 8
 #define MF_LP_MOST_PIVOTS 20000
 /* No stage takes so many units of time more (a unit is about a step): a finite end, so that any
  * multipliers prove a bound. The curves' own ends would be tighter but take more pivots. */

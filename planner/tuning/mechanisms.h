@@ -34,7 +34,7 @@
     X(TREE_REST, "tree-rest", "trees that are taken up again go on with what they left open")      \
     X(TRIALS, "trials", "numbers are tried before a tree branches on one of them")                 \
     X(STAGE_SUMS, "stage-sums", "trees branch on sums of stages, too")                             \
-    X(STAGE_ROOM, "stage-room", "trees know how many whole positions a stage has memory for")      \
+    X(MOST_POSITIONS, "most-positions", "trees know how many positions a stage has memory for")    \
     X(BETWEEN, "between", "paths are looked for between a point and the best one so far")          \
     X(INTEGER_PROGRAM, "integer-program", "GLPK solves the exact program of a layout")             \
     X(EXHAUSTIVE, "exhaustive", "layouts of few plans are simulated whole")                        \
@@ -47,7 +47,7 @@
     X(BATCHES, "batches", "one task takes up to 16 nodes that take little")                        \
     X(PARKING, "parking", "trees far below the target wait until nothing else is left")            \
     X(GAP_STEPS, "gap-steps", "a tight gap is approached in steps")                                \
-    X(SECOND_LOOK, "second-look", "what takes little is looked into once the gap is met")
+    X(SECOND_LOOK, "second-look", "what takes little is looked into after the gap is met")
 
 typedef enum mf_mechanism {
 #define X(name, text, meaning) MF_MECHANISM_##name,

@@ -2,6 +2,7 @@
  * inputs, poisoned outputs, aligned and odd sizes, guards behind every buffer. MF_SEED=n repeats a
  * run. */
 #include "tests/gpu/gpu_test.cuh"
+#include "tests/support/rope_table.h"
 
 #include "kernels/attention/attention_merge.h"
 #include "kernels/attention/output_gate.h"
@@ -168,7 +169,7 @@ static void test_rope(mf_kernel_dtype d, int64_t rows, int64_t heads, int64_t ro
          (long long)heads, (long long)rot, (long long)dim, interleaved ? "pairs" : "halves");
     both x = random_values(rows * heads * dim, d, -1, 1), pos = random_ints(rows, 0, 99);
     both c = poison(100 * rot / 2, F32), s = poison(100 * rot / 2, F32);
-    mf_kernel_rope_table(10000.0, rot, 100, (float *)c.host, (float *)s.host);
+    plain_rope_table(10000.0, rot, 100, (float *)c.host, (float *)s.host);
     upload(&c), upload(&s);
     for (int inverse = 0; inverse < 2; inverse++) {
         run_both<mf_kernel_rope>(

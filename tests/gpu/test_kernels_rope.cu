@@ -2,6 +2,7 @@
  * references: fresh random inputs, poisoned outputs, heads of shipped models and odd ones, guards
  * behind every buffer. MF_SEED=n repeats a run. */
 #include "tests/gpu/gpu_test.cuh"
+#include "tests/support/rope_table.h"
 
 #include "kernels/attention/mla_rope.h"
 #include "kernels/attention/qk_rope.h"
@@ -22,7 +23,7 @@ static angles angles_of(int64_t rows, int64_t rot) {
     angles a;
     a.positions = random_ints(rows, 0, POSITIONS - 1);
     a.cos = poison(POSITIONS * rot / 2, F32), a.sin = poison(POSITIONS * rot / 2, F32);
-    mf_kernel_rope_table(10000.0, rot, POSITIONS, (float *)a.cos.host, (float *)a.sin.host);
+    plain_rope_table(10000.0, rot, POSITIONS, (float *)a.cos.host, (float *)a.sin.host);
     upload(&a.cos), upload(&a.sin);
     return a;
 }

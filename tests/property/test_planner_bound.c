@@ -207,7 +207,7 @@ static mf_assignment leanest(const mf_partition *in, const mf_assignment *a) {
 }
 
 /* With just the memory that a split takes there is room for what its stages hold. */
-static void check_room(mf_partition *in, const sample *s) {
+static void check_most_positions(mf_partition *in, const sample *s) {
     const double usable_B = in->usable_B;
     for (int i = 0; i < 2 * TRIES; i++) {
         int most[2 * MF_MAX_VSTAGES], held[MF_MAX_VSTAGES] = {0};
@@ -372,7 +372,7 @@ static void check_layout(rng *r, mf_search_context *w, const problem *p, const s
     check_portions(r, in, s, n);
     check_programs(in, s, n);
     check_splits(in, s, n);
-    check_room(in, s);
+    check_most_positions(in, s);
     check_one_split(in, s, n);
     mf_partition_destroy(in);
 }

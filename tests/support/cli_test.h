@@ -76,6 +76,14 @@ static inline double cli_number(const mf_json_value *object, const char *key) {
     return x;
 }
 
+static inline const char *cli_text(const mf_json_value *object, const char *key) {
+    const char *x = NULL;
+    if (mf_json_get_string(object, key, &x, NULL) != MF_OK) {
+        fail_msg("%s is no text", key);
+    }
+    return x;
+}
+
 static inline bool cli_bool(const mf_json_value *object, const char *key) {
     bool x = false;
     if (mf_json_bool(cli_member(object, key), &x, NULL) != MF_OK) {

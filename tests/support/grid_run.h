@@ -69,11 +69,11 @@ static inline void grid_before(void *user, const mf_exec_op *x) {
 
 /* Padded to the capacity, each expert has as many rows as any other, whatever the routing. */
 static inline bool grid_padded(const mf_layout *l, const mf_model *m, const mf_exec_op *x) {
-    const mf_exec_tensor *map = &x->in[x->nin > 0 ? x->nin - 1 : 0];
     int64_t rows = mf_layout_padded_rows(l, m), experts = x->op->dim[MF_OP_DIM_GROUPS];
     bool even = rows > 0 && x->op->dim[MF_OP_DIM_M] == rows * experts;
+    const int32_t *from = even ? mf_ops_row_map_operand(x)->data : NULL;
     for (int64_t i = 0; even && i <= experts; i++) {
-        even = ((const int32_t *)map->data)[i] == i * rows;
+        even = from[i] == i * rows;
     }
     return even;
 }

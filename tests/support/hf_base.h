@@ -3,6 +3,7 @@
 #ifndef MF_TESTS_HF_BASE_H
 #define MF_TESTS_HF_BASE_H
 
+#include "tests/support/rope_table.h"
 #include "tests/support/test.h"
 
 #include "core/model/model.h"
@@ -161,7 +162,7 @@ static void hf_open(hf_model *h, const char *folder, int64_t samples, int64_t se
     }
     int64_t rot = h->m.attn == MF_ATTN_MLA ? h->m.qk_rope_head_dim : h->m.head_dim;
     h->cos = hf_floats(h, seq * rot / 2), h->sin = hf_floats(h, seq * rot / 2);
-    mf_kernel_rope_table(h->m.rope_theta, rot, seq, h->cos, h->sin);
+    plain_rope_table(h->m.rope_theta, rot, seq, h->cos, h->sin);
 }
 
 static void hf_close(hf_model *h) {

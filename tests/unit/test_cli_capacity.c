@@ -20,6 +20,8 @@ static void every_cell_is_the_plan_of_its_size(void **state) {
         assert_close(cli_number(c, "gpus"), (i % 2 == 0 ? 8 : 16), 0);
         double step_s = cli_number(c, "step_time_s"), rate = cli_number(c, "tokens_per_s");
         assert_close(rate * step_s, 64.0 * 4096.0, 1e-6);
+        assert_string_equal(cli_text(c, "ended_by"), "proven");
+        assert_memory_equal(cli_text(c, "ended"), "a gap of 5 % is proven", 22);
     }
     cli_result p = cli_json("plan --model qwen3-8b --cluster h200 --gpus 16 --gap 5% --json " JOB);
     const mf_json_value *best = cli_member(mf_json_root(p.json), "best");
@@ -61,8 +63,26 @@ static void effort_limits_every_cell(void **state) {
     cli_result p = cli_json(line);
     const double gap = cli_number(mf_json_at(cli_member(mf_json_root(r.json), "cells"), 0), "gap");
     assert_at_least(gap, 0.01);
+    const mf_json_value *cell = mf_json_at(cli_member(mf_json_root(r.json), "cells"), 0);
+    const mf_json_value *search = cli_member(mf_json_root(p.json), "search");
+    assert_string_equal(cli_text(cell, "ended_by"), "effort");
+    assert_string_equal(cli_text(cell, "ended"), cli_text(search, "ended"));
     assert_close(gap, cli_number(cli_member(mf_json_root(p.json), "search"), "gap"), 1e-12);
     cli_free(&p);
+    cli_free(&r);
+}
+
+/* A row has the word, the lines above the table what it means; --json has the sentence. */
+static void every_row_says_why_its_search_ended(void **state) {
+    (void)state;
+    cli_result r = cli_run("capacity --models olmoe-1b-7b --clusters h200 --sizes 8 " JOB, NULL);
+    assert_int_equal(r.code, 0);
+    const char *row = strstr(r.out, "\n* h200 ");
+    assert_non_null(row);
+    assert_non_null(strstr(row, " %  proven   1/"));
+    for (char *at = r.out; (at = strchr(at, '\n')) != NULL; *at = ' ') {
+    }
+    assert_non_null(strstr(r.out, " search: why it ended (proven: the gap that is asked for)."));
     cli_free(&r);
 }
 
@@ -531,6 +551,7 @@ int main(void) {
         cmocka_unit_test(every_cell_is_the_plan_of_its_size),
         cmocka_unit_test(tables_are_the_same_on_any_number_of_threads),
         cmocka_unit_test(effort_limits_every_cell),
+        cmocka_unit_test(every_row_says_why_its_search_ended),
         cmocka_unit_test(a_larger_size_may_give_a_smaller_one_its_plan),
         cmocka_unit_test(time_money_and_energy_follow_from_the_tokens),
         cmocka_unit_test(rows_have_the_step_time_in_megatron),

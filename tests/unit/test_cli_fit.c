@@ -93,6 +93,11 @@ static void the_ranking_is_the_same_as_text(void **state) {
     }
     assert_above(rows, 1);
     assert_int_equal(rows, mf_json_size(plans));
+    char why[64];
+    snprintf(why, sizeof why, "\n  that search ended: %.40s", cli_text(fastest_of(&r), "ended"));
+    assert_non_null(strstr(t.out, why));
+    assert_string_equal(cli_text(fastest_of(&r), "ended_by"),
+                        cli_number(fastest_of(&r), "gap") <= 0.03 ? "proven" : "effort");
     assert_ok(mf_json_get_string(mf_json_root(r.json), "verdict", &verdict, NULL));
     char first[64];
     snprintf(first, sizeof first, "(TP %.0f CP 1 PP 1 VPP 1 EP %.0f ETP 1, ",

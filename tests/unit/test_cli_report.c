@@ -306,6 +306,7 @@ static void assert_kept(void) {
     cli_result r = cli_run(line, NULL);
     assert_int_equal(r.code, 0);
     assert_non_null(strstr(r.out, "verdict     keep it"));
+    assert_non_null(strstr(r.out, "\n\nsearch      ended: a gap of 3 % is proven\n"));
     cli_free(&r);
 }
 
@@ -336,6 +337,8 @@ static void the_best_plan_of_a_job_is_that_of_plan(void **state) {
     const mf_json_value *best = cli_member(mf_json_root(r.json), "best");
     const double tuned_s = cli_number(cli_member(best, "prediction"), "step_time_s");
     assert_at_most(tuned_s, 1.03 * best_s); /* either search ends at its gap */
+    assert_string_equal(cli_text(mf_json_root(r.json), "ended_by"), "proven");
+    assert_string_equal(cli_text(mf_json_root(r.json), "ended"), "a gap of 3 % is proven");
     cli_free(&r);
 }
 

@@ -213,8 +213,8 @@ static void the_checksum_is_castagnolis(void **state) {
     assert_int_equal(mf_crc32c(mf_crc32c(0, text, 4), text + 4, 5), 0xe3069283);
 }
 
-/* Every bit of what was sealed, one at a time, and bytes that are missing. */
-static void a_bit_that_changed_since_data_were_sealed_is_named(void **state) {
+/* Every bit of what has checksums, one at a time, and bytes that are missing. */
+static void a_bit_that_changed_since_data_got_checksums_is_named(void **state) {
     (void)state;
     enum { SIZE = 40, BLOCK = 16 };
     char path[] = "/tmp/mf-sealed-XXXXXX", beside[64], expected[96];
@@ -275,8 +275,8 @@ static void a_bit_that_changed_since_data_were_sealed_is_named(void **state) {
     unlink(beside);
 }
 
-/* A seal that is damaged itself says so: any bit of it, any length. */
-static void a_damaged_seal_is_refused(void **state) {
+/* Checksums that are damaged say so: any bit of it, any length. */
+static void damaged_checksums_are_refused(void **state) {
     (void)state;
     char path[] = "/tmp/mf-seal-XXXXXX", text[256];
     static const char bytes[100] = "sealed";
@@ -313,8 +313,8 @@ int main(void) {
         cmocka_unit_test(streams_are_mixed_by_weight_as_a_function_of_the_sample_alone),
         cmocka_unit_test(the_checksum_is_castagnolis),
         cmocka_unit_test(megatron_files_are_read_and_damaged_ones_refused),
-        cmocka_unit_test(a_bit_that_changed_since_data_were_sealed_is_named),
-        cmocka_unit_test(a_damaged_seal_is_refused),
+        cmocka_unit_test(a_bit_that_changed_since_data_got_checksums_is_named),
+        cmocka_unit_test(damaged_checksums_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

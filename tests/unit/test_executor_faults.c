@@ -178,7 +178,7 @@ static void leave_garbage(grid_case *g, const mf_exec_op *op) {
     }
     int64_t groups = op->op->dim[MF_OP_DIM_GROUPS],
             size = op->out[0].rows / groups * op->out[0].cols;
-    const int32_t *offsets = op->in[op->nin - 1].data;
+    const int32_t *offsets = mf_ops_row_map_operand(op)->data;
     float *gradient = op->out[0].data;
     for (int64_t i = 0; i < groups; i++) {
         if (is_idle(g, i) && offsets[i + 1] == offsets[i]) {
@@ -209,7 +209,7 @@ static void poison_rows(grid_case *g, const mf_exec_op *op) {
     if (op->op->kind != MF_OP_GROUPED_GEMM || op->op->pass == MF_PASS_W) {
         return;
     }
-    const int32_t *offsets = op->in[op->nin - 1].data;
+    const int32_t *offsets = mf_ops_row_map_operand(op)->data;
     const mf_exec_tensor *t = &op->out[0];
     float *data = t->data;
     for (int64_t i = offsets[op->op->dim[MF_OP_DIM_GROUPS]] * t->cols; i < t->rows_max * t->cols;

@@ -1,5 +1,6 @@
 /* RMSNorm and rotary embedding references against double precision and central differences. */
 #include "tests/support/kernel_test.h"
+#include "tests/support/rope_table.h"
 
 #include "kernels/attention/rope.h"
 #include "kernels/rows/norm_split.h"
@@ -237,7 +238,7 @@ static void rope_rotates_pairs_by_their_angle(void **state) {
     (void)state;
     enum { HEADS = 2, DIM = 12, ROT = 8, HALF = ROT / 2, POSITIONS = 50 };
     float cosines[POSITIONS * HALF], sines[POSITIONS * HALF];
-    mf_kernel_rope_table(10000.0, ROT, POSITIONS, cosines, sines);
+    plain_rope_table(10000.0, ROT, POSITIONS, cosines, sines);
     for (int interleaved = 0; interleaved < 2; interleaved++) {
         double x[ROWS * HEADS * DIM], want[ROWS * HEADS * DIM];
         int32_t positions[ROWS];

@@ -1,6 +1,7 @@
 /* Heads that are normed and turned in one pass, against double precision and its differences, and
  * against norm, split and rotation one after the other. */
 #include "tests/support/kernel_test.h"
+#include "tests/support/rope_table.h"
 
 #include "kernels/attention/qk_rope.h"
 #include "kernels/attention/rope.h"
@@ -63,7 +64,7 @@ static double qk_loss(const double *unused, void *user) {
 static void meets_double(mf_kernel_dtype d, int64_t rot, bool pairs, bool with_add) {
     qk_case *k = kt_zeros(sizeof *k);
     k->rot = rot, k->pairs = pairs;
-    mf_kernel_rope_table(10000.0, rot, POSITIONS, k->cos, k->sin);
+    plain_rope_table(10000.0, rot, POSITIONS, k->cos, k->sin);
     for (int r = 0; r < ROWS; r++) {
         k->positions[r] = (int32_t)kt_int(0, POSITIONS - 1);
     }
@@ -134,7 +135,7 @@ static void rstd_has_the_layout_of_two_separate_norms(void **state) {
     float *x = kt_random(d, ROWS * STRIDE, -2, 2, NULL), w[DIM], y[QN], rstd[ROWS * (HEADS + KV)];
     float cos[POSITIONS * DIM / 2], sin[POSITIONS * DIM / 2], want[ROWS * (HEADS + KV)], n[QN];
     int32_t positions[ROWS] = {0}; /* no turn */
-    mf_kernel_rope_table(10000.0, DIM, POSITIONS, cos, sin);
+    plain_rope_table(10000.0, DIM, POSITIONS, cos, sin);
     for (int c = 0; c < DIM; c++) {
         w[c] = 1.0f + (float)c;
     }

@@ -1,6 +1,7 @@
 /* Heads that are moved and turned in one pass: the same bits as copies, packing and rotations in
  * place, one after the other. The gate's product and its gradients likewise. */
 #include "tests/support/kernel_test.h"
+#include "tests/support/rope_table.h"
 
 #include "kernels/attention/mla.h"
 #include "kernels/attention/mla_rope.h"
@@ -22,7 +23,7 @@ typedef struct angles {
 static angles angles_of(int64_t rot_dim) {
     angles a = {.cos = kt_zeros((size_t)(POSITIONS * rot_dim / 2) * sizeof(float)),
                 .sin = kt_zeros((size_t)(POSITIONS * rot_dim / 2) * sizeof(float))};
-    mf_kernel_rope_table(10000.0, rot_dim, POSITIONS, a.cos, a.sin);
+    plain_rope_table(10000.0, rot_dim, POSITIONS, a.cos, a.sin);
     for (int r = 0; r < ROWS; r++) {
         a.positions[r] = (int32_t)kt_int(0, POSITIONS - 1);
     }

@@ -124,7 +124,7 @@ static void what_is_written_reads_back_and_an_index_joins_files(void **state) {
 }
 
 /* Every bit of the data, one at a time. */
-static void a_bit_that_changed_in_a_sealed_file_is_named(void **state) {
+static void a_bit_that_changed_in_a_file_with_checksums_is_named(void **state) {
     (void)state;
     char path[] = "/tmp/mf-sealed-XXXXXX";
     static unsigned char bytes[4096];
@@ -136,7 +136,7 @@ static void a_bit_that_changed_in_a_sealed_file_is_named(void **state) {
     int fd = mkstemp(path);
     assert_at_least(fd, 0);
     assert_true(close(fd) == 0);
-    assert_ok(mf_safetensors_write_sealed(path, list, 2, NULL));
+    assert_ok(mf_safetensors_write_checksums(path, list, 2, NULL));
     FILE *f = fopen(path, "rb");
     assert_non_null(f);
     size_t size = fread(bytes, 1, sizeof bytes, f), data_at = 8 + bytes[0] + 256u * bytes[1];
@@ -185,7 +185,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_file_of_hugging_face_is_read),
         cmocka_unit_test(hostile_headers_are_refused_with_their_place),
-        cmocka_unit_test(a_bit_that_changed_in_a_sealed_file_is_named),
+        cmocka_unit_test(a_bit_that_changed_in_a_file_with_checksums_is_named),
         cmocka_unit_test(weights_that_are_no_numbers_are_named_by_element),
         cmocka_unit_test(what_is_written_reads_back_and_an_index_joins_files),
     };

@@ -1,8 +1,8 @@
 /* The CSV reader and the small text helpers: what is read, what is refused, and where. */
 #include "tests/support/test.h"
 
-#include "profiles/csv.h"
-#include "profiles/text.h"
+#include "core/base/csv.h"
+#include "core/base/text.h"
 
 #include "core/base/file.h"
 
@@ -63,6 +63,7 @@ static void records_and_fields_are_read_as_rfc_4180_says(void **state) {
     expect_read("\xef\xbb\xbf"
                 "a,b\n",
                 "a|b/");
+    expect_read(" \t\n  # comment\na,b\n \t", "a|b/");
     expect_read("# comment\n\na,b\n\r\n# more, \"\n c , d \n#end", "a|b/ c | d /");
 }
 

@@ -1,7 +1,7 @@
 /* csv.c - the CSV reader: fields are unquoted in place in a private copy of the text. */
-#include "profiles/csv.h"
+#include "core/base/csv.h"
 
-#include "profiles/text.h"
+#include "core/base/text.h"
 
 #include "core/base/file.h"
 
@@ -22,8 +22,9 @@ struct mf_csv {
     char *end;
     char *line_start;
     int line;
-    int fields;
-    csv_field field[MF_CSV_MAX_FIELDS];
+    int fields, most;
+    int allocated;
+    csv_field *field; /* [allocated] */
 };
 
 /* Takes `text` over. */
@@ -38,7 +39,12 @@ static mf_status open_owned(const char *name, char *text, size_t length, mf_csv 
         return mf_err_set(e, MF_NOMEM, "%s: out of memory", name);
     }
     memcpy(copy, name, size);
-    *c = (mf_csv){.name = copy, .text = text, .at = text, .end = text + length, .line = 1};
+    *c = (mf_csv){.name = copy,
+                  .text = text,
+                  .at = text,
+                  .end = text + length,
+                  .line = 1,
+                  .most = MF_CSV_MAX_FIELDS};
     if (length >= 3 && memcmp(text, "\xef\xbb\xbf", 3) == 0) { /* byte order mark */
         c->at += 3;
     }
@@ -76,8 +82,13 @@ void mf_csv_close(mf_csv *c) {
     if (c != NULL) {
         free(c->name);
         free(c->text);
+        free(c->field);
         free(c);
     }
+}
+
+void mf_csv_allow(mf_csv *c, int most) {
+    c->most = most;
 }
 
 static int column_of(const mf_csv *c, const char *at) {
@@ -91,7 +102,7 @@ static mf_status fail_at(const mf_csv *c, int line, int column, mf_err *e, const
 mf_status mf_csv_fail(const mf_csv *c, int index, mf_err *e, const char *fmt, ...) {
     bool known = index >= 0 && index < c->fields;
     int last = c->fields > 0 ? c->fields - 1 : 0;
-    const csv_field *f = &c->field[known ? index : last];
+    const csv_field none = {0}, *f = c->fields > 0 ? &c->field[known ? index : last] : &none;
     va_list args;
     va_start(args, fmt);
     mf_err_vset(e, MF_INPUT, fmt, args);
@@ -113,8 +124,21 @@ static bool at_line_end(const mf_csv *c) {
     return c->at == c->end || *c->at == '\n' || (*c->at == '\r' && c->at[1] == '\n');
 }
 
+/* Whether the line that begins at c->at has no record. Ends at what is no blank of it. */
+static bool is_passed_over(mf_csv *c) {
+    char *first = c->at;
+    while (*c->at == ' ' || *c->at == '\t') {
+        c->at++;
+    }
+    if (!at_line_end(c) && *c->at != '#') {
+        c->at = first;
+        return false;
+    }
+    return true;
+}
+
 static void skip_blank_and_comments(mf_csv *c) {
-    while (c->at < c->end && (at_line_end(c) || *c->at == '#')) {
+    while (c->at < c->end && is_passed_over(c)) {
         while (!at_line_end(c)) {
             c->at++;
         }
@@ -122,6 +146,23 @@ static void skip_blank_and_comments(mf_csv *c) {
             next_line(c);
         }
     }
+}
+
+/* Memory for one more field. */
+static mf_status reserve_field(mf_csv *c, mf_err *e) {
+    if (c->fields == c->most) {
+        return fail_at(c, c->line, column_of(c, c->at), e, "too many fields in a line");
+    }
+    if (c->fields == c->allocated) {
+        const int more = c->allocated > 0 ? 2 * c->allocated : MF_CSV_MAX_FIELDS;
+        csv_field *field = realloc(c->field, (size_t)more * sizeof *field);
+        if (field == NULL) {
+            return mf_err_set(e, MF_NOMEM, "%s: out of memory", c->name);
+        }
+        c->field = field;
+        c->allocated = more;
+    }
+    return MF_OK;
 }
 
 /* One field at c->at, unquoted in place; leaves c->at on the comma or line end behind it. *end is
@@ -181,11 +222,9 @@ mf_status mf_csv_next(mf_csv *c, bool *more, mf_err *e) {
         return MF_OK;
     }
     for (;;) {
-        if (c->fields == MF_CSV_MAX_FIELDS) {
-            return fail_at(c, c->line, column_of(c, c->at), e, "too many fields in a line");
-        }
         char *end = c->at;
-        mf_status st = read_field(c, &c->field[c->fields], &end, e);
+        mf_status st = reserve_field(c, e);
+        st = st == MF_OK ? read_field(c, &c->field[c->fields], &end, e) : st;
         if (st != MF_OK) {
             return st;
         }

@@ -1,5 +1,5 @@
-/* Fuzz target: any bytes as a seal. What was accepted must be written back as it was, and say of
- * every block whether it is right; what was not must say where it is wrong. */
+/* Fuzz target: any bytes as checksums of blocks. What was accepted must be written back as it was,
+ * and say of every block whether it is right; what was not must say where it is wrong. */
 #include "executor/files/block_checksums.h"
 
 #include <stdlib.h>

@@ -1,5 +1,5 @@
 /* text.c - UTF-8, plain numbers. */
-#include "profiles/text.h"
+#include "core/base/text.h"
 
 #include <errno.h>
 #include <math.h>

@@ -1,5 +1,5 @@
-/* data_seal.c - makes the seals of a run's streams with all ranks, or reads them. */
-#include "executor/data/data_seal.h"
+/* data_checksums.c - makes the checksums of a run's streams with all ranks, or reads them. */
+#include "executor/data/data_checksums.h"
 
 #include "executor/comm/comm_status.h"
 #include "executor/files/files.h"
@@ -27,29 +27,29 @@ static mf_status make(const mf_data *d, mf_comm *c, const char *path, mf_block_c
     return s;
 }
 
-mf_status mf_data_mix_seal(mf_data_mix *m, mf_comm *c, const char *folder, bool resumes,
-                           mf_err *e) {
+mf_status mf_data_mix_checksum(mf_data_mix *m, mf_comm *c, const char *folder, bool resumes,
+                               mf_err *e) {
     mf_status s = mf_comm_agree(c, mf_comm_rank(c) == 0 ? mf_folder_make(folder, e) : MF_OK, e);
     for (int i = 0; i < mf_data_mix_streams(m) && s == MF_OK; i++) {
         char path[PATH_B], name[40];
-        mf_block_checksums *seal = NULL;
+        mf_block_checksums *sums = NULL;
         snprintf(name, sizeof name, "stream-%d.crc32c", i);
         if (!mf_path_join(path, sizeof path, folder, name, NULL)) {
             return mf_err_set(e, MF_IO, "%s: path too long", folder);
         }
-        s = mf_comm_agree(c, resumes ? mf_block_checksums_read(path, &seal, e) : MF_OK, e);
-        double there = seal != NULL ? 1.0 : 0.0; /* the same on all ranks: they read one folder */
+        s = mf_comm_agree(c, resumes ? mf_block_checksums_read(path, &sums, e) : MF_OK, e);
+        double there = sums != NULL ? 1.0 : 0.0; /* the same on all ranks: they read one folder */
         s = s == MF_OK
                 ? mf_comm_all_reduce(c, MF_GROUP_WORLD, MF_COMM_F64, MF_COMM_MAX, &there, 1, e)
                 : s;
         if (s == MF_OK && there < 0.5) {
-            s = make(mf_data_mix_stream(m, i), c, path, &seal, e);
+            s = make(mf_data_mix_stream(m, i), c, path, &sums, e);
         }
-        if (s == MF_OK && (s = mf_data_mix_keep(m, i, seal, e)) == MF_OK) {
-            seal = NULL; /* the stream's */
+        if (s == MF_OK && (s = mf_data_mix_keep(m, i, sums, e)) == MF_OK) {
+            sums = NULL; /* the stream's */
         }
         s = mf_comm_agree(c, s, e);
-        mf_block_checksums_destroy(seal);
+        mf_block_checksums_destroy(sums);
     }
     return s;
 }

@@ -1,4 +1,4 @@
-/* stage_room.c - how many whole positions memory leaves room for on a stage.
+/* most_positions.c - how many whole positions memory allows on a stage.
  *
  * At a moment of the schedule (a row of in-flight vectors) a position of slot s on chunk c of a
  * stage takes at least
@@ -27,7 +27,7 @@ typedef struct kind {
 typedef struct moment {
     const mf_partition *in;
     int stage, row;
-    double room_B; /* beside the least position of every chunk */
+    double free_B; /* beside the least position of every chunk */
     double least_B[MF_MAX_VSTAGES];
 } moment;
 
@@ -50,7 +50,7 @@ static double position_B(const moment *x, int c, int s) {
         const mf_block_cost *q = &class->choice[m].cost;
         least_B = fmin(least_B, flight * q->saved_B + held * q->held_B);
     }
-    *in->effort_ns += MF_ROOM_CHOICE_NS * (int64_t) class->choices;
+    *in->effort_ns += MF_MOST_POSITIONS_NS * (int64_t) class->choices;
     return class->persistent_B + least_B;
 }
 
@@ -61,8 +61,8 @@ static void add_kind(kind *list, int n, kind x) {
     list[n] = x;
 }
 
-/* How many more positions have room on chunks [from, to), each the least of those that are left. */
-static int more_positions(const moment *x, int from, int to, double room_B) {
+/* How many more positions fit on chunks [from, to), each the least of those that are left. */
+static int more_positions(const moment *x, int from, int to, double free_B) {
     const mf_partition *in = x->in;
     kind list[MF_MAX_POSITIONS];
     int n = 0, more = 0;
@@ -77,8 +77,8 @@ static int more_positions(const moment *x, int from, int to, double room_B) {
     }
     for (int i = 0; i < n; i++) {
         for (int j = 0; j < list[i].count; j++) {
-            room_B -= list[i].each_B;
-            if (room_B < 0.0) {
+            free_B -= list[i].each_B;
+            if (free_B < 0.0) {
                 return more;
             }
             more++;
@@ -96,24 +96,24 @@ bool mf_rows_most_positions(const mf_partition *in, int *most) {
         most[i] = in->positions;
     }
     for (int p = 0; p < in->stages; p++) {
-        const double room_B = in->usable_B - in->fixed_B - mf_rows_least_beside_B(in, p);
+        const double free_B = in->usable_B - in->fixed_B - mf_rows_least_beside_B(in, p);
         for (int row = 0; row < in->order.rows[p]; row++) {
-            moment x = {.in = in, .stage = p, .row = row, .room_B = room_B * (1.0 + 1e-9) + 1.0};
+            moment x = {.in = in, .stage = p, .row = row, .free_B = free_B * (1.0 + 1e-9) + 1.0};
             for (int c = 0; c < in->chunks; c++) {
                 x.least_B[c] = HUGE_VAL;
                 for (int s = 0; s < in->slots; s++) {
                     x.least_B[c] = fmin(x.least_B[c], position_B(&x, c, s));
                 }
-                x.room_B -= x.least_B[c];
+                x.free_B -= x.least_B[c];
             }
-            if (x.room_B < 0.0) {
+            if (x.free_B < 0.0) {
                 return false;
             }
             at_least(&most[in->vstages + p],
-                     in->chunks + more_positions(&x, 0, in->chunks, x.room_B));
+                     in->chunks + more_positions(&x, 0, in->chunks, x.free_B));
             for (int c = 0; c < in->chunks; c++) {
                 at_least(&most[mf_layout_vstage(&in->layout, p, c)],
-                         1 + more_positions(&x, c, c + 1, x.room_B));
+                         1 + more_positions(&x, c, c + 1, x.free_B));
             }
         }
     }
