@@ -68,7 +68,7 @@ static void make_step(mf_step_engine *g, mf_chunk_step *c, int forward, int back
     int position = forward >= 0 ? forward : backward;
     assert(position >= 0);
     int block = g->p->block_of[position];
-    *c = (mf_chunk_step){.position = position, .position2 = -1, .passes = passes};
+    *c = (mf_chunk_step){.position = position, .position2 = -1, .passes = passes, .own = own};
     int beside = -1;
     c->exchanges = exchanges(g->p->blocks[block], passes);
     if (forward >= 0 && backward >= 0) { /* of two micro-batches, be it the same block */
@@ -95,6 +95,39 @@ static void make_step(mf_step_engine *g, mf_chunk_step *c, int forward, int back
                 mf_times_get(g->times, block, beside, passes | own, true, load, &c->anew[k], g->e);
         }
     }
+}
+
+/* Seconds of the copies of a block in that direction. */
+static double copies_s(const mf_step_engine *g, const mf_chunk_step *c, mf_stream stream) {
+    const mf_block *b = g->p->blocks[g->p->block_of[c->position]];
+    double sum_s = 0;
+    for (int i = 0; i < b->nops; i++) {
+        if (b->ops[i].stream == stream && (b->ops[i].pass & c->passes)) {
+            mf_price p;
+            mf_cost_op(g->cost, &b->ops[i], g->load[c->position * g->loads], &p);
+            sum_s += p.time_s;
+        }
+    }
+    return sum_s;
+}
+
+/* A block's time has its own copies beside it, as in a run of equal blocks. They travel beside the
+ * next one of a forward pass and the one in front of a backward pass: the first or last block of a
+ * run has none beside it, and a head hides less than a layer. */
+static double unhidden_s(const mf_step_engine *g, const mf_chunk_play *play, bool forward) {
+    const mf_stream stream = forward ? MF_STREAM_D2H : MF_STREAM_H2D;
+    const unsigned own = forward ? MF_SIM_LAST : MF_SIM_FIRST;
+    double more_s = 0;
+    for (int i = 0; i < play->n; i++) {
+        const mf_chunk_step *c = &play->step[i];
+        const int from = forward ? i - 1 : i + 1;
+        const bool travels = from >= 0 && from < play->n && !(play->step[from].own & own);
+        const double beside_s = travels ? copies_s(g, &play->step[from], stream) : 0;
+        const double without_s = c->time[0]->gpu_time_s - c->time[0]->class_s[MF_BD_OFFLOAD];
+        const double with_s = c->own & own ? 0 : copies_s(g, c, stream);
+        more_s += fmax(beside_s - without_s, 0) - fmax(with_s - without_s, 0);
+    }
+    return fmax(more_s, 0);
 }
 
 /* Blocks in the order in which they run: forward ones from the first, backward ones from the last,
@@ -130,6 +163,10 @@ static mf_chunk_play *make_play(mf_step_engine *g, int64_t stage, const mf_event
                   own_copies(g, f, b, a->first[vf + 1], a->first[vb + 1]));
     }
     mf_pairing_clear(&order);
+    if (g->status == MF_OK && g->software->copies_in_pass > 0 &&
+        (ev->pass == MF_EVENT_F || ev->pass == MF_EVENT_B)) {
+        play->offload_s = unhidden_s(g, play, ev->pass == MF_EVENT_F);
+    }
     return play;
 }
 
@@ -288,5 +325,10 @@ void mf_step_chunk(mf_step_engine *g, int64_t stage, int64_t event) {
             .beside = pair ? g->p->blocks[g->p->block_of[c->position2]] : NULL,
         };
         play_step(g, stage, c, &i, ev->micro_batch == 0, back == g->s->micro_batches - 1);
+    }
+    for (int64_t r = 0; play != NULL && play->offload_s > 0 && r < g->ranks; r++) {
+        mf_step_rank *k = mf_step_rank_of(g, stage, r);
+        mf_step_pass(k, play->offload_s, play->offload_s, play->offload_s);
+        k->class_s[MF_BD_OFFLOAD] += play->offload_s;
     }
 }

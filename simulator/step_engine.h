@@ -31,7 +31,7 @@ typedef struct mf_step_rank {
  * EP group (or one time when all have the same load). */
 typedef struct mf_chunk_step {
     int position, position2;
-    unsigned passes;
+    unsigned passes, own;       /* own: MF_SIM_... */
     bool exchanges;             /* tokens travel in the EP group */
     const mf_block_time **time; /* [loads] */
     /* [loads] where weight gradients are those of the first micro-batch; behind the above */
@@ -41,6 +41,8 @@ typedef struct mf_chunk_step {
 typedef struct mf_chunk_play {
     int n;
     mf_chunk_step *step; /* [n] in order of play */
+    double offload_s;    /* copies to or from the host that no block hides, above what is in the
+                            times of the blocks that they belong to */
 } mf_chunk_play;
 
 typedef struct mf_step_engine {
