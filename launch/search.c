@@ -45,6 +45,8 @@ enum { FREE_STEPS = sizeof free_steps / sizeof free_steps[0] };
  * nothing. (DeepSeek-V3 on 1,024 H100 with 30 s: proven to 3.9 %, 7.8 without.) */
 #define PLAIN_BUDGET 4000000
 #define LEAST_PLAIN 2000000
+/* Larger micro-batches are tried with no less than that in all. */
+#define LEAST_LARGER 2500000
 /* A plan that takes at most so many times what the best one of free choices takes is near it. */
 #define NEAR 1.1
 
@@ -464,12 +466,13 @@ static mf_status try_degrees(searching *c, const mf_search_result *r, double at_
     return s;
 }
 
-/* The leanest family. With the smallest micro-batch, if nothing else is said: it takes a fifth of
- * the effort until there is a plan, and where it has none others hardly have one. */
-static mf_status try_leanest(searching *c, mf_err *e) {
+/* The leanest family with this micro-batch, unless another is pinned: with one it takes a fifth of
+ * the effort until there is a plan. That one is looked for as if none were known: which layouts a
+ * search simulates before it has bounded them depends on it, and so does how soon it has one. */
+static mf_status try_leanest(searching *c, int64_t mbs, mf_err *e) {
     mf_problem small = *c->p;
     if ((small.pinned & MF_PIN(MICRO_BATCH)) == 0) {
-        small.base.mbs = 1;
+        small.base.mbs = mbs;
         small.pinned |= MF_PIN(MICRO_BATCH);
     }
     return try_family(c, &small, family_listed(c, 0), 0, LEAST_BUDGET, e);
@@ -479,6 +482,10 @@ static mf_status try_leanest(searching *c, mf_err *e) {
 static int64_t work_after(const searching *c, int64_t more) {
     const int64_t work = c->found->stats.work + (more > LEAST_BUDGET ? more : LEAST_BUDGET);
     return c->all > 0 && work > c->all ? c->all : work;
+}
+
+static bool is_near(const searching *c, double free_s) {
+    return best_of(c) > 0 && best_of(c) <= NEAR * free_s;
 }
 
 /* Tries each of these plans: its whole layout with so much work, then its degrees alone with half
@@ -491,9 +498,9 @@ static mf_status try_all(searching *c, const mf_search_result *r, int64_t most, 
     for (int i = 0; i < r->count && s == MF_OK; i++) {
         s = try_alike(c, &r->plan[i], at_most_s, until, e);
     }
-    if (s == MF_OK && !c->leanest_tried && (best_of(c) == 0 || best_of(c) > NEAR * free_s)) {
+    if (s == MF_OK && !c->leanest_tried && !is_near(c, free_s)) {
         c->leanest_tried = true;
-        s = try_leanest(c, e);
+        s = try_leanest(c, 1, e);
     }
     return s == MF_OK ? try_degrees(c, r, at_most_s, work_after(c, most / 2), e) : s;
 }
@@ -619,10 +626,26 @@ static mf_status search_each(searching *c, mf_err *e) {
     return status;
 }
 
-/* Searches of free choices; one of them bounds all families. Then, where families of plain
- * schedules could each get a part that is of use, one that may close them all at once. */
+/* The leanest family with larger micro-batches, if no plan is near those of free choices: where the
+ * host holds a step back these are the faster ones (Qwen3-235B on 256 H100 under megatron-26.06).
+ */
+static mf_status try_larger(searching *c, mf_err *e) {
+    const bool pinned = (c->p->pinned & MF_PIN(MICRO_BATCH)) != 0;
+    const double free_s = c->found->stats.unlimited_s;
+    mf_status s = MF_OK;
+    for (int64_t mbs = 2; mbs <= MF_SPACE_MAX_MBS && !pinned && s == MF_OK; mbs *= 2) {
+        s = free_s > 0 && !is_near(c, free_s) ? try_leanest(c, mbs, e) : MF_OK;
+    }
+    return s;
+}
+
+/* Searches of free choices; one of them bounds all families, or each is to have a search for that.
+ * Then, where families of plain schedules could each get a part that is of use, one that may close
+ * them all at once. */
 static mf_status begin(searching *c, mf_err *e) {
-    const double share = c->all > 0 ? FREE_SHARE * (double)c->all : HUGE_VAL;
+    const bool bounds = frees_all(c);
+    const int64_t all = c->all - (bounds ? 0 : (int64_t)c->count * LEAST_BUDGET);
+    const double share = c->all > 0 ? FREE_SHARE * (double)all : HUGE_VAL;
     const bool pinned = (c->p->pinned & MF_PIN(MICRO_BATCH)) != 0;
     bool bounded = false;
     mf_status s = MF_OK;
@@ -635,14 +658,16 @@ static mf_status begin(searching *c, mf_err *e) {
         s = search_free(c, ALL_SCHEDULES, smallest, free_steps[i].budget, e);
         bounded = bounded || !smallest;
     }
-    const int64_t left = c->all - c->found->stats.work;
-    if (s == MF_OK && !bounded) {
+    if (s == MF_OK && (c->all < 0 || c->all >= LEAST_LARGER)) {
+        s = try_larger(c, e);
+    }
+    const int64_t left = all - c->found->stats.work;
+    if (s == MF_OK && !bounded && (bounds || left / 2 > LEAST_BUDGET)) {
         return search_free(c, ALL_SCHEDULES, false,
                            left / 2 > LEAST_BUDGET ? left / 2 : LEAST_BUDGET, e);
     }
     const int64_t budget = c->all < 0 || left / 4 > PLAIN_BUDGET ? PLAIN_BUDGET : left / 4;
-    if (s == MF_OK && frees_all(c) && budget >= LEAST_PLAIN &&
-        !is_proven(c, holder_of(c)->bound_s)) {
+    if (s == MF_OK && bounds && budget >= LEAST_PLAIN && !is_proven(c, holder_of(c)->bound_s)) {
         s = search_free(c, PLAIN, false, budget, e);
     }
     return s;
