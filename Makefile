@@ -322,6 +322,7 @@ install: build ## install to PREFIX (default /usr/local)
 	install -D -m 644 $(BUILD)/moefold.bash $(DESTDIR)$(PREFIX)/share/bash-completion/completions/moefold
 	$(BUILD)/moefold help --completion zsh >$(BUILD)/moefold.zsh
 	install -D -m 644 $(BUILD)/moefold.zsh $(DESTDIR)$(ZSHDIR)/_moefold
+	for file in LICENSE NOTICE; do install -D -m 644 $$file $(DESTDIR)$(PREFIX)/share/doc/moefold/$$file; done
 	cd profiles && find . -type f \( -name '*.json' -o -name '*.csv' \) \
 	  -exec install -D -m 644 {} $(DESTDIR)$(PREFIX)/share/moefold/{} \;
 

@@ -133,11 +133,13 @@ static mf_status price_limit(const mf_problem *limited, const mf_search_options 
     problem.pinned |= MF_PIN(OFFLOAD); /* a difference of words, not of host copies */
     mf_search_options some = *o;
     const double limited_s = r->plan[0].prediction.step_time_s;
-    some.known_s = limited_s;
+    const double free_s = r->stats.unlimited_s; /* as the search for the target met it */
+    some.known_s = free_s > 0 ? fmin(free_s, limited_s) : limited_s;
     some.top = 1;
-    some.budget = o->budget != 0 ? o->budget : 5000000; /* of 20: there is a plan to beat */
+    /* of 20: there is a plan to beat. Of an effort that is given a fifth, as it is that of all */
+    some.budget = o->budget > 0 ? o->budget / 5 : o->budget == 0 ? 5000000 : o->budget;
     mf_status s = mf_planner_search(&problem, &some, &any, e);
-    const double best_s = any.count > 0 ? any.plan[0].prediction.step_time_s : limited_s;
+    const double best_s = any.count > 0 ? any.plan[0].prediction.step_time_s : some.known_s;
     if (s == MF_OK || s == MF_INFEASIBLE) {
         r->stats.limited_s = limited_s;
         r->stats.unlimited_s = fmin(best_s, limited_s);

@@ -1,7 +1,11 @@
-/* search.c - a short search in which every layer chooses for itself, then one for each memory
- * choice that a target has, and their best plans together. */
+/* search.c - short searches in which every layer chooses for itself, whose plans are tried with
+ * each memory choice that a target has for all layers; then a search for each of these choices, and
+ * the best plans together. */
 #include "launch/search.h"
 
+#include "core/memory/memory.h"
+#include "core/program/program.h"
+#include "core/schedule/schedule.h"
 #include "planner/space/catalogue.h"
 #include "planner/tuning/limits.h"
 
@@ -25,17 +29,26 @@ static const uint16_t choices[] = {
 };
 enum { CHOICES = sizeof choices / sizeof choices[0] };
 
-/* Counted microseconds: a plain search's 20 s, divided. */
-#define FIRST_BUDGET 5000000
-#define NEXT_BUDGET 3000000
-/* What the searches of free choices may use: the first one always as much, so that no effort begins
- * with less than a smaller one; the next ones four times the one before, up to this share of all.
- */
-#define FREE_BUDGET 250000
-#define FREE_GROWTH 4
-#define FREE_SHARE 0.25
 /* A search that may use less ends before it has bounded anything, or tried any plan. */
 #define LEAST_BUDGET 250000
+/* Searches of free choices, in counted microseconds: each goes on where the one before ended, as
+ * searches with more effort do. The first ones look at the smallest micro-batch alone, which takes
+ * a fifth of the effort until there is a plan. One that would take more than FREE_SHARE of all is
+ * left out; what is tried of its plans may take as much again. */
+static const struct {
+    int64_t budget;
+    bool smallest;
+} free_steps[] = {{LEAST_BUDGET, true}, {1000000, true}, {4000000, false}};
+enum { FREE_STEPS = sizeof free_steps / sizeof free_steps[0] };
+#define FREE_SHARE 0.4
+/* A search of all plain schedules may use PLAIN_BUDGET; with less than LEAST_PLAIN it closes
+ * nothing. (DeepSeek-V3 on 1,024 H100 with 30 s: proven to 3.9 %, 7.8 without.) */
+#define PLAIN_BUDGET 4000000
+#define LEAST_PLAIN 2000000
+/* Larger micro-batches are tried with no less than that in all. */
+#define LEAST_LARGER 2500000
+/* A plan that takes at most so many times what the best one of free choices takes is near it. */
+#define NEAR 1.1
 
 /* Plans of one choice, with plain schedules or merged; what the last search among them said. */
 typedef struct family {
@@ -48,7 +61,11 @@ typedef struct family {
     char ended[sizeof((mf_search_stats *)0)->ended];
 } family;
 
-enum { PLAIN = 1u << MF_SCHED_1F1B | 1u << MF_SCHED_INTERLEAVED, MERGED = 1u << MF_SCHED_MERGED };
+enum {
+    PLAIN = 1u << MF_SCHED_1F1B | 1u << MF_SCHED_INTERLEAVED,
+    MERGED = 1u << MF_SCHED_MERGED,
+    ALL_SCHEDULES = PLAIN | MERGED
+};
 
 /* Whether a schedule that the problem holds is one of these. */
 static bool has_schedule(const mf_problem *p, uint32_t schedules) {
@@ -136,20 +153,17 @@ static int choose_starts(const mf_search_options *o, const family *f, mf_known_p
     return count;
 }
 
-/* What the i-th search may use: of an effort that is given, the more the earlier it comes, as those
- * come first whose plans are fast; what they leave goes to the others. */
-static int64_t budget_of(const mf_search_options *o, int64_t left, int i, int count) {
-    double all = 0;
-    if (o->budget < 0) {
-        return o->budget;
-    }
-    if (o->budget == 0) {
-        return i == 0 ? FIRST_BUDGET : NEXT_BUDGET;
+/* What the i-th search may use: the more the earlier it comes, as those come first whose plans are
+ * fast; what they leave goes to the others. */
+static int64_t budget_of(int64_t all, int64_t left, int i, int count) {
+    double parts = 0;
+    if (all < 0) {
+        return all;
     }
     for (int k = i; k < count; k++) {
-        all += 1.0 / (k + 1);
+        parts += 1.0 / (k + 1);
     }
-    return (int64_t)fmax(LEAST_BUDGET, (double)left / ((i + 1) * all));
+    return (int64_t)fmax(LEAST_BUDGET, (double)left / ((i + 1) * parts));
 }
 
 static mf_status note_change(void *user, const mf_plan *p, const mf_concession *c, mf_err *e) {
@@ -261,6 +275,8 @@ typedef struct searching {
     mf_known_plan *start; /* [o->starts] */
     family families[2 * CHOICES];
     int count;
+    bool leanest_tried;
+    int64_t all;          /* counted microseconds; negative: no limit */
     mf_search_stats free; /* of the search of free choices; its work 0: there was none */
     mf_search_result *found;
 } searching;
@@ -268,6 +284,13 @@ typedef struct searching {
 static double best_of(const searching *c) {
     return c->found->count > 0 ? c->found->plan[0].prediction.step_time_s : c->o->known_s;
 }
+
+static double asked_gap(const searching *c) {
+    return c->o->gap > 0 ? c->o->gap : MF_DEFAULT_GAP;
+}
+
+/* Of the gap that is asked for: a family that may hold a plan as much faster is worked on. */
+#define FAMILY_GAP 0.5
 
 /* --- choices that are free -------------------------------------------------------------------- */
 
@@ -301,34 +324,18 @@ static bool frees_all(const searching *c) {
 #define DEGREES (MF_PIN(TP) | MF_PIN(CP) | MF_PIN(EP) | MF_PIN(ETP) | MF_PIN(MICRO_BATCH))
 #define ALIKE ((MF_PIN(COUNT) - 1u) & ~(MF_PIN(STAGES) | MF_PIN(RECOMPUTE)))
 
-/* Looks among a family's plans that have of a layout what is pinned for one that is faster than all
- * so far; while there is none, than at_most_s. */
-static mf_status try_layout(searching *c, const mf_layout *l, uint32_t pinned, family *f,
-                            double at_most_s, mf_err *e) {
+/* Looks among a family's plans of a smaller problem for one that is faster than known_s (0: for
+ * any). */
+static mf_status try_family(searching *c, const mf_problem *near, family *f, double known_s,
+                            int64_t budget, mf_err *e) {
     mf_search_result one = {0};
-    mf_problem near = *c->p;
-    near.pinned |= pinned;
-    if (pinned == ALIKE) {
-        near.base = *l;
-        near.base.memory = c->p->base.memory;
-        near.base.graph = c->p->base.graph;
-        near.base.overlap = c->p->base.overlap;
-        near.precisions = 0;
-    } else {
-        near.base.tp = l->tp;
-        near.base.cp = l->cp;
-        near.base.ep = l->ep;
-        near.base.etp = l->etp;
-        near.base.mbs = l->mbs;
-    }
-    const mf_problem q = problem_of(&near, f);
+    const mf_problem q = problem_of(near, f);
     mf_search_options some = *c->o;
     some.book = NULL;
     some.starts = 0;
     some.top = 1;
-    some.known_s =
-        best_of(c) > 0 ? best_of(c) : at_most_s; /* 0 would search on until a plan fits */
-    some.budget = LEAST_BUDGET;
+    some.known_s = known_s;
+    some.budget = budget;
     mf_status s = mf_planner_search(&q, &some, &one, e);
     add_work(&one.stats, &c->found->stats);
     if (one.count > 0) {
@@ -344,34 +351,159 @@ static mf_status try_layout(searching *c, const mf_layout *l, uint32_t pinned, f
     return s;
 }
 
+/* The problem with what is pinned of a layout. */
+static mf_problem near_layout(const searching *c, const mf_layout *l, uint32_t pinned) {
+    mf_problem near = *c->p;
+    near.pinned |= pinned;
+    if (pinned == ALIKE) {
+        near.base = *l;
+        near.base.memory = c->p->base.memory;
+        near.base.graph = c->p->base.graph;
+        near.base.overlap = c->p->base.overlap;
+        near.precisions = 0;
+    } else {
+        near.base.tp = l->tp;
+        near.base.cp = l->cp;
+        near.base.ep = l->ep;
+        near.base.etp = l->etp;
+        near.base.mbs = l->mbs;
+    }
+    return near;
+}
+
+/* Whether a plan's stages hold what a family keeps, by the sums of their memory: another split may
+ * fit where this one does not, which is tried with the plan's degrees. */
+static mf_status holds(searching *c, const mf_plan *plan, const family *f, bool *fits, mf_err *e) {
+    const mf_model *m = c->p->model;
+    const mf_common_choice choice = {.recompute = f->recompute, .share = 1};
+    mf_program *program = NULL;
+    mf_schedule *schedule = NULL;
+    mf_memory *memory = NULL;
+    mf_layout l = plan->layout;
+    mf_assignment a = plan->assignment;
+    l.memory.recompute = f->recompute;
+    mf_common_choice_apply(m, &choice, &a);
+    *fits = false;
+    c->found->stats.work += MF_LAID_OUT_US + (int64_t)MF_LAID_OUT_POSITION_US * a.positions;
+    if (mf_layout_resolve(&l, m, NULL) != MF_OK) {
+        return MF_OK;
+    }
+    mf_status s = mf_program_lower(m, &l, mf_cost_cluster(c->p->cost), &a, &program, e);
+    s = s == MF_OK ? mf_schedule_create(&l, &schedule, e) : s;
+    s = s == MF_OK ? mf_memory_sums(program, schedule, &memory, e) : s;
+    *fits = s == MF_OK && memory->fits;
+    mf_memory_destroy(memory);
+    mf_schedule_destroy(schedule);
+    mf_program_destroy(program);
+    return s;
+}
+
+static family *family_listed(searching *c, int listed) {
+    family *f = c->families;
+    while (f->listed != listed) {
+        f++;
+    }
+    return f;
+}
+
+/* Tries a plan's whole layout in each family of its kind of schedule that fits there; one that
+ * recomputes all that another such recomputes, and more, is slower. */
+static mf_status try_alike(searching *c, const mf_plan *plan, double at_most_s, int64_t until,
+                           mf_err *e) {
+    const bool merged = plan->layout.schedule == MF_SCHED_MERGED;
+    const mf_problem near = near_layout(c, &plan->layout, ALIKE);
+    uint16_t held[2 * CHOICES];
+    int count = 0;
+    mf_status s = MF_OK;
+    for (int listed = 0; listed < c->count && s == MF_OK; listed++) {
+        family *f = family_listed(c, (listed + 1) % c->count); /* the leanest last */
+        bool fits = true;
+        for (int k = 0; k < count; k++) {
+            fits = fits && (f->recompute & held[k]) != held[k];
+        }
+        if (f->merged != merged || !fits) {
+            continue;
+        }
+        if (c->found->count > 0 && c->found->stats.work >= until) {
+            break;
+        }
+        s = holds(c, plan, f, &fits, e);
+        if (s == MF_OK && fits) {
+            held[count++] = f->recompute;
+            s = try_family(c, &near, f, at_most_s, LEAST_BUDGET, e);
+        }
+    }
+    return s;
+}
+
 static bool same_degrees(const mf_layout *a, const mf_layout *b) {
     return a->tp == b->tp && a->cp == b->cp && a->ep == b->ep && a->etp == b->etp &&
            a->mbs == b->mbs;
 }
 
-/* Tries each of these plans in every family: its whole layout, then its degrees alone, in families
- * of its kind of schedule before the others. Ends at that much work, but not without a plan. */
-static mf_status try_all(searching *c, const mf_search_result *r, int64_t until, mf_err *e) {
-    const double at_most_s = SLOWER * r->plan[0].prediction.step_time_s;
+/* Tries the degrees of each of these plans, in families of its kind of schedule before the others,
+ * and in those that recompute much before those that do little: fewer of these fit. */
+static mf_status try_degrees(searching *c, const mf_search_result *r, double at_most_s,
+                             int64_t until, mf_err *e) {
     mf_status s = MF_OK;
-    for (int i = 0; i < 3 * r->count; i++) {
+    for (int i = 0; i < 2 * r->count && s == MF_OK; i++) {
         const mf_layout *l = &r->plan[i % r->count].layout;
-        const uint32_t pinned = i < r->count ? ALIKE : DEGREES;
-        const bool merged = (l->schedule == MF_SCHED_MERGED) == (i < 2 * r->count);
+        const mf_problem near = near_layout(c, l, DEGREES);
+        const bool merged = (l->schedule == MF_SCHED_MERGED) == (i < r->count);
         bool known = false;
-        for (int j = 0; j < i % r->count && pinned == DEGREES; j++) {
+        for (int j = 0; j < i % r->count; j++) {
             known = known || same_degrees(&r->plan[j].layout, l);
         }
-        for (int k = 0; k < c->count && !known; k++) {
-            /* those that recompute least come first; the leanest, which is listed first, last */
-            family *f = &c->families[(k + 1) % c->count];
-            if (s != MF_OK || (c->found->count > 0 && c->found->stats.work >= until)) {
+        for (int listed = c->count - 1; listed >= 0 && !known && s == MF_OK; listed--) {
+            family *f = family_listed(c, listed);
+            if (c->found->count > 0 && c->found->stats.work >= until) {
                 return s;
             }
-            s = f->merged == merged ? try_layout(c, l, pinned, f, at_most_s, e) : s;
+            if (f->merged == merged) {
+                s = try_family(c, &near, f, at_most_s, LEAST_BUDGET, e);
+            }
         }
     }
     return s;
+}
+
+/* The leanest family with this micro-batch, unless another is pinned: with one it takes a fifth of
+ * the effort until there is a plan. That one is looked for as if none were known: which layouts a
+ * search simulates before it has bounded them depends on it, and so does how soon it has one. */
+static mf_status try_leanest(searching *c, int64_t mbs, mf_err *e) {
+    mf_problem small = *c->p;
+    if ((small.pinned & MF_PIN(MICRO_BATCH)) == 0) {
+        small.base.mbs = mbs;
+        small.pinned |= MF_PIN(MICRO_BATCH);
+    }
+    return try_family(c, &small, family_listed(c, 0), 0, LEAST_BUDGET, e);
+}
+
+/* Work that tries may have reached: so much more than now, and no more than there is for all. */
+static int64_t work_after(const searching *c, int64_t more) {
+    const int64_t work = c->found->stats.work + (more > LEAST_BUDGET ? more : LEAST_BUDGET);
+    return c->all > 0 && work > c->all ? c->all : work;
+}
+
+static bool is_near(const searching *c, double free_s) {
+    return best_of(c) > 0 && best_of(c) <= NEAR * free_s;
+}
+
+/* Tries each of these plans: its whole layout with so much work, then its degrees alone with half
+ * as much. If none is near these plans, the leanest family has one at once. */
+static mf_status try_all(searching *c, const mf_search_result *r, int64_t most, mf_err *e) {
+    const double free_s = r->plan[0].prediction.step_time_s;
+    const double at_most_s = SLOWER * free_s;
+    const int64_t until = work_after(c, most);
+    mf_status s = MF_OK;
+    for (int i = 0; i < r->count && s == MF_OK; i++) {
+        s = try_alike(c, &r->plan[i], at_most_s, until, e);
+    }
+    if (s == MF_OK && !c->leanest_tried && !is_near(c, free_s)) {
+        c->leanest_tried = true;
+        s = try_leanest(c, 1, e);
+    }
+    return s == MF_OK ? try_degrees(c, r, at_most_s, work_after(c, most / 2), e) : s;
 }
 
 static int by_best(const void *a, const void *b) {
@@ -381,38 +513,54 @@ static int by_best(const void *a, const void *b) {
     return p != q ? (p > q) - (p < q) : x->listed - y->listed;
 }
 
-/* A short search in which every layer chooses for itself: what it finds is tried with each choice
- * that the target has for all layers. So there is a plan before the effort is shared out, and the
- * families have something to beat. MF_INFEASIBLE: nothing fits even then. */
-static mf_status search_free(searching *c, int64_t budget, mf_err *e) {
+/* A search in which every layer chooses for itself: what it finds is tried with each choice that
+ * the target has for all layers. So there is a plan before the effort is shared out, and the
+ * families have something to beat. A plan that is slower than the best so far would be so with one
+ * choice for all layers, too. MF_INFEASIBLE: nothing fits even then. */
+static mf_status search_free(searching *c, uint32_t schedules, bool smallest, int64_t budget,
+                             mf_err *e) {
     mf_problem q = limit_all(c->p);
     mf_search_result free_ones = {0};
     mf_search_options some = *c->o;
-    const int64_t begun = c->found->stats.work;
+    mf_search_stats *all = &c->found->stats;
     bool merges = false;
     for (int i = 0; i < c->count; i++) {
         merges = merges || c->families[i].merged;
     }
-    q.limits.schedules = PLAIN | (merges ? MERGED : 0);
+    q.limits.schedules = schedules & (PLAIN | (merges ? MERGED : 0));
+    if (smallest) {
+        q.base.mbs = 1;
+        q.pinned |= MF_PIN(MICRO_BATCH);
+    }
     some.book = NULL;
     some.starts = 0;
     some.top = 0;
+    some.known_s = best_of(c);
     some.budget = budget;
+    some.gap = schedules == PLAIN ? FAMILY_GAP * asked_gap(c) : some.gap;
     mf_status s = mf_planner_search(&q, &some, &free_ones, e);
-    add_work(&free_ones.stats, &c->found->stats);
-    c->free = free_ones.stats;
-    const bool bounds = s == MF_OK && frees_all(c);
+    add_work(&free_ones.stats, all);
+    const bool closed = s == MF_INFEASIBLE && best_of(c) > 0; /* nothing is faster */
+    const bool bounds = !smallest && (s == MF_OK || closed) && frees_all(c);
     for (int i = 0; i < c->count && bounds; i++) {
-        c->families[i].bound_s = fmax(c->families[i].bound_s, free_ones.stats.lower_bound_s);
+        family *f = &c->families[i];
+        if ((schedules & (f->merged ? MERGED : PLAIN)) != 0) {
+            f->bound_s = fmax(f->bound_s, free_ones.stats.lower_bound_s);
+        }
+    }
+    if (!smallest && schedules != PLAIN) {
+        c->free = free_ones.stats;
     }
     if (s == MF_OK) {
-        s = try_all(c, &free_ones, begun + 2 * budget, e);
+        const double best_s = free_ones.plan[0].prediction.step_time_s;
+        all->unlimited_s = all->unlimited_s > 0 ? fmin(all->unlimited_s, best_s) : best_s;
+        s = try_all(c, &free_ones, free_ones.stats.work, e);
     }
     mf_search_result_clear(&free_ones);
     if (c->found->count > 0) {
         qsort(c->families, (size_t)c->count, sizeof c->families[0], by_best);
     }
-    return s == MF_INFEASIBLE && !frees_all(c) ? MF_OK : s;
+    return closed || (s == MF_INFEASIBLE && (smallest || !frees_all(c))) ? MF_OK : s;
 }
 
 /* --- families --------------------------------------------------------------------------------- */
@@ -427,6 +575,7 @@ static mf_status search_family(searching *c, family *f, int64_t budget, double k
     some.starts = choose_starts(c->o, f, c->start);
     some.known_s = known_s;
     some.budget = budget;
+    some.gap = FAMILY_GAP * asked_gap(c);
     mf_status status = mf_planner_search(&q, &some, &one, e);
     if (status == MF_OK || status == MF_INTERRUPTED || status == MF_INFEASIBLE) {
         const mf_status stored = gather(c->target, &q, &one, found, e);
@@ -455,62 +604,87 @@ static family *holder_of(searching *c) {
 }
 
 static bool is_proven(const searching *c, double bound_s) {
-    const double asked = c->o->gap > 0 ? c->o->gap : MF_DEFAULT_GAP;
     return c->found->count > 0 &&
-           c->found->plan[0].prediction.step_time_s <= (1 + asked) * bound_s * (1 + 1e-12);
+           c->found->plan[0].prediction.step_time_s <= (1 + asked_gap(c)) * bound_s * (1 + 1e-12);
+}
+
+/* Is too little left for one more search? */
+static bool is_used(const searching *c) {
+    return c->all > 0 && c->all - c->found->stats.work < LEAST_BUDGET;
 }
 
 /* Each family in turn, while there is effort or one of them has no bound. */
-static mf_status search_each(searching *c, int64_t all, mf_err *e) {
+static mf_status search_each(searching *c, mf_err *e) {
     mf_status status = MF_OK;
     for (int i = 0; i < c->count && status == MF_OK; i++) {
         family *f = &c->families[i];
-        const int64_t left = all - c->found->stats.work;
-        const bool used = c->o->budget > 0 && c->found->stats.work >= all;
-        const bool enough = used && c->found->count > 0;
-        if (f->bound_s > 0 && (is_proven(c, holder_of(c)->bound_s) || enough)) {
+        const int64_t left = c->all - c->found->stats.work;
+        const bool enough = is_used(c) && c->found->count > 0;
+        if (f->bound_s > 0 && (is_proven(c, f->bound_s) || enough)) {
             continue;
         }
-        status = search_family(c, f, budget_of(c->o, left, i, c->count), best_of(c), e);
+        status = search_family(c, f, budget_of(c->all, left, i, c->count), best_of(c), e);
     }
     return status;
 }
 
-/* The family that was listed first. Its plans are slow and fit nearly anywhere: one is found at
- * once, whatever the others do. */
-static family *leanest_of(searching *c) {
-    for (int i = 0; i < c->count; i++) {
-        if (c->families[i].listed == 0) {
-            return &c->families[i];
-        }
+/* The leanest family with larger micro-batches, if no plan is near those of free choices: where the
+ * host holds a step back these are the faster ones (Qwen3-235B on 256 H100 under megatron-26.06).
+ */
+static mf_status try_larger(searching *c, mf_err *e) {
+    const bool pinned = (c->p->pinned & MF_PIN(MICRO_BATCH)) != 0;
+    const double free_s = c->found->stats.unlimited_s;
+    mf_status s = MF_OK;
+    for (int64_t mbs = 2; mbs <= MF_SPACE_MAX_MBS && !pinned && s == MF_OK; mbs *= 2) {
+        s = free_s > 0 && !is_near(c, free_s) ? try_leanest(c, mbs, e) : MF_OK;
     }
-    return &c->families[0];
+    return s;
+}
+
+/* Searches of free choices; one of them bounds all families, or each is to have a search for that.
+ * Then, where families of plain schedules could each get a part that is of use, one that may close
+ * them all at once. */
+static mf_status begin(searching *c, mf_err *e) {
+    const bool bounds = frees_all(c);
+    const int64_t all = c->all - (bounds ? 0 : (int64_t)c->count * LEAST_BUDGET);
+    const double share = c->all > 0 ? FREE_SHARE * (double)all : HUGE_VAL;
+    const bool pinned = (c->p->pinned & MF_PIN(MICRO_BATCH)) != 0;
+    bool bounded = false;
+    mf_status s = MF_OK;
+    for (int i = 0; i < FREE_STEPS && s == MF_OK; i++) {
+        const bool smallest = free_steps[i].smallest && !pinned;
+        if ((i > 0 && (double)free_steps[i].budget > share) ||
+            is_proven(c, holder_of(c)->bound_s)) {
+            break;
+        }
+        s = search_free(c, ALL_SCHEDULES, smallest, free_steps[i].budget, e);
+        bounded = bounded || !smallest;
+    }
+    if (s == MF_OK && (c->all < 0 || c->all >= LEAST_LARGER)) {
+        s = try_larger(c, e);
+    }
+    const int64_t left = all - c->found->stats.work;
+    if (s == MF_OK && !bounded && (bounds || left / 2 > LEAST_BUDGET)) {
+        return search_free(c, ALL_SCHEDULES, false,
+                           left / 2 > LEAST_BUDGET ? left / 2 : LEAST_BUDGET, e);
+    }
+    const int64_t budget = c->all < 0 || left / 4 > PLAIN_BUDGET ? PLAIN_BUDGET : left / 4;
+    if (s == MF_OK && bounds && budget >= LEAST_PLAIN && !is_proven(c, holder_of(c)->bound_s)) {
+        s = search_free(c, PLAIN, false, budget, e);
+    }
+    return s;
 }
 
 /* Searches of free choices, then the families; then what effort they left goes to the family that
  * holds the gap, as long as that is more than it had. Where a plan is known there are no searches
  * of free choices. */
 static mf_status search_all(searching *c, mf_err *e) {
-    const int64_t all =
-        c->o->budget != 0 ? c->o->budget : FIRST_BUDGET + (int64_t)(c->count - 1) * NEXT_BUDGET;
     const bool starts = c->o->known_s != 0 || c->o->starts != 0;
-    const double share = all > 0 ? FREE_SHARE * (double)all : FREE_BUDGET;
-    mf_status status = MF_OK;
-    for (int64_t budget = FREE_BUDGET; c->count > 2 && !starts && status == MF_OK;
-         budget *= FREE_GROWTH) {
-        if (budget > FREE_BUDGET &&
-            ((double)budget > share || is_proven(c, holder_of(c)->bound_s))) {
-            break;
-        }
-        status = search_free(c, budget, e);
-        if (budget == FREE_BUDGET && status == MF_OK) {
-            status = search_family(c, leanest_of(c), LEAST_BUDGET, 0, e);
-        }
-    }
-    status = status == MF_OK ? search_each(c, all, e) : status;
+    mf_status status = c->count > 2 && !starts ? begin(c, e) : MF_OK;
+    status = status == MF_OK ? search_each(c, e) : status;
     for (int i = 0; i < c->count && status == MF_OK; i++) {
         family *f = holder_of(c);
-        const int64_t left = all - c->found->stats.work;
+        const int64_t left = c->all - c->found->stats.work;
         const double bound_s = f->bound_s;
         if (is_proven(c, bound_s) || left < LEAST_BUDGET || left <= f->work) {
             break;
@@ -527,7 +701,6 @@ static mf_status search_all(searching *c, mf_err *e) {
 static void note_end(searching *c) {
     const family *f = holder_of(c);
     mf_search_stats *all = &c->found->stats;
-    const double asked = c->o->gap > 0 ? c->o->gap : MF_DEFAULT_GAP;
     bool each = true;
     for (int i = 0; i < c->count; i++) {
         each = each && c->families[i].work > 0;
@@ -538,9 +711,9 @@ static void note_end(searching *c) {
     }
     all->lower_bound_s = f->bound_s;
     const bool proven = is_proven(c, f->bound_s);
-    if (proven || (c->o->budget > 0 && all->work >= c->o->budget)) {
+    if (proven || is_used(c)) {
         all->end = proven ? MF_SEARCH_END_PROVEN : MF_SEARCH_END_EFFORT;
-        mf_search_end_say(all->end, asked, all->work, all->ended, sizeof all->ended);
+        mf_search_end_say(all->end, asked_gap(c), all->work, all->ended, sizeof all->ended);
     } else {
         all->end = f->end;
         snprintf(all->ended, sizeof all->ended, "%s", f->ended);
@@ -552,6 +725,7 @@ mf_status mf_target_search(mf_target t, const mf_problem *p, const mf_search_opt
     searching c = {.target = t,
                    .p = p,
                    .o = o,
+                   .all = o->budget != 0 ? o->budget : MF_DEFAULT_BUDGET_US,
                    .start = calloc((size_t)o->starts + 1, sizeof *c.start),
                    .found = result};
     mf_status status = MF_OK;

@@ -23,8 +23,12 @@ if ! "$python" -c 'import torch' 2>/dev/null; then
 elif [ -n "${MEGATRON_LM:-}" ]; then
     # the settings of connections that Megatron asserts are those of TP on Hopper without FSDP
     "$build/moefold" plan --model qwen3-30b-a3b --cluster h100 --gpus 16 --global-batch 64 --seq 4096 --runs-on megatron \
-        --tp 2 --zero 1 --expert-zero 1 --effort 1 --out "$work/tp.json" >/dev/null || failed=1
+        --tp 2 --zero 1 --expert-zero 1 --schedule 1f1b --effort 1 --out "$work/tp.json" >/dev/null || failed=1
     "$build/moefold" export --plan "$work/tp.json" >"$work/tp-megatron.sh" || failed=1
+    # and others those of FSDP, which no search may choose
+    "$build/moefold" plan --model qwen3-30b-a3b --cluster h100 --gpus 16 --global-batch 64 --seq 4096 --runs-on megatron \
+        --zero 3 --expert-zero 3 --effort 1 --out "$work/fsdp.json" >/dev/null || failed=1
+    "$build/moefold" export --plan "$work/fsdp.json" >"$work/fsdp-megatron.sh" || failed=1
     "$python" "$here/tests/megatron/check_exports.py" "$MEGATRON_LM" "$work"/*-megatron.sh || failed=1
     "$python" "$here/tests/megatron/check_exports.py" "$MEGATRON_LM" --plant "$work"/*-megatron.sh || failed=1
 elif "$python" -c 'import megatron.core' 2>/dev/null; then
