@@ -123,7 +123,9 @@ static double unhidden_s(const mf_step_engine *g, const mf_chunk_play *play, boo
         const int from = forward ? i - 1 : i + 1;
         const bool travels = from >= 0 && from < play->n && !(play->step[from].own & own);
         const double beside_s = travels ? copies_s(g, &play->step[from], stream) : 0;
-        const double without_s = c->time[0]->gpu_time_s - c->time[0]->class_s[MF_BD_OFFLOAD];
+        const mf_block_time *t = c->time[0];
+        assert(t != NULL); /* every step of a play has one */
+        const double without_s = t->gpu_time_s - t->class_s[MF_BD_OFFLOAD];
         const double with_s = c->own & own ? 0 : copies_s(g, c, stream);
         more_s += fmax(beside_s - without_s, 0) - fmax(with_s - without_s, 0);
     }

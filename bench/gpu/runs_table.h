@@ -262,7 +262,8 @@ static inline void runs_tell_method(FILE *out, const runs_asked *o, const char *
             "mean of the steps in three seconds (--watch) that begin 2.5 (--warm) behind the "
             "first step,\nthe most memory that the driver counted%s, and the mean clock and power "
             "meanwhile. Tokens are random, routing is a new router's own where no `--force-...` "
-            "stands (of which `simulate` is given `--force-routing`, as `--routing`),\nlearning rate and auxiliary loss "
+            "stands (of which `simulate` is given `--force-routing`, as `--routing`),\nlearning "
+            "rate and auxiliary loss "
             "keep it so; with `--ep` the prediction is for the rows that the run's experts got, "
             "where FILE has them (`--routing`), and for the room that the run went on with when "
             "they asked for more (`--token-headroom`, as its warning says). %s\n\n",
