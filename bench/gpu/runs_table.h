@@ -142,8 +142,8 @@ static inline int runs_count(const runs_choice *c, const run_row *rows, int n) {
 /* Do they differ in nothing that a prediction reads? Then there is no order to predict. */
 static inline bool runs_predict_the_same(const run_row *a, const run_row *b) {
     char one[RUNS_TEXT], two[RUNS_TEXT];
-    snprintf(one, sizeof one, "%s", a->arguments);
-    snprintf(two, sizeof two, "%s", b->arguments);
+    memcpy(one, a->arguments, sizeof one);
+    memcpy(two, b->arguments, sizeof two);
     runs_without_routing(one);
     runs_without_routing(two);
     return strcmp(one, two) == 0;
