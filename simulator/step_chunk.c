@@ -111,9 +111,11 @@ static double copies_s(const mf_step_engine *g, const mf_chunk_step *c, mf_strea
     return sum_s;
 }
 
-/* A block's time has its own copies beside it, as in a run of equal blocks. They travel beside the
- * next one of a forward pass and the one in front of a backward pass: the first or last block of a
- * run has none beside it, and a head hides less than a layer. */
+/* Seconds that copies to or from the host add to a pass, above the times of its blocks. The time of
+ * a block counts its own copies as beside it, as in a run of equal blocks. But copies to the host
+ * run beside the next block of a forward pass, and those from it beside the block that a backward
+ * pass runs before: the first block of a forward pass has none beside it, and a head hides less
+ * than a layer. */
 static double unhidden_s(const mf_step_engine *g, const mf_chunk_play *play, bool forward) {
     const mf_stream stream = forward ? MF_STREAM_D2H : MF_STREAM_H2D;
     const unsigned own = forward ? MF_SIM_LAST : MF_SIM_FIRST;

@@ -20,7 +20,6 @@ typedef struct runs_asked {
  * of MLA's attention: its prediction is for that program. */
 #define OLDER_PROGRAM " --traits general_attention"
 
-/* simulate has no word for routing that is forced: its own is balanced. */
 static inline void runs_without(char *text, const char *word) {
     char *at = strstr(text, word);
     if (at != NULL) {
@@ -28,7 +27,7 @@ static inline void runs_without(char *text, const char *word) {
     }
 }
 
-/* simulate plays whatever routing it is given, and by itself a balanced one. */
+/* What `train` is told to force, `simulate` is told as --routing; without it, it is balanced. */
 static inline void runs_as_simulate_has_it(char *text) {
     runs_without(text, " --force-balance");
     char *at = strstr(text, " --force-routing");

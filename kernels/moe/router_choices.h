@@ -9,12 +9,15 @@
 
 #include "kernels/moe/router.h"
 
-/* Choices that follow no scores: experts in turn by the token's place in the micro-batch, the same
- * under every layout. Row r is row at = first_row + r of its region, which is token (at / run) *
- * seq + position[at]: index[r, j] = (token * top_k + j) mod experts With `first` expert e takes the
- * places first[e] to first[e + 1] - 1 of tokens x top_k: place = j * tokens + (token * stride) mod
- * tokens so that a token chooses different ones where none has more than `tokens` places. stride
- * and tokens have no divisor in common: neighbours lie apart. */
+/* Choices that follow no scores but the token's place in the micro-batch, the same under every
+ * layout. Row r is row at = first_row + r of its region, which is token (at / run) * seq +
+ * position[at]. Without `first` experts take turns:
+ *     index[r, j] = (token * top_k + j) mod experts
+ * With `first` expert e takes the places first[e] to first[e + 1] - 1 of tokens x top_k:
+ *     place = j * tokens + (token * stride) mod tokens
+ * so that a token chooses different experts where none has more than `tokens` places. stride and
+ * tokens have no common divisor: neighbouring tokens choose experts that lie apart.
+ */
 typedef struct mf_kernel_router_force {
     int64_t rows, top_k, experts;
     int64_t seq;
