@@ -322,49 +322,12 @@ static void copies_are_on_their_own_where_a_pass_ends(void **state) {
     }
     assert_above(ends, 0.01 * took[0]);
     /* ... and what the head, which is beside the last layer's, hides less than a layer. */
-    assert_at_least(took[1] - took[0], want - 1e-9 * took[0]);
+    assert_above(took[1] - took[0], want * (1 + 5e-4));
     assert_at_most(took[1] - took[0], want + block_s(cost[0], p, a->first[1], MF_PASS_F) +
                                           block_s(cost[0], p, a->first[1], MF_PASS_BACKWARD));
     mf_program_destroy(p);
     mf_cost_destroy(cost[0]);
     mf_cost_destroy(cost[1]);
-}
-
-/* Copies that take far longer than all compute: they go one after the other from the end of the
- * first layer's forward to the beginning of its backward pass, which nothing is beside. */
-static void slow_copies_leave_the_first_layer_alone(void **state) {
-    (void)state;
-    mf_cluster c = test_cluster();
-    mf_software soft = sim_software_ideal();
-    c.host_Bps /= 100;
-    soft.copies_in_pass = 1;
-    mf_cost *cost = sim_cost(&c, &soft);
-    mf_model m = test_model_dense();
-    mf_layout l = sim_layout(&m, 1, 1, 1, 1);
-    mf_program *without = sim_program(&m, &l, &c);
-    l.memory.offload = MF_OFFLOAD_QKV | MF_OFFLOAD_FFN;
-    mf_program *p = sim_program(&m, &l, &c);
-    double copies = 0, first = 0;
-    for (int i = 0; i < p->assignment.positions; i++) {
-        const mf_block *b = p->blocks[p->block_of[i]];
-        for (int k = 0; k < b->nops; k++) {
-            mf_price price;
-            mf_cost_op(cost, &b->ops[k], 1, &price);
-            const bool copy = b->ops[k].kind == MF_OP_COPY_D2H || b->ops[k].kind == MF_OP_COPY_H2D;
-            copies += copy ? price.time_s : 0;
-        }
-        if (i == 1) {
-            first =
-                block_s(cost, without, i, MF_PASS_F) + block_s(cost, without, i, MF_PASS_BACKWARD);
-        }
-    }
-    mf_sim *s = sim_step(cost, p, NULL);
-    assert_above(copies, 0.9 * s->step_time_s);
-    assert_at_least(s->step_time_s, copies + first);
-    mf_sim_destroy(s);
-    mf_program_destroy(p);
-    mf_program_destroy(without);
-    mf_cost_destroy(cost);
 }
 
 static void a_merged_step_takes_the_sum_of_its_pairs(void **state) {
@@ -762,7 +725,6 @@ int main(void) {
         cmocka_unit_test(one_rank_takes_the_serial_sum),
         cmocka_unit_test(pipelines_take_what_relaxation_over_their_events_gives),
         cmocka_unit_test(copies_are_on_their_own_where_a_pass_ends),
-        cmocka_unit_test(slow_copies_leave_the_first_layer_alone),
         cmocka_unit_test(a_merged_step_takes_the_sum_of_its_pairs),
         cmocka_unit_test(data_parallel_communication_runs_in_line_or_beside),
         cmocka_unit_test(only_sums_over_micro_batches_are_written_at_first),
