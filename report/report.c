@@ -269,7 +269,7 @@ double mf_report_max_load(const mf_report *r, bool *overflows) {
         most = fmax(most, mf_routing_max_load(r->routing, m, l->ep, i));
     }
     /* What capacity drops needs no room. */
-    *overflows = l->capacity_factor == 0 && most > l->token_headroom * (1 + 1e-9);
+    *overflows = l->capacity_factor == 0 && most > mf_layout_token_headroom(l) * (1 + 1e-9);
     return most;
 }
 

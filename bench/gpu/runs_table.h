@@ -171,10 +171,16 @@ static inline double runs_find_tau(const runs_choice *c, const run_row *rows, in
 
 typedef struct runs_sums {
     double size, bias, worst;
+    int count;
 } runs_sums;
 
+/* measured 0: not known, does not count. */
 static inline void runs_add_error(runs_sums *s, double predicted, double measured) {
+    if (measured == 0) {
+        return;
+    }
     const double e = predicted / measured - 1;
+    s->count++;
     s->size += 100 * fabs(e);
     s->bias += 100 * e;
     s->worst = fmax(s->worst, 100 * fabs(e));
@@ -196,10 +202,18 @@ static inline void runs_tell_choice(FILE *out, const char *of, const runs_choice
     if (count == 0) {
         return;
     }
-    fprintf(out,
-            "| %s%s | %d | %.1f %% | %+.1f %% | %.1f %% | %.2f %% | %.2f %% | %.1f %% | %.1f %% |",
-            of, c->name, count, step.size / count, step.bias / count, step.worst,
-            memory.size / count, memory.worst, clock.size / count, clock.worst);
+    fprintf(out, "| %s%s | %d | %.1f %% | %+.1f %% | %.1f %% |", of, c->name, count,
+            step.size / count, step.bias / count, step.worst);
+    if (memory.count > 0) {
+        char of_some[16] = "";
+        if (memory.count < count) {
+            snprintf(of_some, sizeof of_some, " of %d", memory.count);
+        }
+        fprintf(out, " %.2f %%%s | %.2f %% |", memory.size / memory.count, of_some, memory.worst);
+    } else {
+        fputs(" - | - |", out);
+    }
+    fprintf(out, " %.1f %% | %.1f %% |", clock.size / count, clock.worst);
     for (int k = 0; k < 2; k++) {
         int pairs;
         const double tau = runs_find_tau(c, rows, n, k == 0 ? 0 : RUNS_APART, &pairs);
@@ -255,22 +269,24 @@ static inline void runs_tell_method(FILE *out, const runs_asked *o, const char *
     if (o->gpus > 1 || o->models) {
         snprintf(option, sizeof option, o->gpus > 1 ? " --gpus %d" : " --runs models", o->gpus);
     }
-    fprintf(out,
-            "`bench_runs FILE%s` trains each of its runs that FILE (`%s`) lacks, %s: what `moefold "
-            "simulate --cluster %s%s`\nsays of the same options, beside what was measured: the "
-            "mean of the steps in three seconds (--watch) that begin 2.5 (--warm) behind the "
-            "first step,\nthe most memory that the driver counted%s, and the mean clock and power "
-            "meanwhile. Tokens are random, routing is a new router's own where no `--force-...` "
-            "stands (of which `simulate` is given `--force-routing`, as `--routing`),\nlearning "
-            "rate and auxiliary loss "
-            "keep it so; with `--ep` the prediction is for the rows that the run's experts got, "
-            "where FILE has them (`--routing`), and for the room that the run went on with when "
-            "they asked for more (`--token-headroom`, as its warning says). %s\n\n",
-            option, o->file, wrote, o->cluster, o->gpus == 1 ? " --gpus 1" : "",
-            o->gpus == 1 ? "" : " on the fullest GPU",
-            o->models ? "No run of these models was ever used to fit a price."
-                      : "A third of the runs, by a hash of their options, is held out: no price "
-                        "may be fitted to it.");
+    fprintf(
+        out,
+        "`bench_runs FILE%s` trains each of its runs that FILE (`%s`) lacks, %s: what `moefold "
+        "simulate --cluster %s%s`\nsays of the same options, beside what was measured: the "
+        "mean of the steps in three seconds (--watch) that begin 2.5 (--warm) behind the "
+        "first step,\nthe most memory that the driver counted%s, and the mean clock and power "
+        "meanwhile. Tokens are random, routing is a new router's own where no `--force-...` "
+        "stands (of which `simulate` is given `--force-routing`, as `--routing`),\nlearning "
+        "rate and auxiliary loss "
+        "keep it so; with `--ep` the prediction is for the rows that the run's experts got, "
+        "where FILE has them (`--routing`), and for the room that the run went on with when "
+        "they asked for more (`--token-headroom`, as its warning says). Memory of programs that "
+        "still held more is left out (`-`: with EP 1, before 2026-11-28). %s\n\n",
+        option, o->file, wrote, o->cluster, o->gpus == 1 ? " --gpus 1" : "",
+        o->gpus == 1 ? "" : " on the fullest GPU",
+        o->models ? "No run of these models was ever used to fit a price."
+                  : "A third of the runs, by a hash of their options, is held out: no price "
+                    "may be fitted to it.");
 }
 
 static inline void runs_tell_rows(FILE *out, const run_row *rows, int n) {
@@ -279,16 +295,19 @@ static inline void runs_tell_rows(FILE *out, const run_row *rows, int n) {
                  "|\n|---|---|---|---|---|---|---|---|---|---|---|---|---|\n");
     for (int i = 0; i < n; i++) {
         const run_row *r = &rows[i];
-        char room[48] = "";
+        char room[48] = "", memory[64] = "- | - | -";
         if (r->headroom > 0) {
             snprintf(room, sizeof room, ", went on with headroom %.3g", r->headroom);
         }
+        if (r->memory_B > 0) {
+            snprintf(memory, sizeof memory, "%.2f GB | %.2f GB | %+.2f %%", 1e-9 * r->memory_B,
+                     1e-9 * r->predicted_B, 100 * (r->predicted_B / r->memory_B - 1));
+        }
         fprintf(out,
-                "| `%s`%s | %s | %.1f ms | %.1f ms | %+.1f %% | %.2f GB | %.2f GB | %+.2f %% | "
+                "| `%s`%s | %s | %.1f ms | %.1f ms | %+.1f %% | %s | "
                 "%.0f MHz | %.0f MHz | %+.1f %% | %.0f W | %.0f W |\n",
                 r->arguments, room, r->held_out ? "yes" : "", 1e3 * r->step_s, 1e3 * r->predicted_s,
-                100 * (r->predicted_s / r->step_s - 1), 1e-9 * r->memory_B, 1e-9 * r->predicted_B,
-                100 * (r->predicted_B / r->memory_B - 1), r->clock_MHz, r->predicted_MHz,
+                100 * (r->predicted_s / r->step_s - 1), memory, r->clock_MHz, r->predicted_MHz,
                 100 * (r->predicted_MHz / r->clock_MHz - 1), r->power_W, r->predicted_W);
     }
 }

@@ -394,7 +394,8 @@ static mf_status check_schedule(const mf_layout *l, const mf_model *m, mf_err *e
 }
 
 double mf_layout_token_headroom(const mf_layout *l) {
-    return l->headroom_worst_case ? (double)l->ep : l->token_headroom;
+    const double all = (double)l->ep;
+    return l->headroom_worst_case || l->token_headroom > all ? all : l->token_headroom;
 }
 
 int64_t mf_layout_slot_rows(const mf_layout *l, int64_t rows) {

@@ -22,7 +22,8 @@ static void every_line_of_the_files_is_a_run(void **state) {
         assert_int_equal(n, lines - 1);
         for (int k = 0; k < n; k++) {
             assert_above(rows[k].step_s, 0);
-            assert_above(rows[k].memory_B, 0);
+            assert_at_least(rows[k].memory_B, 0); /* 0: not known */
+            assert_above(rows[k].clock_MHz, 0);
         }
     }
 }
@@ -47,6 +48,16 @@ static void the_held_out_third_goes_by_the_options(void **state) {
     assert_at_most(held, n / 2);
 }
 
+/* What runs_tell_summary writes of the rows; to be freed. */
+static char *summary_of(const run_row *rows, int n) {
+    char *text = NULL;
+    size_t size = 0;
+    FILE *f = open_memstream(&text, &size);
+    runs_tell_summary(f, "", rows, n);
+    fclose(f);
+    return text;
+}
+
 static run_row row_of(const char *arguments, double measured_s, double predicted_s) {
     run_row r = {.step_s = measured_s,
                  .memory_B = 1e9,
@@ -61,18 +72,22 @@ static run_row row_of(const char *arguments, double measured_s, double predicted
 /* Errors of +10 and -2 %; one pair in order, one not, one of two models, which have none. */
 static void the_summary_counts_errors_and_pairs(void **state) {
     (void)state;
-    const run_row rows[] = {row_of("--model a --x 1", 1.0, 1.1),
-                            row_of("--model a --x 2", 2.0, 1.96),
-                            row_of("--model b --x 1", 1.0, 0.98)};
-    char *text = NULL;
-    size_t size = 0;
-    FILE *f = open_memstream(&text, &size);
-    runs_tell_summary(f, "", rows, 3);
-    fclose(f);
+    run_row rows[] = {row_of("--model a --x 1", 1.0, 1.1), row_of("--model a --x 2", 2.0, 1.96),
+                      row_of("--model b --x 1", 1.0, 0.98)};
+    char *text = summary_of(rows, 3);
     /* All of them are fitted, and none copies: other lines would say the same. */
     assert_string_equal(text,
                         "| all | 3 | 4.7 % | +2.0 % | 10.0 % | 1.00 % | 1.00 % | 5.0 % | 5.0 % "
                         "| 1.000 of 1 | 1.000 of 1 |\n");
+    free(text);
+    rows[1].memory_B = 0;
+    rows[2].predicted_B = 1.05e9;
+    text = summary_of(rows, 3);
+    assert_non_null(strstr(text, "| 10.0 % | 3.00 % of 2 | 5.00 % | 5.0 %"));
+    free(text);
+    rows[0].memory_B = rows[2].memory_B = 0;
+    text = summary_of(rows, 3);
+    assert_non_null(strstr(text, "| 10.0 % | - | - | 5.0 %"));
     free(text);
     const run_row crossed[] = {row_of("--model a --x 1", 1.0, 2.1),
                                row_of("--model a --x 2", 2.0, 1.96),
