@@ -13,21 +13,47 @@ static bool is_price_of(const char *text, const char *name, const char **usd) {
            strncmp(text, name, (size_t)(equals - text)) == 0;
 }
 
+/* Is its CLUSTER a word of --clusters? */
+static bool is_given(const mf_capacity_request *r, const char *text, const char **usd) {
+    bool is = false;
+    for (int k = 0; k < r->clusters && !is; k++) {
+        is = is_price_of(text, r->cluster[k], usd);
+    }
+    return is;
+}
+
+/* Is its CLUSTER what a file of --clusters calls its cluster? names: what they all may be called. A
+ * file that cannot be read is not reported here. */
+static bool is_called(const mf_capacity_request *r, const char *text, char *names, size_t size) {
+    const char *usd;
+    bool is = false;
+    size_t used = 0;
+    names[0] = '\0';
+    for (int k = 0; k < r->clusters && !is; k++) {
+        mf_cluster c;
+        const bool read = mf_cluster_load(r->cluster[k], &c, NULL) == MF_OK;
+        is = read && is_price_of(text, c.name, &usd);
+        if (used < size) {
+            used += (size_t)snprintf(names + used, size - used, "%s%s", k > 0 ? ", " : "",
+                                     read ? c.name : r->cluster[k]);
+        }
+    }
+    return is;
+}
+
 mf_status mf_capacity_check_prices(const mf_capacity_request *r, mf_err *e) {
     const char *usd = NULL;
+    char names[320];
     double price;
     for (int i = 0; i < r->prices; i++) {
-        bool known = false;
-        for (int k = 0; k < r->clusters && !known; k++) {
-            known = is_price_of(r->price[i], r->cluster[k], &usd);
-        }
-        if (usd == NULL) {
+        const bool given = is_given(r, r->price[i], &usd);
+        if (usd == NULL || usd - 1 == r->price[i]) {
             return mf_err_set(e, MF_USAGE, "--price: expected CLUSTER=USD, got \"%s\"",
                               r->price[i]);
         }
-        if (!known) {
-            return mf_err_set(e, MF_USAGE, "--price: \"%.*s\" is none of --clusters",
-                              (int)(usd - 1 - r->price[i]), r->price[i]);
+        if (!given && !is_called(r, r->price[i], names, sizeof names)) {
+            return mf_err_set(e, MF_USAGE, "--price: \"%.*s\" is none of --clusters (%s)",
+                              (int)(usd - 1 - r->price[i]), r->price[i], names);
         }
         mf_status s = mf_parse_f64(usd, 0, 1e6, &price, e);
         if (s != MF_OK) {
@@ -44,8 +70,10 @@ mf_capacity_price mf_capacity_price_of(const mf_capacity_request *r, const char 
     snprintf(p.date, sizeof p.date, "%s", c->price_date);
     snprintf(p.source, sizeof p.source, "%s", c->price_source);
     for (int i = 0; i < r->prices; i++) {
-        if (is_price_of(r->price[i], name, &usd) &&
-            mf_parse_f64(usd, 0, 1e6, &p.usd_gpu_h, NULL) == MF_OK) {
+        const bool is =
+            is_price_of(r->price[i], name, &usd) ||
+            (is_price_of(r->price[i], c->name, &usd) && !is_given(r, r->price[i], &usd));
+        if (is && mf_parse_f64(usd, 0, 1e6, &p.usd_gpu_h, NULL) == MF_OK) {
             p.known = true;
             p.date[0] = '\0';
             snprintf(p.source, sizeof p.source, "--price");

@@ -204,6 +204,38 @@ static void prices_of_the_command_line_make_the_cost(void **state) {
     cli_free(&r);
 }
 
+static void write_better(char *path, const char *than, const char *name, const char *figures);
+
+/* --price names a cluster as --clusters does or, where that says nobody, by the name in its file.
+ */
+static void a_price_is_of_a_cluster_by_path_or_by_name(void **state) {
+    (void)state;
+    char file[] = "/tmp/moefold-priced-XXXXXX", namesake[] = "/tmp/moefold-namesake-XXXXXX";
+    char line[512];
+    write_better(file, "h100", "ours", "\"note\": \"test\"");
+    write_better(namesake, "h100", "h100", "\"note\": \"test\"");
+    for (int by_path = 0; by_path < 2; by_path++) {
+        snprintf(line, sizeof line,
+                 "capacity --models olmoe-1b-7b --clusters h100,%s,%s --sizes 8 --price %s=2.5 "
+                 "--price h100=4 --tokens 1T --effort 1 --json " JOB,
+                 file, namesake, by_path ? file : "ours");
+        cli_result r = cli_json(line);
+        const mf_json_value *cells = cli_member(mf_json_root(r.json), "cells");
+        assert_close(cli_number(mf_json_at(cells, 0), "price_usd_gpu_h"), 4, 0);
+        assert_close(cli_number(mf_json_at(cells, 1), "price_usd_gpu_h"), 2.5, 0);
+        assert_close(cli_number(mf_json_at(cells, 2), "price_usd_gpu_h"), 10, 0); /* its file's */
+        cli_free(&r);
+    }
+    snprintf(line, sizeof line,
+             "capacity --models olmoe-1b-7b --clusters h200,%s --price our=2 " JOB, file);
+    cli_result r = cli_run(line, NULL);
+    assert_int_equal(r.code, 2);
+    assert_non_null(strstr(r.err, "--price: \"our\" is none of --clusters (h200, ours)\n"));
+    cli_free(&r);
+    remove(file);
+    remove(namesake);
+}
+
 /* Under a profile of Megatron's every plan is one that Megatron runs as it is: what `export` says
  * of such a layout is the same job. A model that it cannot express is named, and the others are
  * planned. */
@@ -424,6 +456,7 @@ static void bad_lists_are_refused(void **state) {
         {"capacity --models olmoe-1b-7b --clusters h100 --sizes 8..x " JOB, "--sizes"},
         {"capacity --models olmoe-1b-7b --clusters h100 --sizes 999999M " JOB, "--sizes"},
         {"capacity --models olmoe-1b-7b --clusters h100 --price h100 " JOB, "CLUSTER=USD"},
+        {"capacity --models olmoe-1b-7b --clusters h100 --price =2 " JOB, "CLUSTER=USD"},
         {"capacity --models olmoe-1b-7b --clusters h100 --price h200=2 " JOB, "none of --clusters"},
         {"capacity --models olmoe-1b-7b --clusters h100 --price h100=-2 " JOB, "--price"},
         {"capacity --models olmoe-1b-7b --clusters h100 --budget 1M " JOB, "--tokens"},
@@ -556,6 +589,7 @@ int main(void) {
         cmocka_unit_test(time_money_and_energy_follow_from_the_tokens),
         cmocka_unit_test(rows_have_the_step_time_in_megatron),
         cmocka_unit_test(prices_of_the_command_line_make_the_cost),
+        cmocka_unit_test(a_price_is_of_a_cluster_by_path_or_by_name),
         cmocka_unit_test(who_trains_is_said_of_the_clusters_that_it_is_true_of),
         cmocka_unit_test(plans_hold_to_what_the_program_can_express),
         cmocka_unit_test(verdicts_name_the_best_rows),
