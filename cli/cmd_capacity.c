@@ -170,6 +170,7 @@ static mf_status report(const mf_args *a, const mf_cli *cli, const mf_capacity *
         .power_usd_kWh = v[MF_OPT_POWER_PRICE].f,
         .gap = z->r->gap,
         .doubts = &z->doubts,
+        .routing = text_of(&v[MF_OPT_ROUTING]),
         .skew = z->r->skew,
         .program = w->program,
         .priced_only = w->lacking == w->rows,

@@ -30,6 +30,7 @@ typedef struct mf_capacity_strain {
     double run_s, cost_usd;
     bool in_time, in_budget; /* without a limit: true */
     double load; /* routing: routed rows of the busiest expert rank over the balanced number */
+    int draws;   /* routing: simulations; step and load are at the 95th percentile of them */
 } mf_capacity_strain;
 
 typedef struct mf_capacity_cell {

@@ -51,6 +51,7 @@ static mf_status skew_cell(mf_capacity *z, const mf_job *j, const mf_problem *p,
         c->skewed = strain_of(c, z->r, j, c->gpus, c->gpus, found.step_time_s);
         c->skewed.fits = found.fits;
         c->skewed.load = found.load;
+        c->skewed.draws = found.draws;
     }
     return s;
 }

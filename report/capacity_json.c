@@ -48,6 +48,7 @@ static void write_strain(mf_json_writer *w, const char *key, const mf_capacity_c
     write_or_null(w, "step_time_s", x->step_time_s, x->gpus > 0);
     if (x->load > 0) {
         mf_json_write_f64(w, "expert_load", x->load);
+        mf_json_write_i64(w, "draws", x->draws);
     }
     if (t->tokens != NULL) {
         write_or_null(w, "run_s", x->run_s, x->gpus > 0);
@@ -166,6 +167,7 @@ void mf_capacity_write(mf_json_writer *w, const mf_capacity_table *t) {
     mf_json_write_string(w, "program", t->program);
     write_or_null(w, "budget_usd", t->budget_usd, t->budget != NULL);
     mf_json_write_f64(w, "power_usd_per_kWh", t->power_usd_kWh);
+    mf_json_write_string(w, "routing", t->routing != NULL ? t->routing : "balanced");
     mf_json_write_string(w, "skew", t->skew);
     if (t->deadline != NULL) {
         write_smallest(w, t);

@@ -78,24 +78,30 @@ static mf_shown usd(const mf_capacity_cell *c, bool run) {
     return t;
 }
 
-/* "41.2 d", with a ! where it does not keep what was asked for; "none" where nothing is left. */
-static mf_shown strained(const mf_capacity_strain *x) {
-    mf_shown t = days(x->run_s);
-    if (!x->fits) {
-        snprintf(t.s, sizeof t.s, "none!");
-    } else if (!x->in_time || !x->in_budget) {
-        size_t used = strlen(t.s);
-        snprintf(t.s + used, sizeof t.s - used, "!");
-    }
-    return t;
-}
-
-static bool has_skew(const mf_capacity_table *t) {
-    return t->tokens != NULL && t->skew != NULL;
-}
-
 static bool has_lost(const mf_capacity_table *t) {
     return t->tokens != NULL && (t->deadline != NULL || t->budget != NULL);
+}
+
+/* "41.2 d", or of a step "1.23 s", with a ! where it does not keep what was asked for; "none" where
+ * nothing fits. */
+static mf_shown strained(const mf_capacity_table *t, const mf_capacity_strain *x) {
+    mf_shown text = t->tokens != NULL ? days(x->run_s) : mf_show_time(x->step_time_s);
+    if (!x->fits) {
+        snprintf(text.s, sizeof text.s, has_lost(t) ? "none!" : "none");
+    } else if (!x->in_time || !x->in_budget) {
+        size_t used = strlen(text.s);
+        snprintf(text.s + used, sizeof text.s - used, "!");
+    }
+    return text;
+}
+
+/* Is there a column for it? Dense models have no router. */
+static bool has_skew(const mf_capacity_table *t) {
+    bool some = false;
+    for (int i = 0; i < t->count; i++) {
+        some |= t->cell[i].skewed.tried;
+    }
+    return some;
 }
 
 static void print_cell(FILE *out, const mf_capacity_table *t, int at) {
@@ -114,14 +120,14 @@ static void print_cell(FILE *out, const mf_capacity_table *t, int at) {
     if (t->tokens != NULL) {
         fprintf(out, "%9s %7s %8s %9s", days(c->run_s).s, mf_show_count(c->gpu_h).s, usd(c, true).s,
                 mf_show_rate(c->energy_J / 3600, "Wh").s);
-        if (has_skew(t)) {
-            fprintf(out, " %9s", c->skewed.tried ? strained(&c->skewed).s : "-");
-        }
-        if (has_lost(t)) {
-            fprintf(out, " %9s", c->lost.tried ? strained(&c->lost).s : "-");
-        }
     } else {
         fprintf(out, "%9s/s %9s", mf_show_count(c->tokens_per_s).s, usd(c, false).s);
+    }
+    if (has_skew(t)) {
+        fprintf(out, " %9s", c->skewed.tried ? strained(t, &c->skewed).s : "-");
+    }
+    if (has_lost(t)) {
+        fprintf(out, " %9s", c->lost.tried ? strained(t, &c->lost).s : "-");
     }
     fprintf(out, " %6s %6s  %-7s  %lld/%lld/%lld/%lld/%lld/%lld %s %s%s\n",
             mf_show_percent(c->mfu).s, mf_show_percent(c->goodput.share).s,
@@ -297,12 +303,16 @@ static void print_strains(FILE *out, const mf_capacity_table *t, int at) {
     const mf_capacity_cell *c = &t->cell[at];
     char text[400] = "";
     size_t used = 0;
-    if (has_skew(t) && c->skewed.tried) {
-        used = (size_t)snprintf(text, sizeof text, "under %.40s: ", t->skew);
-        used +=
-            (size_t)(c->skewed.fits ? snprintf(text + used, sizeof text - used, "%s, %s",
-                                               days(c->skewed.run_s).s, kept(t, &c->skewed))
-                                    : snprintf(text + used, sizeof text - used, "does not fit"));
+    if (c->skewed.tried) {
+        const mf_capacity_strain *x = &c->skewed;
+        const bool limited = x->fits && has_lost(t);
+        used = (size_t)snprintf(text, sizeof text,
+                                "under %.40s (busiest expert rank: %.2f x its share): %s%s%s",
+                                t->skew, x->load,
+                                !x->fits            ? "does not fit"
+                                : t->tokens != NULL ? days(x->run_s).s
+                                                    : mf_show_time(x->step_time_s).s,
+                                limited ? ", " : "", limited ? kept(t, x) : "");
     }
     if (has_lost(t) && c->lost.tried && used < sizeof text - 160) {
         used += (size_t)snprintf(text + used, sizeof text - used,
@@ -397,14 +407,14 @@ static void print_head(FILE *out, const mf_capacity_table *t, const mf_capacity_
             "band");
     if (t->tokens != NULL) {
         fprintf(out, "%9s %7s %8s %9s", "time", "GPU-h", "USD", "energy");
-        if (has_skew(t)) {
-            fprintf(out, " %9s", "skewed");
-        }
-        if (has_lost(t)) {
-            fprintf(out, " %9s", "node lost");
-        }
     } else {
         fprintf(out, "%11s %9s", "tokens", "USD/Mtok");
+    }
+    if (has_skew(t)) {
+        fprintf(out, " %9s", "skewed");
+    }
+    if (has_lost(t)) {
+        fprintf(out, " %9s", "node lost");
     }
     fprintf(out, " %6s %6s  %-7s  %s\n", "MFU", "good", "search", "TP/CP/PP/VPP/EP/ETP");
 }
@@ -504,6 +514,43 @@ static void print_unmeasured(FILE *out, const mf_capacity_table *t) {
     mf_host_copies_print_note(out, &most, who);
 }
 
+/* What the plans are found for, where it is not even routing. */
+static void print_routing(FILE *out, const mf_capacity_table *t) {
+    char text[320];
+    if (t->routing == NULL || strcmp(t->routing, "balanced") == 0) {
+        return;
+    }
+    const bool drawn = strncmp(t->routing, "zipf:", 5) == 0;
+    snprintf(text, sizeof text, "%.80s for every plan%s%.80s%s", t->routing,
+             drawn ? ", one draw of the hot experts; --skew " : "", drawn ? t->routing : "",
+             drawn ? " says the 95th percentile of many draws" : "");
+    fputs("routing     ", out);
+    mf_show_wrap(out, text, 12, 12, 99);
+}
+
+/* What the columns of strained runs say. */
+static void say_strains(const mf_capacity_table *t, char *out, size_t size) {
+    int draws = 0;
+    size_t used = 0;
+    for (int i = 0; i < t->count; i++) {
+        draws = t->cell[i].skewed.tried ? t->cell[i].skewed.draws : draws;
+    }
+    out[0] = '\0';
+    if (draws > 0) {
+        used = (size_t)snprintf(out, size, " skewed: the %s under %.80s",
+                                t->tokens != NULL ? "run" : "step", t->skew);
+    }
+    if (draws > 1) {
+        used += (size_t)snprintf(out + used, size - used,
+                                 ", the 95th percentile of %d draws of the hot experts", draws);
+    }
+    snprintf(out + used, size - used, "%s%s%s", draws > 0 ? "; none: it does not fit." : "",
+             has_lost(t) ? " node lost: the run on what is left without one" : "",
+             !has_lost(t) ? ""
+             : draws > 0  ? "; !: misses a limit."
+                          : "; none: nothing fits; !: misses a limit.");
+}
+
 /* How near the plans are proven to be to the fastest; -1: nothing fits. Those that miss the gap
  * that was asked for are named, as far as there is room. */
 static double say_gap(const mf_capacity_table *t, char *out, size_t size) {
@@ -560,26 +607,27 @@ static void say_ends(const mf_capacity_table *t, char *out, size_t size) {
 }
 
 void mf_capacity_print(FILE *out, const mf_capacity_table *t) {
-    char note[2560], proof[480], ends[320], sources[1024];
+    char note[2560], proof[480], ends[320], sources[1024], strains[320];
     const double gap = say_gap(t, proof, sizeof proof);
     fputs(t->priced_only ? "priced as   " : "trained by  ", out);
     mf_show_wrap(out, t->program, 12, 12, 99);
     print_under_megatron(out, t);
     print_runs_on(out, t);
+    print_routing(out, t);
     print_prices(out, t);
+    say_strains(t, strains, sizeof strains);
     say_prices(t, true, sources, sizeof sources);
     say_ends(t, ends, sizeof ends);
-    snprintf(
-        note, sizeof note,
-        "%s *: no other is both as fast and as cheap. A tie: the gap and, between clusters, "
-        "the band leave it open which is better. good: share of the time that makes progress, "
-        "with failures and checkpoints. %s).%s%s%s%s%s%s",
-        proof, ends, has_skew(t) ? " skewed: the run under uneven routing." : "",
-        has_lost(t) ? " node lost: the run on what is left without one; !: misses a limit." : "",
-        t->tokens != NULL ? " Energy: what the GPUs draw by the joules of a step's ops, and their "
-                            "share of the host."
-                          : "",
-        sources[0] != '\0' ? " Prices: " : "", sources, sources[0] != '\0' ? "." : "");
+    snprintf(note, sizeof note,
+             "%s *: no other is both as fast and as cheap. A tie: the gap and, between clusters, "
+             "the band leave it open which is better. good: share of the time that makes progress, "
+             "with failures and checkpoints. %s).%s%s%s%s%s",
+             proof, ends, strains,
+             t->tokens != NULL
+                 ? " Energy: what the GPUs draw by the joules of a step's ops, and their "
+                   "share of the host."
+                 : "",
+             sources[0] != '\0' ? " Prices: " : "", sources, sources[0] != '\0' ? "." : "");
     if (gap >= 0) { /* something fits */
         putc('\n', out);
         mf_show_wrap(out, note, 0, 0, 99);

@@ -21,6 +21,7 @@ typedef struct mf_capacity_table {
     double power_usd_kWh;
     double gap; /* that was asked for */
     const mf_doubts *doubts;
+    const char *routing; /* as given, of the plans; NULL = not given */
     const char *skew;    /* as given; NULL = not given */
     const char *program; /* who trains, and what its prices rest on: lines */
     bool priced_only;    /* nobody trains any of it yet */

@@ -279,6 +279,61 @@ mf_status mf_report_folder_step(mf_report_folder to, const mf_job *j, const mf_r
 
 /* --- sizes ------------------------------------------------------------------------------------ */
 
+/* A field that may be empty, behind a comma. */
+static void write_field(FILE *f, double value, bool known) {
+    if (known && isfinite(value)) {
+        fprintf(f, ",%.17g", value);
+    } else {
+        putc(',', f);
+    }
+}
+
+/* Empty where it was not tried. */
+static void write_strain(FILE *f, const mf_capacity_table *t, const mf_capacity_cell *c,
+                         const mf_capacity_strain *x, bool routing) {
+    const bool some = x->tried && x->gpus > 0;
+    write_field(f, x->fits, x->tried);
+    if (!routing) {
+        write_field(f, (double)x->gpus, some);
+    }
+    write_field(f, x->step_time_s, some);
+    if (routing) {
+        write_field(f, x->load, some);
+    }
+    write_field(f, x->run_s, some && t->tokens != NULL);
+    write_field(f, x->cost_usd, some && t->tokens != NULL && c->price.known);
+}
+
+/* Every line has all fields; those of a size that does not fit are empty. */
+static void write_size(FILE *f, const mf_capacity_table *t, int at) {
+    const mf_capacity_cell *c = &t->cell[at];
+    const mf_layout *l = &c->layout;
+    const bool fits = c->feasible, ends = fits && isfinite(c->run_s);
+    const double figures[] = {c->step_time_s, c->low_s, c->high_s,       c->tokens_per_s,
+                              c->mfu,         c->gap,   c->goodput.share};
+    const int64_t degrees[] = {l->tp, l->cp, l->pp, l->vpp, l->ep, l->etp};
+    fprintf(f, "\"%s\",\"%s\",%lld,%d,%d,%s,%s", c->model, c->cluster, (long long)c->gpus, fits,
+            t->offer[at].on_front, c->software, fits ? mf_precision_text(l->precision) : "");
+    for (size_t i = 0; i < sizeof figures / sizeof figures[0]; i++) {
+        write_field(f, figures[i], fits);
+    }
+    if (t->tokens != NULL) {
+        write_field(f, c->run_s, ends);
+        write_field(f, c->gpu_h, ends);
+        write_field(f, c->cost_usd, ends && c->price.known);
+        write_field(f, c->energy_J, ends);
+        write_field(f, c->price.usd_gpu_h, c->price.known);
+        fprintf(f, c->price.date[0] != '\0' ? ",\"%s\"" : ",%s", c->price.date);
+    }
+    for (size_t i = 0; i < sizeof degrees / sizeof degrees[0]; i++) {
+        write_field(f, (double)degrees[i], fits);
+    }
+    fprintf(f, ",%s", fits ? mf_schedule_text(l->schedule) : "");
+    write_strain(f, t, c, &c->skewed, true);
+    write_strain(f, t, c, &c->lost, false);
+    putc('\n', f);
+}
+
 static mf_status write_sizes(const char *dir, const mf_capacity_table *t, mf_err *e) {
     FILE *f = NULL;
     mf_status s = open_file(dir, "candidates.csv", &f, e);
@@ -288,28 +343,13 @@ static mf_status write_sizes(const char *dir, const mf_capacity_table *t, mf_err
     fputs("model,cluster,gpus,fits,on_front,software,precision,step_time_s,step_time_low_s,"
           "step_time_high_s,tokens_per_s,mfu,gap,goodput",
           f);
-    fputs(t->tokens != NULL ? ",run_s,gpu_h,cost_usd,energy_J,price_usd_gpu_h,price_date\n" : "\n",
+    fputs(t->tokens != NULL ? ",run_s,gpu_h,cost_usd,energy_J,price_usd_gpu_h,price_date" : "", f);
+    fputs(",tp,cp,pp,vpp,ep,etp,schedule,skewed_fits,skewed_step_time_s,skewed_expert_load,"
+          "skewed_run_s,skewed_cost_usd,node_lost_fits,node_lost_gpus,node_lost_step_time_s,"
+          "node_lost_run_s,node_lost_cost_usd\n",
           f);
     for (int i = 0; i < t->count; i++) {
-        const mf_capacity_cell *c = &t->cell[i];
-        fprintf(f, "\"%s\",\"%s\",%lld,%d,%d,%s", c->model, c->cluster, (long long)c->gpus,
-                c->feasible, t->offer[i].on_front, c->software);
-        if (c->feasible) {
-            fprintf(f, ",%s,%.17g,%.17g,%.17g,%.17g,%.17g,%.17g,%.17g",
-                    mf_precision_text(c->layout.precision), c->step_time_s, c->low_s, c->high_s,
-                    c->tokens_per_s, c->mfu, c->gap, c->goodput.share);
-        }
-        if (c->feasible && t->tokens != NULL && isfinite(c->run_s)) {
-            fprintf(f, ",%.17g,%.17g,", c->run_s, c->gpu_h);
-            if (c->price.known) {
-                fprintf(f, "%.17g", c->cost_usd);
-            }
-            fprintf(f, ",%.17g,", c->energy_J);
-            if (c->price.known) {
-                fprintf(f, "%.17g,\"%s\"", c->price.usd_gpu_h, c->price.date);
-            }
-        }
-        putc('\n', f);
+        write_size(f, t, i);
     }
     return close_file(dir, "candidates.csv", f, s, e);
 }

@@ -54,7 +54,7 @@ mf_status mf_robust_skew(const mf_problem *p, const mf_layout *l, const mf_assig
     const int at = draws > 1 ? draws * 95 / 100 - 1 : 0;
     double step_s[MF_SKEW_DRAWS] = {0}, load[MF_SKEW_DRAWS] = {0};
     mf_status s = MF_OK;
-    *out = (mf_skewed){.fits = true};
+    *out = (mf_skewed){.fits = true, .draws = draws};
     for (int i = 0; s == MF_OK && i < draws; i++) {
         mf_routing one = *skew; /* its counts are borrowed */
         one.seed = skew->seed + (uint64_t)i;

@@ -43,6 +43,24 @@ static void write_offer(const mf_page *p, size_t cell) {
     mf_page_text(p, text_at(p, cell, "cluster"));
 }
 
+/* What becomes of it when routing is uneven. */
+static void write_skewed(const mf_page *p, size_t cell) {
+    if (mf_page_at(p, CELL "skewed", cell) == NULL) {
+        return;
+    }
+    fputs("<br>under ", p->f);
+    mf_page_text(p, mf_page_string(mf_page_at(p, "/capacity/skew")));
+    fputs(": ", p->f);
+    if (!mf_page_true(mf_page_at(p, CELL "skewed/fits", cell))) {
+        fputs("does not fit", p->f);
+    } else if (mf_page_at(p, CELL "skewed/run_s", cell) != NULL) {
+        mf_page_figure(p, MF_UNIT_DAYS, CELL "skewed/run_s", cell);
+    } else {
+        mf_page_figure(p, MF_UNIT_TIME, CELL "skewed/step_time_s", cell);
+        fputs(" a step", p->f);
+    }
+}
+
 /* What becomes of the run when a node is gone. */
 static void write_node_lost(const mf_page *p, size_t cell) {
     if (mf_page_at(p, CELL "node_lost", cell) == NULL) {
@@ -89,8 +107,34 @@ static void write_verdict(const mf_page *p, size_t model, const char *key, const
         fputs(i == 0 ? "<br>a tie with " : ", ", p->f);
         write_offer(p, (size_t)mf_page_number(mf_json_at(ties, i)));
     }
+    write_skewed(p, cell);
     write_node_lost(p, cell);
     fputs("</span></div>\n", p->f);
+}
+
+/* What the columns of uneven routing and of a lost node say. */
+static void write_strains_note(const mf_page *p) {
+    bool skewed = false, lost = false;
+    double draws = 0;
+    for (size_t i = 0; i < cells_of(p); i++) {
+        skewed |= mf_page_at(p, CELL "skewed", i) != NULL;
+        lost |= mf_page_at(p, CELL "node_lost", i) != NULL;
+        draws = fmax(draws, number_at(p, i, "skewed/draws"));
+    }
+    if (skewed) {
+        fputs(" Skewed: the plan under ", p->f);
+        mf_page_text(p, mf_page_string(mf_page_at(p, "/capacity/skew")));
+        if (draws > 1) {
+            fprintf(p->f, ", the 95th percentile of %.0f draws of the hot experts", draws);
+        }
+        fputs("; load: rows of the busiest expert rank over its share.", p->f);
+    }
+    if (lost) {
+        fputs(" Node lost: what is left goes on, with fewer data-parallel ranks.", p->f);
+    }
+    if (skewed || lost) {
+        fputs(" None: nothing fits.", p->f);
+    }
 }
 
 static void write_limits(const mf_page *p) {
@@ -107,6 +151,7 @@ static void write_limits(const mf_page *p) {
         mf_page_figure(p, MF_UNIT_COUNT, "/capacity/budget_usd");
         fputs(" USD.", p->f);
     }
+    write_strains_note(p);
     fputs("</p>\n", p->f);
 }
 
@@ -315,8 +360,12 @@ static const struct column {
                {"step_time_high_s", "to", MF_UNIT_TIME},
                {"tokens_per_s", "tokens/s", MF_UNIT_COUNT},
                {"run_s", "run", MF_UNIT_DAYS},
-               {"skewed/run_s", "skewed", MF_UNIT_DAYS},
-               {"node_lost/run_s", "node lost", MF_UNIT_DAYS},
+               {"skewed/step_time_s", "skewed: step", MF_UNIT_TIME},
+               {"skewed/expert_load", "load", MF_UNIT_CENTS},
+               {"skewed/run_s", "run", MF_UNIT_DAYS},
+               {"node_lost/gpus", "node lost: GPUs", MF_UNIT_WHOLE},
+               {"node_lost/step_time_s", "step", MF_UNIT_TIME},
+               {"node_lost/run_s", "run", MF_UNIT_DAYS},
                {"gpu_h", "GPU-hours", MF_UNIT_COUNT},
                {"cost_usd", "USD", MF_UNIT_COUNT},
                {"usd_per_million_tokens", "USD/Mtok", MF_UNIT_CENTS},
@@ -349,6 +398,27 @@ static bool has_column(const mf_page *p, const struct column *c) {
     return false;
 }
 
+static size_t columns_of(const mf_page *p) {
+    size_t count = 0;
+    for (size_t k = 0; k < COLUMNS; k++) {
+        count += has_column(p, &columns[k]);
+    }
+    return count;
+}
+
+/* Of a strained plan that does not fit there is no time; its load says why. */
+static void write_value(const mf_page *p, size_t i, const struct column *c) {
+    const char *slash = strchr(c->key, '/');
+    const bool strained = slash != NULL && strcmp(slash, "/expert_load") != 0;
+    const int length = strained ? (int)(slash - c->key) : 0;
+    if (strained && mf_page_at(p, CELL "%.*s", i, length, c->key) != NULL &&
+        !mf_page_true(mf_page_at(p, CELL "%.*s/fits", i, length, c->key))) {
+        fputs("none", p->f);
+    } else {
+        mf_page_figure(p, c->unit, CELL "%s", i, c->key);
+    }
+}
+
 static void write_row(const mf_page *p, size_t i) {
     const bool fits = mf_page_true(mf_page_at(p, CELL "fits", i));
     fputs(mf_page_true(mf_page_at(p, CELL "on_front", i)) ? "<tr class=\"front\"><td class=\"l\">"
@@ -358,7 +428,8 @@ static void write_row(const mf_page *p, size_t i) {
     fputs("</td><td>", p->f);
     mf_page_figure(p, MF_UNIT_WHOLE, CELL "gpus", i);
     if (!fits) {
-        fputs("</td><td colspan=\"18\" class=\"l\" style=\"white-space:normal\">", p->f);
+        fprintf(p->f, "</td><td colspan=\"%zu\" class=\"l\" style=\"white-space:normal\">",
+                columns_of(p) + RESTS);
         mf_page_text(p, text_at(p, i, "missing"));
         fputs("</td></tr>\n", p->f);
         return;
@@ -366,7 +437,7 @@ static void write_row(const mf_page *p, size_t i) {
     for (size_t k = 0; k < COLUMNS; k++) {
         if (has_column(p, &columns[k])) {
             fputs("</td><td>", p->f);
-            mf_page_figure(p, columns[k].unit, CELL "%s", i, columns[k].key);
+            write_value(p, i, &columns[k]);
         }
     }
     for (size_t k = 0; k < RESTS; k++) {

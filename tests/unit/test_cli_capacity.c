@@ -355,13 +355,15 @@ static void rows_say_what_skew_and_a_lost_node_leave(void **state) {
         const double paid = cli_number(c, "gpus") - 8, usd = cli_number(c, "price_usd_gpu_h");
         assert_close(cli_number(lost, "cost_usd") / (paid * usd * cli_number(lost, "run_s") / 3600),
                      1, 1e-9);
+        assert_close(cli_number(x, "draws"), 20, 0);
+        assert_above(cli_number(x, "expert_load"), 1);
         missed += !cli_bool(x, "in_time") + !cli_bool(lost, "in_time");
     }
     assert_above(missed, 0);
     assert_below(missed, 4); /* a case that says something */
     cli_free(&r);
     r = cli_run(line, NULL);
-    assert_non_null(strstr(r.out, "under zipf:1: "));
+    assert_non_null(strstr(r.out, "under zipf:1 (busiest expert rank: "));
     assert_non_null(strstr(r.out, "a node less: goes on"));
     cli_free(&r);
     r = cli_run("capacity --models olmoe-1b-7b --clusters h100 --sizes 16 --tokens 1T "
@@ -370,6 +372,35 @@ static void rows_say_what_skew_and_a_lost_node_leave(void **state) {
     assert_int_equal(r.code, 2);
     assert_non_null(strstr(r.err, "--skew"));
     cli_free(&r);
+}
+
+/* Without a run there is the step under uneven routing; without a limit no comma waits for a word.
+ * Routing that every plan is found for is said, with what tells more of it. */
+static void skew_needs_neither_a_run_nor_a_limit(void **state) {
+    (void)state;
+    static const struct {
+        const char *more, *says;
+    } cases[] = {
+        {"--skew zipf:0.3 ", "skewed: the step under zipf:0.3, the 95th percentile of 20"},
+        {"--skew zipf:0.3 --tokens 1T ", "skewed: the run under zipf:0.3, the 95th"},
+        {"--routing zipf:0.3 ", "routing     zipf:0.3 for every plan, one draw of the hot"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        char line[256];
+        snprintf(line, sizeof line,
+                 "capacity --models olmoe-1b-7b --clusters h100 --sizes 8 %s" JOB, cases[i].more);
+        cli_result r = cli_run(line, NULL);
+        assert_int_equal(r.code, 0);
+        assert_null(strstr(r.out, ", \n"));
+        for (char *at = r.out; *at != '\0'; at++) { /* lines are wrapped anywhere */
+            *at = *at == '\n' ? ' ' : *at;
+        }
+        if (strstr(r.out, cases[i].says) == NULL) {
+            fail_msg("%s", r.out);
+        }
+        assert_int_equal(strstr(r.out, "under zipf:0.3 (busiest expert rank: ") != NULL, i < 2);
+        cli_free(&r);
+    }
 }
 
 static void sizes_double_and_batches_are_read_in_tokens(void **state) {
@@ -594,6 +625,7 @@ int main(void) {
         cmocka_unit_test(plans_hold_to_what_the_program_can_express),
         cmocka_unit_test(verdicts_name_the_best_rows),
         cmocka_unit_test(rows_say_what_skew_and_a_lost_node_leave),
+        cmocka_unit_test(skew_needs_neither_a_run_nor_a_limit),
         cmocka_unit_test(sizes_double_and_batches_are_read_in_tokens),
         cmocka_unit_test(the_smallest_size_keeps_its_deadline_and_the_one_before_does_not),
         cmocka_unit_test(a_size_that_is_too_small_says_what_is_missing),

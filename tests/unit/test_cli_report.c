@@ -226,12 +226,31 @@ static void a_plan_lists_its_candidates(void **state) {
     cli_free(&r);
 }
 
+/* Fields of a line of CSV without commas in its texts. */
+static int fields_of(const char *line) {
+    int count = 1;
+    for (; *line != '\n' && *line != '\0'; line++) {
+        count += *line == ',';
+    }
+    return count;
+}
+
+/* Every line of a table has the fields of its head, whether its size fits or not. */
+static void assert_rectangular(const char *csv, int lines) {
+    const int fields = fields_of(csv);
+    for (const char *line = csv; *line != '\0'; line = strchr(line, '\n') + 1, lines--) {
+        assert_int_equal(fields_of(line), fields);
+    }
+    assert_int_equal(lines, 0);
+}
+
 static void sizes_are_a_front_of_time_and_money(void **state) {
     (void)state;
     char line[512];
     snprintf(line, sizeof line,
              "capacity --models olmoe-1b-7b --clusters h100,h20 --sizes 8..32 --global-batch 64 "
-             "--seq 4096 --pp 1 --cp 1 --tokens 1T --deadline 20d --budget 50k -o %s",
+             "--seq 4096 --pp 1 --cp 1 --tokens 1T --deadline 20d --budget 50k --skew zipf:0.5 -o "
+             "%s",
              dir);
     cli_result r = cli_run(line, NULL);
     assert_int_equal(r.code, 0);
@@ -244,11 +263,39 @@ static void sizes_are_a_front_of_time_and_money(void **state) {
     assert_needs_nothing(page);
     assert_non_null(strstr(page, "class=\"plot\""));
     assert_non_null(strstr(page, "data-at=\"/capacity/cells/1/node_lost/run_s\""));
+    assert_non_null(strstr(page, "data-at=\"/capacity/cells/1/skewed/step_time_s\""));
+    assert_non_null(strstr(page, "data-at=\"/capacity/cells/1/skewed/expert_load\""));
+    assert_non_null(strstr(page, "<br>under zipf:0.5: "));
+    assert_non_null(strstr(page, "the 95th percentile of 20 draws"));
+    assert_non_null(strstr(csv, ",skewed_fits,skewed_step_time_s,skewed_expert_load,"));
+    assert_non_null(strstr(csv, ",node_lost_gpus,node_lost_step_time_s,"));
+    assert_rectangular(csv, 7);
     assert_non_null(strstr(page, "<b>Warning</b>: the price of h100 has no date"));
     assert_non_null(strstr(csv, "\"olmoe-1b-7b\",\"h20\",32,1,0,moefold,bf16,"));
     mf_json_destroy(doc);
     free(page);
     free(text);
+    free(csv);
+    cli_free(&r);
+}
+
+/* A size that does not fit, and a plan that does not fit under uneven routing, without a run. */
+static void a_size_without_figures_has_its_place_in_the_table(void **state) {
+    (void)state;
+    char line[512];
+    snprintf(line, sizeof line,
+             "capacity --models qwen3-30b-a3b --clusters h100 --sizes 2,16 --global-batch 64 --seq "
+             "4096 --pp 1 --cp 1 --ep 2 --zero 1 --expert-zero 1 --skew zipf:3 --effort 1 -o %s",
+             dir);
+    cli_result r = cli_run(line, NULL);
+    assert_int_equal(r.code, 0);
+    assert_non_null(strstr(r.out, "skewed: the step under zipf:3, the 95th percentile"));
+    char *page = read_file("report.html"), *csv = read_file("candidates.csv");
+    assert_rectangular(csv, 3);
+    assert_non_null(strstr(csv, "\"h100\",2,0,0,moefold,,,"));
+    assert_non_null(strstr(page, "<br>under zipf:3: does not fit"));
+    assert_non_null(strstr(page, "<td>none</td>"));
+    free(page);
     free(csv);
     cli_free(&r);
 }
@@ -457,6 +504,8 @@ int main(void) {
         cmocka_unit_test_setup_teardown(a_simulated_step_is_a_page_of_the_numbers_that_json_prints,
                                         new_folder, remove_folder),
         cmocka_unit_test_setup_teardown(a_plan_lists_its_candidates, new_folder, remove_folder),
+        cmocka_unit_test_setup_teardown(a_size_without_figures_has_its_place_in_the_table,
+                                        new_folder, remove_folder),
         cmocka_unit_test_setup_teardown(sizes_are_a_front_of_time_and_money, new_folder,
                                         remove_folder),
         cmocka_unit_test_setup_teardown(what_fits_with_the_optimizer_on_the_host_is_planned,
