@@ -108,13 +108,12 @@ typedef struct mf_capacity {
 mf_status mf_capacity_plan(const mf_capacity_request *r, mf_capacity *out, mf_err *e);
 void mf_capacity_clear(mf_capacity *z);
 
-/* Of a GPU-hour of the cluster that the request calls `name`. --price calls it so too or, where no
- * cluster of the request is called so, as the cluster's file does. */
+/* Of a GPU-hour of c. name: its word in --clusters. --price takes that word, or else the name that
+ * stands in the cluster's file. */
 mf_capacity_price mf_capacity_price_of(const mf_capacity_request *r, const char *name,
                                        const mf_cluster *c);
 
-/* Every "CLUSTER=USD" is of one of the clusters, called as above. Errors: MF_USAGE "--price: ...".
- */
+/* Every "CLUSTER=USD" names one of the clusters. Errors: MF_USAGE "--price: ...". */
 mf_status mf_capacity_check_prices(const mf_capacity_request *r, mf_err *e);
 
 #endif

@@ -298,7 +298,7 @@ static const char *kept(const mf_capacity_table *t, const mf_capacity_strain *x)
                                  : "keeps both";
 }
 
-/* What becomes of the offer when routing is uneven, and without a node. */
+/* The offer under uneven routing, and without a node. */
 static void print_strains(FILE *out, const mf_capacity_table *t, int at) {
     const mf_capacity_cell *c = &t->cell[at];
     char text[400] = "";

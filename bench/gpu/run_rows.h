@@ -22,7 +22,7 @@ static inline void training_give_up(const char *what) {
 typedef struct run_row {
     char arguments[RUNS_TEXT];
     double step_s, clock_MHz, power_W; /* means over the GPUs */
-    double memory_B; /* of the fullest GPU; 0: not known, or of a program that held more */
+    double memory_B;                   /* of the fullest GPU; 0: not known */
     int steps;
     double headroom; /* room for rows on a rank that the run ended with; 0: that of its start */
     bool held_out;   /* and these: of a table */

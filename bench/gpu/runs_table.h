@@ -189,31 +189,28 @@ static inline void runs_add_error(runs_sums *s, double predicted, double measure
 static inline void runs_tell_choice(FILE *out, const char *of, const runs_choice *c,
                                     const run_row *rows, int n) {
     runs_sums step = {0}, memory = {0}, clock = {0};
-    int count = 0;
     for (int i = 0; i < n; i++) {
         const run_row *r = &rows[i];
         if (runs_is_chosen(c, r)) {
-            count++;
             runs_add_error(&step, r->predicted_s, r->step_s);
             runs_add_error(&memory, r->predicted_B, r->memory_B);
             runs_add_error(&clock, r->predicted_MHz, r->clock_MHz);
         }
     }
-    if (count == 0) {
+    if (step.count == 0) {
         return;
     }
-    fprintf(out, "| %s%s | %d | %.1f %% | %+.1f %% | %.1f %% |", of, c->name, count,
-            step.size / count, step.bias / count, step.worst);
-    if (memory.count > 0) {
-        char of_some[16] = "";
-        if (memory.count < count) {
-            snprintf(of_some, sizeof of_some, " of %d", memory.count);
-        }
-        fprintf(out, " %.2f %%%s | %.2f %% |", memory.size / memory.count, of_some, memory.worst);
-    } else {
+    fprintf(out, "| %s%s | %d | %.1f %% | %+.1f %% | %.1f %% |", of, c->name, step.count,
+            step.size / step.count, step.bias / step.count, step.worst);
+    if (memory.count == 0) {
         fputs(" - | - |", out);
+    } else if (memory.count < step.count) {
+        fprintf(out, " %.2f %% (%d runs) | %.2f %% |", memory.size / memory.count, memory.count,
+                memory.worst);
+    } else {
+        fprintf(out, " %.2f %% | %.2f %% |", memory.size / memory.count, memory.worst);
     }
-    fprintf(out, " %.1f %% | %.1f %% |", clock.size / count, clock.worst);
+    fprintf(out, " %.1f %% | %.1f %% |", clock.size / clock.count, clock.worst);
     for (int k = 0; k < 2; k++) {
         int pairs;
         const double tau = runs_find_tau(c, rows, n, k == 0 ? 0 : RUNS_APART, &pairs);
@@ -269,32 +266,32 @@ static inline void runs_tell_method(FILE *out, const runs_asked *o, const char *
     if (o->gpus > 1 || o->models) {
         snprintf(option, sizeof option, o->gpus > 1 ? " --gpus %d" : " --runs models", o->gpus);
     }
-    fprintf(
-        out,
-        "`bench_runs FILE%s` trains each of its runs that FILE (`%s`) lacks, %s: what `moefold "
-        "simulate --cluster %s%s`\nsays of the same options, beside what was measured: the "
-        "mean of the steps in three seconds (--watch) that begin 2.5 (--warm) behind the "
-        "first step,\nthe most memory that the driver counted%s, and the mean clock and power "
-        "meanwhile. Tokens are random, routing is a new router's own where no `--force-...` "
-        "stands (of which `simulate` is given `--force-routing`, as `--routing`),\nlearning "
-        "rate and auxiliary loss "
-        "keep it so; with `--ep` the prediction is for the rows that the run's experts got, "
-        "where FILE has them (`--routing`), and for the room that the run went on with when "
-        "they asked for more (`--token-headroom`, as its warning says). Memory of programs that "
-        "still held more is left out (`-`: with EP 1, before 2026-11-28). %s\n\n",
-        option, o->file, wrote, o->cluster, o->gpus == 1 ? " --gpus 1" : "",
-        o->gpus == 1 ? "" : " on the fullest GPU",
-        o->models ? "No run of these models was ever used to fit a price."
-                  : "A third of the runs, by a hash of their options, is held out: no price "
-                    "may be fitted to it.");
+    fprintf(out,
+            "`bench_runs FILE%s` trains each of its runs that FILE (`%s`) lacks, %s: what `moefold "
+            "simulate --cluster %s%s`\nsays of the same options, beside what was measured: the "
+            "mean of the steps in three seconds (--watch) that begin 2.5 (--warm) behind the "
+            "first step,\nthe most memory that the driver counted%s, and the mean clock and power "
+            "meanwhile. Tokens are random, routing is a new router's own where no `--force-...` "
+            "stands (of which `simulate` is given `--force-routing`, as `--routing`),\nlearning "
+            "rate and auxiliary loss "
+            "keep it so; with `--ep` the prediction is for the rows that the run's experts got, "
+            "where FILE has them (`--routing`), and for the room that the run went on with when "
+            "they asked for more (`--token-headroom`, as its warning says). %s\n\n",
+            option, o->file, wrote, o->cluster, o->gpus == 1 ? " --gpus 1" : "",
+            o->gpus == 1 ? "" : " on the fullest GPU",
+            o->models ? "No run of these models was ever used to fit a price."
+                      : "A third of the runs, by a hash of their options, is held out: no price "
+                        "may be fitted to it.");
 }
 
 static inline void runs_tell_rows(FILE *out, const run_row *rows, int n) {
     fprintf(out, "| options | held out | measured | predicted | error | memory | predicted | error "
                  "| clock | predicted | error | power | predicted "
                  "|\n|---|---|---|---|---|---|---|---|---|---|---|---|---|\n");
+    bool all_memory = true;
     for (int i = 0; i < n; i++) {
         const run_row *r = &rows[i];
+        all_memory &= r->memory_B > 0;
         char room[48] = "", memory[64] = "- | - | -";
         if (r->headroom > 0) {
             snprintf(room, sizeof room, ", went on with headroom %.3g", r->headroom);
@@ -309,6 +306,11 @@ static inline void runs_tell_rows(FILE *out, const run_row *rows, int n) {
                 r->arguments, room, r->held_out ? "yes" : "", 1e3 * r->step_s, 1e3 * r->predicted_s,
                 100 * (r->predicted_s / r->step_s - 1), memory, r->clock_MHz, r->predicted_MHz,
                 100 * (r->predicted_MHz / r->clock_MHz - 1), r->power_W, r->predicted_W);
+    }
+    if (!all_memory) {
+        fputs("\n-: before 2026-11-28 a run with EP 1 held more rows than come; its memory is left "
+              "out until it runs again.\n",
+              out);
     }
 }
 

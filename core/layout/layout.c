@@ -393,9 +393,12 @@ static mf_status check_schedule(const mf_layout *l, const mf_model *m, mf_err *e
     return MF_OK;
 }
 
+double mf_layout_asked_headroom(const mf_layout *l) {
+    return l->headroom_worst_case ? (double)l->ep : l->token_headroom;
+}
+
 double mf_layout_token_headroom(const mf_layout *l) {
-    const double all = (double)l->ep;
-    return l->headroom_worst_case || l->token_headroom > all ? all : l->token_headroom;
+    return fmin(mf_layout_asked_headroom(l), (double)l->ep);
 }
 
 int64_t mf_layout_slot_rows(const mf_layout *l, int64_t rows) {

@@ -302,9 +302,11 @@ int64_t mf_layout_rank_expert(const mf_layout *l, int64_t et, int64_t e, int64_t
 /* Lowest member of the group of kind g that holds `rank`; member i is first + i * stride. */
 int64_t mf_layout_group_first(const mf_layout *l, mf_group_kind g, int64_t rank);
 
-/* Routed rows that a rank can hold over the balanced number: token_headroom, but never above EP,
- * since no routing sends a rank more than all rows of its EP group; EP where memory for the worst
- * case is asked for. */
+/* Routed rows that a rank is asked to have memory for over the balanced number: token_headroom, or
+ * EP for the worst case. */
+double mf_layout_asked_headroom(const mf_layout *l);
+/* Those that it has memory for: as asked, but at most EP, since no routing sends a rank more than
+ * all rows of its EP group. */
 double mf_layout_token_headroom(const mf_layout *l);
 /* Between expert-parallel ranks rows travel in slots of equal size, one for each rank, so that no
  * size depends on routing. Returns the rows of a slot, where a rank gets `rows` of all ranks when

@@ -86,8 +86,7 @@ void mf_plan_write_layout(mf_json_writer *w, const char *key, const mf_layout *l
     mf_json_write_string(w, "cuda_graph", mf_graph_text(l->graph));
     mf_json_write_f64(w, "offload_optimizer", l->offload_optimizer);
     write_memory(w, l->memory);
-    mf_json_write_f64(w, "token_headroom",
-                      l->headroom_worst_case ? (double)l->ep : l->token_headroom);
+    mf_json_write_f64(w, "token_headroom", mf_layout_asked_headroom(l));
     mf_json_write_f64(w, "reserve", l->reserve);
     if (l->grads_bf16) { /* from here on: only what is not as usual */
         mf_json_write_string(w, "grad_dtype", "bf16");

@@ -43,7 +43,7 @@ static void write_offer(const mf_page *p, size_t cell) {
     mf_page_text(p, text_at(p, cell, "cluster"));
 }
 
-/* What becomes of it when routing is uneven. */
+/* The plan under uneven routing: days of the run, or without a run the step. */
 static void write_skewed(const mf_page *p, size_t cell) {
     if (mf_page_at(p, CELL "skewed", cell) == NULL) {
         return;
@@ -361,11 +361,11 @@ static const struct column {
                {"tokens_per_s", "tokens/s", MF_UNIT_COUNT},
                {"run_s", "run", MF_UNIT_DAYS},
                {"skewed/step_time_s", "skewed: step", MF_UNIT_TIME},
-               {"skewed/expert_load", "load", MF_UNIT_CENTS},
-               {"skewed/run_s", "run", MF_UNIT_DAYS},
+               {"skewed/expert_load", "skewed: load", MF_UNIT_CENTS},
+               {"skewed/run_s", "skewed: run", MF_UNIT_DAYS},
                {"node_lost/gpus", "node lost: GPUs", MF_UNIT_WHOLE},
-               {"node_lost/step_time_s", "step", MF_UNIT_TIME},
-               {"node_lost/run_s", "run", MF_UNIT_DAYS},
+               {"node_lost/step_time_s", "node lost: step", MF_UNIT_TIME},
+               {"node_lost/run_s", "node lost: run", MF_UNIT_DAYS},
                {"gpu_h", "GPU-hours", MF_UNIT_COUNT},
                {"cost_usd", "USD", MF_UNIT_COUNT},
                {"usd_per_million_tokens", "USD/Mtok", MF_UNIT_CENTS},

@@ -206,8 +206,7 @@ static void prices_of_the_command_line_make_the_cost(void **state) {
 
 static void write_better(char *path, const char *than, const char *name, const char *figures);
 
-/* --price names a cluster as --clusters does or, where that says nobody, by the name in its file.
- */
+/* --price takes a word of --clusters, or else the name that stands in a cluster's file. */
 static void a_price_is_of_a_cluster_by_path_or_by_name(void **state) {
     (void)state;
     char file[] = "/tmp/moefold-priced-XXXXXX", namesake[] = "/tmp/moefold-namesake-XXXXXX";
