@@ -94,6 +94,7 @@ typedef struct mf_update_tables {
 typedef struct mf_update_piece {
     mf_kernel_adamw_tensor at; /* states where they stand: mf_exec_read_state */
     int64_t first_chunk, chunks;
+    int64_t turn; /* how many pieces before it travel; -1: its states are on the device */
 } mf_update_piece;
 
 typedef struct mf_update_pieces {

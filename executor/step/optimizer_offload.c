@@ -1,14 +1,19 @@
 /* optimizer_offload.c - optimizer states of which a part is in host memory: they come to the device
  * for their update piece by piece, and go back. Where host memory begins a piece may be cut.
  *
- * Pieces take turns in two halves of the scratch, so that three things happen at once: one piece
- * goes back, another is updated or comes in, each on a queue of its own. */
+ * Pieces that travel take turns in slots of the scratch, so that one is stored, one is updated and
+ * others are loaded at the same time: loads, updates and stores have a queue each and go in the
+ * order of the pieces. An update waits for the load of its own piece, a store for the update of its
+ * own, and a load for the store of the piece that had its slot before. A slot is taken for a load,
+ * an update and a store, and for what queues take to signal each other between them. With two slots
+ * copies in either direction stand still while a slot is between its load and its store; with four
+ * a queue of copies always has the next one to do, unless an update takes as long as two loads. */
 #include "executor/step/exec.h"
 
 #include <stdlib.h>
 
 /* Elements of a piece: at most, and a multiple of; pieces that the scratch holds. */
-enum { MOST = 1 << 20, MULTIPLE = 64, HALVES = 2 };
+enum { MOST = 1 << 20, MULTIPLE = 64, SLOTS = 4 };
 
 /* --- states that are in two memories ------------------------------------------------------------
  */
@@ -59,37 +64,51 @@ mf_status mf_exec_write_state(const mf_exec *x, void *state, const void *from, i
 /* --- pieces -------------------------------------------------------------------------------------
  */
 
-/* Elements of which all states fit into the scratch, side by side. */
+/* Elements of which all states fit into a slot of the scratch, side by side. */
 static int64_t piece_of(const mf_exec *x) {
     int64_t elements =
-        (int64_t)(x->env.scratch_B / (HALVES * 3 * sizeof(float))) / MULTIPLE * MULTIPLE;
+        (int64_t)(x->env.scratch_B / (SLOTS * 3 * sizeof(float))) / MULTIPLE * MULTIPLE;
     return elements < MOST ? elements : MOST;
 }
 
-/* Where piece number i has its three states on the device, a piece apart. */
-static float *half_of(const mf_exec *x, int64_t i) {
-    return (float *)x->scratch + i % HALVES * 3 * piece_of(x);
+/* Where a piece has its three states on the device, each the elements of a piece apart. */
+static float *slot_of(const mf_exec *x, int64_t turn) {
+    return (float *)x->scratch + turn % SLOTS * 3 * piece_of(x);
 }
 
-/* Piece number i, of a tensor from element `from` on; its states are in the scratch where they
- * travel. */
-static mf_kernel_adamw_tensor piece_at(const mf_exec *x, const mf_kernel_adamw_tensor *t, int64_t i,
-                                       int64_t from, int64_t count, bool staged) {
-    int64_t moment_B = (int64_t)mf_kernel_dtype_B(x->moment_type), piece = piece_of(x);
-    float *buffer = half_of(x, i);
-    mf_kernel_adamw_tensor p = {.master = t->master + from,
-                                .param = t->param != NULL ? t->param + from : NULL,
-                                .grad = t->grad + from,
-                                .m = (char *)t->m + moment_B * from,
-                                .v = (char *)t->v + moment_B * from,
-                                .count = count,
-                                .decay = t->decay};
-    if (staged) {
-        p.master = on_device(x, p.master, 4 * count) ? p.master : buffer;
-        p.m = on_device(x, p.m, moment_B * count) ? p.m : buffer + piece;
-        p.v = on_device(x, p.v, moment_B * count) ? p.v : buffer + 2 * piece;
+static int64_t moments_B(const mf_exec *x, int64_t count) {
+    return (int64_t)mf_kernel_dtype_B(x->moment_type) * count;
+}
+
+/* A piece of a tensor from element `from` on, with states where they stand. */
+static mf_kernel_adamw_tensor part_of(const mf_exec *x, const mf_kernel_adamw_tensor *t,
+                                      int64_t from, int64_t count) {
+    return (mf_kernel_adamw_tensor){.master = t->master + from,
+                                    .param = t->param != NULL ? t->param + from : NULL,
+                                    .grad = t->grad + from,
+                                    .m = (char *)t->m + moments_B(x, from),
+                                    .v = (char *)t->v + moments_B(x, from),
+                                    .count = count,
+                                    .decay = t->decay};
+}
+
+/* Is any of its states on the host? */
+static bool travels(const mf_exec *x, const mf_kernel_adamw_tensor *t) {
+    return !(on_device(x, t->master, 4 * t->count) && on_device(x, t->m, moments_B(x, t->count)) &&
+             on_device(x, t->v, moments_B(x, t->count)));
+}
+
+/* The piece with states where they are updated: those that travel are in its slot. */
+static mf_kernel_adamw_tensor staged_of(const mf_exec *x, const mf_update_piece *p) {
+    mf_kernel_adamw_tensor t = p->at;
+    if (p->turn >= 0) {
+        const int64_t piece = piece_of(x);
+        float *slot = slot_of(x, p->turn);
+        t.master = on_device(x, t.master, 4 * t.count) ? t.master : slot;
+        t.m = on_device(x, t.m, moments_B(x, t.count)) ? t.m : slot + piece;
+        t.v = on_device(x, t.v, moments_B(x, t.count)) ? t.v : slot + 2 * piece;
     }
-    return p;
+    return t;
 }
 
 typedef struct host_pieces {
@@ -100,16 +119,19 @@ typedef struct host_pieces {
 static void cut(mf_exec *x, const mf_kernel_adamw_tensor *tensor, int64_t tensors,
                 host_pieces *out) {
     mf_update_pieces *p = &x->pieces;
-    int64_t most = piece_of(x);
+    int64_t most = piece_of(x), turns = 0;
     p->count = p->chunks = 0;
     for (int64_t i = 0; i < tensors; i++) {
         for (int64_t from = 0; from < tensor[i].count; from += most) {
             int64_t count = tensor[i].count - from < most ? tensor[i].count - from : most;
             int64_t chunks = mf_kernel_chunks(&count, 1, NULL);
             if (out != NULL) {
-                p->piece[p->count] = (mf_update_piece){
-                    piece_at(x, &tensor[i], p->count, from, count, false), p->chunks, chunks};
-                out->staged[p->count] = piece_at(x, &tensor[i], p->count, from, count, true);
+                mf_update_piece piece = {.at = part_of(x, &tensor[i], from, count),
+                                         .first_chunk = p->chunks,
+                                         .chunks = chunks};
+                piece.turn = travels(x, &piece.at) ? turns++ : -1;
+                p->piece[p->count] = piece;
+                out->staged[p->count] = staged_of(x, &piece);
                 mf_kernel_chunks(&count, 1, out->chunk + p->chunks);
             }
             p->count++;
@@ -178,49 +200,44 @@ mf_status mf_exec_state_here(const mf_exec *x, const void *state, int64_t size_B
     return here ? MF_OK : mf_exec_read_state(x, x->scratch, state, size_B, e);
 }
 
-/* Does anything of piece number i travel? */
-static bool travels(const mf_exec *x, int64_t i) {
-    const mf_kernel_adamw_tensor *t = &x->pieces.piece[i].at;
-    int64_t moment_B = (int64_t)mf_kernel_dtype_B(x->moment_type);
-    return !(on_device(x, t->master, 4 * t->count) && on_device(x, t->m, moment_B * t->count) &&
-             on_device(x, t->v, moment_B * t->count));
+/* The signal behind the load of a piece; those of a block's own copies (offload_beside.c) come
+ * before. */
+static int loaded_slot(const mf_exec *x, int64_t turn) {
+    return 7 + 2 * x->slots + x->p->assignment.positions + (int)(turn % SLOTS);
 }
 
-/* Piece number i comes, or goes back; what stands on the device stays. */
-static mf_status move_states(const mf_exec *x, int64_t i, bool back, mf_err *e) {
-    const mf_kernel_adamw_tensor *t = &x->pieces.piece[i].at;
+/* A piece that travels comes, or goes back; what stands on the device stays. */
+static mf_status move_states(const mf_exec *x, const mf_update_piece *p, bool back, mf_err *e) {
+    const mf_kernel_adamw_tensor *t = &p->at;
     mf_queue *q = back ? x->pieces.out : x->pieces.in;
-    int64_t moment_B = (int64_t)mf_kernel_dtype_B(x->moment_type), piece = piece_of(x);
+    const int64_t moment_B = moments_B(x, t->count), piece = piece_of(x);
     void *const state[] = {t->master, t->m, t->v};
-    const int64_t size_B[] = {4 * t->count, moment_B * t->count, moment_B * t->count};
-    float *buffer = half_of(x, i);
+    const int64_t size_B[] = {4 * t->count, moment_B, moment_B};
+    float *slot = slot_of(x, p->turn);
     mf_status status = MF_OK;
     for (int k = 0; k < 3 && status == MF_OK; k++) {
         if (!on_device(x, state[k], size_B[k])) {
-            status = move(x, q, state[k], (char *)(buffer + k * piece), size_B[k], back, e);
+            status = move(x, q, state[k], (char *)(slot + k * piece), size_B[k], back, e);
         }
     }
     return status;
 }
 
-/* Loads piece i after the previous user of its half of the buffer was written back. */
-static mf_status bring_in(const mf_exec *x, int64_t i, mf_err *e) {
-    if (i >= x->pieces.count || !travels(x, i)) {
+/* Loads the first piece from *next on that travels, if there is one, and passes it. */
+static mf_status load_next(const mf_exec *x, int64_t *next, mf_err *e) {
+    const mf_update_pieces *p = &x->pieces;
+    while (*next < p->count && p->piece[*next].turn < 0) {
+        (*next)++;
+    }
+    if (*next == p->count) {
         return MF_OK;
     }
-    mf_status status = mf_exec_device(x)->order(x->pieces.out, x->pieces.in, e);
-    return status == MF_OK ? move_states(x, i, false, e) : status;
+    const mf_update_piece *piece = &p->piece[(*next)++];
+    mf_status status = move_states(x, piece, false, e);
+    return status == MF_OK ? mf_exec_device(x)->signal(p->in, loaded_slot(x, piece->turn), e)
+                           : status;
 }
 
-static mf_status take_back(const mf_exec *x, int64_t i, mf_err *e) {
-    if (!travels(x, i)) {
-        return MF_OK;
-    }
-    mf_status status = mf_exec_device(x)->order(x->queue, x->pieces.out, e);
-    return status == MF_OK ? move_states(x, i, true, e) : status;
-}
-
-/* The next piece is entered behind what this one's update waits for, and before this one goes. */
 static mf_status update_piece(const mf_exec *x, const mf_kernel_adamw *how, int64_t i, mf_err *e) {
     const mf_device_ops *device = mf_exec_device(x);
     const mf_update_piece *p = &x->pieces.piece[i];
@@ -229,20 +246,33 @@ static mf_status update_piece(const mf_exec *x, const mf_kernel_adamw *how, int6
     a.chunks = p->chunks;
     a.tensor = &x->pieces.staged[i];
     a.chunk = &x->pieces.chunk[p->first_chunk];
-    mf_status status = travels(x, i) ? device->order(x->pieces.in, x->queue, e) : MF_OK;
-    status = status == MF_OK ? bring_in(x, i + 1, e) : status;
-    status = status == MF_OK ? device->adamw(x->queue, &a, e) : status;
-    return status == MF_OK ? take_back(x, i, e) : status;
+    mf_status status = p->turn >= 0 ? device->await(x->queue, loaded_slot(x, p->turn), e) : MF_OK;
+    return status == MF_OK ? device->adamw(x->queue, &a, e) : status;
+}
+
+/* Stores a piece behind its update, and loads the next one into its slot behind that. */
+static mf_status store(const mf_exec *x, const mf_update_piece *p, int64_t *next, mf_err *e) {
+    const mf_device_ops *device = mf_exec_device(x);
+    mf_status status = device->order(x->queue, x->pieces.out, e);
+    status = status == MF_OK ? move_states(x, p, true, e) : status;
+    status = status == MF_OK ? device->order(x->pieces.out, x->pieces.in, e) : status;
+    return status == MF_OK ? load_next(x, next, e) : status;
 }
 
 mf_status mf_exec_offload_update(mf_exec *x, const mf_kernel_adamw *how, mf_err *e) {
     const mf_device_ops *device = mf_exec_device(x);
+    int64_t next = 0; /* to be loaded */
     /* The scratch is free, and a capture holds both queues, from here on. */
     mf_status status = device->order(x->queue, x->pieces.out, e);
     status = status == MF_OK ? device->order(x->pieces.out, x->pieces.in, e) : status;
-    status = status == MF_OK ? bring_in(x, 0, e) : status;
+    for (int k = 0; k < SLOTS && status == MF_OK; k++) {
+        status = load_next(x, &next, e);
+    }
     for (int64_t i = 0; i < x->pieces.count && status == MF_OK; i++) {
         status = update_piece(x, how, i, e);
+        if (status == MF_OK && x->pieces.piece[i].turn >= 0) {
+            status = store(x, &x->pieces.piece[i], &next, e);
+        }
     }
     status = status == MF_OK ? device->order(x->pieces.in, x->queue, e) : status;
     return status == MF_OK ? device->order(x->pieces.out, x->queue, e) : status;
