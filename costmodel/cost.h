@@ -109,10 +109,6 @@ typedef struct mf_software {
     /* Time of AdamW per element of offloaded states on a GPU's share of the host's CPU. 0 = the
      * program copies them to the device and back; may be missing in a file. */
     double host_adam_s;
-    /* Of a program that updates what stays on the device first, then offloaded states in pieces of
-     * 2^20 elements: how much longer a piece takes than its copies. 0 = copies go on beside all of
-     * the update; may be missing in a file. */
-    double update_piece_s;
     double fixed_step_s; /* of a step */
     /* What a collective that its block waits for adds to its own time: queues signal each other
      * before it begins and when it has ended. May be missing in a file: 0 */

@@ -114,7 +114,6 @@ static const struct {
     {"scan_eff", 0.01, 2, offsetof(mf_software, scan_eff)},
     {"moe_sync_s", 0, 1, offsetof(mf_software, moe_sync_s)},
     {"host_measured", 0, 1, offsetof(mf_software, host_measured)},
-    {"update_piece_s", 0, 1e-3, offsetof(mf_software, update_piece_s)},
     {"host_adam_s", 0, 1e-3, offsetof(mf_software, host_adam_s)},
     {"power_cap", 0, 2, offsetof(mf_software, power_cap)},
     {"fitted_power", 0, 2, offsetof(mf_software, fitted_power)},

@@ -160,29 +160,15 @@ static void meet(mf_step_engine *g, const tail *tails, bool counterparts) {
 static const double both_ways = 55.0 / 47.0;
 
 /* Copies of offloaded states travel beside the update, piece by piece: of update, copies in and
- * copies out the longest counts, and what copies take longer than the update is waited for. With
- * piece_s only what is offloaded is updated beside them, behind the rest, and each piece takes so
- * much longer. */
-static void hide_copies(tail *t, double piece_s) {
-    double longest = 0, host = 0;
+ * copies out the longest counts, and what copies take longer than the update is waited for. */
+static void hide_copies(tail *t) {
+    double longest = 0;
     int ways = 0;
     for (int i = 0; i < t->n; i++) {
-        const bool copy = mf_op_kind_class((mf_op_kind)t->ops[i].kind) == MF_CLASS_COPY;
-        ways += copy;
-        host = copy ? (double)t->ops[i].dim[MF_OP_DIM_ROWS] : host;
+        ways += mf_op_kind_class((mf_op_kind)t->ops[i].kind) == MF_CLASS_COPY;
+        longest = t->ops[i].kind == MF_OP_ADAMW ? t->price[i].time_s : longest;
     }
     const double longer = ways > 1 ? both_ways : 1;
-    for (int i = 0; i < t->n; i++) {
-        mf_price *p = &t->price[i];
-        if (t->ops[i].kind == MF_OP_ADAMW) {
-            const double all = (double)t->ops[i].dim[MF_OP_DIM_ROWS];
-            const double more_s = ways > 0 ? piece_s * ceil(all / (1 << 20)) : 0;
-            longest = piece_s > 0 ? p->time_s * fmin(host / all, 1) : p->time_s;
-            *p = (mf_price){.time_s = p->time_s + more_s,
-                            .low_s = p->low_s + more_s,
-                            .high_s = p->high_s + more_s};
-        }
-    }
     for (int i = 0; i < t->n; i++) {
         mf_price *p = &t->price[i];
         if (mf_op_kind_class((mf_op_kind)t->ops[i].kind) == MF_CLASS_COPY && p->time_s > 0) {
@@ -265,7 +251,7 @@ void mf_step_optimizer(mf_step_engine *g) {
         if (g->software->host_adam_s > 0) {
             update_on_host(t, g->software);
         } else {
-            hide_copies(t, g->software->update_piece_s);
+            hide_copies(t);
         }
         for (int64_t r = 0; r < g->ranks; r++) {
             mf_step_rank *k = mf_step_rank_of(g, p, r);

@@ -7,10 +7,12 @@
  * own, and a load for the store of the piece that had its slot before. A slot is taken for a load,
  * an update and a store, and for what queues take to signal each other between them. With two slots
  * copies in either direction stand still while a slot is between its load and its store; with four
- * a queue of copies always has the next one to do, unless an update takes as long as two loads. */
+ * a queue of copies always has the next one to do, unless an update takes as long as two loads.
+ * Pieces whose states are all on the device are updated between the others. */
 #include "executor/step/exec.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 /* Elements of a piece: at most, and a multiple of; pieces that the scratch holds. */
 enum { MOST = 1 << 20, MULTIPLE = 64, SLOTS = 4 };
@@ -140,6 +142,35 @@ static void cut(mf_exec *x, const mf_kernel_adamw_tensor *tensor, int64_t tensor
     }
 }
 
+/* Puts pieces that stay between those that travel, evenly: their updates go on beside copies, too,
+ * instead of before the first. Each kind keeps its order. False: out of memory. */
+static bool spread(mf_update_pieces *p, mf_kernel_adamw_tensor *staged) {
+    const size_t n = (size_t)p->count;
+    mf_update_piece *piece = malloc((n + 1) * sizeof *piece);
+    mf_kernel_adamw_tensor *at = malloc((n + 1) * sizeof *at);
+    const bool ok = piece != NULL && at != NULL;
+    int64_t travelling = 0, next[2] = {0, 0};
+    if (ok) {
+        memcpy(piece, p->piece, n * sizeof *piece);
+        memcpy(at, staged, n * sizeof *at);
+    }
+    for (int64_t i = 0; ok && i < p->count; i++) {
+        travelling += piece[i].turn >= 0;
+    }
+    for (int64_t i = 0; ok && i < p->count; i++) {
+        const bool moves = (i + 1) * travelling / p->count > i * travelling / p->count;
+        int64_t *from = &next[moves];
+        while ((piece[*from].turn >= 0) != moves) {
+            (*from)++;
+        }
+        p->piece[i] = piece[*from];
+        staged[i] = at[(*from)++];
+    }
+    free(piece);
+    free(at);
+    return ok;
+}
+
 static mf_status upload(mf_exec *x, const host_pieces *h, mf_err *e) {
     mf_update_pieces *p = &x->pieces;
     const size_t staged_B = (size_t)p->count * sizeof *p->staged;
@@ -176,10 +207,10 @@ mf_status mf_exec_offload_init(mf_exec *x, const mf_kernel_adamw_tensor *tensor,
                      .chunk = calloc((size_t)p->chunks + 1, sizeof *h.chunk)};
     if (p->piece != NULL && h.staged != NULL && h.chunk != NULL) {
         cut(x, tensor, tensors, &h);
-        status = upload(x, &h, e);
-    } else {
-        status = mf_err_set(e, MF_NOMEM, "executor: out of memory");
     }
+    status = p->piece != NULL && h.staged != NULL && h.chunk != NULL && spread(p, h.staged)
+                 ? upload(x, &h, e)
+                 : mf_err_set(e, MF_NOMEM, "executor: out of memory");
     free(h.staged);
     free(h.chunk);
     return status;
