@@ -216,10 +216,7 @@ static mf_status check_routing(const mf_routing *r, const mf_model *m, const cha
     return MF_OK;
 }
 
-/* The routing asked for, or else the one that the plan file was made for. A file of counts that is
- * not there any more is no reason to refuse a plan: its place is taken by balance, and that is
- * said. */
-static mf_status load_routing(mf_job *j, const char *planned, const char **name, mf_err *e) {
+mf_status mf_job_read_routing(mf_job *j, const char *planned, const char **name, mf_err *e) {
     const mf_job_request *r = &j->asked;
     const bool given = r->routing != NULL;
     mf_err why;
@@ -262,7 +259,7 @@ mf_status mf_job_read(mf_job *j, const mf_job_request *r, mf_err *e) {
     const mf_plan_provenance from = j->plan.provenance;
     const char *cluster = r->cluster != NULL ? r->cluster : from.cluster;
     const char *routing;
-    s = load_routing(j, from.routing, &routing, e);
+    s = mf_job_read_routing(j, from.routing, &routing, e);
     if (s == MF_OK) {
         s = mf_prices_read(r, cluster, from.software[0] != '\0' ? from.software : NULL, &j->cluster,
                            &j->software, e);
