@@ -234,6 +234,11 @@ mf_status mf_job_read_routing(mf_job *j, const char *planned, const char **name,
         *name = "balanced";
         return MF_OK;
     }
+    if (s == MF_OK && strlen(*name) >= sizeof j->plan.provenance.routing) { /* a plan keeps it */
+        s = mf_err_set(&why, MF_INPUT,
+                       "routing: expected a path of at most %zu characters, got %zu",
+                       sizeof j->plan.provenance.routing - 1, strlen(*name));
+    }
     if (s != MF_OK) {
         return mf_request_named(mf_err_set(e, s, "%s", why.text), "routing", e);
     }
