@@ -26,8 +26,9 @@ static const mf_option table[MF_OPT_TRAIN_LAST - MF_OPT_TRAIN_FIRST + 1] = {
     ROW(LR_MIN, "lr-min", TRAIN, "X", "a tenth of --lr", "Learning rate of the last step",
         REAL(0, 1e3)),
     ROW(LR_SCHEDULE, "lr-schedule", TRAIN, "WORD", "cosine",
-        "How the rate goes from --lr to --lr-min. wsd keeps --lr and falls over the last tenth of "
-        "the steps",
+        "How the rate goes on after --warmup: linear and cosine fall from --lr to --lr-min, wsd "
+        "keeps --lr and falls over the last tenth of the steps, constant keeps --lr to the end and "
+        "takes no --lr-min",
         WORDS(" constant linear cosine wsd")),
     ROW(WARMUP, "warmup", TRAIN, "N", "0", "Steps in which the learning rate rises from 0",
         INT(0, 1e12)),

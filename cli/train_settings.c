@@ -303,6 +303,9 @@ static mf_status fill_options(const mf_args *a, mf_train_settings *s, mf_err *e)
     o->lr_min = real_of(a, MF_OPT_LR_MIN, o->lr / 10);
     o->lr_schedule = (mf_lr_schedule)schedule;
     o->warmup = whole_of(a, MF_OPT_WARMUP, 0);
+    if (o->lr_schedule == MF_LR_CONSTANT && a->value[MF_OPT_LR_MIN].given) {
+        return mf_err_set(e, MF_USAGE, "--lr-min: --lr-schedule constant keeps --lr to the end");
+    }
     if (o->lr_min > o->lr) {
         return mf_err_set(e, MF_USAGE, "--lr-min: the rate falls from --lr %g: %g is above it",
                           o->lr, o->lr_min);
@@ -371,10 +374,15 @@ static void print_optimizer(FILE *out, const mf_train_options *o) {
             o->exec.beta1, o->exec.beta2, o->exec.eps, o->exec.weight_decay,
             o->exec.decay_matrices_only ? "matrices" : "all", o->exec.clip);
     fprintf(out, "rate        %g, %s", o->lr, schedule[o->lr_schedule]);
-    if (o->lr_schedule != MF_LR_CONSTANT) {
-        fprintf(out, " to %g", o->lr_min);
+    if (o->lr_schedule != MF_LR_CONSTANT && o->warmup < o->steps) {
+        fprintf(out, " to %g in step %lld", o->lr_min, LL(o->steps));
     }
-    fprintf(out, " over %lld steps, warm-up %lld\n", LL(o->steps), LL(o->warmup));
+    if (o->warmup > 0) {
+        fprintf(out, ", after a warm-up of %lld step%s", LL(o->warmup), o->warmup == 1 ? "" : "s");
+    } else {
+        fputs(", no warm-up", out);
+    }
+    putc('\n', out);
     if (o->model->experts > 0) {
         fprintf(out, "balance     ");
         if (o->exec.aux_coef > 0) {

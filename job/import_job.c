@@ -103,9 +103,13 @@ static mf_status price(const mf_import_request *r, mf_imported *x, mf_err *e) {
     if (cluster == NULL) {
         return mf_err_set(e, MF_USAGE, "--cluster is required: no text says what GPUs they are");
     }
+    const char *routing;
     j->asked = r->asked;
     mf_status s =
-        mf_prices_load(&j->asked, cluster, software, &j->cluster, &j->software, &j->cost, e);
+        mf_job_read_routing(j, mf_settings_text(&x->read.moefold, "routing", ""), &routing, e);
+    s = s == MF_OK
+            ? mf_prices_load(&j->asked, cluster, software, &j->cluster, &j->software, &j->cost, e)
+            : s;
     if (s == MF_OK) {
         j->plan.layout.software_traits = j->software.traits;
         snprintf(p->generator, sizeof p->generator, "%s", MF_GENERATOR);
@@ -113,7 +117,7 @@ static mf_status price(const mf_import_request *r, mf_imported *x, mf_err *e) {
         snprintf(p->software, sizeof p->software, "%s", j->software.name);
         snprintf(p->measurements, sizeof p->measurements, "%s",
                  r->asked.store != NULL ? r->asked.store : "shipped");
-        snprintf(p->routing, sizeof p->routing, "balanced");
+        snprintf(p->routing, sizeof p->routing, "%s", routing);
         mf_cluster_fingerprint(&x->job.cluster, p->cluster_fingerprint);
         s = mf_job_check_cluster(&x->job.plan.layout, &x->job.cluster, e);
     }

@@ -216,10 +216,7 @@ static mf_status check_routing(const mf_routing *r, const mf_model *m, const cha
     return MF_OK;
 }
 
-/* The routing asked for, or else the one that the plan file was made for. A file of counts that is
- * not there any more is no reason to refuse a plan: its place is taken by balance, and that is
- * said. */
-static mf_status load_routing(mf_job *j, const char *planned, const char **name, mf_err *e) {
+mf_status mf_job_read_routing(mf_job *j, const char *planned, const char **name, mf_err *e) {
     const mf_job_request *r = &j->asked;
     const bool given = r->routing != NULL;
     mf_err why;
@@ -236,6 +233,11 @@ static mf_status load_routing(mf_job *j, const char *planned, const char **name,
         mf_routing_init(&j->routing);
         *name = "balanced";
         return MF_OK;
+    }
+    if (s == MF_OK && strlen(*name) >= sizeof j->plan.provenance.routing) { /* a plan keeps it */
+        s = mf_err_set(&why, MF_INPUT,
+                       "routing: expected a path of at most %zu characters, got %zu",
+                       sizeof j->plan.provenance.routing - 1, strlen(*name));
     }
     if (s != MF_OK) {
         return mf_request_named(mf_err_set(e, s, "%s", why.text), "routing", e);
@@ -262,7 +264,7 @@ mf_status mf_job_read(mf_job *j, const mf_job_request *r, mf_err *e) {
     const mf_plan_provenance from = j->plan.provenance;
     const char *cluster = r->cluster != NULL ? r->cluster : from.cluster;
     const char *routing;
-    s = load_routing(j, from.routing, &routing, e);
+    s = mf_job_read_routing(j, from.routing, &routing, e);
     if (s == MF_OK) {
         s = mf_prices_read(r, cluster, from.software[0] != '\0' ? from.software : NULL, &j->cluster,
                            &j->software, e);

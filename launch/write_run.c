@@ -141,6 +141,7 @@ static void print_items(mf_target t, const mf_settings *s, FILE *out) {
 static void print_head(const mf_launch *x, const char *const *notes, int count, FILE *out) {
     const mf_target_info *info = mf_target_info_of(x->target);
     const mf_layout *l = &x->plan->layout;
+    const char *routing = x->plan->provenance.routing;
     mf_settings ours = {0}; /* what the target has no flag for */
     mf_settings_put(&ours, "model", "%s", x->model_name);
     mf_settings_put(&ours, "cluster", "%s", x->cluster_name);
@@ -149,12 +150,17 @@ static void print_head(const mf_launch *x, const char *const *notes, int count, 
         mf_settings_put_f64(&ours, "token-headroom", l->token_headroom);
     }
     mf_settings_put_f64(&ours, "reserve", l->reserve);
+    if (routing[0] != '\0' && strcmp(routing, "balanced") != 0) {
+        mf_settings_put(&ours, "routing", "%s", routing);
+    }
     fprintf(out, "#!/usr/bin/env bash\n# %s on %lld x %s, as %s spells it at commit\n# %s\n",
             x->plan->model.name, LL(l->gpus), x->plan->provenance.cluster, info->program,
             info->commit);
     fputs("# moefold:", out);
     for (int i = 0; i < ours.count; i++) {
-        fprintf(out, " --%s %s", ours.item[i].name, ours.item[i].value);
+        const char *value = ours.item[i].value; /* may be a path */
+        const char *quote = strpbrk(value, " ();&|<>#") != NULL ? "'" : "";
+        fprintf(out, " --%s %s%s%s", ours.item[i].name, quote, value, quote);
     }
     putc('\n', out);
     mf_settings_clear(&ours);

@@ -26,7 +26,7 @@ typedef struct mf_plan_provenance {
     char cluster_fingerprint[20];
     char software[32];
     char measurements[96]; /* which profile store: "shipped", a file's name, ... */
-    char routing[64];      /* "balanced", "zipf:1.2", a file's name */
+    char routing[512];     /* "balanced", "zipf:1.2", a file's path */
     bool searched;         /* false: a layout given by hand */
     int64_t space;         /* distinct valid layouts that were considered */
     double lower_bound_s;  /* no plan of the space is faster under this cost model */

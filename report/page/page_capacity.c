@@ -449,7 +449,7 @@ static void write_row(const mf_page *p, size_t i) {
 }
 
 static void write_table(const mf_page *p, const char *model) {
-    fputs("<h2>All sizes</h2>\n<div class=\"wide\"><table><tr><th class=\"l\">cluster</th>"
+    fputs("<h2>All sizes</h2>\n<div class=\"wide\"><table><thead><tr><th class=\"l\">cluster</th>"
           "<th>GPUs</th>",
           p->f);
     for (size_t k = 0; k < COLUMNS; k++) {
@@ -460,7 +460,7 @@ static void write_table(const mf_page *p, const char *model) {
     for (size_t k = 0; k < RESTS; k++) {
         fprintf(p->f, "<th class=\"l\">%s</th>", rests[k].head);
     }
-    fputs("</tr>\n", p->f);
+    fputs("</tr></thead>\n", p->f);
     for (size_t i = 0; i < cells_of(p); i++) {
         if (strcmp(text_at(p, i, "model"), model) == 0) {
             write_row(p, i);
@@ -475,7 +475,7 @@ void mf_page_capacity(const mf_page *p) {
     const bool paid = mf_page_at(p, "/capacity/budget_usd") != NULL;
     for (size_t m = 0; verdicts != NULL && m < mf_json_size(verdicts); m++) {
         const char *model = mf_page_string(mf_page_at(p, "/capacity/verdicts/%zu/model", m));
-        fputs("<section><h2>", p->f);
+        fputs("<section class=\"long\"><h2>", p->f);
         mf_page_text(p, model);
         fputs("</h2>\n<div class=\"tiles\">\n", p->f);
         write_verdict(p, m, "cheapest_in_time", timed ? "cheapest in time" : "cheapest");

@@ -34,11 +34,11 @@ static void write_candidates(const mf_page *p) {
     if (all == NULL || mf_json_size(all) == 0) {
         return;
     }
-    fputs(
-        "<section><h2>Plans</h2>\n<div class=\"wide\"><table><tr><th>step time</th><th>memory</th>"
-        "<th>MFU</th><th>TP</th><th>CP</th><th>PP</th><th>VPP</th><th>EP</th><th>ETP</th>"
-        "<th>DP</th><th class=\"l\">schedule</th><th class=\"l\">precision</th></tr>\n",
-        p->f);
+    fputs("<section><h2>Plans</h2>\n<div class=\"wide\"><table><thead><tr><th>step "
+          "time</th><th>memory</th>"
+          "<th>MFU</th><th>TP</th><th>CP</th><th>PP</th><th>VPP</th><th>EP</th><th>ETP</th>"
+          "<th>DP</th><th class=\"l\">schedule</th><th class=\"l\">precision</th></tr></thead>\n",
+          p->f);
     for (size_t i = 0; i < mf_json_size(all); i++) {
         fputs(i == 0 ? "<tr class=\"front\"><td>" : "<tr><td>", p->f);
         mf_page_figure(p, MF_UNIT_TIME, "/candidates/%zu/step_time_s", i);

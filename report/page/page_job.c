@@ -65,7 +65,8 @@ static void write_steps(const mf_page *p) {
         if (shown++ == 0) {
             fputs("<section><h2>Single steps from here, the best of each kind</h2>\n<div "
                   "class=\"wide\">"
-                  "<table><tr><th class=\"l\">with</th><th>step time</th><th>memory</th></tr>\n",
+                  "<table><thead><tr><th class=\"l\">with</th><th>step time</th>"
+                  "<th>memory</th></tr></thead>\n",
                   p->f);
         }
         fputs("<tr><td class=\"l\">", p->f);
@@ -88,9 +89,10 @@ static void write_ops(const mf_page *p) {
     if (all == NULL || mf_json_size(all) == 0) {
         return;
     }
-    fputs("<div class=\"wide\"><table><tr><th class=\"l\">op</th><th class=\"l\">where</th>"
-          "<th class=\"l\">pass</th><th>predicted</th><th>measured</th><th>error</th></tr>\n",
-          p->f);
+    fputs(
+        "<div class=\"wide\"><table><thead><tr><th class=\"l\">op</th><th class=\"l\">where</th>"
+        "<th class=\"l\">pass</th><th>predicted</th><th>measured</th><th>error</th></tr></thead>\n",
+        p->f);
     for (size_t i = 0; i < mf_json_size(all) && i < OPS; i++) {
         static const char *const texts[] = {"op", "where", "pass"};
         const mf_json_value *o = mf_json_at(all, i);

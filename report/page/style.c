@@ -6,7 +6,7 @@ const char mf_page_style[] =
     "--card:#f5f7f9;--good:#1a7f45;--bad:#b3261e;--c0:#3d6fb6;--c1:#7fa8dc;--c2:#9db4c9;"
     "--c3:#e08a2e;--c4:#f0bd7a;--c5:#5aa469;--c6:#a3cfa8;--c7:#8d6cb5;--c8:#c2add9;--c9:#b65a6f;"
     "--c10:#8a8f98;--c11:#c3c7cd}\n"
-    "@media(prefers-color-scheme:dark){:root{--bg:#14171a;--fg:#e4e8ec;--dim:#9aa5af;"
+    "@media screen and (prefers-color-scheme:dark){:root{--bg:#14171a;--fg:#e4e8ec;--dim:#9aa5af;"
     "--line:#343b42;--card:#1d2226;--good:#62c88a;--bad:#f2897f;--c0:#5b8fd9;--c1:#35578a;"
     "--c2:#5f7488;--c3:#e59a4a;--c4:#96672c;--c5:#66b377;--c6:#3d6b47;--c7:#a488cc;--c8:#5f4c7c;"
     "--c9:#cf7388;--c10:#7b828b;--c11:#4b5158}}\n"
@@ -15,7 +15,8 @@ const char mf_page_style[] =
     "main{max-width:1200px;margin:0 auto;padding:20px 24px 48px}\n"
     "h1{font-size:24px;line-height:1.25;margin:4px 0 12px}h2{font-size:17px;margin:32px 0 10px}\n"
     ".lead{margin:0 0 16px;font-size:16px}.lead::first-letter{text-transform:uppercase}\n"
-    "section{break-inside:avoid}\n"
+    "section,.plot,.tile,tr{break-inside:avoid}.long{break-inside:auto}"
+    "h2{break-after:avoid}\n"
     "data{font-variant-numeric:tabular-nums;white-space:nowrap}\n"
     ".tiles{display:grid;grid-template-columns:repeat(auto-fit,minmax(150px,1fr));gap:10px}\n"
     ".tile{background:var(--card);border:1px solid var(--line);border-radius:8px;padding:10px 12px}"
@@ -68,4 +69,7 @@ const char mf_page_print_style[] =
     "table{font-size:8.5px}th,td{padding:3px 3px 3px "
     "0}th.l,td.l{padding-left:3px}h1{font-size:17px}h2{font-size:13px;margin:18px 0 6px}"
     ".tile b{font-size:15px}.tile span,.note,.legend,.gantt>.name,.axis{font-size:10px}"
-    ".tiles{grid-template-columns:repeat(auto-fit,minmax(110px,1fr))}}\n";
+    ".tiles{grid-template-columns:repeat(auto-fit,minmax(110px,1fr))}td.l:first-child{white-space:"
+    "normal}"
+    ".rows,.gantt{gap:2px 8px;font-size:10px;line-height:1.25}.bar{height:12px}"
+    ".gantt svg{height:13px}.lead{font-size:13px}pre{font-size:10px}}\n";

@@ -161,6 +161,17 @@ static void assert_needs_nothing(const char *page) {
 
 #define JOB "--model olmoe-1b-7b --cluster h100 --gpus 16 --global-batch 64 --seq 4096 "
 
+/* Paper: no dark colours, a head above the rows of each page, no empty page before a long table. */
+static void assert_prints_well(const char *page, bool long_table) {
+    assert_null(strstr(page, "@media(prefers-color-scheme:dark)"));
+    assert_non_null(strstr(page, "@media screen and (prefers-color-scheme:dark)"));
+    for (const char *at = page; (at = strstr(at, "<table>")) != NULL; at++) {
+        assert_memory_equal(at, "<table><thead><tr>", 18);
+    }
+    assert_non_null(strstr(page, ".long{break-inside:auto}"));
+    assert_int_equal(strstr(page, "<section class=\"long\">") != NULL, long_table);
+}
+
 static void a_simulated_step_is_a_page_of_the_numbers_that_json_prints(void **state) {
     (void)state;
     char line[512];
@@ -220,6 +231,7 @@ static void a_plan_lists_its_candidates(void **state) {
     assert_non_null(strstr(page, "data-at=\"/search/gap\""));
     assert_non_null(strstr(page, "data-at=\"/remedies/0/gain\""));
     mf_json_destroy(doc);
+    assert_prints_well(page, false);
     free(page);
     free(text);
     free(csv);
@@ -271,6 +283,7 @@ static void sizes_are_a_front_of_time_and_money(void **state) {
     assert_non_null(strstr(csv, ",node_lost_gpus,node_lost_step_time_s,"));
     assert_rectangular(csv, 7);
     assert_non_null(strstr(page, "<b>Warning</b>: the price of h100 has no date"));
+    assert_prints_well(page, true);
     assert_non_null(strstr(csv, "\"olmoe-1b-7b\",\"h20\",32,1,0,moefold,bf16,"));
     mf_json_destroy(doc);
     free(page);
@@ -407,6 +420,7 @@ static void a_job_is_tuned_and_compared_on_a_page(void **state) {
     assert_non_null(strstr(page, "data-at=\"/tune/best/prediction/step_time_s\""));
     assert_non_null(strstr(page, "data-at=\"/tune/steps/"));
     mf_json_destroy(doc);
+    assert_prints_well(page, false);
     free(page);
     free(text);
     assert_kept();
@@ -434,6 +448,7 @@ static void a_job_is_tuned_and_compared_on_a_page(void **state) {
     assert_non_null(strstr(page, "data-at=\"/compare/measured_step_time_s\""));
     assert_close(cli_number(cli_member(mf_json_root(doc), "compare"), "error"), 1 / 1.05 - 1, 1e-3);
     mf_json_destroy(doc);
+    assert_prints_well(page, false);
     free(page);
     free(text);
 }

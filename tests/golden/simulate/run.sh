@@ -20,6 +20,14 @@ mf_plain_lines '^rests' simulate --plan "$work/zipf.json" --routing balanced
 mf_plain_lines '^busiest|^rests|^layout' explain --plan "$work/zipf.json"
 sed 's/zipf:1/gone.csv/' "$work/zipf.json" >"$work/gone.json"
 mf_plain_lines '^rests|^!' simulate --plan "$work/gone.json"
+# the path of a file of counts is kept whole
+deeper=$work/a-folder-of-measured-routings/of-sixty-four-experts-of-a-model/that-trains-on-text
+mkdir -p "$deeper"
+awk 'BEGIN { for (i = 0; i < 64; i++) printf "%s%d", i ? "," : "", 164 - i; print "" }' >"$deeper/counts.csv"
+$golden_binary simulate --model olmoe-1b-7b --cluster h100 --gpus 16 --global-batch 64 --seq 4096 --ep 8 \
+    --routing "$deeper/counts.csv" --json --out "$work/counts.json" >"$work/a.txt"
+$golden_binary simulate --plan "$work/counts.json" --json >"$work/b.txt" || exit 1
+cmp "$work/a.txt" "$work/b.txt" || exit 1
 # a plan keeps what --set changed, and says what is missing where it cannot
 deep='--model mixtral-8x7b --cluster h100 --gpus 8 --global-batch 8 --seq 4096 --ep 8'
 $golden_binary simulate $deep --set num_hidden_layers=4 --set sliding_window=null --json --out "$work/set.json" >"$work/a.txt"

@@ -28,6 +28,13 @@ small="--global-batch 2 --seq 16 --steps 1"
 mf_lines '^!' $job --steps 1 --adam-beta1 1
 mf_lines '^!' $job --steps 1 --adam-eps 0
 mf_lines '^!' $job --steps 1 --lr 1e-3 --lr-min 2e-3
+mf_lines '^!' $job --steps 1 --lr-schedule constant --lr-min 1e-5
+# what the line about the rate says is what the steps do: after the warm-up a constant rate stays, others fall
+for schedule in constant linear wsd; do
+    mf_plain_lines '^rate' $job --steps 10 --lr 1e-3 --warmup 3 --lr-schedule $schedule --out "$work/rate-$schedule"
+    sed 's/.*"lr": *\([^,}]*\).*/\1/' "$work/rate-$schedule/metrics.jsonl" | tr '\n' ' ' | sed 's/ $//' >>"$golden_transcript"
+    echo >>"$golden_transcript"
+done
 mf_lines '^!' $job --steps 1 --aux-loss none --aux-coef 0.1
 mf_lines '^!' $job --steps 1 --aux-loss sequence --set router_aux_loss_coef=0
 mf_lines '^!' $job --steps 1 --bias-rate 0.1

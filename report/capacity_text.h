@@ -1,0 +1,40 @@
+/* capacity_text.h - what the parts of the text of `moefold capacity` share. Private to
+ * report/capacity_*.c. */
+#ifndef MF_REPORT_CAPACITY_TEXT_H
+#define MF_REPORT_CAPACITY_TEXT_H
+
+#include "report/capacity_table.h"
+#include "report/text/show.h"
+
+/* --- figures (capacity_table.c) --------------------------------------------------------------- */
+
+/* Of a run of so many seconds: "41.2 d"; "never" without end. */
+mf_shown mf_capacity_show_days(double time_s);
+/* Of a run, or of a million tokens: cents count there. "-" where no price is known. */
+mf_shown mf_capacity_show_usd(const mf_capacity_cell *c, bool run);
+/* Is a lost node tried? It is where a run has a limit that it might miss. */
+bool mf_capacity_has_lost(const mf_capacity_table *t);
+
+/* --- what the table rests on (capacity_basis.c) ----------------------------------------------- */
+
+/* One paragraph each, or nothing where there is nothing to say. */
+void mf_capacity_print_megatron(FILE *out, const mf_capacity_table *t);
+void mf_capacity_print_runs_on(FILE *out, const mf_capacity_table *t);
+void mf_capacity_print_routing(FILE *out, const mf_capacity_table *t);
+void mf_capacity_print_prices(FILE *out, const mf_capacity_table *t);
+void mf_capacity_print_unmeasured(FILE *out, const mf_capacity_table *t);
+/* What an hour costs on each cluster, with its date; where that is from if `source`. */
+void mf_capacity_say_prices(const mf_capacity_table *t, bool source, char *out, size_t size);
+/* How near the plans are proven to be to the fastest: the largest gap as a share; -1: nothing
+ * fits. */
+double mf_capacity_say_gap(const mf_capacity_table *t, char *out, size_t size);
+/* Why searches ended: the words that the table has, each with what it means. Something fits. */
+void mf_capacity_say_ends(const mf_capacity_table *t, char *out, size_t size);
+
+/* --- verdicts (capacity_verdicts.c) ----------------------------------------------------------- */
+
+/* Of one model, of which something fits. */
+void mf_capacity_print_verdicts(FILE *out, const mf_capacity_table *t, int model);
+void mf_capacity_print_all_verdicts(FILE *out, const mf_capacity_table *t);
+
+#endif

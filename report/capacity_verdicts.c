@@ -1,0 +1,195 @@
+/* capacity_verdicts.c - what `moefold capacity` decides, for people: the best offers of a model,
+ * what ties with them, what becomes of them under strain, and those of all models side by side. */
+#include "report/capacity_text.h"
+
+#include "report/text/screen.h"
+#include "report/text/show.h"
+
+#include <string.h>
+
+static void say_offer(const mf_capacity_table *t, int at, char *out, size_t size) {
+    const mf_capacity_cell *c = &t->cell[at];
+    size_t used = (size_t)snprintf(out, size, "%s x %.40s", mf_show_i64(c->gpus).s, c->cluster);
+    if (t->tokens == NULL) {
+        used += (size_t)snprintf(out + used, size - used, ", %s tokens/s",
+                                 mf_show_count(c->tokens_per_s).s);
+    } else {
+        used += (size_t)snprintf(out + used, size - used, ", %s (%s to %s)",
+                                 mf_capacity_show_days(c->run_s).s,
+                                 mf_capacity_show_days(t->offer[at].low_s).s,
+                                 mf_capacity_show_days(t->offer[at].high_s).s);
+    }
+    if (c->price.known) {
+        snprintf(out + used, size - used, ", %s USD%s",
+                 mf_capacity_show_usd(c, t->tokens != NULL).s,
+                 t->tokens != NULL ? "" : " a million tokens");
+    }
+}
+
+/* Verdicts stand beside their labels, below them where the screen is narrow. */
+enum { VERDICT_COLUMN = 31, BELOW = 4, NARROW = 80 };
+
+static int verdict_column(void) {
+    return mf_screen_columns(NARROW) < NARROW ? BELOW : VERDICT_COLUMN;
+}
+
+static void print_label(FILE *out, const char *label) {
+    const int column = verdict_column();
+    if (column == BELOW || strlen(label) > VERDICT_COLUMN - 3) {
+        fprintf(out, "  %s\n%*s", label, column, "");
+    } else {
+        fprintf(out, "  %-28s ", label);
+    }
+}
+
+/* "misses the deadline", "keeps both", ... */
+static const char *kept(const mf_capacity_table *t, const mf_capacity_strain *x) {
+    if (!x->in_time) {
+        return x->in_budget ? "misses the deadline" : "misses deadline and budget";
+    }
+    return !x->in_budget         ? "misses the budget"
+           : t->deadline == NULL ? t->budget == NULL ? "" : "keeps the budget"
+           : t->budget == NULL   ? "keeps the deadline"
+                                 : "keeps both";
+}
+
+/* The offer under uneven routing, and without a node. */
+static void print_strains(FILE *out, const mf_capacity_table *t, int at) {
+    const mf_capacity_cell *c = &t->cell[at];
+    char text[400] = "";
+    size_t used = 0;
+    if (c->skewed.tried) {
+        const mf_capacity_strain *x = &c->skewed;
+        const bool limited = x->fits && mf_capacity_has_lost(t);
+        used = (size_t)snprintf(text, sizeof text,
+                                "under %.40s (busiest expert rank: %.2f x its share): %s%s%s",
+                                t->skew, x->load,
+                                !x->fits            ? "does not fit"
+                                : t->tokens != NULL ? mf_capacity_show_days(x->run_s).s
+                                                    : mf_show_time(x->step_time_s).s,
+                                limited ? ", " : "", limited ? kept(t, x) : "");
+    }
+    if (mf_capacity_has_lost(t) && c->lost.tried && used < sizeof text - 160) {
+        used += (size_t)snprintf(text + used, sizeof text - used,
+                                 "%sa node less: ", used > 0 ? "; " : "");
+        if (c->lost.fits) {
+            snprintf(text + used, sizeof text - used, "goes on with %s GPUs, %s, %s",
+                     mf_show_i64(c->lost.gpus).s, mf_capacity_show_days(c->lost.run_s).s,
+                     kept(t, &c->lost));
+        } else {
+            snprintf(text + used, sizeof text - used, "no plan of the table remains");
+        }
+    }
+    if (text[0] != '\0') {
+        const int column = verdict_column();
+        fprintf(out, "%*s", column, "");
+        mf_show_wrap(out, text, column, column, 99);
+    }
+}
+
+/* Which limits a verdict keeps. */
+static bool is_timed(const mf_capacity_table *t, mf_verdict v) {
+    return t->deadline != NULL && v != MF_VERDICT_FASTEST;
+}
+
+static bool is_paid(const mf_capacity_table *t, mf_verdict v) {
+    return t->budget != NULL && v != MF_VERDICT_CHEAPEST;
+}
+
+/* "smallest in 60d for 10e6 USD" */
+static void say_verdict(const mf_capacity_table *t, mf_verdict v, char *label, size_t size) {
+    const char *const name[MF_VERDICT_COUNT] = {"cheapest", "fastest", "smallest"};
+    const bool timed = is_timed(t, v), paid = is_paid(t, v);
+    snprintf(label, size, "%s%s%.20s%s%.20s%s", name[v],
+             !timed                             ? ""
+             : strchr(t->deadline, '-') != NULL ? " by "
+                                                : " in ",
+             timed ? t->deadline : "", paid ? " for " : "", paid ? t->budget : "",
+             paid ? " USD" : "");
+}
+
+/* A best offer, what is known of its limits, and the offers that tie with it. */
+static void print_verdict(FILE *out, const mf_capacity_table *t, int model, mf_verdict v) {
+    const bool timed = is_timed(t, v), paid = is_paid(t, v);
+    int best = mf_verdict_best(t->offer, t->count, model, v);
+    char label[96];
+    say_verdict(t, v, label, sizeof label);
+    print_label(out, label);
+    if (best < 0) {
+        fputs("none of these\n", out);
+        return;
+    }
+    const mf_offer *o = &t->offer[best];
+    const int column = verdict_column();
+    const bool late = (timed && !o->surely_in_time) || (paid && !o->surely_in_budget);
+    char offer[320], text[400];
+    say_offer(t, best, offer, sizeof offer);
+    snprintf(text, sizeof text, "%s%s", offer, late ? "; not at the upper end of its band" : "");
+    mf_show_wrap(out, text, column, column, 99);
+    char ties[1024] = "";
+    size_t used = 0;
+    for (int i = 0; i < t->count && used < sizeof ties - 96; i++) {
+        if (mf_verdict_ties(o, &t->offer[i], v)) {
+            used += (size_t)snprintf(ties + used, sizeof ties - used, "%s%s x %s",
+                                     used > 0 ? ", " : "a tie with ",
+                                     mf_show_i64(t->cell[i].gpus).s, t->cell[i].cluster);
+        }
+    }
+    if (used > 0) {
+        fprintf(out, "%*s", column, "");
+        mf_show_wrap(out, ties, column, column, 99);
+    }
+    print_strains(out, t, best);
+}
+
+static void print_smallest(FILE *out, const mf_capacity_table *t, int model) {
+    char text[1024] = "";
+    size_t used = 0;
+    for (int i = 0; i < t->count && used < sizeof text - 160; i++) {
+        if (t->offer[i].model == model && mf_capacity_begins_row(t, i)) {
+            int64_t gpus = mf_capacity_smallest(t, i);
+            used += (size_t)snprintf(text + used, sizeof text - used, "%s%s %s",
+                                     used > 0 ? ", " : "", t->cell[i].cluster,
+                                     gpus > 0 ? mf_show_i64(gpus).s : "none of the sizes");
+        }
+    }
+    print_label(out, "smallest by cluster");
+    mf_show_wrap(out, text, verdict_column(), verdict_column(), 99);
+}
+
+void mf_capacity_print_verdicts(FILE *out, const mf_capacity_table *t, int model) {
+    fputs("  verdict\n", out);
+    for (int v = 0; v < MF_VERDICT_COUNT; v++) {
+        print_verdict(out, t, model, (mf_verdict)v);
+    }
+    if (t->deadline != NULL) {
+        print_smallest(out, t, model);
+    }
+}
+
+/* The best offers of every model side by side: days and USD of the run, or tokens/s and USD a
+ * million. */
+void mf_capacity_print_all_verdicts(FILE *out, const mf_capacity_table *t) {
+    fprintf(out, "\nverdict on all models\n  %-16s  %-25s  %-25s  %s\n", "", "cheapest", "fastest",
+            "smallest");
+    for (int i = 0, model = -1; i < t->count; i++) {
+        if (t->offer[i].model == model) {
+            continue;
+        }
+        model = t->offer[i].model;
+        fprintf(out, "  %-16s", t->cell[i].model);
+        for (int v = 0; v < MF_VERDICT_COUNT; v++) {
+            const int best = mf_verdict_best(t->offer, t->count, model, (mf_verdict)v);
+            const mf_capacity_cell *c = best >= 0 ? &t->cell[best] : NULL;
+            char text[192] = "none of these";
+            if (c != NULL) {
+                snprintf(text, sizeof text, "%s x %.32s %s %s", mf_show_i64(c->gpus).s, c->cluster,
+                         t->tokens != NULL ? mf_capacity_show_days(c->run_s).s
+                                           : mf_show_count(c->tokens_per_s).s,
+                         mf_capacity_show_usd(c, t->tokens != NULL).s);
+            }
+            fprintf(out, "  %-*s", v + 1 < MF_VERDICT_COUNT ? 25 : 0, text);
+        }
+        putc('\n', out);
+    }
+}
