@@ -36,6 +36,7 @@ typedef struct growing {
     table_row *row;      /* [models * clusters] */
     bool *planned;       /* of each cell */
     int threads, flight; /* of a search */
+    int last_threads;    /* of one after which its row has no more to do: others may have ended */
     pthread_mutex_t watching;
     const mf_capacity_cell *shown; /* the cell that progress reports are about */
 } growing;
@@ -144,6 +145,13 @@ static int carry(const mf_problem *p, int row, const mf_carried *known, int coun
     return mf_carry_starts(&held, row, known, count, start);
 }
 
+/* Is the cell one of its row's last size, or beyond the table's? */
+static bool is_last(const watched_cell *w) {
+    const mf_capacity_request *r = w->g->z->r;
+    const ptrdiff_t at = w->cell - w->g->z->cell;
+    return at >= (ptrdiff_t)r->models * r->clusters * r->sizes || at % r->sizes == r->sizes - 1;
+}
+
 static mf_search_options options_of(watched_cell *w) {
     const mf_capacity_request *r = w->g->z->r;
     mf_search_options o;
@@ -155,7 +163,7 @@ static mf_search_options options_of(watched_cell *w) {
     o.gap = r->gap;
     o.budget = r->effort_us;
     o.patience = r->effort_us > 0 ? 0 : PATIENCE_US;
-    o.threads = w->g->threads;
+    o.threads = is_last(w) ? w->g->last_threads : w->g->threads;
     o.flight = w->g->flight;
     return o;
 }
@@ -557,9 +565,11 @@ mf_status mf_capacity_plan(const mf_capacity_request *r, mf_capacity *out, mf_er
     const long cores = sysconf(_SC_NPROCESSORS_ONLN);
     const int threads = r->threads > 0 ? r->threads : cores > 8 ? 8 : cores > 0 ? (int)cores : 1;
     const int at_once = threads < rows ? threads : rows;
+    const int flight = (MF_TASKS_IN_FLIGHT + rows - 1) / rows;
     growing g = {.z = out,
                  .threads = (threads + at_once - 1) / at_once,
-                 .flight = (MF_TASKS_IN_FLIGHT + rows - 1) / rows,
+                 .last_threads = threads < flight ? threads : flight,
+                 .flight = flight,
                  .watching = PTHREAD_MUTEX_INITIALIZER};
     *out = (mf_capacity){.r = r};
     out->cell = calloc((size_t)(rows * (r->sizes + REFINED)) + 1, sizeof *out->cell);
