@@ -178,6 +178,13 @@ static const char *const runs_of_two[] = {
               "--force-routing zipf:0.5" STEP,
     TWO GPT_OSS "--ep 2 --dispatcher alltoall --micro-batch 1 --global-batch 4 --seq 4096 "
                 "--token-headroom 2 --force-routing zipf:1" STEP,
+    /* copies to one host from both */
+    TWO QWEN3 "--ep 2 --micro-batch 2 --global-batch 8 --seq 4096 --offload-optimizer 1" STEP,
+    TWO MIXTRAL "--ep 2 --micro-batch 1 --global-batch 4 --seq 4096 --offload-optimizer 0.5" STEP,
+    TWO OLMOE "--micro-batch 2 --global-batch 8 --seq 4096 --offload-optimizer 0.5" STEP,
+    TWO MIXTRAL "--ep 2 --micro-batch 1 --global-batch 4 --seq 4096 --force-balance --offload "
+                "expert_fc1" STEP,
+    TWO LLAMA "--micro-batch 1 --global-batch 8 --seq 8192 --offload input,qkv" STEP,
 };
 
 static const char *const runs_of_four[] = {
