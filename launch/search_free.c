@@ -41,7 +41,7 @@ static mf_status try_family(mf_searching *c, const mf_problem *near, mf_choice_f
         const mf_status stored = mf_searching_gather(c->target, &q, &one, c->found, e);
         s = stored != MF_OK ? stored : s;
     } else if (s == MF_INFEASIBLE || s == MF_LAYOUT) {
-        s = MF_OK; /* they do not fit, are slower, or are none of the mf_choice_family */
+        s = MF_OK; /* they do not fit, are slower, or are none of the family */
     }
     mf_search_result_clear(&one);
     return s;
