@@ -17,14 +17,17 @@ static const struct source {
     const char *file, *cluster, *page, *name;
     int gpus;
     bool models, whole;
+    const char *note; /* of the cluster */
 } sources[] = {
-    {"bench/gpu/runs-h200.csv", "h200", "RUNS.md", "one H200", 1, false, true},
-    {"bench/gpu/runs-h200-x2.csv", "h200", "RUNS2.md", "two H200", 2, false, true},
-    {"bench/gpu/runs-h200-x4.csv", "h200", "RUNS4.md", "four H200", 4, false, true},
+    {"bench/gpu/runs-h200.csv", "h200", "RUNS.md", "one H200", 1, false, true, NULL},
+    {"bench/gpu/runs-h200-x2.csv", "bench/gpu/h200-x2.json", "RUNS2.md", "two H200", 2, false, true,
+     "The cluster's file states what the host's memory gave both GPUs together, fitted to one of "
+     "these runs: Qwen3's with all optimizer states on the host."},
+    {"bench/gpu/runs-h200-x4.csv", "h200", "RUNS4.md", "four H200", 4, false, true, NULL},
     {"bench/gpu/runs-h200-models.csv", "h200", "RUNS_MODELS.md", "other models, one H200", 1, true,
-     false},
+     false, NULL},
     {"bench/gpu/runs-h100-models.csv", "h100", "RUNS_MODELS_H100.md", "other models, one H100", 1,
-     true, false},
+     true, false, NULL},
 };
 enum { SOURCES = sizeof sources / sizeof sources[0] };
 
@@ -36,7 +39,8 @@ static runs_asked asked_of(const char *program, const struct source *s) {
                         .file = s->file,
                         .cluster = s->cluster,
                         .gpus = s->gpus,
-                        .models = s->models};
+                        .models = s->models,
+                        .note = s->note};
 }
 
 static void write_summary(FILE *out) {

@@ -203,6 +203,20 @@ static double stored_scores_s(const mf_cost *cost, const mf_op *op) {
            op->bytes / (cost->device.copy_Bps * fmin(1, passes));
 }
 
+double mf_cost_host_share_Bps(const mf_cost *cost, const mf_op *copy) {
+    const mf_cluster *c = &cost->cluster;
+    const int64_t gpus = copy->dim[MF_OP_DIM_GPUS];
+    const int64_t of_a_host = gpus < c->gpus_per_node ? gpus : c->gpus_per_node;
+    return of_a_host > 1 && c->host_shared_Bps > 0 ? c->host_shared_Bps / (double)of_a_host : 0;
+}
+
+/* A copy goes as fast as the GPU's link and its share of the host's memory let it. */
+static double copy_limit_s(const mf_cost *cost, const mf_op *op) {
+    const double share_Bps = mf_cost_host_share_Bps(cost, op);
+    const double link_Bps = cost->device.host_Bps;
+    return op->bytes / (share_Bps > 0 ? fmin(share_Bps, link_Bps) : link_Bps);
+}
+
 static double limit_of(const mf_cost *cost, const mf_op *op) {
     switch (mf_op_kind_class((mf_op_kind)op->kind)) {
     case MF_CLASS_GEMM:
@@ -214,7 +228,7 @@ static double limit_of(const mf_cost *cost, const mf_op *op) {
         return fmax(mf_memory_limit_s(&cost->device, least_bytes(op)),
                     op->flops / cost->device.peak[op->math]);
     case MF_CLASS_COPY:
-        return op->bytes / cost->device.host_Bps;
+        return copy_limit_s(cost, op);
     case MF_CLASS_COLLECTIVE:
     case MF_CLASS_P2P:
         return 0; /* set with the time */
@@ -372,6 +386,10 @@ static void price_op(const mf_cost *cost, const mf_op *op, double load, mf_price
         }
         out->limit_s = limit_of(cost, &o);
         out->link = class == MF_CLASS_COPY ? MF_LINK_HOST : MF_LINK_NONE;
+        if (class == MF_CLASS_COPY && out->limit_s > out->time_s &&
+            mf_cost_host_share_Bps(cost, &o) > 0) { /* points are of one GPU alone */
+            out->basis = MF_BASIS_DERIVED;
+        }
     }
     out->limit_s /= pieces;
     out->time_s = fmax(out->time_s / pieces / rate_share(cost, &o), out->limit_s);

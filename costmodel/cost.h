@@ -207,6 +207,11 @@ double mf_cost_exposed(const mf_cost *cost, unsigned overlap_bit);
 /* Price of an op. load scales the routed rows of MF_OPF_ROUTED ops (1 = balanced). */
 void mf_cost_op(const mf_cost *cost, const mf_op *op, double load, mf_price *out);
 
+/* What the host's memory gives each of the job's GPUs of a host for copies like this one, both
+ * directions together, while all of them copy: the cluster's host_shared_Bps over as many as there
+ * are. 0: no limit beside the GPU's own link, as for one GPU or where the cluster does not say. */
+double mf_cost_host_share_Bps(const mf_cost *cost, const mf_op *copy);
+
 /* What an op adds to its own time where its block waits for it: signal_s of the software for
  * collectives inside a block (streams TP, CP and EP), else 0; 0, too, where its price is 0, as in a
  * group of one. */

@@ -68,6 +68,7 @@ mf_host_copies mf_host_copies_known(const mf_job *j, const mf_layout *l, const m
     if (!mf_cluster_is_cpu(&j->cluster)) {
         h.gpus = l->gpus < of_a_host ? l->gpus : of_a_host;
         h.known_gpu = knows_gpu(j->cost);
+        h.shared_Bps = j->cluster.host_shared_Bps;
     }
     return h;
 }
@@ -79,6 +80,7 @@ mf_status mf_host_copies_count(const mf_job *j, const mf_layout *l, const mf_ass
     h->used = known.used;
     h->gpus = known.gpus;
     h->known_gpu = known.known_gpu;
+    h->shared_Bps = known.shared_Bps;
     memcpy(h->gpu, known.gpu, sizeof h->gpu);
     h->copies_s = 0;
     h->exposed_s = h->used ? exposed_s : 0;

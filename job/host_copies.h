@@ -9,13 +9,14 @@
 #include "planner/planner.h"
 
 typedef struct mf_host_copies {
-    bool used;        /* by the plan */
-    char gpu[32];     /* kind of GPU */
-    bool known_gpu;   /* copies of one such GPU alone were measured */
-    int64_t gpus;     /* of a host that copy at once; 0: CPU ranks, whose memory is the host's */
-    double copies_s;  /* in a step, one after the other, as priced alone; of the GPU with most */
-    double exposed_s; /* that the step takes longer for them; NAN: not known */
-    double step_s;    /* the plan's step */
+    bool used;         /* by the plan */
+    char gpu[32];      /* kind of GPU */
+    bool known_gpu;    /* copies of one such GPU alone were measured */
+    int64_t gpus;      /* of a host that copy at once; 0: CPU ranks, whose memory is the host's */
+    double shared_Bps; /* of the host's memory that they share, by the cluster; 0: not known */
+    double copies_s;   /* in a step, one after the other, as priced alone; of the GPU with most */
+    double exposed_s;  /* that the step takes longer for them; NAN: not known */
+    double step_s;     /* the plan's step */
     /* of a search; not `searched`: the rest is not set */
     bool searched;
     bool infeasible;  /* nothing fits without */

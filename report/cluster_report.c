@@ -43,6 +43,7 @@ static const figure figures[] = {
     F("nic_Bps", "network, a direction", UNIT_BPS, nic_Bps),
     F("nic_latency_s", "  latency", UNIT_S, nic_latency_s),
     F("host_Bps", "host link, a direction", UNIT_BPS, host_Bps),
+    F("host_shared_Bps", "  a node's, both ways", UNIT_BPS, host_shared_Bps),
     F("host_memory_B", "host memory per GPU", UNIT_B, host_memory_B),
     F("power_w", "GPU power", UNIT_W, gpu.power_w),
     F("node_overhead_w", "host's share of power", UNIT_W, node_overhead_w),

@@ -9,8 +9,22 @@
 /* A gain that is told, of copies that are not used. */
 #define LEAST_GAIN 0.995
 
+/* What they share of the host's memory, as they are priced. */
+static void say_shared(const mf_host_copies *h, char *out, size_t size) {
+    if (h->gpus <= 1) {
+        out[0] = '\0';
+    } else if (h->shared_Bps > 0) {
+        snprintf(out, size, "; priced as sharing %s of its memory",
+                 mf_show_rate(h->shared_Bps, "B/s").s);
+    } else {
+        snprintf(out, size,
+                 "; what they share of its memory is not known (host_shared_GBps of the cluster): "
+                 "each is priced as if alone");
+    }
+}
+
 /* What is known of how fast such copies are. */
-static void say_known(const mf_host_copies *h, char *out, size_t size) {
+static void say_measured(const mf_host_copies *h, char *out, size_t size) {
     if (mf_host_copies_measured(h)) {
         snprintf(out, size, "measured on one %s", h->gpu);
     } else if (h->known_gpu) {
@@ -24,6 +38,12 @@ static void say_known(const mf_host_copies *h, char *out, size_t size) {
     } else {
         snprintf(out, size, "how fast a %s copies was not measured", h->gpu);
     }
+}
+
+static void say_known(const mf_host_copies *h, char *out, size_t size) {
+    say_measured(h, out, size);
+    const size_t used = strlen(out);
+    say_shared(h, out + used, size - used);
 }
 
 /* Of a plan that copies: what copies take, and what a search found without them. */
@@ -50,7 +70,7 @@ static void say_used(const mf_host_copies *h, char *out, size_t size) {
 }
 
 void mf_host_copies_print(FILE *out, const mf_host_copies *h) {
-    char text[400], known[160];
+    char text[600], known[300];
     if (h->gpus == 0) {
         return;
     }
@@ -71,7 +91,7 @@ void mf_host_copies_print(FILE *out, const mf_host_copies *h) {
 }
 
 void mf_host_copies_print_note(FILE *out, const mf_host_copies *h, const char *who) {
-    char text[320], known[160];
+    char text[500], known[300];
     if (h->used && h->gpus > 0 && !mf_host_copies_measured(h)) {
         say_known(h, known, sizeof known);
         snprintf(text, sizeof text, "%s on copies between GPU and host; %s", who, known);
@@ -105,6 +125,7 @@ void mf_host_copies_json(mf_json_writer *w, const mf_host_copies *h) {
     mf_json_write_bool(w, "used", h->used);
     mf_json_write_bool(w, "measured", mf_host_copies_measured(h));
     mf_json_write_i64(w, "gpus_of_a_host", h->gpus);
+    write_or_null(w, "host_shared_Bps", h->shared_Bps);
     mf_json_write_f64(w, "copies_s", h->copies_s);
     mf_json_write_f64(w, "exposed_s", h->exposed_s);
     if (h->searched) {

@@ -159,19 +159,33 @@ static void meet(mf_step_engine *g, const tail *tails, bool counterparts) {
  * one way, 47 and 52 both ways together; an H200 54, and 44 to 50. */
 static const double both_ways = 55.0 / 47.0;
 
+/* Seconds that the host's memory takes for all copies of the tail, in and out, while the other GPUs
+ * of the host copy as much; 0: no limit known. */
+static double shared_s(const mf_cost *cost, const tail *t) {
+    double sum_s = 0;
+    for (int i = 0; i < t->n; i++) {
+        if (mf_op_kind_class((mf_op_kind)t->ops[i].kind) == MF_CLASS_COPY) {
+            const double share_Bps = mf_cost_host_share_Bps(cost, &t->ops[i]);
+            sum_s += share_Bps > 0 ? t->ops[i].bytes / share_Bps : 0;
+        }
+    }
+    return sum_s;
+}
+
 /* Copies of offloaded states travel beside the update, piece by piece: of update, copies in and
  * copies out the longest counts, and what copies take longer than the update is waited for. */
-static void hide_copies(tail *t) {
+static void hide_copies(const mf_cost *cost, tail *t) {
     double longest = 0;
     int ways = 0;
     for (int i = 0; i < t->n; i++) {
         ways += mf_op_kind_class((mf_op_kind)t->ops[i].kind) == MF_CLASS_COPY;
         longest = t->ops[i].kind == MF_OP_ADAMW ? t->price[i].time_s : longest;
     }
-    const double longer = ways > 1 ? both_ways : 1;
+    const double together_s = shared_s(cost, t);
     for (int i = 0; i < t->n; i++) {
         mf_price *p = &t->price[i];
         if (mf_op_kind_class((mf_op_kind)t->ops[i].kind) == MF_CLASS_COPY && p->time_s > 0) {
+            const double longer = fmax(ways > 1 ? both_ways : 1, together_s / p->time_s);
             *p = (mf_price){.time_s = p->time_s * longer,
                             .low_s = p->low_s * longer,
                             .high_s = p->high_s * longer};
@@ -251,7 +265,7 @@ void mf_step_optimizer(mf_step_engine *g) {
         if (g->software->host_adam_s > 0) {
             update_on_host(t, g->software);
         } else {
-            hide_copies(t);
+            hide_copies(g->cost, t);
         }
         for (int64_t r = 0; r < g->ranks; r++) {
             mf_step_rank *k = mf_step_rank_of(g, p, r);

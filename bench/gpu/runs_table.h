@@ -11,7 +11,8 @@
 
 typedef struct runs_asked {
     const char *program;        /* moefold */
-    const char *file, *cluster; /* runs, and where they were measured */
+    const char *file, *cluster; /* runs, and where they were measured: a shipped name or a file */
+    const char *note;           /* of that cluster; NULL: none */
     int gpus;                   /* of each run */
     bool models;                /* of other models: all of them held out */
 } runs_asked;
@@ -276,12 +277,13 @@ static inline void runs_tell_method(FILE *out, const runs_asked *o, const char *
             "rate and auxiliary loss "
             "keep it so; with `--ep` the prediction is for the rows that the run's experts got, "
             "where FILE has them (`--routing`), and for the room that the run went on with when "
-            "they asked for more (`--token-headroom`, as its warning says). %s\n\n",
+            "they asked for more (`--token-headroom`, as its warning says). %s%s%s\n\n",
             option, o->file, wrote, o->cluster, o->gpus == 1 ? " --gpus 1" : "",
             o->gpus == 1 ? "" : " on the fullest GPU",
             o->models ? "No run of these models was ever used to fit a price."
                       : "A third of the runs, by a hash of their options, is held out: no price "
-                        "may be fitted to it.");
+                        "may be fitted to it.",
+            o->note != NULL ? " " : "", o->note != NULL ? o->note : "");
 }
 
 static inline void runs_tell_rows(FILE *out, const run_row *rows, int n) {
@@ -326,7 +328,10 @@ static inline int runs_predict_all(const runs_asked *o, run_row rows[RUNS_MOST])
 
 /* A page of a file's runs. */
 static inline void runs_tell_page(FILE *out, const runs_asked *o, const run_row *rows, int n) {
-    fprintf(out, "# Runs of %s (%s), predicted and measured\n\n", runs_subject(o), o->cluster);
+    const char *folder = strrchr(o->cluster, '/');
+    const char *name = folder != NULL ? folder + 1 : o->cluster;
+    fprintf(out, "# Runs of %s (%.*s), predicted and measured\n\n", runs_subject(o),
+            (int)strcspn(name, "."), name);
     runs_tell_method(out, o, "`make runs-accuracy` wrote this file");
     runs_tell_rows(out, rows, n);
     runs_tell_summary_head(out);

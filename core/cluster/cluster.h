@@ -23,6 +23,7 @@
 #include <stdint.h>
 
 #define MF_CLUSTER_MAX_TIERS 4
+#define MF_CLUSTER_MAX_NODE 1024 /* most GPUs of a node */
 
 /* Share of the scale-up data-sheet rate that collectives reach where a cluster does not say: 240 of
  * 300 GB/s on A100, 370.8 of 450 on H100, 721.8 of 900 on B200 (NCCL 2.30's tuning table). */
@@ -75,8 +76,10 @@ typedef struct mf_cluster {
     double nic_Bps;        /* per GPU and direction */
     double nic_efficiency; /* share of it that large messages reach */
     double nic_latency_s;
-    double host_Bps;      /* GPU <-> host memory, per GPU and direction */
-    double host_memory_B; /* per GPU */
+    double host_Bps;        /* GPU <-> host memory, per GPU and direction */
+    double host_shared_Bps; /* all GPUs of a node <-> its memory, both directions together; 0 = not
+                             * known: each GPU has its link to itself */
+    double host_memory_B;   /* per GPU */
     int tiers;
     mf_tier tier[MF_CLUSTER_MAX_TIERS];
     double price_usd_gpu_h; /* 0 = not known */

@@ -25,6 +25,9 @@ void mf_cluster_fingerprint(const mf_cluster *c, char out[20]) {
     if (c->scaleup_pair_effective_Bps > 0.0) { /* a mesh */
         h = mf_fingerprint_f64(h, c->scaleup_pair_effective_Bps);
     }
+    if (c->host_shared_Bps > 0.0) {
+        h = mf_fingerprint_f64(mf_fingerprint_i64(h, 1), c->host_shared_Bps);
+    }
     for (int i = 0; i < MF_MATH_COUNT; i++) {
         h = mf_fingerprint_f64(h, c->gpu.peak_flops[i]);
         h = mf_fingerprint_f64(h, c->gpu.measured_flops[i]);

@@ -63,7 +63,7 @@ static const figure gpu_figures[] = {
 
 #define AT(field) offsetof(mf_cluster, field)
 static const figure cluster_figures[] = {
-    {"gpus_per_node", plain, AT(gpus_per_node), 1, 1024, true, true, false},
+    {"gpus_per_node", plain, AT(gpus_per_node), 1, MF_CLUSTER_MAX_NODE, true, true, false},
     {"domain_gpus", plain, AT(domain_gpus), 1, 65536, true, false, false},
     {"domain_gpus_used", plain, AT(domain_gpus_used), 1, 65536, true, false, false},
     {"scaleup", rate, AT(scaleup_Bps), 1e6, 1e14, false, true, false},
@@ -76,6 +76,7 @@ static const figure cluster_figures[] = {
     {"nic_efficiency", plain, AT(nic_efficiency), 0.01, 1, false, false, false},
     {"nic_latency", seconds, AT(nic_latency_s), 0, 1, false, false, true},
     {"host", rate, AT(host_Bps), 1e6, 1e14, false, true, false},
+    {"host_shared", rate, AT(host_shared_Bps), 1e6, 1e14, false, false, true},
     {"host_memory", bytes, AT(host_memory_B), 1e6, 1e16, false, false, true},
     {"price", dollars, AT(price_usd_gpu_h), 1e-4, 1e4, false, false, true},
     {"node_overhead", watts, AT(node_overhead_w), 0, 1e5, false, false, true},
@@ -437,6 +438,12 @@ static mf_status check(const mf_cluster *c, const mf_json_value *root, mf_err *e
                             "\"scaleup_pair_effective_Bps\" %g cannot exceed \"scaleup_pair_Bps\" "
                             "%g",
                             c->scaleup_pair_effective_Bps, c->scaleup_pair_Bps);
+    }
+    if (c->host_shared_Bps > 0.0 && c->host_shared_Bps < c->host_Bps) {
+        return mf_json_fail(root, e,
+                            "\"host_shared_Bps\" %g of a node is less than \"host_Bps\" %g, which "
+                            "one of its GPUs takes alone",
+                            c->host_shared_Bps, c->host_Bps);
     }
     for (int m = 0; m < MF_MATH_COUNT; m++) {
         if (c->gpu.measured_flops[m] > c->gpu.peak_flops[m]) {

@@ -230,6 +230,7 @@ void mf_lower_offload(mf_build *bd) {
             bd->pass = MF_PASS_F;
             mf_op *op = mf_build_op(bd, MF_OP_COPY_D2H, "offload", MF_STREAM_D2H);
             op->bytes = bytes;
+            op->dim[MF_OP_DIM_GPUS] = bd->l->gpus;
             mf_op_in(op, t);
         }
     }
@@ -245,6 +246,7 @@ void mf_lower_offload(mf_build *bd) {
         mf_build_t(bd, back)->bytes = x.bytes;
         mf_op *op = mf_build_op(bd, MF_OP_COPY_H2D, "offload", MF_STREAM_H2D);
         op->bytes = copied_B(bd, &x);
+        op->dim[MF_OP_DIM_GPUS] = bd->l->gpus;
         op->flags |= MF_OPF_PREFETCH;
         mf_op_out(op, back);
         if (bd->status == MF_OK) {

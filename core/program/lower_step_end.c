@@ -152,6 +152,14 @@ static mf_op optimizer_op(mf_op_kind kind, mf_stream stream, mf_step_end_op step
     };
 }
 
+/* A copy of states to or from the host. */
+static mf_op states_op(const mf_layout *l, mf_op_kind kind, mf_stream stream,
+                       mf_step_end_op step_end, const char *name, double elements, double bytes) {
+    mf_op op = optimizer_op(kind, stream, step_end, name, elements, bytes);
+    op.dim[MF_OP_DIM_GPUS] = l->gpus;
+    return op;
+}
+
 /* A sum over copies of weights, or of counts of all ranks. */
 static mf_op sum_op(const mf_layout *l, mf_stream stream, mf_group_kind group,
                     mf_step_end_op step_end, const char *name, double elements, double element_B) {
@@ -244,16 +252,16 @@ int mf_param_optimizer(const mf_layout *l, const mf_step_end *w, mf_op *ops, int
     double host = floor(own * l->offload_optimizer);
     double state_B = (l->precision == MF_PREC_FP32 ? 0.0 : 4.0) + 2.0 * moment_B;
     if (host > 0) {
-        made[n++] = optimizer_op(MF_OP_COPY_H2D, MF_STREAM_H2D, MF_STEP_END_STATES_IN,
-                                 "optimizer_states_in", host, host * state_B);
+        made[n++] = states_op(l, MF_OP_COPY_H2D, MF_STREAM_H2D, MF_STEP_END_STATES_IN,
+                              "optimizer_states_in", host, host * state_B);
     }
     /* Reads gradient, master and moments; writes master, moments and the parameter. */
     double master_B = l->precision == MF_PREC_FP32 ? 0.0 : 8.0;
     made[n++] = optimizer_op(MF_OP_ADAMW, MF_STREAM_COMPUTE, MF_STEP_END_ADAMW, "adamw", own,
                              own * (gradient_B + master_B + 4.0 * moment_B + 2.0 * param_B(l)));
     if (host > 0) {
-        made[n++] = optimizer_op(MF_OP_COPY_D2H, MF_STREAM_D2H, MF_STEP_END_STATES_OUT,
-                                 "optimizer_states_out", host, host * state_B);
+        made[n++] = states_op(l, MF_OP_COPY_D2H, MF_STREAM_D2H, MF_STEP_END_STATES_OUT,
+                              "optimizer_states_out", host, host * state_B);
     }
     double quant_B = mf_precision_quantised_B(l->precision);
     double low = (double)(w->params.dense_matrices + w->params.expert);

@@ -51,6 +51,7 @@ typedef enum mf_op_class {
  * - collectives: `bytes` as nccl-tests counts a size: all-gather and reduce-scatter the gathered
  *   size, all-reduce the buffer, all-to-all what one rank sends (own part included), send_recv the
  *   message. SEND_RECV: PLACES.
+ * - COPY_D2H, COPY_H2D: ROWS COLS (elements of optimizer states; else 0) GPUS.
  * - DISPATCH/COMBINE: TOKENS .. ORDERED; `bytes` = tokens * top_k * row_B. */
 enum { MF_OP_DIM_M, MF_OP_DIM_N, MF_OP_DIM_K, MF_OP_DIM_GROUPS };
 enum {
@@ -111,7 +112,8 @@ enum {
 };
 enum { MF_OP_DIM_COMPRESS_RATIO = 2, MF_OP_DIM_COMPRESS_SERIES }; /* positions, series a key */
 enum { MF_OP_DIM_STREAMS = 2 };                                   /* copies side by side in a row */
-enum { MF_OP_DIM_PLACES }; /* that messages move along the group; negative: backwards */
+enum { MF_OP_DIM_GPUS = 2 }; /* of the job, which copy at the same time; 0: one alone */
+enum { MF_OP_DIM_PLACES };   /* that messages move along the group; negative: backwards */
 #define MF_OP_MAP(X)                                                                               \
     X(GEMM, "gemm", GEMM)                                                                          \
     X(GROUPED_GEMM, "grouped_gemm", GROUPED)                                                       \

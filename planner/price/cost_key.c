@@ -31,7 +31,13 @@ static bool is_attention(const mf_block_key *k) {
     return k->kind == MF_POS_LAYER && k->parts == MF_HALF_ATTENTION;
 }
 
-static uint64_t block_word(const mf_model *m, const mf_block_key *key) {
+/* What copies to the host depend on: the GPUs that copy, no more than any host has. 10 bits. */
+static uint64_t copying_word(const mf_layout *l, const mf_block_key *k) {
+    const int64_t most = MF_CLUSTER_MAX_NODE;
+    return k->memory.offload != 0 ? (uint64_t)((l->gpus < most ? l->gpus : most) - 1) : 0;
+}
+
+static uint64_t block_word(const mf_model *m, const mf_layout *l, const mf_block_key *key) {
     mf_block_key k = plain_key(key);
     k.layer_class = is_attention(&k) ? first_alike(m, k.layer_class) : k.layer_class;
     return (uint64_t)k.kind | (uint64_t)k.layer_class << 4 | (uint64_t)k.parts << 12 |
@@ -39,7 +45,7 @@ static uint64_t block_word(const mf_model *m, const mf_block_key *key) {
            (uint64_t)k.shared_head << 16 | (uint64_t)k.after_depth << 17 |
            (uint64_t)k.before_depth << 18 | (uint64_t)k.unplaced << 19 |
            (uint64_t)k.memory.recompute << 20 | (uint64_t)k.memory.offload << 36 |
-           (uint64_t)k.at_end << 52;
+           (uint64_t)k.at_end << 52 | copying_word(l, &k) << 53;
 }
 
 static bool is_layer(const mf_block_key *k) {
@@ -81,8 +87,8 @@ static mf_cost_key key_of(const mf_model *m, const mf_layout *l, const mf_block_
     out->word[2] = (uint64_t)(l->mbs / divisor) | dense << 28 | (uint64_t)l->precision << 60;
     out->word[3] = expert | stage << 28 | (uint64_t)(l->zero >= 2 ? l->zero : 0) << 56 |
                    (uint64_t)(expert > 0 ? l->expert_zero : 0) << 58;
-    out->word[4] = block_word(m, a);
-    out->word[5] = b ? block_word(m, b) : 0;
+    out->word[4] = block_word(m, l, a);
+    out->word[5] = b ? block_word(m, l, b) : 0;
     return key;
 }
 

@@ -1,7 +1,7 @@
 /* cost_key.h - what a block depends on, of its key and of the layout: the expert side where
  * experts are, samples and CP apart where there is attention, ZeRO where it gathers or reduces
- * inside the block. Neither PP, VPP nor the schedule (but for whether it splits the weight
- * gradient).
+ * inside the block, the GPUs of the job where it copies to the host. Neither PP, VPP nor the
+ * schedule (but for whether it splits the weight gradient).
  */
 #ifndef MF_PLANNER_COST_KEY_H
 #define MF_PLANNER_COST_KEY_H

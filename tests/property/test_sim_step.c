@@ -654,6 +654,86 @@ static void more_bandwidth_is_never_slower(void **state) {
     }
 }
 
+/* --- copies to a host that several GPUs share ---------------------------------------------------
+ */
+
+static double shared_step_s(mf_cluster c, double host_shared_Bps, const mf_software *soft,
+                            const mf_model *m, const mf_layout *l) {
+    c.host_shared_Bps = host_shared_Bps;
+    return step_s(&c, soft, m, l);
+}
+
+/* A layout that copies activations, optimizer states or both. */
+static mf_layout copying_layout(rng *r, const mf_model *m) {
+    mf_layout l = random_layout(r, m);
+    const int64_t what = rng_range(r, 0, 2);
+    l.offload_optimizer = what == 0 ? 0 : (double)rng_range(r, 1, 4) / 4;
+    l.memory.offload = what == 1 ? 0 : MF_OFFLOAD_QKV | MF_OFFLOAD_FFN;
+    return l;
+}
+
+static void what_a_hosts_memory_gives_is_shared(void **state) {
+    (void)state;
+    rng r = rng_init(56);
+    const mf_model models[] = {test_model_moe(false), test_model_moe(true), test_model_dense()};
+    mf_software soft = sim_software_ideal();
+    int bound = 0, count = case_count(150, 30);
+    for (int i = 0; i < count; i++) {
+        const mf_model *m = &models[i % 3];
+        const mf_cluster c = test_cluster();
+        const mf_layout l = copying_layout(&r, m);
+        const double less = c.host_Bps * (double)rng_range(&r, 10, 80) / 10;
+        soft.copies_in_pass = i % 2;
+        const double alone_s = step_s(&c, &soft, m, &l),
+                     shared_s = shared_step_s(c, less, &soft, m, &l),
+                     more_s = shared_step_s(c, 1.5 * less, &soft, m, &l),
+                     all_s = shared_step_s(c, 100 * c.host_Bps, &soft, m, &l);
+        if (more_s > shared_s * 1.01 || all_s > more_s * 1.01) {
+            fail_msg("case %d: %g s, with more %g s, with all %g s", i, shared_s, more_s, all_s);
+        }
+        assert_true(!(all_s < alone_s) && !(all_s > alone_s)); /* to the bit */
+        assert_true(l.gpus > 1 || (!(shared_s < alone_s) && !(shared_s > alone_s)));
+        bound += shared_s > alone_s * (1 + 1e-9);
+    }
+    printf("%d of %d take longer than on links of their own\n", bound, count);
+    assert_above(bound, count / 4);
+}
+
+/* Bytes that a stage's states take out and in. */
+static double states_B(const mf_model *m, const mf_layout *l, const mf_cluster *c) {
+    mf_program *p = sim_program(m, l, c);
+    mf_op ops[16];
+    const int n = mf_program_optimizer(p, 0, ops, 16);
+    double sum_B = 0;
+    for (int i = 0; i < n; i++) {
+        sum_B += mf_op_kind_class((mf_op_kind)ops[i].kind) == MF_CLASS_COPY ? ops[i].bytes : 0;
+    }
+    mf_program_destroy(p);
+    return sum_B;
+}
+
+/* Eight GPUs, each with an eighth: half of it takes twice as long; two hosts as one. One GPU takes
+ * what it takes alone, whatever several would share. */
+static void states_of_all_gpus_pass_through_their_hosts_memory(void **state) {
+    (void)state;
+    const mf_model m = test_model_dense();
+    const mf_cluster c = test_cluster();
+    mf_software soft = sim_software_ideal();
+    for (int64_t gpus = 1; gpus <= 16; gpus *= 2) {
+        mf_layout l = sim_layout(&m, gpus, 1, 1, 1);
+        l.offload_optimizer = 1;
+        const double of_a_host = gpus < 8 ? (double)gpus : 8, half = c.host_Bps;
+        const double all_s = shared_step_s(c, 2 * half, &soft, &m, &l),
+                     half_s = shared_step_s(c, half, &soft, &m, &l);
+        if (gpus == 1) {
+            assert_true(!(all_s < half_s) && !(all_s > half_s));
+        } else if (gpus > 2) {
+            const double more_s = states_B(&m, &l, &c) * of_a_host * (1 / half - 1 / (2 * half));
+            assert_close(half_s - all_s, more_s, 1e-9 * half_s);
+        }
+    }
+}
+
 static void overlap_and_fewer_host_ops_only_help(void **state) {
     (void)state;
     rng r = rng_init(55);
@@ -732,6 +812,8 @@ int main(void) {
         cmocka_unit_test(all_ranks_take_as_long_as_one_of_each_stage),
         cmocka_unit_test(ranks_with_fewer_rows_wait_for_the_hottest),
         cmocka_unit_test(more_bandwidth_is_never_slower),
+        cmocka_unit_test(what_a_hosts_memory_gives_is_shared),
+        cmocka_unit_test(states_of_all_gpus_pass_through_their_hosts_memory),
         cmocka_unit_test(overlap_and_fewer_host_ops_only_help),
         cmocka_unit_test(a_slow_host_sets_the_pace),
         cmocka_unit_test(cancelling_stops_with_its_status),

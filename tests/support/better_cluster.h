@@ -29,6 +29,7 @@ static inline mf_cluster better_cluster(uint64_t *seed, mf_cluster c) {
     more(seed, 1, (double *[]){&c.scaleup_pair_effective_Bps});
     more(seed, 1, (double *[]){&c.nic_Bps});
     more(seed, 1, (double *[]){&c.host_Bps});
+    more(seed, 1, (double *[]){&c.host_shared_Bps});
     more(seed, 1, (double *[]){&c.host_memory_B});
     c.scaleup_latency_s /= 1 + (double)between(seed, 0, 1);
     c.nic_latency_s /= 1 + (double)between(seed, 0, 3);

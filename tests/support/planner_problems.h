@@ -78,6 +78,7 @@ static inline mf_cluster planner_cluster(rng *r) {
     c.scaleup_pair_Bps = c.scaleup_Bps;
     c.nic_Bps *= rng_between(r, 0.05, 4);
     c.host_Bps *= rng_between(r, 0.2, 4);
+    c.host_shared_Bps = c.host_Bps > 80e9 ? 0 : 2 * c.host_Bps; /* of one cluster in three */
     c.host_memory_B = rng_chance(r, 50) ? 0 : 1e9 * rng_between(r, 0.1, 20);
     c.tier[0].oversubscription = rng_between(r, 1, 3);
     return c;

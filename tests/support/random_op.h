@@ -66,9 +66,11 @@ static inline mf_op random_op(uint64_t *s) {
                                 op.dim[MF_OP_DIM_TOP_K]);
         }
         break;
+    case MF_CLASS_COPY:
+        op.dim[MF_OP_DIM_GPUS] = op.shape.size % 12;
+        break;
     case MF_CLASS_MEMORY:
     case MF_CLASS_P2P:
-    case MF_CLASS_COPY:
         break;
     }
     return op;

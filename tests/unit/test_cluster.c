@@ -73,6 +73,7 @@ static void every_shipped_cluster_loads_under_its_name(void **state) {
         assert_true(c.tier[c.tiers - 1].gpus == INT64_MAX);
         assert_above(c.nic_Bps, 0);
         assert_above(c.host_Bps, 0);
+        assert_true(c.host_shared_Bps >= c.host_Bps || strcmp(names[i], "cpu") == 0);
         assert_above(c.gpu.memory_B, 0);
         assert_above(c.gpu.power_w, 0);
         assert_true(strcmp(names[i], "cpu") == 0 || near(c.mtbf_gpu_h, 50677));
@@ -93,6 +94,7 @@ static void figures_are_those_of_the_published_tables(void **state) {
     assert_true(near(c.scaleup_effective_Bps, 370.8e9));
     assert_true(near(c.nic_Bps, 50e9));
     assert_true(near(c.host_Bps, 63e9));
+    assert_true(near(c.host_shared_Bps, 450e9));
     assert_int_equal(c.gpu.sms, 132);
     assert_true(near(c.price_usd_gpu_h, 10.0));
     assert_true(near(c.scaleup_latency_s, 0.6e-6));
@@ -437,6 +439,26 @@ static void a_file_says_what_collectives_reach_of_a_link_or_the_rest_tells(void 
                    "cannot exceed");
 }
 
+/* What a node's GPUs share of its memory: not known where a file does not say, and no less than
+ * what one of them takes. */
+static void a_nodes_memory_may_limit_its_gpus(void **state) {
+    (void)state;
+    char plain[20], shared[20];
+    mf_cluster c = parse_ok("{" GPU_KEYS ", " NODE_KEYS "}");
+    assert_true(c.host_shared_Bps == 0);
+    mf_cluster_fingerprint(&c, plain);
+    c = parse_ok("{" GPU_KEYS ", " NODE_KEYS ", \"host_shared_TBps\": 0.4}");
+    assert_true(near(c.host_shared_Bps, 400e9));
+    mf_cluster_fingerprint(&c, shared);
+    assert_string_not_equal(plain, shared);
+    c = parse_ok("{\"extends\": \"h100\", \"host_shared_GBps\": null}");
+    assert_true(c.host_shared_Bps == 0);
+    c = parse_ok("{\"extends\": \"h100\", \"gpus_per_node\": 4}");
+    assert_true(near(c.host_shared_Bps, 450e9));
+    expect_refused("{\"extends\": \"h100\", \"host_shared_GBps\": 60}",
+                   "which one of its GPUs takes alone");
+}
+
 static void the_reserve_is_withheld_from_capacity(void **state) {
     (void)state;
     mf_cluster c = load("h100");
@@ -464,6 +486,7 @@ static void a_gpus_driver_name_says_its_cluster(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_gpus_driver_name_says_its_cluster),
+        cmocka_unit_test(a_nodes_memory_may_limit_its_gpus),
         cmocka_unit_test(every_shipped_cluster_loads_under_its_name),
         cmocka_unit_test(figures_are_those_of_the_published_tables),
         cmocka_unit_test(every_shipped_figure_names_its_source_and_date),

@@ -130,6 +130,33 @@ static void copies_take_what_their_bytes_cost(void **state) {
     cli_free(&r);
 }
 
+/* What the GPUs of a host share of its memory, where the cluster says it. */
+static void what_is_shared_of_the_hosts_memory_is_said(void **state) {
+    (void)state;
+    char path[] = "/tmp/moefold-cluster-XXXXXX", line[256];
+    const int fd = mkstemp(path);
+    FILE *f = fd >= 0 ? fdopen(fd, "w") : NULL;
+    assert_non_null(f);
+    fputs("{\"extends\": \"h200\", \"host_shared_GBps\": null}", f);
+    fclose(f);
+    assert_says("simulate" OLMOE " --cluster h200 --gpus 8",
+                "priced as sharing 450.0 GB/s of its memory", true);
+    assert_says("simulate" OLMOE " --cluster h200 --gpus 1", "of its memory", false);
+    snprintf(line, sizeof line, "simulate" OLMOE " --cluster %s --gpus 8", path);
+    assert_says(line, "what they share of its memory is not known", true);
+    cli_result shared = cli_json("simulate" OLMOE " --cluster h200 --gpus 8 --json");
+    snprintf(line, sizeof line, "simulate" OLMOE " --cluster %s --gpus 8 --json", path);
+    cli_result alone = cli_json(line);
+    assert_close(cli_number(copies_of(&shared), "host_shared_Bps"), 450e9, 1);
+    assert_int_equal(mf_json_value_type(cli_member(copies_of(&alone), "host_shared_Bps")),
+                     MF_JSON_NULL);
+    assert_above(cli_number(mf_json_root(shared.json), "step_time_s"),
+                 cli_number(mf_json_root(alone.json), "step_time_s"));
+    cli_free(&shared);
+    cli_free(&alone);
+    unlink(path);
+}
+
 static void a_plan_file_keeps_its_copies(void **state) {
     (void)state;
     char path[] = "/tmp/moefold-copies-XXXXXX", line[256];
@@ -181,6 +208,7 @@ int main(void) {
         cmocka_unit_test(pinned_offload_is_not_looked_into),
         cmocka_unit_test(simulate_and_explain_say_what_was_measured_of_copies),
         cmocka_unit_test(copies_take_what_their_bytes_cost),
+        cmocka_unit_test(what_is_shared_of_the_hosts_memory_is_said),
         cmocka_unit_test(a_plan_file_keeps_its_copies),
         cmocka_unit_test(capacity_says_which_plans_copy_and_whose_joules_it_takes),
         cmocka_unit_test(fit_says_it_of_remedies),
