@@ -234,6 +234,18 @@ static void check_pair(problem *p, const mf_layout *l, const mf_block_key *f,
     assert_true(equal(kept_s, simulated_s(p, l, f, MF_PASS_F | MF_PASS_BACKWARD, b)));
 }
 
+/* Twice as many data-parallel ranks: more GPUs of a host that share its memory, where there is
+ * room.
+ */
+static mf_layout twice_the_gpus(const problem *p, mf_layout l) {
+    l.gpus *= 2;
+    l.dp *= 2;
+    l.edp *= 2;
+    l.gbs *= 2;
+    assert_ok(mf_layout_resolve(&l, &p->model, NULL));
+    return l;
+}
+
 /* Few blocks under many layouts, which differ in little: tables answer often, for other layouts. */
 static void costs_do_not_depend_on_what_was_asked_before(void **state) {
     (void)state;
@@ -257,6 +269,8 @@ static void costs_do_not_depend_on_what_was_asked_before(void **state) {
                 check_cost(&p, &l, &key[k], rng_chance(&r, 80));
                 const bool pair =
                     !split && key[k].parts == MF_HALF_BOTH && key[other].parts == MF_HALF_BOTH;
+                const mf_layout twice = twice_the_gpus(&p, l);
+                check_cost(&p, &twice, &key[k], true);
                 check_workspace(&p, &l, &key[k]);
                 check_levels(&p, &l, &key[k], pair ? &key[other] : NULL);
                 if (pair) {
