@@ -36,7 +36,7 @@ typedef struct growing {
     table_row *row;      /* [models * clusters] */
     bool *planned;       /* of each cell */
     int threads, flight; /* of a search */
-    int last_threads;    /* of one after which its row has no more to do: others may have ended */
+    int alone_threads;   /* of one beside which no other runs */
     pthread_mutex_t watching;
     const mf_capacity_cell *shown; /* the cell that progress reports are about */
 } growing;
@@ -145,11 +145,11 @@ static int carry(const mf_problem *p, int row, const mf_carried *known, int coun
     return mf_carry_starts(&held, row, known, count, start);
 }
 
-/* Is the cell one of its row's last size, or beyond the table's? */
-static bool is_last(const watched_cell *w) {
+/* Tables of one size and sizes beyond the table are planned one after the other. */
+static bool is_alone(const watched_cell *w) {
     const mf_capacity_request *r = w->g->z->r;
-    const ptrdiff_t at = w->cell - w->g->z->cell;
-    return at >= (ptrdiff_t)r->models * r->clusters * r->sizes || at % r->sizes == r->sizes - 1;
+    return r->sizes == 1 ||
+           w->cell >= w->g->z->cell + (ptrdiff_t)r->models * r->clusters * r->sizes;
 }
 
 static mf_search_options options_of(watched_cell *w) {
@@ -163,7 +163,7 @@ static mf_search_options options_of(watched_cell *w) {
     o.gap = r->gap;
     o.budget = r->effort_us;
     o.patience = r->effort_us > 0 ? 0 : PATIENCE_US;
-    o.threads = is_last(w) ? w->g->last_threads : w->g->threads;
+    o.threads = is_alone(w) ? w->g->alone_threads : w->g->threads;
     o.flight = w->g->flight;
     return o;
 }
@@ -285,15 +285,6 @@ static mf_status begin_row(growing *g, int row, mf_err *e) {
     return s;
 }
 
-/* May the cell at `at` know the one at `from`? Those before it in its row, and those of its size in
- * the rows of its model above: whatever is planned at the same time, they are there. */
-static bool may_know(const growing *g, int at, int from) {
-    const int sizes = g->z->r->sizes, clusters = g->z->r->clusters;
-    const int row = at / sizes, above = from / sizes;
-    return from < at && row / clusters == above / clusters &&
-           (row == above || from % sizes == at % sizes);
-}
-
 static mf_carried carried_of(const mf_capacity_cell *c) {
     return (mf_carried){c->row, &c->layout, &c->assignment};
 }
@@ -303,10 +294,22 @@ static void end_row(table_row *w) {
     w->book = NULL;
 }
 
-/* For mf_wavefront. */
+static mf_status plan_at(void *user, int row, int column, mf_err *e);
+
+/* The table, by rows of one model on one cluster; those of a model may know of each other. */
+static mf_wavefront wavefront_of(growing *g) {
+    const mf_capacity_request *r = g->z->r;
+    return (mf_wavefront){.rows = r->models * r->clusters,
+                          .columns = r->sizes,
+                          .group = r->clusters,
+                          .work = plan_at,
+                          .user = g};
+}
+
 static mf_status plan_at(void *user, int row, int column, mf_err *e) {
     growing *g = user;
     const mf_capacity *z = g->z;
+    const mf_wavefront w = wavefront_of(g);
     const int at = row * z->r->sizes + column;
     int count = 0;
     mf_carried *known = calloc((size_t)at + 1, sizeof *known);
@@ -314,7 +317,8 @@ static mf_status plan_at(void *user, int row, int column, mf_err *e) {
         return mf_err_set(e, MF_NOMEM, "out of memory");
     }
     for (int i = 0; i < at; i++) {
-        if (may_know(g, at, i) && z->cell[i].feasible) {
+        if (mf_wavefront_knows(&w, row, column, i / w.columns, i % w.columns) &&
+            z->cell[i].feasible) {
             known[count++] = carried_of(&z->cell[i]);
         }
     }
@@ -538,8 +542,7 @@ static void doubt_best(const growing *g, int row) {
 
 static mf_status grow(growing *g, int rows, int threads, mf_err *e) {
     const mf_capacity_request *r = g->z->r;
-    const mf_wavefront w = {
-        .rows = rows, .columns = r->sizes, .group = r->clusters, .work = plan_at, .user = g};
+    const mf_wavefront w = wavefront_of(g);
     mf_status s = MF_OK;
     for (int i = 0; s == MF_OK && i < rows; i++) {
         s = begin_row(g, i, e);
@@ -568,7 +571,7 @@ mf_status mf_capacity_plan(const mf_capacity_request *r, mf_capacity *out, mf_er
     const int flight = (MF_TASKS_IN_FLIGHT + rows - 1) / rows;
     growing g = {.z = out,
                  .threads = (threads + at_once - 1) / at_once,
-                 .last_threads = threads < flight ? threads : flight,
+                 .alone_threads = threads < flight ? threads : flight,
                  .flight = flight,
                  .watching = PTHREAD_MUTEX_INITIALIZER};
     *out = (mf_capacity){.r = r};

@@ -3,6 +3,9 @@
 
 #include <math.h>
 
+/* A plan of another cluster is as far as one of a size that is so many doublings away. */
+#define OTHER_CLUSTER 0.5
+
 /* A level that had no ranks to shard over says nothing of a size that has: states of optimizers are
  * sharded then, which costs least of all that saves memory. None where there are none. */
 static uint8_t level(uint8_t was, int64_t ranks_then, int64_t ranks) {
@@ -47,7 +50,7 @@ static bool copies(const mf_assignment *a) {
     return false;
 }
 
-/* How far a plan's size is from p's; INFINITY: not to be carried. */
+/* How far a plan is from p's size, in doublings; INFINITY: not to be carried. */
 static double distance(const mf_problem *p, int cluster, const mf_carried *x) {
     const double size = log2((double)x->layout->gpus / (double)p->base.gpus);
     mf_layout l;
@@ -55,9 +58,7 @@ static double distance(const mf_problem *p, int cluster, const mf_carried *x) {
         ((p->pinned & MF_PIN(OFFLOAD)) != 0 && copies(x->assignment))) {
         return INFINITY;
     }
-    return x->cluster == cluster             ? fabs(size)
-           : x->layout->gpus == p->base.gpus ? 0.5
-                                             : (double)INFINITY;
+    return fabs(size) + (x->cluster == cluster ? 0.0 : OTHER_CLUSTER);
 }
 
 int mf_carry_starts(const mf_problem *p, int cluster, const mf_carried *known, int count,

@@ -18,9 +18,9 @@ typedef struct mf_carried {
 } mf_carried;
 
 /* The plans of known[count], all of p's model, that a search of p on `cluster` is to begin with, on
- * p's GPUs: the nearest sizes of the same cluster, and the same size of others, the latest first.
- * Data parallelism follows from the size; what does not divide is left out, and so are host copies
- * where p pins them. Returns how many. */
+ * p's GPUs: the nearest sizes, those of the same cluster before others, the latest first. Data
+ * parallelism follows from the size; what does not divide is left out, and so are host copies where
+ * p pins them. Returns how many. */
 int mf_carry_starts(const mf_problem *p, int cluster, const mf_carried *known, int count,
                     mf_known_plan start[MF_CARRY_MOST]);
 

@@ -18,10 +18,22 @@ typedef struct front {
     int failed_row, failed_column;
 } front;
 
+/* So many cells of the row above end before a cell begins. */
+static int above_of(int column) {
+    return column > 1 ? column : 1;
+}
+
+/* Each row above ends a cell less before; the first ones all end. */
+bool mf_wavefront_knows(const mf_wavefront *w, int row, int column, int before, int at) {
+    return row == before ? at < column
+                         : row > before && row / w->group == before / w->group &&
+                               at < above_of(column - (row - before) + 1);
+}
+
 static bool is_ready(const front *f, int row) {
     const int column = f->begun[row];
     return column < f->w->columns && column == f->done[row] &&
-           (row % f->w->group == 0 || f->done[row - 1] > column);
+           (row % f->w->group == 0 || f->done[row - 1] >= above_of(column));
 }
 
 /* The row whose next cell may be worked on; -1 where each row waits for another. */

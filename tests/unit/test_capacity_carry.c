@@ -175,8 +175,8 @@ static void threads_do_not_change_what_comes_of_known_plans(void **state) {
     mf_cost_destroy(w.cost);
 }
 
-/* Of this cluster the nearest sizes, of others the same size; not what does not divide, nor host
- * copies where they are pinned. */
+/* The nearest sizes, of this cluster before others; not what does not divide, nor host copies where
+ * they are pinned. */
 static void the_nearest_plans_are_carried(void **state) {
     (void)state;
     fixture w;
@@ -206,11 +206,17 @@ static void the_nearest_plans_are_carried(void **state) {
     }
     assert_int_equal(start[0].layout.mbs, 1); /* its own size on this cluster, */
     assert_int_equal(start[1].layout.mbs, 2); /* then others' */
-    assert_int_equal(mf_carry_starts(&p, 2, known, KNOWN, start), 3);
+    assert_int_equal(mf_carry_starts(&p, 2, known, 1, start), 1); /* of any size, too */
+    assert_int_equal(mf_carry_starts(&p, 2, known, KNOWN, start), MF_CARRY_MOST);
+    assert_int_equal(start[0].layout.mbs, 2); /* the latest of its size first */
     assignment[7].memory[1].offload = MF_OFFLOAD_FFN;
-    assert_int_equal(mf_carry_starts(&p, 2, known, KNOWN, start), 2);
+    assert_int_equal(mf_carry_starts(&p, 2, known, KNOWN, start), MF_CARRY_MOST);
+    for (int i = 0; i < MF_CARRY_MOST; i++) {
+        assert_int_equal(start[i].layout.mbs, 1);
+    }
     p.pinned &= ~MF_PIN(OFFLOAD);
-    assert_int_equal(mf_carry_starts(&p, 2, known, KNOWN, start), 3);
+    assert_int_equal(mf_carry_starts(&p, 2, known, KNOWN, start), MF_CARRY_MOST);
+    assert_int_equal(start[0].layout.mbs, 2);
     mf_cost_destroy(w.cost);
 }
 
@@ -257,15 +263,18 @@ static void levels_over_one_rank_are_not_carried_to_more(void **state) {
 enum { ROWS = 5, COLUMNS = 6, GROUP = 3 };
 typedef struct table {
     atomic_int done[ROWS][COLUMNS]; /* how often */
-    atomic_int early;               /* cells that began before one that they depend on had ended */
-    int fails[2][2];                /* row and column of those that fail */
+    atomic_int early;               /* cells that began before one that they may know had ended */
+    mf_wavefront w;
+    int fails[2][2]; /* row and column of those that fail */
 } table;
 
 static mf_status fill_cell(void *user, int row, int column, mf_err *e) {
     table *t = user;
-    const bool left = column == 0 || t->done[row][column - 1] == 1;
-    const bool above = row % GROUP == 0 || t->done[row - 1][column] == 1;
-    atomic_fetch_add(&t->early, !left || !above);
+    for (int i = 0; i < ROWS * COLUMNS; i++) {
+        if (mf_wavefront_knows(&t->w, row, column, i / COLUMNS, i % COLUMNS)) {
+            atomic_fetch_add(&t->early, t->done[i / COLUMNS][i % COLUMNS] != 1);
+        }
+    }
     atomic_fetch_add(&t->done[row][column], 1);
     for (int i = 0; i < 2; i++) {
         if (row == t->fails[i][0] && column == t->fails[i][1]) {
@@ -275,13 +284,13 @@ static mf_status fill_cell(void *user, int row, int column, mf_err *e) {
     return MF_OK;
 }
 
-static void cells_come_after_those_that_they_depend_on(void **state) {
+static void cells_come_after_those_that_they_may_know(void **state) {
     (void)state;
     for (int threads = 1; threads <= 8; threads++) {
         table t = {.fails = {{-1, -1}, {-1, -1}}};
-        const mf_wavefront w = {ROWS, COLUMNS, GROUP, fill_cell, &t};
         mf_err e;
-        assert_ok(mf_wavefront_run(&w, threads, &e));
+        t.w = (mf_wavefront){ROWS, COLUMNS, GROUP, fill_cell, &t};
+        assert_ok(mf_wavefront_run(&t.w, threads, &e));
         assert_int_equal(t.early, 0);
         for (int i = 0; i < ROWS * COLUMNS; i++) {
             assert_int_equal(t.done[i / COLUMNS][i % COLUMNS], 1);
@@ -289,13 +298,29 @@ static void cells_come_after_those_that_they_depend_on(void **state) {
     }
 }
 
+/* Its own row, the row above to the column before, one less a row higher, of the same group; the
+ * first column is known to all below it. */
+static void a_cell_knows_its_row_and_what_is_to_its_upper_left(void **state) {
+    (void)state;
+    const mf_wavefront w = {.rows = ROWS, .columns = COLUMNS, .group = GROUP};
+    static const char *const known[] = {"xxx...", "xxxx..", "xxxx.."};
+    for (int i = 0; i < ROWS * COLUMNS; i++) {
+        const int row = i / COLUMNS, column = i % COLUMNS;
+        assert_int_equal(mf_wavefront_knows(&w, 2, 4, row, column),
+                         row < GROUP && known[row][column] == 'x');
+        assert_int_equal(mf_wavefront_knows(&w, 2, 0, row, column), row < 2 && column == 0);
+        assert_int_equal(mf_wavefront_knows(&w, 3, 0, row, column), 0);
+        assert_int_equal(mf_wavefront_knows(&w, 4, 1, row, column), row >= GROUP && column == 0);
+    }
+}
+
 static void after_a_failure_no_cell_begins(void **state) {
     (void)state;
     for (int threads = 1; threads <= 8; threads++) {
         table t = {.fails = {{1, 2}, {3, 2}}};
-        const mf_wavefront w = {ROWS, COLUMNS, GROUP, fill_cell, &t};
         mf_err e;
-        assert_int_equal(mf_wavefront_run(&w, threads, &e), MF_INPUT);
+        t.w = (mf_wavefront){ROWS, COLUMNS, GROUP, fill_cell, &t};
+        assert_int_equal(mf_wavefront_run(&t.w, threads, &e), MF_INPUT);
         assert_true(strstr(e.text, "column 2") != NULL);
         assert_int_equal(t.done[1][3] + t.done[2][3] + t.done[1][5], 0);
     }
@@ -435,7 +460,8 @@ int main(void) {
         cmocka_unit_test(threads_do_not_change_what_comes_of_known_plans),
         cmocka_unit_test(the_nearest_plans_are_carried),
         cmocka_unit_test(levels_over_one_rank_are_not_carried_to_more),
-        cmocka_unit_test(cells_come_after_those_that_they_depend_on),
+        cmocka_unit_test(cells_come_after_those_that_they_may_know),
+        cmocka_unit_test(a_cell_knows_its_row_and_what_is_to_its_upper_left),
         cmocka_unit_test(after_a_failure_no_cell_begins),
         cmocka_unit_test(skew_is_the_second_worst_of_twenty_draws),
         cmocka_unit_test(a_skew_that_does_not_fit_says_so),
