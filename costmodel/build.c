@@ -115,7 +115,9 @@ static int make_nodes(const double *theta, const mf_family *family, const mf_cos
         const mf_sample *s = list[i];
         dims = family->coords(&s->op, nodes[i].x);
         double base_s = family->base(&devices[mf_sample_as(s)], &s->op, theta);
-        nodes[i].time_s = s->time_s * (family->base(&devices[s->device], &s->op, theta) / base_s);
+        double own_s = family->base(&devices[s->device], &s->op, theta);
+        nodes[i].time_s = s->time_s * (own_s / base_s);
+        nodes[i].restated = mf_is_restated(own_s, base_s);
         nodes[i].spread = s->spread;
         nodes[i].residual = log(s->time_s / base_s);
     }

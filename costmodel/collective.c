@@ -81,9 +81,9 @@ static double model_at(const mf_coll_fit *f, const mf_geometry *g, mf_op_kind ki
     return corrected(f->f, time, latency);
 }
 
-/* Time on a curve; *half its band. */
-static double curve_at(const mf_curve *c, const mf_coll_fit *f, const mf_geometry *g, double bytes,
-                       bool nvls, double *half, uint8_t *basis) {
+/* Time on a curve, of points at the cluster's figures; *half its band. */
+static double curve_through(const mf_curve *c, const mf_coll_fit *f, const mf_geometry *g,
+                            double bytes, bool nvls, double *half, uint8_t *basis) {
     double x = log(bytes);
     int lo = 0, hi = c->n; /* first knot at or above x */
     while (lo < hi) {
@@ -115,6 +115,13 @@ static double curve_at(const mf_curve *c, const mf_coll_fit *f, const mf_geometr
     double w = (x - c->log_B[hi - 1]) / (c->log_B[hi] - c->log_B[hi - 1]);
     *half = fmax(c->half[hi], c->half[hi - 1]);
     return exp(c->log_s[hi - 1] * (1 - w) + c->log_s[hi] * w);
+}
+
+static double curve_at(const mf_curve *c, const mf_coll_fit *f, const mf_geometry *g, double bytes,
+                       bool nvls, double *half, uint8_t *basis) {
+    const double time_s = curve_through(c, f, g, bytes, nvls, half, basis);
+    *basis = c->restated ? MF_BASIS_TRANSFERRED : *basis;
+    return time_s;
 }
 
 /* --- between curves --------------------------------------------------------------------------- */
@@ -160,6 +167,7 @@ static bool between_curves(const mf_collectives *k, const mf_cost_device *d, mf_
                            double *half) {
     mf_geometry geometry[2];
     double log_s[2], halves[2], share[2];
+    bool restated = false;
     for (int i = 0; i < 2; i++) {
         const mf_curve *c =
             g->domains > 1 ? NULL : next_curve(k, d, kind, shape, 2 * i - 1, &geometry[i]);
@@ -171,6 +179,7 @@ static bool between_curves(const mf_collectives *k, const mf_cost_device *d, mf_
         double same = message ? bytes : bytes * traffic_share(g->n) / share[i];
         int class = class_of(kind);
         uint8_t basis;
+        restated = restated || c->restated;
         log_s[i] = log(curve_at(c, &k->fit[class][place_of(class, &geometry[i])], &geometry[i],
                                 same, k->nvls, &halves[i], &basis));
     }
@@ -184,7 +193,7 @@ static bool between_curves(const mf_collectives *k, const mf_cost_device *d, mf_
     }
     double w = (traffic_share(g->n) - share[0]) / (share[1] - share[0]);
     out->time_s = exp((1 - w) * log_s[0] + w * log_s[1]);
-    out->basis = MF_BASIS_INTERPOLATED;
+    out->basis = restated ? MF_BASIS_TRANSFERRED : MF_BASIS_INTERPOLATED;
     *half = fmax(halves[0], halves[1]) + between_half;
     return true;
 }
@@ -341,7 +350,9 @@ static int merge_sizes(const mf_coll_fit *f, const mf_cost_device *devices,
         double sum = 0, spread = 0;
         size_t j = i;
         for (; j < n && !(list[j]->op.bytes > list[i]->op.bytes); j++) {
-            sum += log(own_time_s(f, devices, list[j]));
+            const double own_s = own_time_s(f, devices, list[j]);
+            sum += log(own_s);
+            c->restated = c->restated || mf_is_restated(own_s, list[j]->time_s);
             spread = fmax(spread, list[j]->spread);
         }
         double mean = sum / (double)(j - i);
@@ -445,6 +456,7 @@ static mf_status add_curve(mf_collectives *k, const mf_cost_device *devices,
         const mf_coll_fit *f = &k->fit[class_of(kind)][place_of(class_of(kind), g)];
         points.n = merge_sizes(f, devices, list, n, &points);
         add_bends(&points, f, g, k->nvls, c);
+        c->restated = points.restated;
     }
     curve_clear(&points);
     return st;

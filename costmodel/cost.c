@@ -91,7 +91,7 @@ static void family_price(const mf_cost *cost, const mf_op *op, const mf_family *
     mf_residuals_at(&f->field, x, -1, &at);
     if (f->own && at.nearest <= 0 && !(op->flags & MF_OPF_ACT)) { /* points are of products alone */
         out->time_s = at.time_s;
-        out->basis = MF_BASIS_MEASURED;
+        out->basis = at.restated ? MF_BASIS_TRANSFERRED : MF_BASIS_MEASURED;
         *half = at.half;
         return;
     }
@@ -99,7 +99,7 @@ static void family_price(const mf_cost *cost, const mf_op *op, const mf_family *
     double near = at.nearest / (at.nearest + interpolated_efolds); /* 0 at a point, 1 far away */
     *half = hypot(f->half * (f->own ? near : 1), at.half);
     if (f->own && f->basis == MF_BASIS_FITTED && at.nearest < interpolated_efolds) {
-        out->basis = MF_BASIS_INTERPOLATED;
+        out->basis = at.restated ? MF_BASIS_TRANSFERRED : MF_BASIS_INTERPOLATED;
     }
 }
 

@@ -16,6 +16,7 @@
 
 #include "costmodel/cost.h"
 
+#include <math.h>
 #include <stdbool.h>
 #include <stddef.h>
 
@@ -56,6 +57,12 @@ static inline int mf_sample_as(const mf_sample *s) {
     return s->as > 0 ? s->as : s->device;
 }
 
+/* Is a formula's time at the cluster's own figures another than at those that a point was measured
+ * at? Then nobody has measured the point as it is priced. */
+static inline bool mf_is_restated(double own_s, double measured_s) {
+    return fabs(own_s / measured_s - 1) > 1e-9;
+}
+
 /* With this many points that have a spread, a GPU's published points are left out. */
 enum { MF_MEASURED_MIN = 16 };
 
@@ -91,7 +98,8 @@ typedef struct mf_residual_node {
     double x[MF_FIELD_DIMS];
     double residual; /* log(measured / formula) */
     double spread;
-    double time_s; /* as measured */
+    double time_s; /* as measured, or for the cluster's own figures */
+    bool restated; /* those are others than it was measured at */
     int axis;
 } mf_residual_node;
 
@@ -109,6 +117,7 @@ typedef struct mf_residual_value {
     double half;    /* relative half-width of the band */
     double nearest; /* distance to the nearest point, e-folds */
     double time_s;  /* of the point itself when nearest is 0 */
+    bool restated;  /* the point was measured at other figures than the cluster's */
 } mf_residual_value;
 
 /* Takes n nodes (copied), merges those with equal coordinates, builds the tree and calibrates.
@@ -156,12 +165,12 @@ double mf_attention_square_flops(const mf_op *op);
 /* A group on the machine: n members, `inside` of them per scale-up domain, `domains` domains. */
 typedef struct mf_geometry {
     double n, inside, domains;
-    double in_Bps;       /* scale-up per GPU and direction that collectives reach */
-    double in_peak_Bps;  /* data sheet */
-    double net_Bps;      /* one GPU's NIC, efficiency and oversubscription applied */
-    double net_peak_Bps; /* one GPU's NIC, data sheet */
-    double net_latency_s;
-    bool nvls; /* the switch can multicast and reduce */
+    double in_Bps;                      /* scale-up per GPU and direction that collectives reach */
+    double in_peak_Bps;                 /* data sheet */
+    double net_Bps;                     /* one GPU's NIC, efficiency and oversubscription applied */
+    double net_peak_Bps;                /* one GPU's NIC, data sheet */
+    double net_latency_s, in_latency_s; /* of a hop */
+    bool nvls;                          /* the switch can multicast and reduce */
 } mf_geometry;
 
 void mf_geometry_of(const mf_cluster *c, mf_group_shape shape, mf_geometry *g);
@@ -192,6 +201,7 @@ typedef struct mf_curve {
     double *log_B, *log_s; /* [n] knots by size; time rises with size */
     double *half;          /* [n] band */
     bool *measured;        /* [n] a measured point, else a bend between two */
+    bool restated;         /* measured at other figures than the cluster's */
 } mf_curve;
 
 /* Correction of NCCL's model: t = f[0] L + f[1] (T - L) + f[2] sqrt(L (T - L)), L the latency. */

@@ -20,6 +20,7 @@ void mf_geometry_of(const mf_cluster *c, mf_group_shape shape, mf_geometry *g) {
                        .domains = ceil((double)n / (double)inside),
                        .in_peak_Bps = c->scaleup_Bps,
                        .net_peak_Bps = c->nic_Bps,
+                       .in_latency_s = c->scaleup_latency_s,
                        .nvls = has_nvls(c)};
     if (c->scaleup_pair_Bps > 0 && inside > 1) { /* a mesh: one link per peer */
         g->in_peak_Bps = fmin(g->in_peak_Bps, (double)(inside - 1) * c->scaleup_pair_Bps);

@@ -41,6 +41,13 @@ static double extra_net_s(const mf_geometry *g) {
     return fmax(0, g->net_latency_s - usual_net_s);
 }
 
+/* The same of the hops inside a domain. */
+static const double usual_in_s = 0.6e-6;
+
+static double extra_in_s(const mf_geometry *g) {
+    return fmax(0, g->in_latency_s - usual_in_s);
+}
+
 typedef struct best {
     double time_s, latency_s;
 } best;
@@ -76,7 +83,8 @@ static void rings(const mf_geometry *g, double bytes, double rounds, best *b) {
     double share = rounds * (g->n - 1) / g->n;
     for (int p = 0; p < PROTOCOLS; p++) {
         bool across = g->domains > 1;
-        double in_s = across ? fmax(ring_in_s[p], net_post_s[p]) : ring_in_s[p];
+        double in_s = (across ? fmax(ring_in_s[p], net_post_s[p]) : ring_in_s[p]) +
+                      extra_in_s(g) * (p == SIMPLE ? 2 : 1);
         double net_s = (g->inside > 1 ? ring_net_s[p] : tree_net_s[p]) +
                        extra_net_s(g) * (p == SIMPLE ? 2 : 1);
         double latency = ring_base_s[p] + (steps - net_steps) * in_s + net_steps * net_s;
@@ -93,8 +101,9 @@ static void trees(const mf_geometry *g, double bytes, best *b) {
     /* A chain through a host; hosts of one domain form a tree over its links. */
     double chain = fmin(g->inside, host_gpus), hosts = ceil(log2(g->inside / chain));
     for (int p = 0; p < PROTOCOLS; p++) {
-        double latency = tree_base_s[p] + 2 * ((chain - 1 + hosts) * tree_in_s[p] +
-                                               levels * (tree_net_s[p] + extra_net_s(g)));
+        double latency =
+            tree_base_s[p] + 2 * ((chain - 1 + hosts) * (tree_in_s[p] + extra_in_s(g)) +
+                                  levels * (tree_net_s[p] + extra_net_s(g)));
         take(b, latency, 2 * bytes / capped(g, p, ring_Bps(g) * eff[p]));
     }
 }
@@ -122,7 +131,8 @@ static void pat(const mf_geometry *g, double bytes, best *b) {
 }
 
 static void all_to_all(const mf_geometry *g, double bytes, best *b) {
-    double hop = g->domains > 1 ? ring_net_s[SIMPLE] + extra_net_s(g) : ring_in_s[SIMPLE];
+    double hop =
+        g->domains > 1 ? ring_net_s[SIMPLE] + extra_net_s(g) : ring_in_s[SIMPLE] + extra_in_s(g);
     double in_s = bytes * (g->inside - 1) / g->n / g->in_Bps;
     double net_s = bytes * (g->n - g->inside) / g->n / g->net_Bps;
     take(b, p2p_base_s + hop + p2p_peer_s * (g->n - 1), fmax(in_s, net_s));
@@ -132,7 +142,7 @@ static void all_to_all(const mf_geometry *g, double bytes, best *b) {
  * slowest pair sets the pace of a pipeline. */
 static void send_recv(const mf_geometry *g, double bytes, best *b) {
     bool net = g->domains > 1;
-    double hop = net ? ring_net_s[SIMPLE] + extra_net_s(g) : ring_in_s[SIMPLE];
+    double hop = net ? ring_net_s[SIMPLE] + extra_net_s(g) : ring_in_s[SIMPLE] + extra_in_s(g);
     take(b, p2p_base_s + hop, bytes / (net ? g->net_Bps : p2p_pair_share * g->in_Bps));
 }
 

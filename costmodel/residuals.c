@@ -103,7 +103,8 @@ static void along_line(const mf_residuals *f, double x, int skip, mf_residual_va
     double d = fabs(first->x[0] - x),
            gap = below != NULL && above != NULL ? above->x[0] - below->x[0] : 0;
     if (d < same_point) {
-        *out = (mf_residual_value){first->residual, z90 * first->spread, 0, first->time_s};
+        *out = (mf_residual_value){first->residual, z90 * first->spread, 0, first->time_s,
+                                   first->restated};
         return;
     }
     double spread = first->spread;
@@ -116,11 +117,12 @@ static void along_line(const mf_residuals *f, double x, int skip, mf_residual_va
     }
     out->half = f->reach * half_width(f, spread, d);
     out->nearest = fmin(d, reach_max);
+    out->restated = first->restated;
 }
 
 void mf_residuals_at(const mf_residuals *f, const double *x, int skip, mf_residual_value *out) {
     nearest_set s = {.n = 0};
-    *out = (mf_residual_value){0, f->reach * half_width(f, 0, reach_max), reach_max, 0};
+    *out = (mf_residual_value){0, f->reach * half_width(f, 0, reach_max), reach_max, 0, false};
     if (f->dims == 1) {
         along_line(f, x[0], skip, out);
         return;
@@ -132,7 +134,8 @@ void mf_residuals_at(const mf_residuals *f, const double *x, int skip, mf_residu
     const mf_residual_node *first = &f->node[s.c[0].i];
     double d0 = sqrt(s.c[0].d2);
     if (d0 < same_point) {
-        *out = (mf_residual_value){first->residual, z90 * first->spread, 0, first->time_s};
+        *out = (mf_residual_value){first->residual, z90 * first->spread, 0, first->time_s,
+                                   first->restated};
         return;
     }
     double reach_d2 = worst_of(&s), sum = 0, weights = 1 / (reach_efolds * reach_efolds),

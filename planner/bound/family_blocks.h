@@ -12,7 +12,8 @@ void mf_family_bound_least_alone(mf_family_bound_pass *least, const mf_family_bo
 /* Layers of a class in the model. */
 int64_t mf_family_bound_layers_of(const mf_model *m, int layer_class);
 /* The cost of a block whose tables are on other stages. exact: as simulated, an MTP depth for every
- * depth; else layers without their workspaces. Errors: as the evaluator reports. */
+ * depth, wherever it stands; else layers without their workspaces. Errors: as the evaluator
+ * reports. */
 mf_status mf_family_bound_cost(mf_block_costs *q, const mf_layout *l, mf_position_kind kind,
                                int layer_class, unsigned parts, bool split, bool exact,
                                mf_memory_choice memory, mf_block_cost *out, mf_err *e);

@@ -78,7 +78,7 @@ static mf_status merged_time_s(mf_block_costs *q, const mf_layout *l, const mf_l
         if (!mf_family_bound_is_main(m, f) || mf_family_bound_layers_of(m, f) == 0) {
             continue;
         }
-        mf_status status = mf_block_costs_pair(q, l, &a, &b, &time_s, e);
+        mf_status status = mf_block_costs_least_pair_anywhere(q, l, &a, &b, &time_s, e);
         if (status != MF_OK) {
             return status;
         }

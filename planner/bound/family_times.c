@@ -205,7 +205,7 @@ mf_status mf_family_bound_cost(mf_block_costs *q, const mf_layout *l, mf_positio
                         .shared_head = true,
                         .unplaced = kind == MF_POS_LAYER && !exact,
                         .memory = memory};
-    return exact ? mf_block_costs_least(q, l, &key, true, out, e)
+    return exact ? mf_block_costs_least_anywhere(q, l, &key, out, e)
                  : mf_block_costs_get(q, l, &key, false, out, e);
 }
 

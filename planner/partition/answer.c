@@ -21,7 +21,7 @@ const mf_partition_class *mf_partition_class_at(const mf_partition *in, int v, i
 
 bool mf_partition_stands_before(const mf_partition_class *c, int m, int other) {
     const mf_partition_choice *a = &c->choice[m], *b = &c->choice[other];
-    const double a_s = a->end_f_s + a->end_b_s, b_s = b->end_f_s + b->end_b_s;
+    const double a_s = mf_partition_ends_later_s(a), b_s = mf_partition_ends_later_s(b);
     return a_s > b_s || (!(a_s < b_s) && a->cost.local_b_B > b->cost.local_b_B);
 }
 

@@ -36,6 +36,7 @@ typedef struct filling {
 static double time_of(const filling *f, const mf_partition_class *c, int m) {
     const mf_partition_choice *x = &c->choice[m];
     double alone_s = x->cost.f.time_s + x->cost.b.time_s + x->cost.w.time_s;
+    alone_s += x->inside_f_s + x->inside_b_s;
     return f->in->merged ? x->apart_s + f->alone * (alone_s - x->apart_s) : alone_s;
 }
 
@@ -58,7 +59,7 @@ static double met_of(const filling *f, const mf_partition_class *c, int m) {
 /* What it takes more as the last of its virtual stage. */
 static double end_of(const filling *f, const mf_partition_class *c, int m) {
     const mf_partition_choice *x = &c->choice[m];
-    const double alone_s = x->end_f_s + x->end_b_s;
+    const double alone_s = mf_partition_ends_later_s(x);
     return f->in->merged ? x->end_own_s + f->alone * (alone_s - x->end_own_s) : alone_s;
 }
 

@@ -19,6 +19,13 @@
 #include <math.h>
 #include <stdlib.h>
 
+static mf_block_key key_of(const mf_partition *in, int class, int choice, bool ends) {
+    mf_block_key key = in->class[class].key;
+    key.memory = in->class[class].choice[choice].memory;
+    key.at_end = ends;
+    return key;
+}
+
 mf_status mf_partition_pair_s(mf_partition *in, int f, int m, int b, int k, double *time_s,
                               mf_err *e) {
     return mf_partition_end_pair_s(in, f, m, false, b, k, false, time_s, e);
@@ -26,12 +33,15 @@ mf_status mf_partition_pair_s(mf_partition *in, int f, int m, int b, int k, doub
 
 mf_status mf_partition_end_pair_s(mf_partition *in, int f, int m, bool f_ends, int b, int k,
                                   bool b_ends, double *time_s, mf_err *e) {
-    mf_block_key fk = in->class[f].key, bk = in->class[b].key;
-    fk.memory = in->class[f].choice[m].memory;
-    fk.at_end = f_ends;
-    bk.memory = in->class[b].choice[k].memory;
-    bk.at_end = b_ends;
+    const mf_block_key fk = key_of(in, f, m, f_ends), bk = key_of(in, b, k, b_ends);
     return mf_block_costs_least_pair(in->costs, &in->layout, &fk, &bk, time_s, e);
+}
+
+/* The same wherever the two stand; b_ends: the backward block is the last of its virtual stage. */
+static mf_status pair_anywhere_s(mf_partition *in, int f, int m, int b, int k, bool b_ends,
+                                 double *time_s, mf_err *e) {
+    const mf_block_key fk = key_of(in, f, m, false), bk = key_of(in, b, k, b_ends);
+    return mf_block_costs_least_pair_anywhere(in->costs, &in->layout, &fk, &bk, time_s, e);
 }
 
 /* --- pairs that are asked for ----------------------------------------------------------------- */
@@ -133,7 +143,7 @@ static mf_status quickest_pair(const dividing *x, const side *row, const side *c
     for (int m = row->choice; m < (pinned(f) ? f->choices : row->choice + 1); m++) {
         double one_s = 0.0;
         mf_status status =
-            mf_partition_pair_s(x->in, row->class, m, col->class, col->choice, &one_s, e);
+            pair_anywhere_s(x->in, row->class, m, col->class, col->choice, false, &one_s, e);
         if (status != MF_OK) {
             return status;
         }
@@ -262,8 +272,8 @@ static void write_portions(const dividing *x, mf_portions set) {
 
 /* --- last blocks ------------------------------------------------------------------------------ */
 
-/* Portions of a backward pass that is the first of its virtual stage, beside any forward pass: the
- * last of a virtual stage makes the pair at most MF_BOTH_COPY_SAFETY quicker. */
+/* Portions of a backward pass that is the first of its virtual stage, beside any forward pass: one
+ * that was not asked for makes the pair at most MF_BOTH_COPY_SAFETY quicker. */
 static mf_status portion_end(const dividing *x, int class, int k, mf_err *e) {
     mf_partition_choice *c = &x->in->class[class].choice[k];
     double portion_s[MF_PORTIONS];
@@ -273,8 +283,8 @@ static mf_status portion_end(const dividing *x, int class, int k, mf_err *e) {
     for (int i = 0; i < x->rows; i++) {
         const side *row = &x->row[i];
         double pair_s;
-        mf_status status = mf_partition_end_pair_s(x->in, row->class, row->choice, false, class, k,
-                                                   true, &pair_s, e);
+        mf_status status =
+            pair_anywhere_s(x->in, row->class, row->choice, class, k, true, &pair_s, e);
         if (status != MF_OK) {
             return status;
         }

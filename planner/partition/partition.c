@@ -65,6 +65,8 @@ static bool beats(const mf_partition_choice *one, const mf_partition_choice *oth
     }
     return a->f.time_s + one->end_f_s <= b->f.time_s + other->end_f_s &&
            a->b.time_s + one->end_b_s <= b->b.time_s + other->end_b_s &&
+           a->f.time_s + one->inside_f_s <= b->f.time_s + other->inside_f_s &&
+           a->b.time_s + one->inside_b_s <= b->b.time_s + other->inside_b_s &&
            a->offload_B <= b->offload_B && a->saved_B <= b->saved_B && a->held_B <= b->held_B &&
            a->saved_B + a->local_f_B <= b->saved_B + b->local_f_B &&
            a->saved_B + a->local_b_B <= b->saved_B + b->local_b_B &&
@@ -156,20 +158,25 @@ static void find_hull(mf_partition_class *c, bool merged) {
     }
 }
 
-/* What the last of a virtual stage takes more. */
-static mf_status price_end(mf_partition *in, const mf_block_key *key, mf_partition_choice *c,
-                           mf_err *e) {
+/* What it takes more than the least as the last of a virtual stage, and inside one. */
+static mf_status price_places(mf_partition *in, const mf_block_key *key, mf_partition_choice *c,
+                              mf_err *e) {
     mf_block_key at_end = *key;
-    mf_block_cost q;
+    mf_block_cost last, inside;
     at_end.at_end = true;
-    if (key->kind != MF_POS_LAYER || key->memory.offload == 0 ||
+    if (key->kind != MF_POS_LAYER || key->memory.offload == 0 || !in->evaluator->ends_differ ||
         !mf_uses(in->evaluator->without, MF_MECHANISM_END_COPIES)) {
         return MF_OK;
     }
-    mf_status status = mf_block_costs_least(in->costs, &in->layout, &at_end, true, &q, e);
+    mf_status status = mf_block_costs_least(in->costs, &in->layout, &at_end, true, &last, e);
     if (status == MF_OK) {
-        c->end_f_s = fmax(0.0, q.f.time_s - c->cost.f.time_s);
-        c->end_b_s = fmax(0.0, q.b.time_s - c->cost.b.time_s);
+        status = mf_block_costs_least(in->costs, &in->layout, key, true, &inside, e);
+    }
+    if (status == MF_OK) {
+        c->end_f_s = last.f.time_s - c->cost.f.time_s;
+        c->end_b_s = last.b.time_s - c->cost.b.time_s;
+        c->inside_f_s = inside.f.time_s - c->cost.f.time_s;
+        c->inside_b_s = inside.b.time_s - c->cost.b.time_s;
     }
     return status;
 }
@@ -187,8 +194,8 @@ static mf_status price_class(mf_partition *in, const mf_block_key *key, uint32_t
         mf_partition_choice c = {.memory = memory[i]};
         mf_block_key with = *key;
         with.memory = memory[i];
-        mf_status status = mf_block_costs_least(in->costs, l, &with, true, &c.cost, e);
-        status = status == MF_OK ? price_end(in, &with, &c, e) : status;
+        mf_status status = mf_block_costs_least_anywhere(in->costs, l, &with, &c.cost, e);
+        status = status == MF_OK ? price_places(in, &with, &c, e) : status;
         if (status != MF_OK) {
             return status;
         }

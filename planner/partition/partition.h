@@ -39,7 +39,7 @@ typedef enum mf_portions { MF_PORTIONS_B_FULL, MF_PORTIONS_F_FULL, MF_PORTIONS }
 
 typedef struct mf_partition_choice {
     mf_memory_choice memory;
-    mf_block_cost cost;
+    mf_block_cost cost; /* the least of all that it stands for, wherever that is (least_cost.h) */
     /* On the hull, times are rounded down slightly, so that dominated choices can be dropped: no
      * time is above that of this choice or of those it dominates (see mf_partition_part_s). */
     bool hull;
@@ -54,6 +54,7 @@ typedef struct mf_partition_choice {
     /* Extra time of its forward pass, its backward pass and a pair with that, by set, if it is the
      * last of its virtual stage: its copies to and from the host have no neighbouring block. */
     double end_f_s, end_b_s, end_pair_s[MF_PORTIONS];
+    double inside_f_s, inside_b_s; /* extra time of the passes if it is not the last */
     bool dear_last;   /* it is dear as the last block: takes much more there (end_copies.c) */
     double end_own_s; /* the same of the pair with its own forward pass (mf_partition_own_pairs) */
 } mf_partition_choice;
@@ -145,6 +146,11 @@ double mf_partition_part_s(const mf_partition *in, const mf_partition_class *c, 
 
 /* --- last blocks (end_copies.c) --------------------------------------------------------------- */
 
+/* What both passes of a choice take more as the last of a virtual stage than inside one: a plan's
+ * order rests on it, no bound. */
+static inline double mf_partition_ends_later_s(const mf_partition_choice *c) {
+    return c->end_f_s + c->end_b_s - c->inside_f_s - c->inside_b_s;
+}
 /* Finds the dear choices of all classes. */
 void mf_partition_find_ends(mf_partition *in);
 /* What the last position of virtual stage v takes more with a dear one, at least:

@@ -51,7 +51,8 @@ static void sum_ends(const mf_partition *in, const double *count, double *part_s
     }
 }
 
-/* end_s: of the last block of each virtual stage, forward, then backward; NULL: not known. */
+/* end_s: what the blocks of each virtual stage take more where they stand, forward, then backward;
+ * NULL: not known. */
 static mf_status play(mf_partition *in, const double *count, bool coarse,
                       const double *stage_extra_s, const double *pair_s, const double *end_s,
                       mf_order_path *out, mf_err *e) {
@@ -156,6 +157,10 @@ static void place_positions(const mf_partition *in, const int *first, const int3
     }
 }
 
+static bool differs_at_end(const mf_partition_choice *c) {
+    return c->end_f_s > 0.0 || c->end_b_s > 0.0 || c->inside_f_s > 0.0 || c->inside_b_s > 0.0;
+}
+
 /* Chunk vf forward beside chunk vb backward of one stage, as core/program/pairing.h lays them. */
 static mf_status chunk_pair(mf_partition *in, const int *first, const placed *at, int vf, int vb,
                             mf_pairing *order, double *sum_s, mf_err *e) {
@@ -168,18 +173,18 @@ static mf_status chunk_pair(mf_partition *in, const int *first, const placed *at
         const placed *b = s->b >= 0 ? &at[first[vb + 1] - 1 - s->b] : NULL;
         const mf_partition_choice *fc = f ? &in->class[f->class].choice[f->choice] : NULL;
         const mf_partition_choice *bc = b ? &in->class[b->class].choice[b->choice] : NULL;
-        const bool f_ends = f && first[vf] + s->f + 1 == first[vf + 1] && fc->end_f_s > 0.0;
-        const bool b_ends = b && s->b == 0 && bc->end_b_s > 0.0;
+        const bool f_ends = f && first[vf] + s->f + 1 == first[vf + 1];
+        const bool b_ends = b && s->b == 0;
         double time_s = 0.0;
-        if (f && b && (f_ends || b_ends)) {
+        if (f && b && ((f_ends && differs_at_end(fc)) || (b_ends && differs_at_end(bc)))) {
             status = mf_partition_end_pair_s(in, f->class, f->choice, f_ends, b->class, b->choice,
                                              b_ends, &time_s, e);
         } else if (f && b) {
             status = pair_of(in, f->class, f->choice, b->class, b->choice, &time_s, e);
         } else if (f) {
-            time_s = fc->cost.f.time_s + (f_ends ? fc->end_f_s : 0.0);
+            time_s = fc->cost.f.time_s + (f_ends ? fc->end_f_s : fc->inside_f_s);
         } else if (b) {
-            time_s = bc->cost.b.time_s + (b_ends ? bc->end_b_s : 0.0);
+            time_s = bc->cost.b.time_s + (b_ends ? bc->end_b_s : bc->inside_b_s);
         }
         *sum_s += time_s;
     }
@@ -220,9 +225,13 @@ mf_status mf_partition_play_counts(mf_partition *in, const int *first, const int
     double *end_s = amount + cells;
     place_positions(in, first, count, at);
     for (size_t v = 0; v < n; v++) {
-        const placed *last = &at[first[v + 1] - 1];
-        end_s[v] = in->class[last->class].choice[last->choice].end_f_s;
-        end_s[n + v] = in->class[last->class].choice[last->choice].end_b_s;
+        end_s[v] = end_s[n + v] = 0.0;
+        for (int i = first[v]; i < first[v + 1]; i++) {
+            const mf_partition_choice *c = &in->class[at[i].class].choice[at[i].choice];
+            const bool last = i + 1 == first[v + 1];
+            end_s[v] += last ? c->end_f_s : c->inside_f_s;
+            end_s[n + v] += last ? c->end_b_s : c->inside_b_s;
+        }
     }
     if (in->merged) {
         status = chunk_pairs(in, first, at, pair_s, e);

@@ -369,5 +369,9 @@ mf_evaluator mf_evaluator_init(mf_evaluator_real *real) {
         .count = real_count,
         .schedule = real_schedule,
     };
-    return (mf_evaluator){&ops, real, real->model, real->without};
+    return (mf_evaluator){.ops = &ops,
+                          .self = real,
+                          .model = real->model,
+                          .without = real->without,
+                          .ends_differ = mf_cost_software(real->cost)->copies_in_pass > 0};
 }

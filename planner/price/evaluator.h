@@ -121,6 +121,8 @@ typedef struct mf_evaluator {
     void *self;
     const mf_model *model;
     mf_mechanisms without; /* mechanisms that are switched off */
+    bool ends_differ;      /* a block with copies has other times as the last of its virtual stage
+                            * (mf_block_key.at_end) */
 } mf_evaluator;
 
 typedef struct mf_block_cache mf_block_cache; /* planner/price/block_cache.h */

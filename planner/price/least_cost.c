@@ -65,6 +65,27 @@ mf_status mf_block_costs_least(mf_block_costs *q, const mf_layout *l, const mf_b
     return MF_OK;
 }
 
+/* May the block stand where it has other times than the key says? *end: the key there. */
+static bool differs_at_end(const mf_block_costs *q, const mf_block_key *key, mf_block_key *end) {
+    *end = *key;
+    end->at_end = true;
+    return mf_block_costs_evaluator(q)->ends_differ && key->memory.offload != 0 && !key->at_end;
+}
+
+mf_status mf_block_costs_least_anywhere(mf_block_costs *q, const mf_layout *l,
+                                        const mf_block_key *key, mf_block_cost *out, mf_err *e) {
+    mf_block_key end;
+    mf_block_cost last;
+    mf_status status = mf_block_costs_least(q, l, key, true, out, e);
+    if (status == MF_OK && differs_at_end(q, key, &end)) {
+        status = mf_block_costs_least(q, l, &end, true, &last, e);
+        if (status == MF_OK) {
+            least_of(out, &last);
+        }
+    }
+    return status;
+}
+
 mf_status mf_block_costs_least_pair(mf_block_costs *q, const mf_layout *l,
                                     const mf_block_key *forward, const mf_block_key *backward,
                                     double *time_s, mf_err *e) {
@@ -75,6 +96,25 @@ mf_status mf_block_costs_least_pair(mf_block_costs *q, const mf_layout *l,
     for (int i = 0; i < nf * nb; i++) {
         double x_s;
         mf_status status = mf_block_costs_pair(q, l, &f[i / nb], &b[i % nb], &x_s, e);
+        if (status != MF_OK) {
+            return status;
+        }
+        *time_s = fmin(*time_s, x_s);
+    }
+    return MF_OK;
+}
+
+mf_status mf_block_costs_least_pair_anywhere(mf_block_costs *q, const mf_layout *l,
+                                             const mf_block_key *forward,
+                                             const mf_block_key *backward, double *time_s,
+                                             mf_err *e) {
+    mf_block_key f[2] = {*forward}, b[2] = {*backward};
+    const int nf = differs_at_end(q, forward, &f[1]) ? 2 : 1;
+    const int nb = differs_at_end(q, backward, &b[1]) ? 2 : 1;
+    *time_s = INFINITY;
+    for (int i = 0; i < nf * nb; i++) {
+        double x_s;
+        mf_status status = mf_block_costs_least_pair(q, l, &f[i / nb], &b[i % nb], &x_s, e);
         if (status != MF_OK) {
             return status;
         }

@@ -81,8 +81,8 @@ static bool walk_down(mf_search_context *w, const sample *s, nearness *n, mf_sea
 
 /* --- one layout ------------------------------------------------------------------------------- */
 
-/* A block that a class stands for, with one of its choices: MTP depths of any place, and tables on
- * its stage or not, whatever the class says. */
+/* A block that a class stands for, with one of its choices: MTP depths of any place, the last of
+ * its virtual stage or not, and tables on its stage or not, whatever the class says. */
 static mf_block_key draw_block(rng *r, const mf_partition *in, int *class, int *choice) {
     *class = (int)rng_range(r, 0, in->classes - 1);
     const mf_partition_class *c = &in->class[*class];
@@ -95,7 +95,28 @@ static mf_block_key draw_block(rng *r, const mf_partition *in, int *class, int *
     int64_t depth = mtp ? rng_range(r, 1, in->model->mtp_layers) : 1;
     key.after_depth = depth > 1;
     key.before_depth = mtp && depth < in->model->mtp_layers;
+    key.at_end = rng_chance(r, 40);
     return key;
+}
+
+/* Passes of any block alone, wherever it stands. */
+static void check_passes(rng *r, mf_partition *in, const sample *s, nearness *n) {
+    for (int i = 0; i < 50; i++) {
+        int class, m;
+        mf_block_cost own;
+        const mf_block_key key = draw_block(r, in, &class, &m);
+        const mf_partition_class *c = &in->class[class];
+        const double *end_s[] = {&c->choice[m].end_f_s, &c->choice[m].end_b_s};
+        assert_ok(mf_block_costs_get(in->costs, &in->layout, &key, true, &own, NULL));
+        const double time_s[] = {own.f.time_s, own.b.time_s, own.w.time_s};
+        for (int p = MF_ORDER_F; p <= MF_ORDER_W; p++) {
+            const double least_s = mf_partition_part_s(in, c, m, (mf_order_part)p, false);
+            note_portion(n, PASS, s, "a pass's", least_s, time_s[p]);
+            if (key.at_end && p != MF_ORDER_W) {
+                note_portion(n, PASS, s, "a last block's", least_s + *end_s[p], time_s[p]);
+            }
+        }
+    }
 }
 
 /* Pairs of any forward with any backward block. */
@@ -365,6 +386,7 @@ static void check_layout(rng *r, mf_search_context *w, const problem *p, const s
         fail_msg("%s", e.text);
     }
     check_paths(in, s, n);
+    check_passes(r, in, s, n);
     check_portions(r, in, s, n);
     check_relaxations(in, s, k, n);
     assert_ok(mf_partition_price_all_pairs(in, NULL));

@@ -73,7 +73,8 @@ static const uint64_t pipelines_once_broken[] = {
     UINT64_C(717525595070122326),   /* holds of sends counted beside losses, of reductions, */
     UINT64_C(10791889005438349650), /* of both, */
     UINT64_C(5673296433523575432),  /* and of gathers */
-    UINT64_C(16149391553371608591), /* weights quantised in other shards than experts' */
+    UINT64_C(16149391553371608591), /* weights quantised in other shards than experts', and, with
+                                     * other prices, a last block's copies slow it down less */
     UINT64_C(13913629693372772074), /* a backward pass quicker beside an embedding than alone */
     UINT64_C(479547202218865441),   /* weights of all stages quantised more slowly than fewer */
     UINT64_C(1579758967191526944),  /* a pair's shares, least of all choices, below nothing */

@@ -72,6 +72,52 @@ static void faster_links_make_no_collective_slower(void **state) {
     assert_above(checked, 1000 / case_stride(4));
 }
 
+static mf_price price_on(const mf_cluster *c, const char *text) {
+    mf_cost *cost = cost_of(c, "moefold");
+    mf_op op;
+    mf_price p;
+    assert_ok(mf_cost_price_text(cost, text, &op, &p, &e));
+    mf_cost_destroy(cost);
+    return p;
+}
+
+static void a_slower_hop_inside_a_domain_makes_collectives_slower(void **state) {
+    (void)state;
+    static const char *const ops[] = {
+        "all_gather bytes=1048576 ranks=2", "all_gather bytes=1048576 ranks=8",
+        "all_reduce bytes=65536 ranks=4", "reduce_scatter bytes=1048576 ranks=16 nodes=2",
+        "send_recv bytes=65536 ranks=2"};
+    for (size_t i = 0; i < sizeof ops / sizeof ops[0]; i++) {
+        mf_cluster c;
+        load("h200", 1, 0, &c);
+        const double before_s = price_on(&c, ops[i]).time_s;
+        c.scaleup_latency_s *= 10;
+        const double after_s = price_on(&c, ops[i]).time_s;
+        if (!(after_s > before_s + 1e-6)) {
+            fail_msg("%s: %g s becomes %g s", ops[i], before_s, after_s);
+        }
+    }
+}
+
+/* A point counts as measured at the figures that it was measured at. */
+static void what_a_cluster_states_anew_is_not_called_measured(void **state) {
+    (void)state;
+    static const char gather[] = "all_gather bytes=67108864 ranks=4";
+    static const char product[] = "gemm m=4096 n=4096 k=4096 dtype=bf16";
+    mf_cluster c;
+    load("h200", 1, 0, &c);
+    assert_int_equal(price_on(&c, gather).basis, MF_BASIS_MEASURED);
+    assert_int_equal(price_on(&c, product).basis, MF_BASIS_MEASURED);
+    load("h200", 2, SCALE_UP, &c);
+    assert_int_equal(price_on(&c, gather).basis, MF_BASIS_TRANSFERRED);
+    assert_int_equal(price_on(&c, product).basis, MF_BASIS_MEASURED);
+    load("h200", 1, 0, &c);
+    c.gpu.peak_flops[MF_MATH_BF16] *= 2;
+    c.gpu.measured_flops[MF_MATH_BF16] *= 2;
+    assert_int_equal(price_on(&c, gather).basis, MF_BASIS_MEASURED);
+    assert_int_equal(price_on(&c, product).basis, MF_BASIS_TRANSFERRED);
+}
+
 static mf_sim *play(const mf_cluster *c, const char *software, const mf_model *m,
                     const mf_layout *l) {
     mf_cost *cost = cost_of(c, software);
@@ -111,6 +157,8 @@ static void nobody_is_faster_than_ideal_or_computes_more_than_the_peak(void **st
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(faster_links_make_no_collective_slower),
+        cmocka_unit_test(a_slower_hop_inside_a_domain_makes_collectives_slower),
+        cmocka_unit_test(what_a_cluster_states_anew_is_not_called_measured),
         cmocka_unit_test(nobody_is_faster_than_ideal_or_computes_more_than_the_peak),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

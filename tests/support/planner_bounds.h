@@ -31,6 +31,7 @@
     X(PATH, "path", 0.95, 0.93, "one assignment, by its longest path")                             \
     X(LOSSES, "losses", 0.95, 0.93, "the same with the losses of that very assignment")            \
     X(HALVES, "halves", 0.9, 0.9, "a whole layer, by its halves; weight gradients split off")      \
+    X(PASS, "pass", 0.97, 0.95, "a block alone, inside a virtual stage or at its end")             \
     X(PORTION, "portion", 0.85, 0.6, "a merged pair or a block alone, by portions of pairs")
 
 typedef enum kind {
