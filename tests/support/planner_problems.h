@@ -78,7 +78,8 @@ static inline mf_cluster planner_cluster(rng *r) {
     c.scaleup_pair_Bps = c.scaleup_Bps;
     c.nic_Bps *= rng_between(r, 0.05, 4);
     c.host_Bps *= rng_between(r, 0.2, 4);
-    c.host_shared_Bps = c.host_Bps > 80e9 ? 0 : 2 * c.host_Bps; /* of one cluster in three */
+    /* one cluster in three does not say; of the others a server's GPUs get 0.9 of their links */
+    c.host_shared_Bps = c.host_Bps > 80e9 ? 0 : 0.9 * (double)c.gpus_per_node * c.host_Bps;
     c.host_memory_B = rng_chance(r, 50) ? 0 : 1e9 * rng_between(r, 0.1, 20);
     c.tier[0].oversubscription = rng_between(r, 1, 3);
     return c;
