@@ -36,7 +36,7 @@ enum { DEPTHS = 3 };
 
 /* The block at every depth where it may stand, the first one at first; returns their number. */
 static int keys_of(const mf_model *m, const mf_block_key *key, mf_block_key out[DEPTHS]) {
-    int64_t depths = key->kind == MF_POS_MTP ? m->mtp_layers : 1;
+    const int64_t depths = key->kind == MF_POS_MTP && m->mtp_layers > 1 ? m->mtp_layers : 1;
     int kinds = depths < DEPTHS ? (int)depths : DEPTHS; /* between first and last all are alike */
     for (int i = 0; i < kinds; i++) {
         out[i] = *key;
