@@ -215,7 +215,9 @@ static mf_status plan_cell(growing *g, table_row *row, mf_capacity_cell *c, cons
         c->end = r.stats.end;
         snprintf(c->ended, sizeof c->ended, "%s", r.stats.ended);
     } else if (s == MF_INFEASIBLE) {
-        s = say_missing(&w, &problem, c);
+        snprintf(c->why, sizeof c->why, "%s", "no layout fits");
+        c->unexplained = true; /* until the table is planned: other cells wait for this one */
+        s = MF_OK;
     } else if (s == MF_LAYOUT) {
         snprintf(c->why, sizeof c->why, "%.511s", why.text);
         s = MF_OK;
@@ -459,18 +461,81 @@ static bool may_help(const growing *g, const mf_capacity_cell *from, const mf_ca
                                 : from->gpus == c->gpus);
 }
 
-static mf_status share_plans(const growing *g, mf_err *e) {
+/* Tries, at the cells of a row, the plans of from[z->count] that may help there: those of its own
+ * larger sizes, or those of other clusters. Cells ascend by size, so that of larger ones is what
+ * their searches found. */
+static mf_status share_plans(const growing *g, const mf_capacity_cell *from, int row, bool own,
+                             mf_err *e) {
     mf_capacity *z = g->z;
     mf_status s = MF_OK;
     for (int a = 0; s == MF_OK && a < z->count; a++) {
         mf_capacity_cell *c = &z->cell[a];
-        for (int b = 0; s == MF_OK && c->feasible && b < z->count; b++) {
-            const mf_capacity_cell *from = &z->cell[b];
-            if (may_help(g, from, c)) {
-                s = try_plan_of(z, &g->row[c->row].job, from, c, e);
+        for (int b = 0; s == MF_OK && c->row == row && c->feasible && b < z->count; b++) {
+            if ((from[b].row == row) == own && may_help(g, &from[b], c)) {
+                s = try_plan_of(z, &g->row[row].job, &from[b], c, e);
             }
         }
     }
+    return s;
+}
+
+/* Says what is missing where nothing fits: none of the row's other cells waits for it. */
+static mf_status explain_missing(growing *g, int row, mf_err *e) {
+    mf_capacity *z = g->z;
+    mf_status s = MF_OK;
+    for (int i = 0; s == MF_OK && i < z->count; i++) {
+        watched_cell w = {g, &z->cell[i]};
+        mf_problem problem;
+        if (z->cell[i].row == row && z->cell[i].unexplained) {
+            begin_cell(&w, &g->row[row]);
+            s = problem_of(&g->row[row], z->cell[i].gpus, &problem, e);
+            s = s == MF_OK ? say_missing(&w, &problem, &z->cell[i]) : s;
+            z->cell[i].unexplained = false;
+        }
+    }
+    return s;
+}
+
+static mf_status finish_row(void *user, int row, int column, mf_err *e) {
+    growing *g = user;
+    (void)column;
+    mf_status s = explain_missing(g, row, e);
+    return s == MF_OK ? share_plans(g, g->z->cell, row, true, e) : s;
+}
+
+/* The cells as they were before any row was given plans of others. */
+typedef struct shared {
+    growing *g;
+    const mf_capacity_cell *cell;
+} shared;
+
+static mf_status share_between(void *user, int row, int column, mf_err *e) {
+    const shared *x = user;
+    (void)column;
+    return share_plans(x->g, x->cell, row, false, e);
+}
+
+/* What cells say and are given when all are planned, several rows at the same time: a job is one
+ * thread's. */
+static mf_status finish(growing *g, int threads, mf_err *e) {
+    const mf_capacity *z = g->z;
+    const size_t cells = (size_t)z->count;
+    mf_capacity_cell *before = malloc((cells + 1) * sizeof *before);
+    shared x = {g, before};
+    mf_wavefront rows = {.rows = z->r->models * z->r->clusters,
+                         .columns = 1,
+                         .group = 1,
+                         .work = finish_row,
+                         .user = g};
+    mf_status s = before != NULL ? mf_wavefront_run(&rows, threads, e)
+                                 : mf_err_set(e, MF_NOMEM, "out of memory");
+    if (s == MF_OK) {
+        memcpy(before, z->cell, cells * sizeof *before);
+        rows.work = share_between;
+        rows.user = &x;
+        s = mf_wavefront_run(&rows, threads, e);
+    }
+    free(before);
     return s;
 }
 
@@ -558,7 +623,7 @@ static mf_status grow(growing *g, int rows, int threads, mf_err *e) {
     for (int i = 0; i < rows; i++) {
         doubt_best(g, i);
     }
-    s = s == MF_OK ? share_plans(g, e) : s;
+    s = s == MF_OK ? finish(g, threads, e) : s;
     s = s == MF_OK ? all_under_megatron(g, e) : s;
     return s == MF_OK ? strain(g, e) : s;
 }

@@ -38,6 +38,7 @@ typedef struct mf_capacity_cell {
     int64_t gpus;
     int row; /* which model and cluster of the command line */
     bool feasible, keeps_deadline;
+    bool unexplained; /* not feasible, and not said yet what is missing */
     mf_layout layout;
     mf_assignment assignment;
     double step_time_s, low_s, high_s, tokens_per_s, mfu, gap;

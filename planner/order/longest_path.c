@@ -222,17 +222,19 @@ void mf_order_play(mf_order *o, const mf_order_times *t) {
         const node_kind *kind = &o->kind[n->kind];
         const stage_state p = stage_state_before(o, t, n->before);
         const double time_s = own_s(t, n, kind);
-        played x = {.end_by = BY_NOTHING, .work_s = p.work_s + time_s, .held_s = p.held_s};
-        x.end_s = start_at(o, t, n, &p, &x) + time_s;
+        played *x = &o->played[i]; /* in place: copying what was just written waits for it */
+        x->end_by = BY_NOTHING;
+        x->work_s = p.work_s + time_s;
+        x->held_s = p.held_s;
+        x->end_s = start_at(o, t, n, &p, x) + time_s;
         double *host = &o->host_s[kind->stage];
         *host += kind->host_s;
-        end_later(&x, *host, 0.0, BY_HOST);
-        note_ahead(t, i, &x, &p, &o->ahead[kind->stage]);
+        end_later(x, *host, 0.0, BY_HOST);
+        note_ahead(t, i, x, &p, &o->ahead[kind->stage]);
         if (n->first) {
-            gathered(o, t, n->v[0], &x);
-            gathers_beside(o, t, n->v[0], &o->ahead[kind->stage], &x);
+            gathered(o, t, n->v[0], x);
+            gathers_beside(o, t, n->v[0], &o->ahead[kind->stage], x);
         }
-        o->played[i] = x;
     }
 }
 

@@ -509,7 +509,7 @@ mf_status mf_search_run(const mf_search_request *r, mf_search_report *out, mf_er
     s->r = r;
     s->best_s = known_s(s);
     s->blocking.key_s = s->target_s = s->unlisted_s = s->narrowed = s->fits_s =
-        s->unblocked_best_s = s->mark[0].gap = s->mark[1].gap = HUGE_VAL;
+        s->unblocked_best_s = s->mark.gap = HUGE_VAL;
     mf_search_queue_init(&s->queue);
     s->step_gap = mf_search_uses(s, MF_MECHANISM_GAP_STEPS)
                       ? fmax(mf_search_asked_gap(s), MF_DEFAULT_GAP)

@@ -10,19 +10,18 @@ bool mf_search_is_stale(const mf_search_state *s) {
            s->work - s->narrowed_at >= s->r->patience;
 }
 
-/* Would the gap that was asked for take longer than all did so far, as fast as the gap has narrowed
- * since the mark before the last? Asked at every mark, one for each time of patience. */
+/* Would the gap that was asked for take much longer than all did so far, as fast as the gap has
+ * narrowed since the last mark? Asked at every mark, one for each time of patience. */
 static void note_pace(mf_search_state *s, double gap) {
     const int64_t patience = s->r->patience;
-    if (patience == 0 || s->work - s->mark[1].at < patience) {
+    if (patience == 0 || s->work - s->mark.at < patience) {
         return;
     }
-    const mf_search_mark *then = &s->mark[0];
+    const mf_search_mark *then = &s->mark;
     const double narrower = then->gap - gap, left = gap - mf_search_asked_gap(s);
     s->slow = s->work >= MF_SLOW_PATIENCE * patience && isfinite(then->gap) &&
-              left * (double)(s->work - then->at) > narrower * (double)s->work;
-    s->mark[0] = s->mark[1];
-    s->mark[1] = (mf_search_mark){s->work, gap};
+              left * (double)(s->work - then->at) > MF_SLOW_SHARE * narrower * (double)s->work;
+    s->mark = (mf_search_mark){s->work, gap};
 }
 
 void mf_search_note_gap(mf_search_state *s) {

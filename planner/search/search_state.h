@@ -60,7 +60,7 @@ typedef struct mf_search_state {
     bool spent;              /* the budget is used: nothing is started any more */
     double narrowed;         /* the gap when it last narrowed, */
     int64_t narrowed_at;     /* and the work then */
-    mf_search_mark mark[2];  /* earlier gaps, the older first; HUGE_VAL: none */
+    mf_search_mark mark;     /* an earlier gap; HUGE_VAL: none */
     bool slow;               /* at its recent pace it would not end soon */
     bool stale;              /* it ends since its gap did not narrow */
     int64_t stale_for;       /* for so much work */

@@ -57,6 +57,10 @@
 /* How slow a search is counts after it has taken so many times its patience: with 2 s of it, as
  * `capacity` has, from 6 s on. */
 #define MF_SLOW_PATIENCE 3
+/* ... and is slow where it would take so much longer than all so far. Of the 60 cells of
+ * DeepSeek-V3 in docs/planner.md one is proven that once had 1.4 of it left, and six are not that
+ * had 1.8 to 4.7 left. */
+#define MF_SLOW_SHARE 1.5
 /* A key is raised by a bound that is higher by more than this share; else both count as equal. */
 #define MF_RAISED 1e-4
 /* Counted microseconds in which positions are moved away from stages that are too full, for one
