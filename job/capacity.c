@@ -521,14 +521,16 @@ static mf_status finish(growing *g, int threads, mf_err *e) {
     const mf_capacity *z = g->z;
     const size_t cells = (size_t)z->count;
     mf_capacity_cell *before = malloc((cells + 1) * sizeof *before);
+    if (before == NULL) {
+        return mf_err_set(e, MF_NOMEM, "out of memory");
+    }
     shared x = {g, before};
     mf_wavefront rows = {.rows = z->r->models * z->r->clusters,
                          .columns = 1,
                          .group = 1,
                          .work = finish_row,
                          .user = g};
-    mf_status s = before != NULL ? mf_wavefront_run(&rows, threads, e)
-                                 : mf_err_set(e, MF_NOMEM, "out of memory");
+    mf_status s = mf_wavefront_run(&rows, threads, e);
     if (s == MF_OK) {
         memcpy(before, z->cell, cells * sizeof *before);
         rows.work = share_between;
