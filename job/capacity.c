@@ -216,7 +216,7 @@ static mf_status plan_cell(growing *g, table_row *row, mf_capacity_cell *c, cons
         snprintf(c->ended, sizeof c->ended, "%s", r.stats.ended);
     } else if (s == MF_INFEASIBLE) {
         snprintf(c->why, sizeof c->why, "%s", "no layout fits");
-        c->unexplained = true; /* until the table is planned: other cells wait for this one */
+        c->unexplained = true; /* until all are planned, since other cells wait for this one */
         s = MF_OK;
     } else if (s == MF_LAYOUT) {
         snprintf(c->why, sizeof c->why, "%.511s", why.text);
@@ -479,7 +479,7 @@ static mf_status share_plans(const growing *g, const mf_capacity_cell *from, int
     return s;
 }
 
-/* Says what is missing where nothing fits: none of the row's other cells waits for it. */
+/* Says what is missing at the sizes of a row where nothing fits. */
 static mf_status explain_missing(growing *g, int row, mf_err *e) {
     mf_capacity *z = g->z;
     mf_status s = MF_OK;

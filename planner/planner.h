@@ -108,8 +108,8 @@ typedef struct mf_search_options {
                        * plan is found */
     int64_t patience; /* open layouts are tried after so much work did not narrow the gap, and the
                        * search ends when as much again did not either; or, after three times that,
-                       * where the gap that is wanted would take longer than all so far, as fast as
-                       * it narrows; 0 = it goes on */
+                       * where the gap that is wanted would take MF_SLOW_SHARE times as long as all
+                       * so far, as fast as it narrows; 0 = it goes on */
     int flight; /* tasks in flight at most: those that start know nothing of those that fly, and as
                  * many threads are of use. Unlike threads it may change the result. 0 = 8 */
     double known_s; /* step time of a plan that is known from elsewhere: only faster ones are looked

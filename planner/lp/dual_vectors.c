@@ -14,7 +14,7 @@
 
 typedef double four __attribute__((vector_size(32), aligned(8), may_alias));
 
-/* Four times four a turn: the loop's own instructions are as many as the work's. */
+/* Sixteen numbers a turn: with four, counting and jumping take as many instructions as they do. */
 WIDE void mf_dual_add_times(double *restrict to, const double *restrict from, double by, int n) {
     int j = 0;
     for (; j + 16 <= n; j += 16) {

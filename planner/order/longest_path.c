@@ -222,7 +222,7 @@ void mf_order_play(mf_order *o, const mf_order_times *t) {
         const node_kind *kind = &o->kind[n->kind];
         const stage_state p = stage_state_before(o, t, n->before);
         const double time_s = own_s(t, n, kind);
-        played *x = &o->played[i]; /* in place: copying what was just written waits for it */
+        played *x = &o->played[i]; /* in place: a copy would wait for its fields to be stored */
         x->end_by = BY_NOTHING;
         x->work_s = p.work_s + time_s;
         x->held_s = p.held_s;

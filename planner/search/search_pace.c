@@ -10,8 +10,8 @@ bool mf_search_is_stale(const mf_search_state *s) {
            s->work - s->narrowed_at >= s->r->patience;
 }
 
-/* Would the gap that was asked for take much longer than all did so far, as fast as the gap has
- * narrowed since the last mark? Asked at every mark, one for each time of patience. */
+/* Would the gap that was asked for take MF_SLOW_SHARE times as long as all did so far, as fast as
+ * the gap has narrowed since the last mark? Asked at every mark, one for each time of patience. */
 static void note_pace(mf_search_state *s, double gap) {
     const int64_t patience = s->r->patience;
     if (patience == 0 || s->work - s->mark.at < patience) {

@@ -57,9 +57,9 @@
 /* How slow a search is counts after it has taken so many times its patience: with 2 s of it, as
  * `capacity` has, from 6 s on. */
 #define MF_SLOW_PATIENCE 3
-/* ... and is slow where it would take so much longer than all so far. Of the 60 cells of
- * DeepSeek-V3 in docs/planner.md one is proven that once had 1.4 of it left, and six are not that
- * had 1.8 to 4.7 left. */
+/* A search is slow where what is left would take more than so many times all so far. In the table
+ * of 60 cells of docs/PLANNER_MEASURED.md one cell is proven that looked like 1.4 times at some
+ * mark; the five that end so look like 1.8 to 4.7. */
 #define MF_SLOW_SHARE 1.5
 /* A key is raised by a bound that is higher by more than this share; else both count as equal. */
 #define MF_RAISED 1e-4
