@@ -89,6 +89,9 @@ enum {
     MF_DEVICE_SIDE_QUEUES
 };
 enum { MF_DEVICE_POINTS = 2 };
+/* The marks of steps, at their beginnings and ends, are the first; others use those from here on.
+ */
+enum { MF_DEVICE_STEP_MARKS = 2 * MF_DEVICE_POINTS };
 
 /* What a GPU's driver counts: joules since it was loaded, and the multiprocessors' clock. */
 typedef struct mf_device_draw {
@@ -163,8 +166,9 @@ typedef struct mf_device_ops {
     mf_status (*window_combine)(mf_queue *q, mf_dispatch_group *g, const mf_kernel_combine *a,
                                 mf_err *e);
 
-    /* The first enqueues mark `slot`. When the host has waited for the device, the second gives the
-     * seconds from one mark to another. NULL where the host's clock is used. */
+    /* The first enqueues mark `slot`. When the host has waited for what stands before both marks,
+     * the second gives the seconds from one to the other, by the device's clock. NULL where the
+     * host's clock is used. */
     mf_status (*mark)(mf_queue *q, int64_t slot, mf_err *e);
     mf_status (*between)(mf_device *d, int64_t from, int64_t to, double *time_s, mf_err *e);
 

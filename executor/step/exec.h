@@ -133,6 +133,7 @@ typedef struct step_buffers {
     char *down;     /* sums, update, loads as they stood after the step */
     int64_t *spans; /* work_clocks.span_ns after the step; NULL: nothing is timed */
     int64_t ops;
+    double began_s; /* by the host's clock */
 } step_buffers;
 
 /* Where a step's work has set the word: behind a block, or behind the update (position -1); where

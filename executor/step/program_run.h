@@ -63,6 +63,9 @@ typedef struct mf_exec_result {
     double aux_loss;               /* unweighted sum over layers */
     double z_loss;                 /* likewise; 0 without z_coef */
     double grad_norm;              /* before clipping */
+    double took_s;                 /* from the beginning of the step (reading its samples included),
+                                      or the end of the one before where that came later, to its end,
+                                      by the clock of the device that does the work */
     const double *aux_of_position; /* [positions] owned by the executor */
     double worked_s;               /* by this rank's device in blocks' ops on the queue of compute,
                                       while it waited for no other queue and no other rank; 0: of one

@@ -1,5 +1,6 @@
 /* step_buffers.c - host buffers of steps: a batch is uploaded and results are downloaded while
  * another step runs. */
+#include "core/base/clock.h"
 #include "executor/step/exec.h"
 
 #include <math.h>
@@ -120,6 +121,13 @@ static mf_status upload(mf_exec *x, const char *up, mf_err *e) {
     return status == MF_OK && x->ahead != NULL ? device->order(x->queue, x->uploads, e) : status;
 }
 
+/* Behind the steps before this one, whose end is its beginning where the host was ahead. */
+static mf_status begin_time(mf_exec *x, mf_err *e) {
+    const int slot = (int)(x->entered % mf_exec_ahead(x));
+    x->buffers[slot].began_s = mf_clock_s();
+    return mf_exec_device(x)->mark != NULL ? mf_exec_device(x)->mark(x->queue, 2 * slot, e) : MF_OK;
+}
+
 mf_status mf_exec_send_batch(mf_exec *x, const mf_exec_batch *batch, double lr, mf_err *e) {
     const step_buffers *f = &x->buffers[x->entered % mf_exec_ahead(x)];
     const mf_layout *l = &x->p->layout;
@@ -128,7 +136,8 @@ mf_status mf_exec_send_batch(mf_exec *x, const mf_exec_batch *batch, double lr, 
     if (x->entered - x->finished == mf_exec_ahead(x)) {
         return mf_err_set(e, MF_INTERNAL, "a step was begun before another one had finished");
     }
-    mf_status status = read_batch(x, batch, (int32_t *)(void *)f->up, e);
+    mf_status status = begin_time(x, e);
+    status = status == MF_OK ? read_batch(x, batch, (int32_t *)(void *)f->up, e) : status;
     memcpy(f->up + batch_B(x), given, sizeof given);
     return status == MF_OK ? upload(x, f->up, e) : status;
 }
@@ -144,6 +153,9 @@ mf_status mf_exec_request_results(mf_exec *x, mf_err *e) {
     if (status == MF_OK && x->work.span_ns != NULL) {
         status = mf_exec_copy(x, f->spans, x->work.span_ns,
                               (size_t)mf_exec_spans(x->p) * sizeof *f->spans, e);
+    }
+    if (status == MF_OK && mf_exec_device(x)->mark != NULL) {
+        status = mf_exec_device(x)->mark(x->queue, 2 * slot + 1, e);
     }
     if (status == MF_OK && mf_exec_device(x)->point != NULL) {
         status = mf_exec_device(x)->point(x->queue, slot, e);
@@ -182,6 +194,13 @@ static void read_losses(mf_exec *x, const step_buffers *f, mf_exec_result *out) 
     out->span_ns = f->spans;
 }
 
+static mf_status read_time(mf_exec *x, int slot, double *took_s, mf_err *e) {
+    const mf_device_ops *device = mf_exec_device(x);
+    *took_s = mf_clock_s() - x->buffers[slot].began_s;
+    return device->between != NULL ? device->between(x->device, 2 * slot, 2 * slot + 1, took_s, e)
+                                   : MF_OK;
+}
+
 mf_status mf_exec_read_results(mf_exec *x, mf_exec_result *out, mf_err *e) {
     const mf_device_ops *device = mf_exec_device(x);
     const int slot = (int)(x->finished % mf_exec_ahead(x));
@@ -193,5 +212,5 @@ mf_status mf_exec_read_results(mf_exec *x, mf_exec_result *out, mf_err *e) {
     x->finished++;
     x->report = x->buffers[slot].down;
     read_losses(x, &x->buffers[slot], out);
-    return status;
+    return status == MF_OK ? read_time(x, slot, &out->took_s, e) : status;
 }

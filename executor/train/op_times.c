@@ -87,6 +87,11 @@ void mf_op_timer_use(mf_op_timer *t, bool on) {
     t->off = !on;
 }
 
+/* Where the mark before the i-th op of a step stands; the one behind it follows. */
+static int64_t mark_of(int64_t i) {
+    return MF_DEVICE_STEP_MARKS + 2 * i;
+}
+
 /* A mark that cannot be made ends the timing, not the run. */
 static void put_mark(mf_op_timer *t, int64_t slot) {
     mf_err ignored;
@@ -96,7 +101,7 @@ static void put_mark(mf_op_timer *t, int64_t slot) {
 void mf_op_timer_begin(mf_op_timer *t) {
     t->started_s = mf_clock_s();
     if (t->device->ops->mark != NULL && !t->off) {
-        put_mark(t, 2 * t->nmarks);
+        put_mark(t, mark_of(t->nmarks));
     }
 }
 
@@ -149,7 +154,7 @@ static void end_marked(mf_op_timer *t, const mf_block *b, const mf_op *op) {
     }
     if (!t->off) {
         t->marks[t->nmarks] = (marked){b, op};
-        put_mark(t, 2 * t->nmarks + 1);
+        put_mark(t, mark_of(t->nmarks) + 1);
         t->nmarks++;
     }
 }
@@ -168,7 +173,8 @@ static void read_marks(mf_op_timer *t) {
     mf_err ignored;
     for (int64_t i = 0; i < t->nmarks; i++) {
         double took = 0.0;
-        if (t->device->ops->between(t->device, 2 * i, 2 * i + 1, &took, &ignored) == MF_OK) {
+        if (t->device->ops->between(t->device, mark_of(i), mark_of(i) + 1, &took, &ignored) ==
+            MF_OK) {
             tell(t, t->marks[i].b, t->marks[i].op, took);
         }
     }

@@ -169,14 +169,13 @@ static void fill(mf_pace *p, const double *busy_s, mf_train_metrics *m) {
     m->slowest_rank = slowest;
 }
 
-mf_status mf_run_pace_end(run *r, double took_s, const mf_exec_result *result, mf_train_metrics *m,
-                          mf_err *e) {
+mf_status mf_run_pace_end(run *r, const mf_exec_result *result, mf_train_metrics *m, mf_err *e) {
     mf_pace *p = r->pace;
     if (p == NULL) {
         return MF_OK;
     }
     const double own_s = r->device->ops->on_host
-                             ? took_s - (mf_rank_watch_waited_s(r->watch) - p->waited_s)
+                             ? result->took_s - (mf_rank_watch_waited_s(r->watch) - p->waited_s)
                              : result->worked_s;
     mf_status status =
         mf_comm_all_gather(r->comm, MF_GROUP_WORLD, MF_COMM_F64, &own_s, p->step_s, 1, e);

@@ -68,13 +68,12 @@ typedef struct run {
     mf_train_saved save;          /* its step and times, to be reported */
     bool beside, waited;          /* saves run during training; one had to wait */
     double save_began_s;
-    int64_t save_at;                             /* step after which the next save is due */
-    int64_t own;                                 /* steps of this run */
-    int grown;                                   /* times that routing asked for more room */
-    double arena_B;                              /* of the largest rank */
-    double began_s, saved_s;                     /* start of the first step, end of the last save */
-    double entered_s[MF_DEVICE_POINTS], ended_s; /* when steps were begun, and the last one ended */
-    mf_device_draw drawn; /* the driver's counts at drawn_s; 0 s: not known yet */
+    int64_t save_at;         /* step after which the next save is due */
+    int64_t own;             /* steps of this run */
+    int grown;               /* times that routing asked for more room */
+    double arena_B;          /* of the largest rank */
+    double began_s, saved_s; /* start of the first step, end of the last save */
+    mf_device_draw drawn;    /* the driver's counts at drawn_s; 0 s: not known yet */
     double drawn_s;
 } run;
 
@@ -106,8 +105,7 @@ void mf_run_pace_close(run *r);
 void mf_run_pace_begin(run *r);
 void mf_run_pace_before_op(run *r);
 void mf_run_pace_after_op(run *r, int position, const mf_block *b, const mf_op *op);
-mf_status mf_run_pace_end(run *r, double took_s, const mf_exec_result *result, mf_train_metrics *m,
-                          mf_err *e);
+mf_status mf_run_pace_end(run *r, const mf_exec_result *result, mf_train_metrics *m, mf_err *e);
 /* The run has a new program, whose ops are measured from here on. */
 mf_status mf_run_pace_program(run *r, mf_err *e);
 

@@ -71,8 +71,7 @@ static void fill_draw(run *r, mf_train_metrics *m) {
     r->drawn_s = now_s;
 }
 
-static void fill_metrics(const run *r, const mf_exec_result *result, double took_s,
-                         mf_train_metrics *m) {
+static void fill_metrics(const run *r, const mf_exec_result *result, mf_train_metrics *m) {
     const mf_layout *l = &r->layout;
     double peak = r->o->cluster->gpu.peak_flops[mf_precision_math(l->precision)];
     double tokens = (double)(l->gbs * l->seq);
@@ -84,8 +83,8 @@ static void fill_metrics(const run *r, const mf_exec_result *result, double took
     m->aux_loss = result->aux_loss;
     m->z_loss = result->z_loss;
     m->grad_norm = result->grad_norm;
-    m->step_time_s = took_s;
-    m->tokens_per_s = tokens / took_s;
+    m->step_time_s = result->took_s;
+    m->tokens_per_s = tokens / result->took_s;
     m->model_tflops_per_gpu =
         1e-12 * m->tokens_per_s / (double)l->gpus * mf_model_flops_per_token(&r->model, l->seq);
     m->mfu = peak > 0.0 ? 1e12 * m->model_tflops_per_gpu / peak : 0.0;
@@ -115,7 +114,6 @@ static mf_status begin_step(run *r, mf_err *e) {
     const int64_t step = mf_run_entering(r);
     choose_timing(r);
     mf_exec_limit_loss(r->exec, mf_run_loss_limit(r));
-    r->entered_s[step % MF_DEVICE_POINTS] = mf_clock_s();
     mf_run_pace_begin(r);
     mf_status status = mf_exec_step_begin(r->exec, &batch, rate_of(r, step), e);
     rest(r);
@@ -148,8 +146,7 @@ static mf_status take_back(run *r, mf_err *e) {
     return status;
 }
 
-/* Ends a step: waits until the device is done with it. Its time counts from the end of the step
- * before, or from its own beginning when the device was idle. */
+/* Ends a step: waits until the device is done with it. */
 static mf_status end_step(run *r, mf_train_metrics *m, mf_run_bad *bad, int64_t *overflowed,
                           mf_err *e) {
     mf_exec_result result;
@@ -166,23 +163,20 @@ static mf_status end_step(run *r, mf_train_metrics *m, mf_run_bad *bad, int64_t 
     if (result.overflowed != 0) {
         return take_back(r, e);
     }
-    const double now = mf_clock_s();
-    const double took_s = now - fmax(r->ended_s, r->entered_s[(r->done + 1) % MF_DEVICE_POINTS]);
-    r->ended_s = now;
     r->done++;
     r->begun--;
     r->own++;
     r->samples += r->layout.gbs;
     r->skipped = result.updates_skipped;
     r->in_row = result.skipped ? r->in_row + 1 : 0;
-    mf_op_timer_step(r->timer, took_s, r->own > 1);
+    mf_op_timer_step(r->timer, result.took_s, r->own > 1);
     mf_rank_watch_set_phase(r->watch, r->done, "metrics");
-    status = mf_run_pace_end(r, took_s, &result, m, e);
+    status = mf_run_pace_end(r, &result, m, e);
     if (status == MF_OK && r->model.experts > 0) {
         status = mf_exec_expert_load(r->exec, r->loads, e);
     }
     if (status == MF_OK && mf_comm_rank(r->comm) == 0) {
-        fill_metrics(r, &result, took_s, m);
+        fill_metrics(r, &result, m);
         fill_draw(r, m);
     }
     if (!result.skipped) {

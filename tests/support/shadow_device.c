@@ -151,13 +151,17 @@ static mf_status reach(mf_device *d, int slot, mf_err *e) {
 }
 
 static mf_status mark(mf_queue *q, int64_t slot, mf_err *e) {
-    mf_status status = shadow_refuse_capture(shadow_of(q->device), "a mark is put down", e);
+    shadow *x = shadow_of(q->device);
+    mf_status status = shadow_refuse_capture(x, "a mark is put down", e);
+    if (slot < x->marks) {
+        x->mark[slot] = 0; /* not reached */
+    }
     return status == MF_OK ? enter(q, SHADOW_MARK, &slot, sizeof slot, NULL, e) : status;
 }
 
 static mf_status between(mf_device *d, int64_t from, int64_t to, double *time_s, mf_err *e) {
     const shadow *x = shadow_of(d);
-    if (x->left > 0 || from >= x->marks || to >= x->marks) {
+    if (from >= x->marks || to >= x->marks || !(x->mark[from] > 0 && x->mark[to] > 0)) {
         return mf_err_set(e, MF_LIBRARY, "shadow: marks are read that have not been reached");
     }
     *time_s = x->mark[to] - x->mark[from];

@@ -29,14 +29,14 @@ static void warned(void *user, const char *line) {
 /* So many more steps of 100 ms, in which this rank's device works for worked_s. */
 static void steps(run *r, int count, double worked_s, mf_train_metrics *m) {
     mf_err e;
-    const mf_exec_result result = {.worked_s = worked_s, .span_ns = span_ns};
+    const mf_exec_result result = {.took_s = 0.1, .worked_s = worked_s, .span_ns = span_ns};
     for (int i = 0; i < count; i++) {
         span_ns[OPS] += 25000000;
         span_ns[(1 + SLOW_LAYER) * OPS + 1] += (int64_t)(1e9 * worked_s) - 25000000;
         r->done++;
         r->own++;
         mf_run_pace_begin(r);
-        if (mf_run_pace_end(r, 0.1, &result, m, &e) != MF_OK) {
+        if (mf_run_pace_end(r, &result, m, &e) != MF_OK) {
             printf("%s\n", e.text);
             mf_comm_abort(1);
         }

@@ -1,5 +1,6 @@
 /* test_shadow_steps.c - training steps on a device that behaves as a GPU
  * (tests/support/shadow_device.h) leave what they leave on the CPU, to the bit. */
+#include "core/base/clock.h"
 #include "core/program/pass_text.h"
 #include "executor/checkpoint/checkpoint.h"
 #include "tests/support/sampled.h"
@@ -8,6 +9,7 @@
 #include "tests/support/test.h"
 
 #include <stdlib.h>
+#include <time.h>
 
 static const char *const families[] = {"llama", "mixtral", "qwen2_moe", "qwen3_moe", "deepseek_v3"};
 enum { FAMILIES = 5, STEPS = 2 };
@@ -160,6 +162,46 @@ static void a_copy_of_the_states_stands_while_steps_go_on(void **state) {
     }
 }
 
+/* Two steps ahead of the host, which asks for the second long after the device is done with it. */
+static mf_status ask_late(shadow_case *c, double took_s[2], double *asked_s, mf_err *e) {
+    const mf_exec_batch batch = {c->sample, c};
+    const struct timespec late = {.tv_nsec = 200000000};
+    mf_exec_result r[2] = {0};
+    const double began_s = mf_clock_s();
+    mf_status status = mf_exec_step_begin(c->exec, &batch, 1e-3, e);
+    status = status == MF_OK ? mf_exec_step_begin(c->exec, &batch, 1e-4, e) : status;
+    status = status == MF_OK ? mf_exec_step_finish(c->exec, &r[0], e) : status;
+    nanosleep(&late, NULL);
+    status = status == MF_OK ? mf_exec_step_finish(c->exec, &r[1], e) : status;
+    *asked_s = mf_clock_s() - began_s;
+    took_s[0] = r[0].took_s;
+    took_s[1] = r[1].took_s;
+    return status;
+}
+
+static void a_step_takes_what_the_device_took_however_late_it_is_asked(void **state) {
+    (void)state;
+    for (int graph = 0; graph < 2; graph++) {
+        const shadow_setup s = {
+            .family = "mixtral", .precision = MF_PREC_BF16, .graph = graph != 0};
+        const shadow_options o = {.seed = 9, .eager = true};
+        double took_s[2] = {0}, asked_s = 0;
+        shadow_case c = {0};
+        mf_device *device = NULL;
+        mf_err e = {.text = ""};
+        mf_status status = shadow_open(&o, &device, &e);
+        status = status == MF_OK ? shadow_case_open(&c, &s, device, &e) : status;
+        status = status == MF_OK ? ask_late(&c, took_s, &asked_s, &e) : status;
+        shadow_case_close(&c);
+        device->ops->close(device);
+        if (status != MF_OK) {
+            fail_msg("%s", e.text);
+        }
+        assert_true(took_s[0] > 0 && took_s[1] > 0);
+        assert_at_most(took_s[0] + took_s[1], asked_s - 0.2);
+    }
+}
+
 /* Two saves of one moment, the second written while a step changes all that it saves. */
 static mf_status save_twice(const shadow_setup *s, mf_device *device, const char *folder,
                             mf_err *e) {
@@ -273,6 +315,7 @@ int main(void) {
         cmocka_unit_test(steps_with_ops_of_one_family_leave_the_bits_of_the_cpu),
         cmocka_unit_test(choices_of_experts_are_those_of_the_cpu),
         cmocka_unit_test(played_graphs_leave_the_bits_of_steps),
+        cmocka_unit_test(a_step_takes_what_the_device_took_however_late_it_is_asked),
         cmocka_unit_test(a_copy_of_the_states_stands_while_steps_go_on),
         cmocka_unit_test(a_save_beside_a_step_is_of_the_moment_before),
     };
