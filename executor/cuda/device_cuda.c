@@ -1,4 +1,4 @@
-/* device_cuda.c - a GPU as a device: its memory, its streams, graphs, the kernels of kernels/. */
+/* device_cuda.c - a GPU as a device: its memory, its streams, the kernels of kernels/. */
 #include "executor/cuda/device_cuda.h"
 
 #include "executor/cuda/comm_nccl_cuda.h"
@@ -7,10 +7,6 @@
 
 #include <stdio.h>
 #include <stdlib.h>
-
-struct mf_device_graph {
-    cudaGraphExec_t exec;
-};
 
 /* --- memory --------------------------------------------------------------------------------------
  */
@@ -273,47 +269,6 @@ static mf_status between(mf_device *d, int64_t from, int64_t to, double *time_s,
     return MF_OK;
 }
 
-/* --- graphs --------------------------------------------------------------------------------------
- */
-
-static mf_status capture_begin(mf_queue *q, mf_err *e) {
-    MF_CUDA_TRY(cudaStreamBeginCapture(q->stream, cudaStreamCaptureModeThreadLocal), e);
-    return MF_OK;
-}
-
-static mf_status capture_end(mf_queue *q, mf_device_graph **out, mf_err *e) {
-    cudaGraph_t graph = NULL;
-    mf_status status = MF_OK;
-    mf_device_graph *g = calloc(1, sizeof *g);
-    *out = NULL;
-    MF_CUDA_GOTO(cudaStreamEndCapture(q->stream, &graph), e);
-    if (g == NULL) {
-        status = mf_err_set(e, MF_NOMEM, "graph: out of memory");
-        goto out;
-    }
-    MF_CUDA_GOTO(cudaGraphInstantiate(&g->exec, graph, 0), e);
-    *out = g;
-    g = NULL;
-out:
-    if (graph != NULL) {
-        (void)cudaGraphDestroy(graph);
-    }
-    free(g);
-    return status;
-}
-
-static mf_status play(mf_queue *q, mf_device_graph *g, mf_err *e) {
-    MF_CUDA_TRY(cudaGraphLaunch(g->exec, q->stream), e);
-    return MF_OK;
-}
-
-static void forget(mf_device_graph *g) {
-    if (g != NULL) {
-        (void)cudaGraphExecDestroy(g->exec);
-        free(g);
-    }
-}
-
 /* --- kernels -------------------------------------------------------------------------------------
  */
 
@@ -394,10 +349,10 @@ static const mf_device_ops ops = {
     .mark = mark,
     .between = between,
     .prepare = prepare,
-    .capture_begin = capture_begin,
-    .capture_end = capture_end,
-    .play = play,
-    .forget = forget,
+    .capture_begin = mf_cuda_capture_begin,
+    .capture_end = mf_cuda_capture_end,
+    .play = mf_cuda_play,
+    .forget = mf_cuda_forget,
 #define X(entry, type, function) .entry = run_##entry,
     MF_KERNEL_LIST(X)
 #undef X

@@ -54,6 +54,12 @@ void mf_cuda_attentions_close(mf_cuda_attentions *p);
 mf_status mf_cuda_attention(mf_queue *q, const mf_device_attention *a, mf_err *e);
 mf_status mf_cuda_attention_grad(mf_queue *q, const mf_device_attention_grad *a, mf_err *e);
 
+/* Captured work (graph_cuda.c). */
+mf_status mf_cuda_capture_begin(mf_queue *q, mf_err *e);
+mf_status mf_cuda_capture_end(mf_queue *q, mf_device_graph **out, mf_err *e);
+mf_status mf_cuda_play(mf_queue *q, mf_device_graph *g, mf_err *e);
+void mf_cuda_forget(mf_device_graph *g);
+
 /* Windows of a fused dispatcher: see mf_device_ops. */
 mf_status mf_cuda_window_open(mf_device *d, mf_comm *wire, const mf_dispatch_shape *s, bool beside,
                               mf_dispatch_group **out, mf_dispatch_view *view, mf_err *e);

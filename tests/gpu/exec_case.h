@@ -116,7 +116,8 @@ enum { EXEC_SETS = 20 };
 typedef struct exec_setup {
     const char *family, *what; /* what: in words, for its lines */
     int64_t mbs;               /* of a global batch of 4 */
-    uint16_t recompute;
+    uint16_t recompute, offload;
+    double offload_optimizer;
     double capacity;    /* factor; 0: dropless */
     bool mtp;           /* with the model's MTP depths, weights from a seed */
     const char *preset; /* a shipped model cut down by `sets` in the family's place, weights from a
@@ -195,6 +196,8 @@ static inline mf_status exec_build(exec_case *c, const mf_exec_options *o, mf_er
     l->token_headroom = 1;
     l->capacity_factor = c->setup.capacity;
     l->memory.recompute = c->setup.recompute;
+    l->memory.offload = c->setup.offload;
+    l->offload_optimizer = c->setup.offload_optimizer;
     mf_status s = mf_cluster_load(c->device->ops->on_host ? "cpu" : "h200", &c->cluster, e);
     s = s == MF_OK ? mf_layout_resolve(l, &c->model, e) : s;
     s = s == MF_OK ? mf_assignment_even(&c->model, l, &c->assignment, e) : s;

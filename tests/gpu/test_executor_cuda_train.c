@@ -266,10 +266,16 @@ static const char *differs(const trace *a, const trace *b) {
 }
 
 static void test_graph(const exec_under *u) {
-    for (int f = 0; f < 2 * EXEC_FAMILIES; f++) {
-        const exec_setup s = {.family = exec_families[f % EXEC_FAMILIES],
-                              .mbs = f < EXEC_FAMILIES ? 4 : 2,
-                              .recompute = f < EXEC_FAMILIES ? 0 : MF_RECOMPUTE_LAYER};
+    static const exec_setup how[] = {
+        {.what = "", .mbs = 4},
+        {.what = ", layers recomputed", .mbs = 2, .recompute = MF_RECOMPUTE_LAYER},
+        {.what = ", activations and states on the host",
+         .mbs = 1,
+         .offload = MF_OFFLOAD_INPUT | MF_OFFLOAD_QKV,
+         .offload_optimizer = 0.5}};
+    for (int f = 0; f < 3 * EXEC_FAMILIES; f++) {
+        exec_setup s = how[f / EXEC_FAMILIES];
+        s.family = exec_families[f % EXEC_FAMILIES];
         static trace eager, again, graph;
         char line[300];
         run_trace(u, &s, false, &eager);
@@ -277,9 +283,9 @@ static void test_graph(const exec_under *u) {
         run_trace(u, &s, true, &graph);
         const char *one = differs(&eager, &again), *two = differs(&eager, &graph);
         snprintf(line, sizeof line,
-                 "graph    %-16s mbs %d, %d steps, %zu bytes of states; again: %s differ; from a "
+                 "graph    %-16s mbs %d%s, %d steps, %zu bytes of states; again: %s differ; from a "
                  "graph: %s differ",
-                 s.family, (int)s.mbs, GRAPH_STEPS, eager.states_B, *one ? one : "none",
+                 s.family, (int)s.mbs, s.what, GRAPH_STEPS, eager.states_B, *one ? one : "none",
                  *two ? two : "none");
         bool learns = eager.numbers[0][0] != eager.numbers[GRAPH_STEPS - 1][0];
         exec_check(learns && *one == '\0' && *two == '\0', line);
