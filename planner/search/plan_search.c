@@ -45,9 +45,9 @@ static void tell(void *user, double best_s, double bound_s, int64_t priced, int6
 static mf_status list_fit_candidates(void *user, mf_layout **out, int64_t *count, mf_err *e) {
     const asked *x = user;
     mf_space space = mf_fit_space(x->problem, x->problem->base.gpus);
-    if ((space.pinned >> MF_DIM_CP_TYPE & 1u) == 0) { /* a ring's many steps take long to lower */
+    if ((space.pinned & MF_PIN(CP_TYPE)) == 0) { /* a ring's many steps take long to lower */
         space.base.cp_type = MF_CP_ALLGATHER;
-        space.pinned |= 1u << MF_DIM_CP_TYPE;
+        space.pinned |= MF_PIN(CP_TYPE);
     }
     return mf_fit_list(x->problem, &space, out, count, e);
 }
@@ -121,9 +121,9 @@ static mf_status complete(const mf_problem *p, const mf_search_report *report, i
             *e = c.err[i];
         }
         from->searched = true;
-        from->space = report->space;
-        from->lower_bound_s = report->lower_bound_s;
-        from->gap = c.plan[i].prediction.step_time_s / report->lower_bound_s - 1.0;
+        from->space = report->stats.space;
+        from->lower_bound_s = report->stats.lower_bound_s;
+        from->gap = c.plan[i].prediction.step_time_s / report->stats.lower_bound_s - 1.0;
     }
 out:
     free(c.status);
@@ -197,20 +197,7 @@ mf_status mf_planner_search(const mf_problem *p, const mf_search_options *o,
         status = complete(p, &report, threads, result, e);
     }
     mf_search_stats *s = &result->stats;
-    s->space = report.space;
-    s->priced = report.priced;
-    s->pruned = report.pruned;
-    s->milp_solved = report.milps;
-    s->milp_failed = report.milp_failed;
-    s->simulated = report.simulated;
-    s->lower_bound_s = report.lower_bound_s;
-    s->gap = report.gap;
-    s->pricing_s = report.pricing_s;
-    s->work = report.work;
-    s->unlisted_s = report.unlisted_s;
-    s->end = report.end;
-    memcpy(s->ended, report.ended, sizeof s->ended);
-    s->interrupted = report.interrupted;
+    *s = report.stats;
     s->wall_s = mf_clock_s() - w.started_s;
     mf_space_describe_left_out(&request.space, s->left_out, sizeof s->left_out);
     mf_search_report_clear(&report);
