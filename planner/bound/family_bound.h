@@ -27,6 +27,11 @@ void mf_family_bound_add_pass(mf_family_bound_pass *sum, const mf_family_bound_p
                               double times);
 void mf_family_bound_add_params(mf_param_count *sum, const mf_param_count *p, int64_t times);
 
+/* After the last pass, for a block with these parameters (step_end; nothing where that is of none).
+ */
+double mf_family_bound_norm_s(const mf_step_end_cost *t, const mf_param_count *params);
+double mf_family_bound_update_s(const mf_step_end_cost *t, const mf_param_count *params);
+
 /* Main layers are those with the model's more common kind of FFN: bounds count them by stage. If
  * they are of several classes, each is charged as the cheapest class. */
 bool mf_family_bound_is_main(const mf_model *m, int layer_class);

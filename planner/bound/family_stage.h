@@ -34,10 +34,6 @@ mf_family_bound_ends mf_family_bound_ends_of(const mf_layer_times *r, const mf_l
 mf_family_bound_layout mf_family_bound_layout_of(const mf_layer_times *r, const mf_layout *l,
                                                  const mf_order_summary *o,
                                                  const mf_family_bound_fixed *f);
-/* After the last pass, for a block with these parameters (step_end; nothing where that is of none).
- */
-double mf_family_bound_norm_s(const mf_step_end_cost *t, const mf_param_count *params);
-double mf_family_bound_update_s(const mf_step_end_cost *t, const mf_param_count *params);
 /* Memory left for activations of k main layers on a stage. */
 double mf_family_bound_free_B(const mf_family_bound_layout *b, const mf_family_bound_ends *ends,
                               int k);

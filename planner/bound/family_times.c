@@ -2,6 +2,7 @@
  * they add up to. */
 #include "planner/bound/family_blocks.h"
 
+#include "planner/price/cost_key.h"
 #include "planner/price/least_cost.h"
 
 #include <math.h>
@@ -264,14 +265,9 @@ static void start(mf_layer_times *r) {
 /* What the FFN half of a layer depends on: the rows of a rank, and TP. */
 static mf_layout ffn_layout(const mf_layout *l) {
     mf_layout f = *l;
-    int64_t a = l->cp, b = l->mbs;
-    while (b != 0) {
-        int64_t rest = a % b;
-        a = b;
-        b = rest;
-    }
-    f.cp = l->cp / a;
-    f.mbs = l->mbs / a;
+    const int64_t divisor = mf_common_divisor(l->cp, l->mbs);
+    f.cp = l->cp / divisor;
+    f.mbs = l->mbs / divisor;
     f.cp_type = MF_CP_RING;
     f.zero = f.expert_zero = 0;
     return f;

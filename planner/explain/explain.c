@@ -82,6 +82,7 @@ typedef struct attempt {
     const mf_assignment *assignment;
     double before_s;
     mf_explanation *out;
+    mf_status status; /* once it is no MF_OK nothing more is tried */
     mf_err *e;
 } attempt;
 
@@ -108,43 +109,46 @@ static void note(attempt *t, const char *what, double after_s, bool fits) {
 }
 
 /* The plan under another cost model. */
-static mf_status with_cost(attempt *t, const char *what, const mf_cluster *c,
-                           const mf_software *s) {
+static void with_cost(attempt *t, const char *what, const mf_cluster *c, const mf_software *s) {
     mf_cost *cost = NULL;
     mf_plan plan;
     mf_problem p = *t->p;
-    mf_status status = p.reprice != NULL ? p.reprice(p.reprice_user, c, s, &cost, t->e)
-                                         : mf_cost_create(c, s, NULL, &cost, t->e);
-    mf_plan_init(&plan);
-    if (status == MF_OK) {
-        p.cost = cost;
-        status = mf_planner_predict(&p, t->layout, t->assignment, &plan, NULL, t->e);
+    if (t->status != MF_OK) {
+        return;
     }
-    if (status == MF_OK) {
+    t->status = p.reprice != NULL ? p.reprice(p.reprice_user, c, s, &cost, t->e)
+                                  : mf_cost_create(c, s, NULL, &cost, t->e);
+    mf_plan_init(&plan);
+    if (t->status == MF_OK) {
+        p.cost = cost;
+        t->status = mf_planner_predict(&p, t->layout, t->assignment, &plan, NULL, t->e);
+    }
+    if (t->status == MF_OK) {
         note(t, what, plan.prediction.step_time_s, true);
     }
     mf_plan_clear(&plan);
     mf_cost_destroy(cost);
-    return status;
 }
 
-/* The plan with another choice; a layout that breaks a rule is no remedy. keep: its assignment
- * still applies. */
-static mf_status with_layout(attempt *t, const char *what, mf_layout l, bool keep) {
+/* The plan with another choice; a layout that breaks a rule is no remedy. a: its assignment. */
+static void with_layout(attempt *t, const char *what, mf_layout l, const mf_assignment *a) {
     mf_plan plan;
     mf_err ignored;
+    if (t->status != MF_OK) {
+        return;
+    }
     mf_err_clear(&ignored);
     mf_plan_init(&plan);
-    mf_status status =
-        mf_planner_predict(t->p, &l, keep ? t->assignment : NULL, &plan, NULL, &ignored);
+    const mf_status status = mf_planner_predict(t->p, &l, a, &plan, NULL, &ignored);
     if (status == MF_OK) {
         note(t, what, plan.prediction.step_time_s, plan.prediction.fits);
+    } else if (status == MF_NOMEM) {
+        t->status = mf_err_set(t->e, MF_NOMEM, "%s", ignored.text);
     }
     mf_plan_clear(&plan);
-    return status == MF_NOMEM ? mf_err_set(t->e, MF_NOMEM, "%s", ignored.text) : MF_OK;
 }
 
-static mf_status try_rates(attempt *t) {
+static void try_rates(attempt *t) {
     const mf_cluster *cluster = mf_cost_cluster(t->p->cost);
     const mf_software *software = mf_cost_software(t->p->cost);
     mf_cluster c = *cluster;
@@ -152,122 +156,106 @@ static mf_status try_rates(attempt *t) {
     mf_software faster = *software, s;
     faster.rate_cap = more;
     c.nic_Bps *= more;
-    mf_status status = with_cost(t, "network bandwidth +10 %", &c, software);
+    with_cost(t, "network bandwidth +10 %", &c, software);
     c = *cluster;
     c.scaleup_Bps *= more;
     c.scaleup_effective_Bps *= more;
     c.scaleup_pair_Bps *= more;
     c.scaleup_pair_effective_Bps *= more;
-    if (status == MF_OK) {
-        status = with_cost(t, "scale-up bandwidth +10 %", &c, software);
-    }
+    with_cost(t, "scale-up bandwidth +10 %", &c, software);
     c = *cluster;
     c.gpu.power_w *= more;
-    if (status == MF_OK && software->power_cap > 0) {
-        status = with_cost(t, "power limit of the GPU +10 %", &c, software);
+    if (software->power_cap > 0) {
+        with_cost(t, "power limit of the GPU +10 %", &c, software);
     }
     s = faster;
     s.collective_eff *= more;
     for (int i = 0; i < MF_DISPATCH_COUNT; i++) {
         s.comm_eff[i] *= more;
     }
-    if (status == MF_OK) {
-        status = with_cost(t, "all communication 10 % faster", cluster, &s);
-    }
+    with_cost(t, "all communication 10 % faster", cluster, &s);
     s = faster;
     for (int i = 0; i < MF_MATH_COUNT; i++) {
         s.gemm_eff[i] *= more;
     }
-    if (status == MF_OK) {
-        status = with_cost(t, "GEMMs 10 % faster", cluster, &s);
-    }
+    with_cost(t, "GEMMs 10 % faster", cluster, &s);
     s = faster;
     s.attention_eff *= more;
-    if (status == MF_OK) {
-        status = with_cost(t, "attention 10 % faster", cluster, &s);
-    }
+    with_cost(t, "attention 10 % faster", cluster, &s);
     s = faster;
     s.memory_eff *= more;
-    if (status == MF_OK) {
-        status = with_cost(t, "memory-bound ops 10 % faster", cluster, &s);
-    }
+    with_cost(t, "memory-bound ops 10 % faster", cluster, &s);
     s = *software;
     s.host_op_s *= 0.5;
     s.host_layer_s *= 0.5;
-    if (status == MF_OK) {
-        status = with_cost(t, "half the host time", cluster, &s);
-    }
-    return status;
+    with_cost(t, "half the host time", cluster, &s);
 }
 
-static mf_status try_choices(attempt *t) {
+static void try_schedule(attempt *t, const char *what, mf_schedule_kind schedule) {
     mf_layout l = *t->layout;
-    mf_status status = MF_OK;
-    if (l.graph != MF_GRAPH_STEP) {
+    l.schedule = schedule;
+    with_layout(t, what, l, t->assignment);
+}
+
+static void try_overlap(attempt *t, const char *what, uint8_t more) {
+    mf_layout l = *t->layout;
+    l.overlap |= more;
+    with_layout(t, what, l, t->assignment);
+}
+
+static void try_choices(attempt *t) {
+    const mf_layout *now = t->layout;
+    mf_layout l = *now;
+    if (now->graph != MF_GRAPH_STEP) {
         l.graph = MF_GRAPH_STEP;
-        status = with_layout(t, "--cuda-graph step", l, true);
+        with_layout(t, "--cuda-graph step", l, t->assignment);
     }
-    l = *t->layout;
-    if (status == MF_OK && l.ep > 1 && l.dispatcher != MF_DISPATCH_FUSED) {
+    l = *now;
+    if (now->ep > 1 && now->dispatcher != MF_DISPATCH_FUSED) {
         l.dispatcher = MF_DISPATCH_FUSED;
-        status = with_layout(t, "--dispatcher fused", l, true);
+        with_layout(t, "--dispatcher fused", l, t->assignment);
     }
-    l = *t->layout;
-    if (status == MF_OK && l.ep > 1 && l.schedule != MF_SCHED_MERGED &&
-        l.schedule != MF_SCHED_ZB_V) {
-        l.schedule = MF_SCHED_MERGED;
-        status = with_layout(t, "--schedule merged", l, true);
+    if (now->ep > 1 && now->schedule != MF_SCHED_MERGED && now->schedule != MF_SCHED_ZB_V) {
+        try_schedule(t, "--schedule merged", MF_SCHED_MERGED);
     }
-    l = *t->layout;
-    if (status == MF_OK && l.ep > 1 && !(l.overlap & MF_OVERLAP_EP) &&
-        t->p->model->shared_ffn > 0) {
-        l.overlap |= MF_OVERLAP_EP;
-        status = with_layout(t, "--overlap ep (shared expert beside dispatch)", l, true);
+    if (now->ep > 1 && !(now->overlap & MF_OVERLAP_EP) && t->p->model->shared_ffn > 0) {
+        try_overlap(t, "--overlap ep (shared expert beside dispatch)", MF_OVERLAP_EP);
     }
-    l = *t->layout;
-    if (status == MF_OK && l.tp > 1 && !(l.overlap & MF_OVERLAP_TP)) {
-        l.overlap |= MF_OVERLAP_TP;
-        status = with_layout(t, "--overlap tp", l, true);
+    if (now->tp > 1 && !(now->overlap & MF_OVERLAP_TP)) {
+        try_overlap(t, "--overlap tp", MF_OVERLAP_TP);
     }
-    l = *t->layout;
-    if (status == MF_OK && l.cp > 1 && l.cp_type != MF_CP_RING && !(l.overlap & MF_OVERLAP_CP)) {
-        l.overlap |= MF_OVERLAP_CP;
-        status = with_layout(t, "--overlap cp", l, true);
+    if (now->cp > 1 && now->cp_type != MF_CP_RING && !(now->overlap & MF_OVERLAP_CP)) {
+        try_overlap(t, "--overlap cp", MF_OVERLAP_CP);
     }
-    l = *t->layout;
-    if (status == MF_OK && l.pp > 1 && l.schedule == MF_SCHED_1F1B) {
-        l.schedule = MF_SCHED_ZB_H1;
-        status = with_layout(t, "--schedule zb-h1", l, true);
+    if (now->pp > 1 && now->schedule == MF_SCHED_1F1B) {
+        try_schedule(t, "--schedule zb-h1", MF_SCHED_ZB_H1);
     }
-    return status;
 }
 
 /* What recomputation and offload cost: the same plan with everything kept. */
-static mf_status try_memory(attempt *t) {
+static void try_memory(attempt *t) {
     mf_assignment a = *t->assignment;
     bool any = false;
     for (int i = 0; i < a.positions; i++) {
         any |= a.memory[i].recompute != 0 || a.memory[i].offload != 0;
         a.memory[i] = (mf_memory_choice){0, 0};
     }
-    if (!any) {
-        return MF_OK;
+    if (any) {
+        with_layout(t, "memory for keeping every activation", *t->layout, &a);
     }
-    attempt free_of = *t;
-    free_of.assignment = &a;
-    return with_layout(&free_of, "memory for keeping every activation", *t->layout, true);
 }
 
 /* What one more gigabyte on the stage whose memory binds would gain. */
-static mf_status try_byte(attempt *t, const mf_plan_prediction *predicted) {
+static void try_byte(attempt *t, const mf_plan_prediction *predicted) {
     mf_shadow price;
     char what[64];
-    mf_status status = mf_shadow_memory(t->p, t->layout, t->assignment, predicted, &price, t->e);
-    if (status == MF_OK && price.stage >= 0) {
-        snprintf(what, sizeof what, "1 GB more on stage %lld", LL(price.stage));
-        note_as(t, what, t->before_s - 1e9 * price.seconds_per_B, true, "dual price");
+    if (t->status == MF_OK && predicted->fits) {
+        t->status = mf_shadow_memory(t->p, t->layout, t->assignment, predicted, &price, t->e);
+        if (t->status == MF_OK && price.stage >= 0) {
+            snprintf(what, sizeof what, "1 GB more on stage %lld", LL(price.stage));
+            note_as(t, what, t->before_s - 1e9 * price.seconds_per_B, true, "dual price");
+        }
     }
-    return status;
 }
 
 mf_status mf_planner_explain(const mf_problem *p, const mf_layout *l, const mf_assignment *a,
@@ -285,16 +273,11 @@ mf_status mf_planner_explain(const mf_problem *p, const mf_layout *l, const mf_a
                      .before_s = plan.prediction.step_time_s,
                      .out = out,
                      .e = e};
-        status = try_rates(&t);
-        if (status == MF_OK) {
-            status = try_choices(&t);
-        }
-        if (status == MF_OK) {
-            status = try_memory(&t);
-        }
-        if (status == MF_OK && plan.prediction.fits) {
-            status = try_byte(&t, &plan.prediction);
-        }
+        try_rates(&t);
+        try_choices(&t);
+        try_memory(&t);
+        try_byte(&t, &plan.prediction);
+        status = t.status;
         if (out->remedies > 0) {
             qsort(out->remedy, (size_t)out->remedies, sizeof out->remedy[0], by_gain);
         }

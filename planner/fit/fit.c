@@ -90,11 +90,9 @@ static mf_status smallest_size(fit *w, int64_t *out, mf_err *e) {
 
 /* --- result ----------------------------------------------------------------------------------- */
 
-static int compare(int64_t a, int64_t b) {
-    return a < b ? -1 : a > b;
-}
-
-int mf_fit_by_headroom(const void *a, const void *b) {
+/* Those that fit by headroom, then the rest by what is missing; equals by their degrees, so that
+ * the order does not depend on who judged them. */
+static int by_headroom(const void *a, const void *b) {
     const mf_fit_entry *x = a, *y = b;
     const mf_layout *l = &x->layout, *m = &y->layout;
     const int64_t degree[][2] = {
@@ -102,10 +100,7 @@ int mf_fit_by_headroom(const void *a, const void *b) {
     double first = x->fits ? -x->headroom_B : mf_fit_missing_B(x);
     double second = y->fits ? -y->headroom_B : mf_fit_missing_B(y);
     int c = x->fits != y->fits ? (x->fits ? -1 : 1) : first < second ? -1 : first > second;
-    for (size_t i = 0; i < sizeof degree / sizeof degree[0] && c == 0; i++) {
-        c = compare(degree[i][0], degree[i][1]);
-    }
-    return c;
+    return c != 0 ? c : mf_space_compare(degree, 5);
 }
 
 static void say_missing(const mf_space *s, mf_fit_result *r) {
@@ -149,7 +144,7 @@ static mf_status make_exact(fit *w, int64_t from, int64_t to, int64_t shown, mf_
             return status;
         }
         int64_t at = i;
-        for (; at + 1 < to && mf_fit_by_headroom(&x, &list[at + 1]) > 0; at++) {
+        for (; at + 1 < to && by_headroom(&x, &list[at + 1]) > 0; at++) {
             list[at] = list[at + 1];
         }
         list[at] = x;
@@ -160,7 +155,7 @@ static mf_status make_exact(fit *w, int64_t from, int64_t to, int64_t shown, mf_
 static mf_status put_in_order(fit *w, int64_t shown, mf_err *e) {
     mf_fit_result *r = w->r;
     if (r->count > 0) {
-        qsort(r->entry, (size_t)r->count, sizeof *r->entry, mf_fit_by_headroom);
+        qsort(r->entry, (size_t)r->count, sizeof *r->entry, by_headroom);
     }
     mf_status status = make_exact(w, 0, r->feasible, shown, e);
     return status == MF_OK ? make_exact(w, r->feasible, r->count, shown, e) : status;

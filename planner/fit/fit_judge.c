@@ -11,10 +11,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-static bool pinned(const mf_problem *p, mf_dim d) {
-    return (p->pinned >> d & 1u) != 0;
-}
-
 /* --- blocks lowered so far ----------------------------------------------------------------------
  */
 
@@ -235,21 +231,21 @@ double mf_fit_missing_B(const mf_fit_entry *f) {
 
 mf_status mf_fit_judge_least_memory(mf_fit_judge *j, mf_layout l, mf_fit_entry *out, bool *laid_out,
                                     mf_err *e) {
-    const mf_problem *p = j->p;
+    const uint32_t pinned = j->p->pinned;
     *laid_out = false;
     for (size_t i = 0; i < sizeof low_memory / sizeof low_memory[0]; i++) {
         mf_fit_entry now;
         mf_status status = MF_OK;
-        if (!pinned(p, MF_DIM_ZERO)) {
+        if (!(pinned & MF_PIN(ZERO))) {
             l.zero = low_memory[i].zero;
         }
-        if (!pinned(p, MF_DIM_EXPERT_ZERO)) {
+        if (!(pinned & MF_PIN(EXPERT_ZERO))) {
             l.expert_zero = low_memory[i].zero;
         }
-        if (!pinned(p, MF_DIM_RECOMPUTE)) {
+        if (!(pinned & MF_PIN(RECOMPUTE))) {
             l.memory.recompute = low_memory[i].recompute;
         }
-        if (!pinned(p, MF_DIM_OFFLOAD)) {
+        if (!(pinned & MF_PIN(OFFLOAD))) {
             l.memory.offload = low_memory[i].offload;
         }
         if (judge(j, &l, false, &now, e, &status) &&

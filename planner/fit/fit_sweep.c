@@ -43,10 +43,6 @@ typedef struct sweep {
     mf_err *e;
 } sweep;
 
-static bool pinned(const mf_problem *p, mf_dim d) {
-    return (p->pinned >> d & 1u) != 0;
-}
-
 /* --- threads ---------------------------------------------------------------------------------- */
 
 mf_status mf_fit_crew_init(mf_fit_crew *crew, const mf_problem *p, int threads, mf_err *e) {
@@ -75,16 +71,10 @@ mf_space mf_fit_space(const mf_problem *p, int64_t gpus) {
     return s;
 }
 
-static int64_t compare(int64_t a, int64_t b) {
-    return a < b ? -1 : a > b;
-}
-
 static int by_side(const void *a, const void *b) {
     const mf_dense_point *x = a, *y = b;
-    int64_t c = compare(x->tp, y->tp);
-    c = c != 0 ? c : compare(x->cp, y->cp);
-    c = c != 0 ? c : compare(x->pp, y->pp);
-    return (int)c;
+    const int64_t keys[][2] = {{x->tp, y->tp}, {x->cp, y->cp}, {x->pp, y->pp}};
+    return mf_space_compare(keys, 3);
 }
 
 /* Dense points of the same degrees differ in micro-batch, CP type, precision: the first needs
@@ -181,7 +171,7 @@ static bool same_expert_degrees(const mf_expert_point *a, const mf_expert_point 
 static bool is_chosen(const mf_problem *p, const mf_expert_point *x, int64_t i) {
     bool again = i > 0 && same_expert_degrees(&x[i], &x[i - 1]) && x[i].ep == 1;
     return !again && (x[i].dispatcher == MF_DISPATCH_ALLTOALL || x[i].ep == 1 ||
-                      pinned(p, MF_DIM_DISPATCHER));
+                      (p->pinned & MF_PIN(DISPATCHER)) != 0);
 }
 
 static mf_status append(sweep *w, const mf_fit_entry *entry, mf_err *e) {

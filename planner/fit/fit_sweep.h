@@ -37,8 +37,4 @@ mf_status mf_fit_sweep_run(const mf_fit_sweep *q, mf_fit_crew *crew, mf_fit_resu
 mf_status mf_fit_list(const mf_problem *p, const mf_space *space, mf_layout **out, int64_t *count,
                       mf_err *e);
 
-/* For qsort of entries: those that fit by headroom, then the rest by what is missing; equals by
- * their degrees, so that the order does not depend on who judged them. */
-int mf_fit_by_headroom(const void *a, const void *b);
-
 #endif

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define DEFAULT_MEMORY_MB 512
+#define MEMORY_MB 512
 
 static int on_print(void *info, const char *text) {
     mf_fence *f = info;
@@ -185,7 +185,7 @@ void mf_fence_enter(mf_fence *f) {
     glp_init_env();
     glp_term_hook(on_print, f);
     glp_error_hook(on_error, f);
-    glp_mem_limit(o->memory_limit_MB > 0 ? o->memory_limit_MB : DEFAULT_MEMORY_MB);
+    glp_mem_limit(MEMORY_MB);
     if (!f->problem) {
         f->problem = load(f->program, o->cutoff);
         inject(o->fault);

@@ -39,8 +39,7 @@ static void see_node(mf_fence *f, glp_tree *tree) {
         f->cancelled = true;
         glp_ios_terminate(tree);
     } else if (is_used_up(f, glp_ios_get_prob(tree)) ||
-               (f->options->node_limit > 0 && f->nodes > f->options->node_limit) ||
-               (f->options->target > 0 && f->bound >= f->options->target)) {
+               (f->options->node_limit > 0 && f->nodes > f->options->node_limit)) {
         f->limited = true;
         glp_ios_terminate(tree);
     }
@@ -92,7 +91,6 @@ static mf_milp_outcome run_mip(const mf_milp *p, mf_fence *f, double *x, mf_milp
     state = glp_mip_status(g);
     r->nodes = f->nodes;
     r->effort_ns = effort_ns(f, g);
-    r->lazy_rows = f->lazy_rows;
     r->bound = f->bound;
     if (state == GLP_OPT || state == GLP_FEAS) {
         r->have_x = true;

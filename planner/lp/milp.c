@@ -15,11 +15,6 @@ void mf_milp_clear(mf_milp *p) {
     memset(p, 0, sizeof *p);
 }
 
-void mf_milp_reset(mf_milp *p) {
-    p->cols = p->rows = p->entries = 0;
-    p->failed = false;
-}
-
 /* Items with one more allocated, or NULL (and *failed) when memory ran out. */
 static void *grow(void *items, int count, int *allocated, size_t size, bool *failed) {
     if (count < *allocated) {

@@ -43,8 +43,6 @@ typedef struct mf_milp {
 
 void mf_milp_init(mf_milp *p);
 void mf_milp_clear(mf_milp *p);
-/* Empties the program and keeps what it has allocated. */
-void mf_milp_reset(mf_milp *p);
 
 /* Append; return the index (0 when memory ran out: `failed` is set and solving reports it). */
 int mf_milp_add_col(mf_milp *p, double lo, double hi, double cost, bool integer);
@@ -88,9 +86,7 @@ typedef struct mf_milp_options {
     double gap;                 /* relative gap at which to stop, 0 = optimal */
     int64_t node_limit;         /* nodes of the branch-and-bound tree; 0 = no limit */
     int64_t effort_ns;          /* counted nanoseconds of one core; 0 = no limit */
-    int memory_limit_MB;        /* of GLPK's own memory; 0 = 512 */
     const volatile int *cancel; /* may be NULL */
-    double target;              /* stop when the bound reaches it; 0 and INFINITY = never */
     mf_milp_lazy_fn lazy;       /* may be NULL */
     void *lazy_user;
     mf_milp_fault fault;
@@ -101,7 +97,7 @@ typedef struct mf_milp_result {
     bool have_x;
     double objective; /* of x */
     double bound;     /* proven lower bound of the objective; -INFINITY = none */
-    int64_t nodes, lazy_rows;
+    int64_t nodes;
     int64_t effort_ns; /* what it took, counted in GLPK's iterations */
     char text[160];    /* GLPK's words when outcome is FAILED */
 } mf_milp_result;

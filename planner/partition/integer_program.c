@@ -24,30 +24,12 @@
 #include "planner/tuning/limits.h"
 
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 void mf_partition_solution_clear(mf_partition_solution *s) {
     free(s->count);
-    free(s->first);
     memset(s, 0, sizeof *s);
-}
-
-static void read_answer(const mf_rows *b, const double *x, mf_partition_solution *out) {
-    const mf_partition *in = b->in;
-    size_t cells = mf_partition_cells(in), per_stage = cells / (size_t)in->vstages;
-    for (size_t i = 0; i < cells; i++) {
-        out->count[i] = b->col[i] >= 0 ? (int32_t)lround(x[b->col[i]]) : 0;
-    }
-    out->first[0] = 0;
-    for (int v = 0; v < in->vstages; v++) {
-        int n = 0;
-        for (size_t i = 0; i < per_stage; i++) {
-            n += out->count[(size_t)v * per_stage + i];
-        }
-        out->first[v + 1] = out->first[v] + n;
-    }
 }
 
 mf_status mf_partition_solve(mf_partition *in, const mf_partition_tried *tried,
@@ -66,16 +48,14 @@ mf_status mf_partition_solve(mf_partition *in, const mf_partition_tried *tried,
         .node_limit = o->node_limit,
         .effort_ns = o->effort_ns,
         .cancel = o->cancel,
-        .target = isinf(o->target_s) ? 0.0 : o->target_s / b.unit_s / MF_BOUND_SAFETY,
         .lazy = mf_rows_lazy_path,
         .lazy_user = &b,
         .fault = o->fault,
     };
     x = malloc((size_t)b.milp.cols * sizeof *x);
     out->count = calloc(mf_partition_cells(in), sizeof *out->count);
-    out->first = calloc((size_t)in->vstages + 1, sizeof *out->first);
-    status = x && out->count && out->first ? mf_milp_solve(&b.milp, &mo, x, &r, e)
-                                           : mf_err_set(e, MF_NOMEM, "out of memory");
+    status = x && out->count ? mf_milp_solve(&b.milp, &mo, x, &r, e)
+                             : mf_err_set(e, MF_NOMEM, "out of memory");
     *in->effort_ns += r.effort_ns;
     if (status == MF_OK) {
         status = b.status;
@@ -84,16 +64,13 @@ mf_status mf_partition_solve(mf_partition *in, const mf_partition_tried *tried,
         goto out;
     }
     out->outcome = r.outcome;
-    out->nodes = r.nodes;
     out->bound_s = fmax(r.bound * b.unit_s * MF_BOUND_SAFETY, o->floor_s);
-    memcpy(out->text, r.text, sizeof out->text);
     if (r.outcome == MF_MILP_INFEASIBLE) {
         out->bound_s = o->cutoff_s; /* nothing below it */
     }
     out->have = r.have_x;
-    if (out->have) {
-        out->objective_s = r.objective * b.unit_s;
-        read_answer(&b, x, out);
+    for (size_t i = 0; out->have && i < mf_partition_cells(in); i++) {
+        out->count[i] = b.col[i] >= 0 ? (int32_t)lround(x[b.col[i]]) : 0;
     }
 out:
     free(x);

@@ -282,9 +282,7 @@ static mf_param_count all_params(const mf_partition *in) {
         int v = in->slot[s].v_lo;
         const mf_param_count *p = &mf_partition_class_at(in, v, s)->choice[0].cost.params;
         int64_t n = in->segment[in->slot[s].segment].repeats;
-        all.dense += n * p->dense;
-        all.expert += n * p->expert;
-        all.dense_matrices += n * p->dense_matrices;
+        mf_family_bound_add_params(&all, p, n);
     }
     return all;
 }
@@ -323,7 +321,6 @@ static double own_lost_s(const mf_partition *in, const mf_partition_class *c) {
 static double choice_part_s(const mf_partition *in, const mf_partition_class *c, int m,
                             mf_order_part part, bool floor) {
     const mf_block_cost *q = &c->choice[m].cost;
-    double dense = (double)q->params.dense, expert = (double)q->params.expert;
     switch (part) {
     case MF_ORDER_F:
         return floor ? c->choice[m].f_floor_s : q->f.time_s;
@@ -362,10 +359,9 @@ static double choice_part_s(const mf_partition *in, const mf_partition_class *c,
     case MF_ORDER_ANEW:
         return c->anew_s;
     case MF_ORDER_NORM:
-        return in->step_end.norm_dense_s * dense + in->step_end.norm_expert_s * expert;
+        return mf_family_bound_norm_s(&in->step_end, &q->params);
     case MF_ORDER_UPDATE:
-        return in->step_end.update_dense_s * dense + in->step_end.update_expert_s * expert +
-               in->step_end.update_matrix_s * (double)q->params.dense_matrices;
+        return mf_family_bound_update_s(&in->step_end, &q->params);
     case MF_ORDER_PARTS:
         break;
     }

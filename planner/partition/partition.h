@@ -293,7 +293,6 @@ typedef struct mf_partition_options {
                          * split_tree.c branches on. No counts */
     double floor_s;     /* a bound that is known already; 0 = none */
     double cutoff_s;    /* only steps below are of interest; INFINITY = any */
-    double target_s;    /* a proven bound at or above is as good as optimal; INFINITY = none */
     double gap;         /* relative gap at which the program may stop */
     int64_t node_limit; /* of the integer program; 0 = none */
     int64_t effort_ns;  /* counted nanoseconds of one core, about; 0 = any */
@@ -304,13 +303,9 @@ typedef struct mf_partition_options {
 
 typedef struct mf_partition_solution {
     mf_milp_outcome outcome;
-    double bound_s;     /* no assignment (that is still wanted) is faster */
-    bool have;          /* an answer was found ... */
-    double objective_s; /* ... whose longest path takes this long */
-    int32_t *count;     /* [cells], not coarse: its counts; owned */
-    int *first;         /* [vstages + 1] its split of the positions; owned */
-    int64_t nodes;
-    char text[160]; /* GLPK's words when it gave up */
+    double bound_s; /* no assignment (that is still wanted) is faster */
+    bool have;      /* an answer was found */
+    int32_t *count; /* [cells], not coarse: its counts; owned */
 } mf_partition_solution;
 
 mf_status mf_partition_solve(mf_partition *in, const mf_partition_tried *tried,
@@ -342,7 +337,7 @@ typedef struct mf_partition_split_result {
     bool met;   /* none was, but `first` is one that its own losses take above the cutoff */
     bool near;  /* nor that, but the relaxation has a point, whose nearest split is ... */
     int *first; /* ... [vstages + 1] its positions; owned */
-    int64_t lps, paths;
+    int64_t lps;
 } mf_partition_split_result;
 
 /* The least step over all splits of the positions, choices mixed in any proportion. Errors:

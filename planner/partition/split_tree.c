@@ -560,7 +560,6 @@ mf_status mf_partition_splits(mf_partition *in, const mf_partition_split_options
         out->split_bound_s =
             fmax(out->split_bound_s * t.rows.unit_s * MF_BOUND_SAFETY, out->bound_s);
         out->lps = t.lps;
-        out->paths = mf_lp_lazy_rows(t.lp);
     }
     *in->effort_ns += t.lp ? mf_lp_effort_ns(t.lp) : 0;
     mf_lp_close(t.lp);

@@ -38,7 +38,6 @@ struct mf_block_costs {
     mf_pool pool;                   /* of entries */
     pthread_mutex_t making[MAKERS]; /* by hash: a thread that needs a cost which another one is
                                      * computing waits for it instead of computing it, too */
-    int64_t asked;
     _Atomic(entry *) bucket[BUCKETS];
 };
 
@@ -72,10 +71,6 @@ const mf_evaluator *mf_block_costs_evaluator(const mf_block_costs *q) {
     return q->evaluator;
 }
 
-int64_t mf_block_costs_asked(const mf_block_costs *q) {
-    return q->asked;
-}
-
 /* --- the table -------------------------------------------------------------------------------- */
 
 static entry *find(mf_block_costs *q, uint64_t hash, const mf_cost_key *key) {
@@ -100,7 +95,6 @@ static mf_status keep(mf_block_costs *q, const entry *made, entry **out, mf_err 
         memcpy(x, made, size);
         x->next = atomic_load_explicit(head, memory_order_relaxed);
         atomic_store_explicit(head, x, memory_order_release);
-        q->asked++;
     }
     pthread_mutex_unlock(&q->lock);
     *out = x;

@@ -42,7 +42,5 @@ void mf_block_costs_list(mf_costs_noted *x);
 bool mf_block_costs_count_hit(const mf_costs_noted *x);
 int64_t mf_block_costs_count(mf_costs_noted *x);
 void mf_costs_noted_clear(mf_costs_noted *x);
-/* Costs asked of the evaluator so far. */
-int64_t mf_block_costs_asked(const mf_block_costs *q);
 
 #endif

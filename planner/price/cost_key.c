@@ -57,7 +57,7 @@ static bool routes(const mf_model *m, const mf_block_key *k) {
            m->layer_classes[k->layer_class].ffn == MF_FFN_MOE;
 }
 
-static int64_t common_divisor(int64_t a, int64_t b) {
+int64_t mf_common_divisor(int64_t a, int64_t b) {
     while (b != 0) {
         int64_t rest = a % b;
         a = b;
@@ -75,7 +75,7 @@ static mf_cost_key key_of(const mf_model *m, const mf_layout *l, const mf_block_
                           const mf_block_key *b, bool exact, bool alike) {
     mf_cost_key key, *out = &key;
     bool experts = routes(m, a) || routes(m, b), layer = is_layer(a) || is_layer(b);
-    int64_t divisor = layer ? 1 : common_divisor(l->cp, l->mbs);
+    int64_t divisor = layer ? 1 : mf_common_divisor(l->cp, l->mbs);
     uint64_t dense = l->zero >= 2 ? group_word(l->dp * l->cp, alike) : 0;
     uint64_t expert = l->expert_zero >= 2 && experts ? group_word(l->edp, alike) : 0;
     uint64_t stage = experts && l->aux_scope == MF_AUX_GLOBAL ? (uint64_t)(l->gpus / l->pp) : 0;

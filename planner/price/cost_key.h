@@ -20,6 +20,8 @@ mf_cost_key mf_cost_key_of(const mf_model *m, const mf_layout *l, const mf_block
  * prices of gathers and reductions (mf_priced_regroup) and nothing else. */
 mf_cost_key mf_block_cache_key_of(const mf_model *m, const mf_layout *l, const mf_block_key *k);
 
+/* The greatest, of numbers from 1 on. */
+int64_t mf_common_divisor(int64_t a, int64_t b);
 uint64_t mf_cost_key_hash(const mf_cost_key *key);
 bool mf_cost_key_same(const mf_cost_key *a, const mf_cost_key *b);
 

@@ -136,91 +136,93 @@ static mf_op_kind longest_update(const mf_evaluator_real *o, const mf_layout *l,
     return longest;
 }
 
-/* Ops before all stages meet (norm) and after (update), for one stage with these parameters; of
- * the update and its copies the one that `longest` names. What does not depend on the parameters
- * goes to *fixed_s, quantising weights to *quantise_s. */
-static void optimizer_s(const mf_evaluator_real *o, const mf_layout *l, mf_param_count params,
-                        mf_op_kind longest, double *norm_s, double *update_s, double *fixed_s,
-                        double *quantise_s) {
+/* Times of the optimizer on a stage: before all stages meet and after, of quantising weights, and
+ * what does not depend on the stage's parameters. */
+typedef struct optimizer {
+    double norm_s, update_s, quantise_s, fixed_s;
+} optimizer;
+
+/* For one stage with these parameters; of the update and its copies the one that `longest` names.
+ */
+static optimizer optimizer_of(const mf_evaluator_real *o, const mf_layout *l, mf_param_count params,
+                              mf_op_kind longest) {
     mf_op ops[MF_STEP_END_MAX];
     const mf_step_end end = {.params = params};
     int n = mf_param_optimizer(l, &end, ops, MF_STEP_END_MAX);
     bool met = l->gpus == 1;
-    *norm_s = *update_s = *fixed_s = *quantise_s = 0.0;
+    optimizer x = {0};
     for (int i = 0; i < n; i++) {
         double time_s = op_s(o, &ops[i]);
         if (is_update((mf_op_kind)ops[i].kind) && (mf_op_kind)ops[i].kind != longest) {
             continue;
         }
         if (ops[i].group == MF_GROUP_WORLD) {
-            *fixed_s += time_s;
+            x.fixed_s += time_s;
             met = true;
         } else if (ops[i].kind == MF_OP_QUANTISE) {
-            *quantise_s += time_s;
+            x.quantise_s += time_s;
         } else {
-            *(met ? update_s : norm_s) += time_s;
+            *(met ? &x.update_s : &x.norm_s) += time_s;
         }
     }
+    return x;
 }
 
-/* Times of the optimizer at the least rate (by parameter) of any part of all parameters that a
- * stage may have. Small ops usually take longer by the byte, but measured ones not always. */
-static void least_rate_s(const mf_evaluator_real *o, const mf_layout *l, mf_param_count all,
-                         mf_op_kind longest, double *norm_s, double *update_s, double *fixed_s,
-                         double *quantise_s) {
-    optimizer_s(o, l, all, longest, norm_s, update_s, fixed_s, quantise_s);
+/* The same at the least rate (by parameter) of any part of all parameters that a stage may have.
+ * Small ops usually take longer by the byte, but measured ones not always. */
+static optimizer least_rate_of(const mf_evaluator_real *o, const mf_layout *l, mf_param_count all,
+                               mf_op_kind longest) {
+    optimizer x = optimizer_of(o, l, all, longest);
     for (int64_t part = 2; part <= 64 && all.dense + all.expert > 0; part *= 2) {
         const mf_param_count held = {all.dense / part, all.expert / part,
                                      all.dense_matrices / part};
-        double norm, update, fixed, quantise, times = (double)part;
-        optimizer_s(o, l, held, longest, &norm, &update, &fixed, &quantise);
-        *norm_s = fmin(*norm_s, MF_STEP_END_SAFETY * times * norm);
-        *update_s = fmin(*update_s, MF_STEP_END_SAFETY * times * update);
-        *quantise_s = fmin(*quantise_s, MF_STEP_END_SAFETY * times * quantise);
+        const optimizer y = optimizer_of(o, l, held, longest);
+        const double times = (double)part;
+        x.norm_s = fmin(x.norm_s, MF_STEP_END_SAFETY * times * y.norm_s);
+        x.update_s = fmin(x.update_s, MF_STEP_END_SAFETY * times * y.update_s);
+        x.quantise_s = fmin(x.quantise_s, MF_STEP_END_SAFETY * times * y.quantise_s);
     }
+    return x;
+}
+
+/* What the two sides take together, of what they take one without the other: 1 at most. */
+static double scale(double together_s, double dense_s, double expert_s) {
+    return dense_s + expert_s > 0 ? fmin(together_s / (dense_s + expert_s), 1) : 0;
 }
 
 /* The two sides are priced one without the other and scaled to what both take together. */
 static mf_step_end_cost real_step_end(void *self, const mf_layout *l, mf_param_count all) {
     const mf_evaluator_real *o = self;
     mf_step_end_cost t = {0, 1, 0, 0, 0, 0, 0};
-    double norm_s[3], update_s[3], quantise_s[3];
+    const double fixed_s = mf_cost_software(o->cost)->fixed_step_s;
     if (l->overlap & MF_OVERLAP_DP) {
         t.exposed = mf_cost_exposed(o->cost, MF_OVERLAP_DP);
     }
     if (all.dense + all.expert + all.dense_matrices == 0) { /* what is fixed is asked for */
-        optimizer_s(o, l, all, MF_OP_ADAMW, &norm_s[0], &update_s[0], &t.fixed_s, &quantise_s[0]);
-        t.fixed_s += mf_cost_software(o->cost)->fixed_step_s;
+        t.fixed_s = optimizer_of(o, l, all, MF_OP_ADAMW).fixed_s + fixed_s;
         return t;
     }
-    const mf_param_count side[3] = {all, {all.dense, 0, all.dense_matrices}, {0, all.expert, 0}};
-    mf_op_kind longest = longest_update(o, l, all);
-    for (int i = 1; i < 3; i++) {
-        optimizer_s(o, l, side[i], longest, &norm_s[i], &update_s[i], &t.fixed_s, &quantise_s[i]);
-    }
-    least_rate_s(o, l, all, longest, &norm_s[0], &update_s[0], &t.fixed_s, &quantise_s[0]);
-    t.fixed_s += mf_cost_software(o->cost)->fixed_step_s;
-    double norm = norm_s[1] + norm_s[2] > 0 ? norm_s[0] / (norm_s[1] + norm_s[2]) : 0;
-    double update = update_s[1] + update_s[2] > 0 ? update_s[0] / (update_s[1] + update_s[2]) : 0;
-    norm = norm < 1 ? norm : 1;
-    update = update < 1 ? update : 1;
-    if (all.dense > 0) {
-        t.norm_dense_s = norm * norm_s[1] / (double)all.dense;
-        t.update_dense_s = update * update_s[1] / (double)all.dense;
-    }
-    if (all.expert > 0) {
-        t.norm_expert_s = norm * norm_s[2] / (double)all.expert;
-        t.update_expert_s = update * update_s[2] / (double)all.expert;
-    }
+    const mf_op_kind longest = longest_update(o, l, all);
+    const optimizer both = least_rate_of(o, l, all, longest);
+    const optimizer dense =
+        optimizer_of(o, l, (mf_param_count){all.dense, 0, all.dense_matrices}, longest);
+    const optimizer expert = optimizer_of(o, l, (mf_param_count){0, all.expert, 0}, longest);
+    t.fixed_s = both.fixed_s + fixed_s;
+    const double norm = scale(both.norm_s, dense.norm_s, expert.norm_s);
+    const double update = scale(both.update_s, dense.update_s, expert.update_s);
     /* the two sides may be sharded differently */
-    double both_s = quantise_s[1] + quantise_s[2],
-           quantise = both_s > 0 ? quantise_s[0] / both_s : 0;
-    quantise = quantise < 1 ? quantise : 1;
-    if (all.dense_matrices > 0) {
-        t.update_matrix_s = quantise * quantise_s[1] / (double)all.dense_matrices;
+    const double quantise = scale(both.quantise_s, dense.quantise_s, expert.quantise_s);
+    if (all.dense > 0) {
+        t.norm_dense_s = norm * dense.norm_s / (double)all.dense;
+        t.update_dense_s = update * dense.update_s / (double)all.dense;
     }
     if (all.expert > 0) {
-        t.update_expert_s += quantise * quantise_s[2] / (double)all.expert;
+        t.norm_expert_s = norm * expert.norm_s / (double)all.expert;
+        t.update_expert_s = update * expert.update_s / (double)all.expert;
+        t.update_expert_s += quantise * expert.quantise_s / (double)all.expert;
+    }
+    if (all.dense_matrices > 0) {
+        t.update_matrix_s = quantise * dense.quantise_s / (double)all.dense_matrices;
     }
     return t;
 }
@@ -312,44 +314,34 @@ static mf_status simulated(const mf_evaluator_real *o, const mf_program *program
     return status;
 }
 
-static mf_status real_step(void *self, const mf_layout *l, const mf_assignment *a, bool simulate,
-                           mf_step *out, mf_err *e) {
-    const mf_evaluator_real *o = self;
+/* The simulated step (plan NULL; gaps: those of its memory's arrangement count), or a memory plan
+ * alone. */
+static mf_status lowered(const mf_evaluator_real *o, const mf_layout *l, const mf_assignment *a,
+                         memory_fn plan, bool gaps, mf_step *out, mf_err *e) {
     mf_program *program = NULL;
     *out = (mf_step){.fits = false};
     mf_status status = mf_program_lower(o->model, l, mf_cost_cluster(o->cost), a, &program, e);
     if (status == MF_OK) {
-        status = simulate ? simulated(o, program, true, out, e)
-                          : memory_alone(program, l, mf_memory_fit, out, e);
+        status = plan != NULL ? memory_alone(program, l, plan, out, e)
+                              : simulated(o, program, gaps, out, e);
     }
     mf_program_destroy(program);
     return status;
+}
+
+static mf_status real_step(void *self, const mf_layout *l, const mf_assignment *a, bool simulate,
+                           mf_step *out, mf_err *e) {
+    return lowered(self, l, a, simulate ? NULL : mf_memory_fit, true, out, e);
 }
 
 static mf_status real_play(void *self, const mf_layout *l, const mf_assignment *a, mf_step *out,
                            mf_err *e) {
-    const mf_evaluator_real *o = self;
-    mf_program *program = NULL;
-    *out = (mf_step){.fits = false};
-    mf_status status = mf_program_lower(o->model, l, mf_cost_cluster(o->cost), a, &program, e);
-    if (status == MF_OK) {
-        status = simulated(o, program, false, out, e);
-    }
-    mf_program_destroy(program);
-    return status;
+    return lowered(self, l, a, NULL, false, out, e);
 }
 
 static mf_status real_count(void *self, const mf_layout *l, const mf_assignment *a, mf_step *out,
                             mf_err *e) {
-    const mf_evaluator_real *o = self;
-    mf_program *program = NULL;
-    *out = (mf_step){.fits = false};
-    mf_status status = mf_program_lower(o->model, l, mf_cost_cluster(o->cost), a, &program, e);
-    if (status == MF_OK) {
-        status = memory_alone(program, l, mf_memory_sums, out, e);
-    }
-    mf_program_destroy(program);
-    return status;
+    return lowered(self, l, a, mf_memory_sums, false, out, e);
 }
 
 mf_evaluator mf_evaluator_init(mf_evaluator_real *real) {

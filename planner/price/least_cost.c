@@ -32,11 +32,14 @@ static void least_of(mf_block_cost *least, const mf_block_cost *q) {
     least->local_w_B = fmin(least->local_w_B, q->local_w_B);
 }
 
-enum { DEPTHS = 3 };
+/* Blocks that a key may mean: at every depth where it may stand, there inside a virtual stage and
+ * as its last. */
+enum { DEPTHS = 3, PLACES = 2 * DEPTHS };
 
 /* The block at every depth where it may stand, the first one at first; returns their number. */
-static int keys_of(const mf_model *m, const mf_block_key *key, mf_block_key out[DEPTHS]) {
-    const int64_t depths = key->kind == MF_POS_MTP && m->mtp_layers > 1 ? m->mtp_layers : 1;
+static int depths_of(const mf_block_costs *q, const mf_block_key *key, mf_block_key *out) {
+    const int64_t all = mf_block_costs_evaluator(q)->model->mtp_layers;
+    const int64_t depths = key->kind == MF_POS_MTP && all > 1 ? all : 1;
     int kinds = depths < DEPTHS ? (int)depths : DEPTHS; /* between first and last all are alike */
     for (int i = 0; i < kinds; i++) {
         out[i] = *key;
@@ -46,13 +49,22 @@ static int keys_of(const mf_model *m, const mf_block_key *key, mf_block_key out[
     return kinds;
 }
 
-mf_status mf_block_costs_least(mf_block_costs *q, const mf_layout *l, const mf_block_key *key,
-                               bool exact, mf_block_cost *out, mf_err *e) {
-    mf_block_key keys[DEPTHS];
-    int n = keys_of(mf_block_costs_evaluator(q)->model, key, keys);
+/* The same, also as the last block of a virtual stage where it has other times there. */
+static int places_of(const mf_block_costs *q, const mf_block_key *key, mf_block_key out[PLACES]) {
+    mf_block_key end = *key;
+    int n = depths_of(q, key, out);
+    end.at_end = true;
+    if (mf_block_costs_evaluator(q)->ends_differ && key->memory.offload != 0 && !key->at_end) {
+        n += depths_of(q, &end, out + n);
+    }
+    return n;
+}
+
+static mf_status least_cost(mf_block_costs *q, const mf_layout *l, const mf_block_key *key, int n,
+                            bool exact, mf_block_cost *out, mf_err *e) {
     for (int i = 0; i < n; i++) {
         mf_block_cost x;
-        mf_status status = mf_block_costs_get(q, l, &keys[i], exact, &x, e);
+        mf_status status = mf_block_costs_get(q, l, &key[i], exact, &x, e);
         if (status != MF_OK) {
             return status;
         }
@@ -65,33 +77,21 @@ mf_status mf_block_costs_least(mf_block_costs *q, const mf_layout *l, const mf_b
     return MF_OK;
 }
 
-/* May the block stand where it has other times than the key says? *end: the key there. */
-static bool differs_at_end(const mf_block_costs *q, const mf_block_key *key, mf_block_key *end) {
-    *end = *key;
-    end->at_end = true;
-    return mf_block_costs_evaluator(q)->ends_differ && key->memory.offload != 0 && !key->at_end;
+mf_status mf_block_costs_least(mf_block_costs *q, const mf_layout *l, const mf_block_key *key,
+                               bool exact, mf_block_cost *out, mf_err *e) {
+    mf_block_key keys[DEPTHS];
+    return least_cost(q, l, keys, depths_of(q, key, keys), exact, out, e);
 }
 
 mf_status mf_block_costs_least_anywhere(mf_block_costs *q, const mf_layout *l,
                                         const mf_block_key *key, mf_block_cost *out, mf_err *e) {
-    mf_block_key end;
-    mf_block_cost last;
-    mf_status status = mf_block_costs_least(q, l, key, true, out, e);
-    if (status == MF_OK && differs_at_end(q, key, &end)) {
-        status = mf_block_costs_least(q, l, &end, true, &last, e);
-        if (status == MF_OK) {
-            least_of(out, &last);
-        }
-    }
-    return status;
+    mf_block_key keys[PLACES];
+    return least_cost(q, l, keys, places_of(q, key, keys), true, out, e);
 }
 
-mf_status mf_block_costs_least_pair(mf_block_costs *q, const mf_layout *l,
-                                    const mf_block_key *forward, const mf_block_key *backward,
-                                    double *time_s, mf_err *e) {
-    const mf_model *m = mf_block_costs_evaluator(q)->model;
-    mf_block_key f[DEPTHS], b[DEPTHS];
-    int nf = keys_of(m, forward, f), nb = keys_of(m, backward, b);
+/* Of nf forward and nb backward blocks. */
+static mf_status least_pair(mf_block_costs *q, const mf_layout *l, const mf_block_key *f, int nf,
+                            const mf_block_key *b, int nb, double *time_s, mf_err *e) {
     *time_s = INFINITY;
     for (int i = 0; i < nf * nb; i++) {
         double x_s;
@@ -104,21 +104,19 @@ mf_status mf_block_costs_least_pair(mf_block_costs *q, const mf_layout *l,
     return MF_OK;
 }
 
+mf_status mf_block_costs_least_pair(mf_block_costs *q, const mf_layout *l,
+                                    const mf_block_key *forward, const mf_block_key *backward,
+                                    double *time_s, mf_err *e) {
+    mf_block_key f[DEPTHS], b[DEPTHS];
+    const int nf = depths_of(q, forward, f), nb = depths_of(q, backward, b);
+    return least_pair(q, l, f, nf, b, nb, time_s, e);
+}
+
 mf_status mf_block_costs_least_pair_anywhere(mf_block_costs *q, const mf_layout *l,
                                              const mf_block_key *forward,
                                              const mf_block_key *backward, double *time_s,
                                              mf_err *e) {
-    mf_block_key f[2] = {*forward}, b[2] = {*backward};
-    const int nf = differs_at_end(q, forward, &f[1]) ? 2 : 1;
-    const int nb = differs_at_end(q, backward, &b[1]) ? 2 : 1;
-    *time_s = INFINITY;
-    for (int i = 0; i < nf * nb; i++) {
-        double x_s;
-        mf_status status = mf_block_costs_least_pair(q, l, &f[i / nb], &b[i % nb], &x_s, e);
-        if (status != MF_OK) {
-            return status;
-        }
-        *time_s = fmin(*time_s, x_s);
-    }
-    return MF_OK;
+    mf_block_key f[PLACES], b[PLACES];
+    const int nf = places_of(q, forward, f), nb = places_of(q, backward, b);
+    return least_pair(q, l, f, nf, b, nb, time_s, e);
 }

@@ -38,25 +38,14 @@ static bool commits_before(const slot *a, const slot *b) {
     return a->due < b->due || (a->due == b->due && a->order < b->order);
 }
 
-/* The next one to commit, or NULL. */
-static slot *due_slot(task_pool *f) {
+/* The next one to commit, or NULL; idle: of those that nobody has taken, since what commits sooner
+ * lets others start sooner. */
+static slot *next_slot(task_pool *f, bool idle) {
     slot *next = NULL;
     for (int i = 0; i < MF_TASKS_IN_FLIGHT; i++) {
         slot *t = &f->slot[i];
-        if (t->in_flight && !t->dropped && (!next || commits_before(t, next))) {
-            next = t;
-        }
-    }
-    return next;
-}
-
-/* The next one to commit of those that nobody has taken, or NULL: what commits sooner lets others
- * start sooner. */
-static slot *idle_slot(task_pool *f) {
-    slot *next = NULL;
-    for (int i = 0; i < MF_TASKS_IN_FLIGHT; i++) {
-        slot *t = &f->slot[i];
-        if (t->in_flight && !t->taken && !t->dropped && (!next || commits_before(t, next))) {
+        if (t->in_flight && !t->dropped && !(idle && t->taken) &&
+            (!next || commits_before(t, next))) {
             next = t;
         }
     }
@@ -138,7 +127,7 @@ static void commit_and_start(task_pool *f) {
     f->steering = true;
     do {
         fill(f);
-        for (slot *due = due_slot(f); due && due->ended; due = due_slot(f)) {
+        for (slot *due = next_slot(f, false); due && due->ended; due = next_slot(f, false)) {
             f->now = due->due;
             pthread_mutex_unlock(&f->lock);
             f->ops->commit(f->self, (int)(due - f->slot));
@@ -169,7 +158,7 @@ static void *worker(void *arg) {
     task_pool *f = arg;
     pthread_mutex_lock(&f->lock);
     while (!f->over) {
-        slot *t = idle_slot(f);
+        slot *t = next_slot(f, true);
         if (t) {
             work(f, t);
             commit_and_start(f);

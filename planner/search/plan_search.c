@@ -6,10 +6,7 @@
 #include "planner/price/price_book.h"
 #include "planner/search/search.h"
 
-#include <pthread.h>
-#include <stdatomic.h>
 #include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 void mf_search_options_init(mf_search_options *o) {
@@ -21,7 +18,6 @@ void mf_search_options_init(mf_search_options *o) {
 typedef struct asked {
     const mf_problem *problem;
     const mf_search_options *options;
-    int threads;
     double started_s, reported_s;
     mf_fit_judge *judge;
 } asked;
@@ -45,9 +41,9 @@ static void tell(void *user, double best_s, double bound_s, int64_t priced, int6
 static mf_status list_fit_candidates(void *user, mf_layout **out, int64_t *count, mf_err *e) {
     const asked *x = user;
     mf_space space = mf_fit_space(x->problem, x->problem->base.gpus);
-    if ((space.pinned >> MF_DIM_CP_TYPE & 1u) == 0) { /* a ring's many steps take long to lower */
+    if ((space.pinned & MF_PIN(CP_TYPE)) == 0) { /* a ring's many steps take long to lower */
         space.base.cp_type = MF_CP_ALLGATHER;
-        space.pinned |= 1u << MF_DIM_CP_TYPE;
+        space.pinned |= MF_PIN(CP_TYPE);
     }
     return mf_fit_list(x->problem, &space, out, count, e);
 }
@@ -65,69 +61,23 @@ static mf_status judge_fit_candidate(void *user, mf_layout *l, bool *fits, mf_er
     return status;
 }
 
-/* The answers as complete plans, each on the thread that comes to it first. */
-typedef struct completion {
-    const mf_problem *problem;
-    const mf_search_report *report;
-    mf_plan *plan;     /* [report->count] */
-    mf_status *status; /* of each, */
-    mf_err *err;       /* with its reason */
-    atomic_int next;
-} completion;
-
-static void *complete_some(void *arg) {
-    completion *c = arg;
-    for (int i; (i = atomic_fetch_add(&c->next, 1)) < c->report->count;) {
-        const mf_search_found *f = &c->report->found[i];
-        c->status[i] = mf_planner_predict(c->problem, &f->layout, &f->assignment, &c->plan[i], NULL,
-                                          &c->err[i]);
-    }
-    return NULL;
-}
-
-static void complete_all(completion *c, int threads) {
-    pthread_t thread[8];
-    int more = 0;
-    while (more + 1 < threads && more + 1 < c->report->count && more < 8 &&
-           pthread_create(&thread[more], NULL, complete_some, c) == 0) {
-        more++;
-    }
-    complete_some(c);
-    for (int i = 0; i < more; i++) {
-        pthread_join(thread[i], NULL);
-    }
-}
-
-static mf_status complete(const mf_problem *p, const mf_search_report *report, int threads,
+/* The answers as complete plans. */
+static mf_status complete(const mf_problem *p, const mf_search_report *report,
                           mf_search_result *result, mf_err *e) {
-    size_t n = (size_t)report->count + 1;
-    completion c = {.problem = p,
-                    .report = report,
-                    .plan = calloc(n, sizeof *c.plan),
-                    .status = calloc(n, sizeof *c.status),
-                    .err = calloc(n, sizeof *c.err)};
     mf_status status = MF_OK;
-    result->plan = c.plan;
-    if (c.plan == NULL || c.status == NULL || c.err == NULL) {
-        status = mf_err_set(e, MF_NOMEM, "plan: out of memory");
-        goto out;
+    result->plan = calloc((size_t)report->count + 1, sizeof *result->plan);
+    if (result->plan == NULL) {
+        return mf_err_set(e, MF_NOMEM, "plan: out of memory");
     }
-    complete_all(&c, threads);
-    result->count = report->count;
-    for (int i = 0; i < report->count && status == MF_OK; i++) {
-        mf_plan_provenance *from = &c.plan[i].provenance;
-        status = c.status[i];
-        if (status != MF_OK && e != NULL) {
-            *e = c.err[i];
-        }
-        from->searched = true;
-        from->space = report->space;
-        from->lower_bound_s = report->lower_bound_s;
-        from->gap = c.plan[i].prediction.step_time_s / report->lower_bound_s - 1.0;
+    while (status == MF_OK && result->count < report->count) {
+        const mf_search_found *f = &report->found[result->count];
+        mf_plan *plan = &result->plan[result->count++];
+        status = mf_planner_predict(p, &f->layout, &f->assignment, plan, NULL, e);
+        plan->provenance.searched = true;
+        plan->provenance.space = report->stats.space;
+        plan->provenance.lower_bound_s = report->stats.lower_bound_s;
+        plan->provenance.gap = plan->prediction.step_time_s / report->stats.lower_bound_s - 1.0;
     }
-out:
-    free(c.status);
-    free(c.err);
     return status;
 }
 
@@ -162,14 +112,13 @@ mf_status mf_planner_search(const mf_problem *p, const mf_search_options *o,
     mf_price_book *book = own != NULL ? own : o->book;
     long cores = sysconf(_SC_NPROCESSORS_ONLN);
     int threads = o->threads > 0 ? o->threads : cores > 8 ? 8 : cores > 0 ? (int)cores : 1;
-    w.threads = threads;
     const mf_search_request request = {
         .evaluator = &book->evaluator,
         .costs = book->costs,
         .lowers = true,
         .space = space,
         .threads = threads,
-        .top = o->top > 0 ? o->top : 4,
+        .top = o->top,
         .ranks = o->top > 1,
         .gap = o->gap,
         .budget = o->budget,
@@ -194,23 +143,10 @@ mf_status mf_planner_search(const mf_problem *p, const mf_search_options *o,
         report.found[i].layout.reserve = p->base.reserve;
     }
     if (status == MF_OK) {
-        status = complete(p, &report, threads, result, e);
+        status = complete(p, &report, result, e);
     }
     mf_search_stats *s = &result->stats;
-    s->space = report.space;
-    s->priced = report.priced;
-    s->pruned = report.pruned;
-    s->milp_solved = report.milps;
-    s->milp_failed = report.milp_failed;
-    s->simulated = report.simulated;
-    s->lower_bound_s = report.lower_bound_s;
-    s->gap = report.gap;
-    s->pricing_s = report.pricing_s;
-    s->work = report.work;
-    s->unlisted_s = report.unlisted_s;
-    s->end = report.end;
-    memcpy(s->ended, report.ended, sizeof s->ended);
-    s->interrupted = report.interrupted;
+    *s = report.stats;
     s->wall_s = mf_clock_s() - w.started_s;
     mf_space_describe_left_out(&request.space, s->left_out, sizeof s->left_out);
     mf_search_report_clear(&report);

@@ -322,7 +322,6 @@ static bool solve(refining *c, mf_partition_solution *s) {
     mf_partition_options o = {
         .floor_s = c->n->key_s,
         .cutoff_s = c->best_s,
-        .target_s = HUGE_VAL,
         .node_limit = c->n->tries == 0 ? MF_EXACT_NODES : MF_EXACT_NODES_AGAIN,
         .effort_ns = effort_ns(c, c->n->tries == 0 ? MF_EXACT_US : MF_EXACT_AGAIN_US),
         .known = c->known,

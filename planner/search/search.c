@@ -129,13 +129,16 @@ double mf_search_least_open(const mf_search_state *s) {
     return least_s;
 }
 
-bool mf_search_is_flying(const mf_search_state *s) {
+static int tasks_in_flight(const mf_search_state *s) {
+    int flying = 0;
     for (int i = 0; i < MF_TASKS_IN_FLIGHT; i++) {
-        if (s->task[i].in_flight) {
-            return true;
-        }
+        flying += s->task[i].in_flight;
     }
-    return false;
+    return flying;
+}
+
+bool mf_search_is_flying(const mf_search_state *s) {
+    return tasks_in_flight(s) > 0;
 }
 
 static bool is_cheap(const mf_search_node *n) {
@@ -273,17 +276,19 @@ double mf_search_lower_bound(const mf_search_state *s) {
                : fmax(s->held_s, fmin(mf_search_least_open(s), fmin(s->best_s, s->blocking.key_s)));
 }
 
-static mf_status begin(mf_search_state *s, mf_err *e) {
-    mf_search_outcome *first = calloc(1, sizeof *first);
-    mf_status status =
-        first ? mf_search_start(&s->context, first, e) : mf_err_set(e, MF_NOMEM, "out of memory");
-    for (int64_t i = 0; first && i < first->children && status == MF_OK; i++) {
-        if (!mf_search_queue_push(&s->queue, &first->child[i])) {
-            status = out_of_memory(e);
-        }
+static mf_status push_all(mf_search_state *s, const mf_search_outcome *out, mf_err *e) {
+    mf_status status = MF_OK;
+    for (int64_t i = 0; i < out->children && status == MF_OK; i++) {
+        status = mf_search_queue_push(&s->queue, &out->child[i]) ? MF_OK : out_of_memory(e);
     }
-    free(first ? first->child : NULL);
-    free(first);
+    return status;
+}
+
+mf_status mf_search_begin(mf_search_state *s, mf_err *e) {
+    mf_search_outcome first = {.status = MF_OK};
+    mf_status status = mf_search_start(&s->context, &first, e);
+    status = status == MF_OK ? push_all(s, &first, e) : status;
+    free(first.child);
     return status;
 }
 
@@ -294,14 +299,10 @@ static void keep_plan(void *self, const mf_search_found *f) {
 
 /* What is to be tried goes before all that is open. */
 static mf_status push_tries(mf_search_state *s, mf_search_outcome *out, mf_err *e) {
-    mf_status status = MF_OK;
     s->vain_tries = 0;
     s->simulated += out->simulated;
     s->work += out->work;
-    for (int64_t i = 0; i < out->children && status == MF_OK; i++) {
-        status = mf_search_queue_push(&s->queue, &out->child[i]) ? MF_OK : out_of_memory(e);
-    }
-    return status;
+    return push_all(s, out, e);
 }
 
 /* Some of the layouts that are open are tried next. */
@@ -384,11 +385,7 @@ static void drop_vain_tries(mf_search_state *s) {
 
 /* Do as many tasks fly as the request allows? */
 static bool is_full(const mf_search_state *s) {
-    int flying = 0;
-    for (int i = 0; i < MF_TASKS_IN_FLIGHT; i++) {
-        flying += s->task[i].in_flight;
-    }
-    return s->r->flight > 0 && flying >= s->r->flight;
+    return s->r->flight > 0 && tasks_in_flight(s) >= s->r->flight;
 }
 
 static bool start(void *self, int slot, int64_t *usual_us) {
@@ -487,7 +484,7 @@ static void drop(void *self, int slot) {
 static mf_status run(mf_search_state *s, mf_err *e) {
     static const mf_task_pool_ops ops = {
         .start = start, .work = work_on, .commit = commit, .is_useless = is_useless, .drop = drop};
-    s->status = begin(s, e);
+    s->status = mf_search_begin(s, e);
     if (s->status == MF_OK && s->r->starts > 0) {
         take(s, try_starts);
     }
@@ -531,7 +528,7 @@ mf_status mf_search_run(const mf_search_request *r, mf_search_report *out, mf_er
         s->context.fault = r->fault;
         s->work = r->lowers ? MF_READY_US : 0;
         status = run(s, e);
-        out->interrupted = s->interrupted;
+        out->stats.interrupted = s->interrupted;
     }
     if (status == MF_OK) {
         mf_search_note_end(s);

@@ -331,13 +331,7 @@ mf_status mf_search_try_open(mf_search_context *w, const mf_search_open *open, d
 typedef struct mf_search_report {
     int count;
     mf_search_found *found; /* [count] best first, of different degrees each; owned */
-    int64_t space, priced, pruned, milps, milp_failed, simulated, costs, work;
-    double lower_bound_s, gap;
-    double pricing_s; /* seconds of one core in tasks that bound families and layouts: timed */
-    bool interrupted;
-    double unlisted_s; /* ranks: no plan of degrees that `found` lacks takes less; else 0 */
-    mf_search_end end; /* why the search for the best plan ended, */
-    char ended[320];   /* and in a sentence */
+    mf_search_stats stats;  /* but for wall_s, words on the space, and its limit */
 } mf_search_report;
 
 mf_status mf_search_run(const mf_search_request *r, mf_search_report *out, mf_err *e);

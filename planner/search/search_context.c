@@ -20,26 +20,16 @@ typedef struct counted {
 
 static int by_side(const void *x, const void *y) {
     const mf_dense_point *a = &((const counted *)x)->point, *b = &((const counted *)y)->point;
-    const int32_t keys[][2] = {{a->precision, b->precision}, {a->tp, b->tp},   {a->cp, b->cp},
+    const int64_t keys[][2] = {{a->precision, b->precision}, {a->tp, b->tp},   {a->cp, b->cp},
                                {a->cp_type, b->cp_type},     {a->mbs, b->mbs}, {a->pp, b->pp}};
-    for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) {
-        if (keys[i][0] != keys[i][1]) {
-            return keys[i][0] < keys[i][1] ? -1 : 1;
-        }
-    }
-    return 0;
+    return mf_space_compare(keys, 6);
 }
 
 static int by_expert(const void *x, const void *y) {
     const mf_expert_point *a = x, *b = y;
-    const int32_t keys[][2] = {
+    const int64_t keys[][2] = {
         {a->ep, b->ep}, {a->etp, b->etp}, {a->dispatcher, b->dispatcher}, {a->pp, b->pp}};
-    for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) {
-        if (keys[i][0] != keys[i][1]) {
-            return keys[i][0] < keys[i][1] ? -1 : 1;
-        }
-    }
-    return 0;
+    return mf_space_compare(keys, 4);
 }
 
 /* Every expert side of any pipeline degree, once. */

@@ -152,20 +152,21 @@ void mf_search_note_end(mf_search_state *s) {
 /* --- the report ------------------------------------------------------------------------------- */
 
 mf_status mf_search_report_of(mf_search_state *s, mf_search_report *out, mf_err *e) {
-    mf_status status = mf_space_count(&s->r->space, &out->space, e);
-    out->priced = s->proven_priced;
-    out->pruned = out->space - s->proven_open - s->proven_evaluated;
-    out->milps = s->milps;
-    out->milp_failed = s->milp_failed;
-    out->simulated = s->simulated;
-    out->costs = mf_block_costs_asked(s->context.costs);
-    out->work = s->work;
-    out->lower_bound_s = fmin(s->proven_s, s->best_s);
-    out->pricing_s = s->pricing_s;
-    out->gap = s->nfound > 0 ? gap_of(s, out->lower_bound_s) : 0.0;
-    out->unlisted_s = s->ranking ? fmax(mf_search_unlisted_s(s), out->lower_bound_s) : 0.0;
-    out->end = s->end;
-    memcpy(out->ended, s->ended, sizeof out->ended);
+    mf_search_stats *x = &out->stats;
+    mf_status status = mf_space_count(&s->r->space, &x->space, e);
+    x->priced = s->proven_priced;
+    x->pruned = x->space - s->proven_open - s->proven_evaluated;
+    x->milp_solved = s->milps;
+    x->milp_failed = s->milp_failed;
+    x->simulated = s->simulated;
+    x->work = s->work;
+    x->lower_bound_s = fmin(s->proven_s, s->best_s);
+    x->pricing_s = s->pricing_s;
+    x->gap = s->nfound > 0 ? gap_of(s, x->lower_bound_s) : 0.0;
+    x->unlisted_s = s->ranking ? fmax(mf_search_unlisted_s(s), x->lower_bound_s) : 0.0;
+    x->interrupted = s->interrupted;
+    x->end = s->end;
+    memcpy(x->ended, s->ended, sizeof x->ended);
     const int top = mf_search_top(s);
     out->count = s->nfound < top ? s->nfound : top;
     out->found = calloc((size_t)out->count + 1, sizeof *out->found);

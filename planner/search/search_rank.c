@@ -11,7 +11,6 @@
 #include "planner/tuning/limits.h"
 
 #include <math.h>
-#include <stdlib.h>
 
 bool mf_search_same_degrees(const mf_layout *a, const mf_layout *b) {
     return a->tp == b->tp && a->cp == b->cp && a->pp == b->pp && a->vpp == b->vpp &&
@@ -24,7 +23,6 @@ bool mf_search_ranks(const mf_search_state *s) {
 }
 
 mf_status mf_search_rank_begin(mf_search_state *s, mf_err *e) {
-    mf_search_outcome first = {.status = MF_OK};
     const int64_t budget = mf_search_budget(s);
     mf_search_note_end(s);
     mf_search_queue_clear(&s->queue);
@@ -32,14 +30,7 @@ mf_status mf_search_rank_begin(mf_search_state *s, mf_err *e) {
     s->ranking = true;
     s->patient = false;
     s->rank_until = budget > 0 ? s->work + budget / MF_RANK_PART : 0;
-    mf_status status = mf_search_start(&s->context, &first, e);
-    for (int64_t i = 0; i < first.children && status == MF_OK; i++) {
-        if (!mf_search_queue_push(&s->queue, &first.child[i])) {
-            status = mf_err_set(e, MF_NOMEM, "out of memory for the search's queue");
-        }
-    }
-    free(first.child);
-    return status;
+    return mf_search_begin(s, e);
 }
 
 /* The slowest plan that is wanted. */

@@ -94,6 +94,8 @@ int64_t mf_search_budget(const mf_search_state *s);
 double mf_search_least_open(const mf_search_state *s);
 double mf_search_lower_bound(const mf_search_state *s);
 bool mf_search_is_flying(const mf_search_state *s);
+/* The families of the first level come to the queue. */
+mf_status mf_search_begin(mf_search_state *s, mf_err *e);
 /* How many plans are wanted. */
 int mf_search_top(const mf_search_state *s);
 

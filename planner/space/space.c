@@ -2,6 +2,7 @@
 #include "planner/space/space.h"
 
 #include <assert.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -277,6 +278,14 @@ int64_t mf_space_zeros(const mf_space *s, int64_t dense_ranks, int64_t expert_ra
     return count;
 }
 
+int mf_space_compare(const int64_t (*keys)[2], int count) {
+    int i = 0;
+    while (i < count && keys[i][0] == keys[i][1]) {
+        i++;
+    }
+    return i == count ? 0 : keys[i][0] < keys[i][1] ? -1 : 1;
+}
+
 mf_layout mf_space_layout(const mf_space *s, const mf_dense_point *d, const mf_expert_point *x,
                           const mf_order_point *o, const mf_zero_point *z) {
     mf_layout l = s->base;
@@ -345,50 +354,55 @@ mf_status mf_space_count(const mf_space *s, int64_t *out, mf_err *e) {
     return status;
 }
 
+/* A line that grows, cut to its size. */
+typedef struct line {
+    char *text;
+    size_t size, used;
+} line;
+
+MF_PRINTF(2, 3) static void say(line *x, const char *format, ...) {
+    va_list list;
+    if (x->used < x->size) {
+        va_start(list, format);
+        const int n = vsnprintf(x->text + x->used, x->size - x->used, format, list);
+        va_end(list);
+        x->used += n > 0 ? (size_t)n : 0;
+    }
+}
+
 void mf_space_describe_left_out(const mf_space *s, char *out, size_t size) {
     const mf_layout *b = &s->base;
     char overlap[64], headroom[32] = "ep";
-    size_t used = 0;
+    line x = {.text = out, .size = size};
     mf_overlap_format(b->overlap, overlap, sizeof overlap);
     if (!b->headroom_worst_case) {
         snprintf(headroom, sizeof headroom, "%g", b->token_headroom);
     }
-    int n = snprintf(out, size,
-                     "held: overlap %s, cuda_graph %s, moments %s, offload_optimizer %g, "
-                     "token_headroom %s",
-                     overlap, mf_graph_text(b->graph), b->moments_bf16 ? "bf16" : "fp32",
-                     b->offload_optimizer, headroom);
-    used = n > 0 ? (size_t)n : 0;
-    if (used < size && !pinned(s, MF_DIM_MICRO_BATCH)) {
-        n = snprintf(out + used, size - used, ", micro_batch up to %d", MF_SPACE_MAX_MBS);
-        used += n > 0 ? (size_t)n : 0;
+    say(&x, "held: overlap %s, cuda_graph %s, moments %s, offload_optimizer %g, token_headroom %s",
+        overlap, mf_graph_text(b->graph), b->moments_bf16 ? "bf16" : "fp32", b->offload_optimizer,
+        headroom);
+    if (!pinned(s, MF_DIM_MICRO_BATCH)) {
+        say(&x, ", micro_batch up to %d", MF_SPACE_MAX_MBS);
     }
-    if (used < size && b->grads_bf16) {
-        n = snprintf(out + used, size - used, ", grad_dtype bf16");
-        used += n > 0 ? (size_t)n : 0;
+    if (b->grads_bf16) {
+        say(&x, ", grad_dtype bf16");
     }
-    if (used < size && (s->precisions == 0 || pinned(s, MF_DIM_PRECISION))) {
-        n = snprintf(out + used, size - used, ", precision %s", mf_precision_text(b->precision));
-        used += n > 0 ? (size_t)n : 0;
+    if (s->precisions == 0 || pinned(s, MF_DIM_PRECISION)) {
+        say(&x, ", precision %s", mf_precision_text(b->precision));
     }
     const char *left = "; left out: ";
-    if (used < size && !pinned(s, MF_DIM_VPP)) {
-        n = snprintf(out + used, size - used,
-                     "%sVPP that make the largest chunk no smaller, VPP > 1 on one stage", left);
-        used += n > 0 ? (size_t)n : 0;
+    if (!pinned(s, MF_DIM_VPP)) {
+        say(&x, "%sVPP that make the largest chunk no smaller, VPP > 1 on one stage", left);
         left = ", ";
     }
     bool recompute = !pinned(s, MF_DIM_RECOMPUTE), offload = !pinned(s, MF_DIM_OFFLOAD);
-    if (used < size && (recompute || offload)) {
-        n = snprintf(out + used, size - used, "%s%s%s%s sets beyond the usual ones", left,
-                     recompute ? "recompute" : "", recompute && offload ? " and " : "",
-                     offload ? "offload" : "");
-        used += n > 0 ? (size_t)n : 0;
+    if (recompute || offload) {
+        say(&x, "%s%s%s%s sets beyond the usual ones", left, recompute ? "recompute" : "",
+            recompute && offload ? " and " : "", offload ? "offload" : "");
     }
-    for (int d = 0; d < MF_DIM_COUNT && used < size; d++) {
+    for (int d = 0; d < MF_DIM_COUNT; d++) {
         if (pinned(s, (mf_dim)d)) {
-            n = snprintf(out + used, size - used, ", %s (pinned)", mf_dim_text((mf_dim)d));
-            used += n > 0 ? (size_t)n : 0;
+            say(&x, ", %s (pinned)", mf_dim_text((mf_dim)d));
         }
     }
 }

@@ -104,6 +104,9 @@ int64_t mf_space_orders(const mf_space *s, int64_t pp, int64_t micro_batches, mf
 int64_t mf_space_zeros(const mf_space *s, int64_t dense_ranks, int64_t expert_ranks,
                        mf_zero_point *out, int64_t max);
 
+/* For sorting points: -1, 0 or 1 by the first of keys[count] that two of them differ in. */
+int mf_space_compare(const int64_t (*keys)[2], int count);
+
 /* The layout at four points, resolved. Valid by construction (asserted). */
 mf_layout mf_space_layout(const mf_space *s, const mf_dense_point *d, const mf_expert_point *x,
                           const mf_order_point *o, const mf_zero_point *z);

@@ -5,68 +5,31 @@
 
 #include <stdio.h>
 
-/* Takes one pinned value of the base over into l. */
-static void take(mf_layout *l, const mf_layout *base, mf_dim d) {
-    switch (d) {
-    case MF_DIM_TP:
-        l->tp = base->tp;
-        break;
-    case MF_DIM_CP:
-        l->cp = base->cp;
-        break;
-    case MF_DIM_PP:
-        l->pp = base->pp;
-        break;
-    case MF_DIM_VPP:
-        l->vpp = base->vpp;
-        break;
-    case MF_DIM_EP:
-        l->ep = base->ep;
-        break;
-    case MF_DIM_ETP:
-        l->etp = base->etp;
-        break;
-    case MF_DIM_MICRO_BATCH:
-        l->mbs = base->mbs;
-        break;
-    case MF_DIM_SCHEDULE:
-        l->schedule = base->schedule;
-        break;
-    case MF_DIM_CP_TYPE:
-        l->cp_type = base->cp_type;
-        break;
-    case MF_DIM_ZERO:
-    case MF_DIM_EXPERT_ZERO:
-    case MF_DIM_DISPATCHER:
-    case MF_DIM_PRECISION:
-    case MF_DIM_RECOMPUTE:
-    case MF_DIM_OFFLOAD:
-    case MF_DIM_STAGES:
-    case MF_DIM_COUNT:
-        break; /* no rule of degrees */
-    }
+/* The base with what rules of degrees look at as it is pinned, or at its smallest. */
+static mf_layout smallest(const mf_space *s, uint32_t pins) {
+    const mf_layout *b = &s->base;
+    mf_layout l = *b;
+    l.tp = pins & MF_PIN(TP) ? b->tp : 1;
+    l.cp = pins & MF_PIN(CP) ? b->cp : 1;
+    l.pp = pins & MF_PIN(PP) ? b->pp : 1;
+    l.vpp = pins & MF_PIN(VPP) ? b->vpp : 1;
+    l.ep = pins & MF_PIN(EP) ? b->ep : 1;
+    l.etp = pins & MF_PIN(ETP) ? b->etp : 1;
+    l.mbs = pins & MF_PIN(MICRO_BATCH) ? b->mbs : 1;
+    l.schedule = pins & MF_PIN(SCHEDULE) ? b->schedule : MF_SCHED_GPIPE;
+    l.cp_type = pins & MF_PIN(CP_TYPE) ? b->cp_type : MF_CP_RING;
+    return l;
 }
 
 /* The rule that the pins in `pins` break with everything else at its smallest, when they leave
  * nothing of the space: MF_LAYOUT. */
 static mf_status try_pins(const mf_space *s, uint32_t pins, mf_err *e) {
     mf_space some = *s;
-    mf_layout l = s->base;
+    mf_layout l = smallest(s, pins);
     int64_t count = 0;
     some.pinned = pins;
     mf_status status = mf_space_count(&some, &count, e);
-    if (status != MF_OK || count > 0) {
-        return status;
-    }
-    l.tp = l.cp = l.pp = l.vpp = l.ep = l.etp = l.mbs = 1;
-    l.schedule = MF_SCHED_GPIPE;
-    l.cp_type = MF_CP_RING;
-    for (int d = 0; d < MF_DIM_COUNT; d++) {
-        if ((pins >> d & 1u) != 0) {
-            take(&l, &s->base, (mf_dim)d);
-        }
-    }
-    return mf_layout_resolve(&l, s->model, e);
+    return status == MF_OK && count == 0 ? mf_layout_resolve(&l, s->model, e) : status;
 }
 
 /* Some hundred times as many as training has. */
@@ -89,11 +52,8 @@ mf_status mf_space_check_batch(const mf_space *s, mf_err *e) {
 /* The rule that what is held breaks whatever the degrees, as FP32 weights with BF16 gradients:
  * MF_LAYOUT. One GPU and one sample break none of degrees. */
 static mf_status held_rule(const mf_space *s, mf_err *e) {
-    mf_layout l = s->base;
+    mf_layout l = smallest(s, 0);
     l.gpus = l.gbs = 1;
-    l.tp = l.cp = l.pp = l.vpp = l.ep = l.etp = l.mbs = 1;
-    l.schedule = MF_SCHED_GPIPE;
-    l.cp_type = MF_CP_RING;
     return mf_layout_resolve(&l, s->model, e);
 }
 
@@ -120,13 +80,10 @@ static bool least_dp(const mf_space *s, mf_layout *out) {
     for (int64_t tp = 1; tp <= gpus && tp <= s->model->heads; tp++) {
         for (int64_t cp = 1; gpus % tp == 0 && cp <= gpus / tp; cp++) {
             for (int64_t pp = 1; gpus / tp % cp == 0 && pp <= mf_model_positions(s->model); pp++) {
-                mf_layout l = s->base;
+                mf_layout l = smallest(s, 0);
                 l.tp = tp;
                 l.cp = cp;
                 l.pp = pp;
-                l.vpp = l.ep = l.etp = l.mbs = 1;
-                l.schedule = MF_SCHED_GPIPE;
-                l.cp_type = MF_CP_RING;
                 if (gpus / tp / cp % pp != 0) {
                     continue;
                 }

@@ -142,11 +142,8 @@ static void check_portions(rng *r, mf_partition *in, const sample *s, nearness *
 static void check_programs(mf_partition *in, const sample *s, nearness *n) {
     static const kind kinds[] = {COARSE, EXACT};
     for (int i = 0; i < 2; i++) {
-        mf_partition_options o = {.coarse = kinds[i] == COARSE,
-                                  .cutoff_s = HUGE_VAL,
-                                  .target_s = HUGE_VAL,
-                                  .gap = 1e-3,
-                                  .node_limit = 40};
+        mf_partition_options o = {
+            .coarse = kinds[i] == COARSE, .cutoff_s = HUGE_VAL, .gap = 1e-3, .node_limit = 40};
         mf_partition_solution x;
         mf_err e;
         if (mf_partition_solve(in, NULL, &o, &x, &e) != MF_OK) {

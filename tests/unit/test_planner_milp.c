@@ -53,7 +53,7 @@ static double small_enumerate(const small *s) {
 }
 
 static void small_build(const small *s, mf_milp *p) {
-    mf_milp_reset(p);
+    mf_milp_clear(p);
     int need = mf_milp_add_row(p, s->needed, INFINITY);
     int weigh = mf_milp_add_row(p, -INFINITY, s->limit);
     for (int j = 0; j < COLS; j++) {
@@ -145,7 +145,7 @@ static void misuse_that_glpk_detects_is_an_outcome(void **state) {
 
 /* Market-split-like rows keep branch and bound busy: sum(a x) = b with awkward a. */
 static void hard_build(mf_milp *p) {
-    mf_milp_reset(p);
+    mf_milp_clear(p);
     int rows[3];
     state_of_dice = 99;
     for (int i = 0; i < 3; i++) {

@@ -254,10 +254,10 @@ static void an_interrupted_search_has_its_best_so_far_and_a_valid_bound(void **s
         const mf_search_request r = request_of(&w, &evaluator, &s);
         mf_search_report x;
         assert_ok(mf_search_run(&r, &x, NULL));
-        check_against(&t, x.lower_bound_s, x.count > 0 ? x.found[0].time_s : HUGE_VAL);
-        assert_true(x.interrupted || s.calls < after);
+        check_against(&t, x.stats.lower_bound_s, x.count > 0 ? x.found[0].time_s : HUGE_VAL);
+        assert_true(x.stats.interrupted || s.calls < after);
         without += x.count == 0;
-        with += x.count > 0 && x.interrupted;
+        with += x.count > 0 && x.stats.interrupted;
         mf_search_report_clear(&x);
     }
     assert_above(without, 0);
@@ -329,10 +329,10 @@ static void a_search_without_a_plan_takes_one_that_fits(void **state) {
         mf_search_report x;
         assert_ok(mf_search_run(&r, &x, NULL));
         assert_int_equal(l.asked, 1);
-        assert_int_equal(x.interrupted, !whole);
+        assert_int_equal(x.stats.interrupted, !whole);
         assert_above(x.count, 0);
-        assert_above(x.simulated, 0);
-        check_against(&t, x.lower_bound_s, x.found[0].time_s);
+        assert_above(x.stats.simulated, 0);
+        check_against(&t, x.stats.lower_bound_s, x.found[0].time_s);
         if (whole) {
             assert_at_most(fabs(x.found[0].time_s - t.best_s), HAIR * t.best_s);
         }
@@ -366,7 +366,7 @@ static void little_effort_finds_a_good_plan_where_memory_decides(void **state) {
         r.fits_work = -1;
         mf_search_report x;
         assert_ok(mf_search_run(&r, &x, NULL));
-        check_against(&t, x.lower_bound_s, x.found[0].time_s);
+        check_against(&t, x.stats.lower_bound_s, x.found[0].time_s);
         printf("  %.1f GB: plan %.6f s, the fastest %.6f s\n", tight[i].memory_B / 1e9,
                x.found[0].time_s, t.best_s);
         assert_at_most(x.found[0].time_s, (1 + tight[i].above) * t.best_s);
@@ -398,12 +398,13 @@ static void more_effort_never_ends_with_less(void **state) {
             mf_search_report x;
             assert_ok(mf_search_run(&r, &x, NULL));
             assert_at_most(x.found[0].time_s, plan_s);
-            assert_at_most(x.found[0].time_s / x.lower_bound_s, plan_s / bound_s);
-            assert_true(strstr(x.ended, "effort") || strstr(x.ended, "nothing is left") ||
-                        strstr(x.ended, "is proven"));
-            used += strstr(x.ended, "effort") != NULL;
+            assert_at_most(x.found[0].time_s / x.stats.lower_bound_s, plan_s / bound_s);
+            assert_true(strstr(x.stats.ended, "effort") ||
+                        strstr(x.stats.ended, "nothing is left") ||
+                        strstr(x.stats.ended, "is proven"));
+            used += strstr(x.stats.ended, "effort") != NULL;
             plan_s = x.found[0].time_s;
-            bound_s = x.lower_bound_s;
+            bound_s = x.stats.lower_bound_s;
             mf_search_report_clear(&x);
         }
         printf("  %.2f GB: %d searches ended with their effort used\n", memory_B[i] / 1e9, used);
@@ -591,13 +592,13 @@ static void check_patience(fixture *w, int *stale, int *slow) {
             mf_search_report x;
             assert_ok(mf_search_run(&r, &x, NULL));
             assert_true(threads == 1 || x.found[0].time_s == plan_s);
-            assert_true(threads == 1 || x.work == work[i]);
+            assert_true(threads == 1 || x.stats.work == work[i]);
             plan_s = x.found[0].time_s;
-            work[i] = x.work;
-            bound_s = fmax(bound_s, x.lower_bound_s);
+            work[i] = x.stats.work;
+            bound_s = fmax(bound_s, x.stats.lower_bound_s);
             least_s = fmin(least_s, plan_s);
-            *stale += strstr(x.ended, "did not narrow the gap") != NULL;
-            *slow += strstr(x.ended, "at its pace of late") != NULL;
+            *stale += strstr(x.stats.ended, "did not narrow the gap") != NULL;
+            *slow += strstr(x.stats.ended, "at its pace of late") != NULL;
             mf_search_report_clear(&x);
         }
     }

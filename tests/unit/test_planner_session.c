@@ -42,7 +42,7 @@ static void tall_roll(tall *s) {
 
 /* rows: of all cuts, or none. Column COLS is t; COLS + 1 the sum of x, if it is wanted. */
 static void tall_build(const tall *s, bool rows, bool sum, mf_milp *p) {
-    mf_milp_reset(p);
+    mf_milp_clear(p);
     for (int j = 0; j < COLS; j++) {
         mf_milp_add_col(p, s->lo[j], s->hi[j], 0, false);
     }
