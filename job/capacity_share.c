@@ -104,7 +104,7 @@ static mf_status share_between(void *user, int row, int column, mf_err *e) {
     return share_plans(x->g, x->cell, row, false, e);
 }
 
-/* By rows, as a job is one thread's. */
+/* Several rows at the same time; a row's job is one thread's. */
 mf_status mf_capacity_share_plans(growing *g, int threads, mf_err *e) {
     const mf_capacity *z = g->z;
     const size_t cells = (size_t)z->count;

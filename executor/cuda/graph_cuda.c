@@ -1,11 +1,12 @@
 /* graph_cuda.c - captured work of a GPU as one CUDA graph.
  *
- * CUDA gives the nodes of a graph to its channels by the order in which they were made. Where a
- * copy to or from the host forks off, it is captured before the kernel that goes on, takes its
- * channel, and the kernels behind go on in another one; so each block of a step gets channels of
- * its own. While they wait, copies are slower: 49 instead of 55 GB/s on an H200 with 32 of them
- * (docs/training.md). So these copies are made once more, behind all other nodes and with the same
- * edges. Then kernels keep one channel, and so do the copies of a direction. */
+ * CUDA spreads the nodes of a graph over channels of the GPU, in the order in which they were made.
+ * A copy to or from the host is captured before the kernel that runs beside it, and takes the
+ * channel of the kernels in front of both; the next kernels get another channel, at every block. As
+ * long as many channels wait, copies are slow: 49 instead of 55 GB/s on an H200 with 32 channels of
+ * kernels (docs/training.md). So capture_end makes these copies once more, behind all other nodes,
+ * with the same edges. Then all kernels have one channel, and all copies of a direction have one.
+ */
 #include "executor/cuda/device_cuda.h"
 #include "kernels/device/cuda_check.h"
 
@@ -100,7 +101,7 @@ static const host_copy *copy_of(const host_copies *c, cudaGraphNode_t node) {
     return NULL;
 }
 
-/* The copies that it waits for have been made already, as they were captured before it. They come
+/* Copies that this one waits for were captured before it, so their second making exists. They come
  * last of what it waits for. */
 static mf_status make_again(cudaGraph_t graph, const host_copies *all, host_copy *c, mf_err *e) {
     size_t n = 0;

@@ -89,7 +89,7 @@ enum {
     MF_DEVICE_SIDE_QUEUES
 };
 enum { MF_DEVICE_POINTS = 2 };
-/* The marks of steps, at their beginnings and ends, are the first; others use those from here on.
+/* The executor marks where steps begin and end, by the slots below this one; others use the rest.
  */
 enum { MF_DEVICE_STEP_MARKS = 2 * MF_DEVICE_POINTS };
 
@@ -166,9 +166,8 @@ typedef struct mf_device_ops {
     mf_status (*window_combine)(mf_queue *q, mf_dispatch_group *g, const mf_kernel_combine *a,
                                 mf_err *e);
 
-    /* The first enqueues mark `slot`. When the host has waited for what stands before both marks,
-     * the second gives the seconds from one to the other, by the device's clock. NULL where the
-     * host's clock is used. */
+    /* mark enqueues mark `slot`. between gives the seconds from one mark to another by the device's
+     * clock; the host has waited for both before it asks. NULL where the host's clock is used. */
     mf_status (*mark)(mf_queue *q, int64_t slot, mf_err *e);
     mf_status (*between)(mf_device *d, int64_t from, int64_t to, double *time_s, mf_err *e);
 

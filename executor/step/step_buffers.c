@@ -121,7 +121,7 @@ static mf_status upload(mf_exec *x, const char *up, mf_err *e) {
     return status == MF_OK && x->ahead != NULL ? device->order(x->queue, x->uploads, e) : status;
 }
 
-/* Behind the steps before this one, whose end is its beginning where the host was ahead. */
+/* The queue reaches the mark when the step before has ended, or at once where it is idle. */
 static mf_status begin_time(mf_exec *x, mf_err *e) {
     const int slot = (int)(x->entered % mf_exec_ahead(x));
     x->buffers[slot].began_s = mf_clock_s();

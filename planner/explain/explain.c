@@ -82,7 +82,7 @@ typedef struct attempt {
     const mf_assignment *assignment;
     double before_s;
     mf_explanation *out;
-    mf_status status; /* once it is no MF_OK nothing more is tried */
+    mf_status status; /* after an error nothing more is tried */
     mf_err *e;
 } attempt;
 

@@ -38,8 +38,8 @@ static bool commits_before(const slot *a, const slot *b) {
     return a->due < b->due || (a->due == b->due && a->order < b->order);
 }
 
-/* The next one to commit, or NULL; idle: of those that nobody has taken, since what commits sooner
- * lets others start sooner. */
+/* The task in flight that commits first, or NULL. idle: only tasks that no thread has taken; what
+ * commits first is worked on first, since new tasks start when one commits. */
 static slot *next_slot(task_pool *f, bool idle) {
     slot *next = NULL;
     for (int i = 0; i < MF_TASKS_IN_FLIGHT; i++) {
