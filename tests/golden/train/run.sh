@@ -67,7 +67,7 @@ db=$(echo "$work"/kept/cpu-*/cpu-1.db)
 $golden_binary profile --store "$db" --export "$work/measured.csv" >/dev/null
 awk -F, -v OFS=, 'NR == 1 { print }
     $1 == "cpu" && $2 == "memory" && $3 ~ /^op=rmsnorm_fwd/ && !long++ { $4 *= 168; $5 *= 168; $6 *= 168; print }
-    $1 == "cpu" && $2 == "gemm" && !short++ { $4 /= 4; $5 /= 4; $6 /= 4; print }' "$work/measured.csv" >"$work/planted.csv"
+    $1 == "cpu" && $2 == "gemm" && !short++ { $4 /= 168; $5 /= 168; $6 /= 168; print }' "$work/measured.csv" >"$work/planted.csv"
 $golden_binary profile --store "$db" --import "$work/planted.csv" >/dev/null
 rm "${db%.db}.json"
 mf_lines '^! (note|warning)' $here --gpus 1
