@@ -8,13 +8,15 @@
  * slot up to v, lies between what the fewest and the most positions up to v hold of it.
  *
  * Which numbers tell most differs: sums of stages where the steady state is what counts, virtual
- * stages near embedding, dense layers and head. So before a node is branched the most fractional
- * numbers of both kinds are tried, each side for a few pivots.
+ * stages near embedding, dense layers and head. So before a node is branched the most promising
+ * numbers of both kinds are tried, each side for a few pivots, until enough is known of them
+ * (branch_gains.h).
  */
 #include "core/base/flag.h"
 #include "planner/bound/overlap_loss.h"
 #include "planner/bound/stage_bound.h"
 
+#include "planner/partition/branch_gains.h"
 #include "planner/partition/open_splits.h"
 #include "planner/partition/rows.h"
 #include "planner/partition/split_ranges.h"
@@ -23,8 +25,6 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-
-#define WHOLE 1e-6
 
 typedef struct tree {
     mf_partition *in;
@@ -43,6 +43,7 @@ typedef struct tree {
     double *n;         /* [sizes] at the last point, */
     double *at,
         *value; /* [sizes] where trials are made: those made already are rounded; as it was */
+    mf_branch_gain *gain; /* [sizes] */
     mf_split_range *side; /* [sizes] */
     int *held;            /* [vstages] positions that losses are known for */
     int *fitting;         /* [vstages + stages] positions that memory allows */
@@ -149,12 +150,18 @@ static double try_side(tree *t, const mf_split_range *r, int i, bool up, int piv
     return bound;
 }
 
+/* What a side of number i gained over its node's bound. */
+static void note_gain(tree *t, int i, bool up, double value, double side, double bound) {
+    mf_branch_note(&t->gain[i], up, value, fmin(side, t->cutoff) - bound);
+}
+
 /* Both sides of number i: what the bound gains there. A side that closes is taken from *r. Returns
  * a score, or -1 when a side was closed. */
 static double try_both(tree *t, mf_split_range *r, int i, double bound) {
     double gain[2];
     for (int up = 0; up < 2; up++) {
         double side = try_side(t, r, i, up, MF_TRIAL_PIVOTS);
+        note_gain(t, i, up, t->at[i], side, bound);
         if (side >= t->cutoff) {
             if (up) {
                 r[i].hi = (int16_t)floor(t->at[i]);
@@ -163,32 +170,17 @@ static double try_both(tree *t, mf_split_range *r, int i, double bound) {
             }
             return -1.0;
         }
-        gain[up] = fmax(side - bound, MF_TRIAL_LITTLE * bound);
+        gain[up] = side - bound;
     }
-    return gain[0] * gain[1];
+    return mf_branch_score(gain, MF_TRIAL_LITTLE * bound);
 }
 
 /* --- the tree ----------------------------------------------------------------------------------
  */
 
-/* Of the numbers [from, to) the one that lies furthest between two whole ones; -1 when all are
- * whole. */
-static int furthest(const double *n, int from, int to) {
-    int at = -1;
-    double most = WHOLE;
-    for (int i = from; i < to; i++) {
-        double off = fabs(n[i] - round(n[i]));
-        if (off > most) {
-            most = off;
-            at = i;
-        }
-    }
-    return at;
-}
-
-/* What to branch on at the point: of the numbers that lie furthest between two whole ones, some of
- * virtual stages and some of stages, the one whose sides gain most in a few pivots. The
- * program was noted here. -1: the ranges have changed, since a side of one of them closed. */
+/* What to branch on at the point: of the numbers that promise most, of virtual stages and of stages
+ * in turn, the one whose sides gain most. Those that are not known well are tried. The program was
+ * noted here. -1: the ranges have changed, since a side of one of them closed. */
 static int branch_on(tree *t, mf_split_range *r, double bound) {
     int best = -2, vstages = t->in->vstages;
     double most = -1.0;
@@ -196,15 +188,20 @@ static int branch_on(tree *t, mf_split_range *r, double bound) {
     memcpy(t->value, t->n, (size_t)t->sizes * sizeof *t->value);
     const mf_mechanisms without = t->in->evaluator->without;
     for (int k = 0; k < MF_TRIALS; k++) {
-        bool sums = k % 2 == 0 && mf_uses(without, MF_MECHANISM_STAGE_SUMS);
-        int i = sums ? furthest(t->at, vstages, t->sizes) : furthest(t->at, 0, vstages);
+        const bool sums = k % 2 == 0 && mf_uses(without, MF_MECHANISM_STAGE_SUMS);
+        double score;
+        const int i = mf_branch_promising(t->gain, t->at, sums ? vstages : 0,
+                                          sums ? t->sizes : vstages, MF_TRIAL_LITTLE * bound,
+                                          &score);
         if (i < 0) {
             continue;
         }
         if (!mf_uses(without, MF_MECHANISM_TRIALS)) {
             return i;
         }
-        double score = try_both(t, r, i, bound);
+        if (!mf_branch_is_known(&t->gain[i]) || !mf_uses(without, MF_MECHANISM_BRANCH_GAINS)) {
+            score = try_both(t, r, i, bound);
+        }
         if (t->out->outcome == MF_MILP_FAILED) {
             return -2;
         }
@@ -215,7 +212,7 @@ static int branch_on(tree *t, mf_split_range *r, double bound) {
             most = score;
             best = i;
         }
-        t->at[i] = round(t->at[i]); /* tried */
+        t->at[i] = round(t->at[i]); /* looked at */
     }
     return best;
 }
@@ -259,7 +256,7 @@ static double solve_whole_split(tree *t, mf_split_range *r, double before) {
     t->lps++;
     double bound = fmax(solve(t, r, MF_ROOT_ROUNDS), before);
     if (t->out->outcome == MF_MILP_FAILED || bound >= t->cutoff || is_out_of_effort(t) ||
-        furthest(t->n, 0, t->sizes) >= 0) {
+        mf_branch_furthest(t->n, 0, t->sizes) >= 0) {
         return bound;
     }
     double own = t->o->own_losses ? fixed_split_bound(t, bound) : bound;
@@ -285,19 +282,20 @@ static void leave_open(tree *t, const mf_split_range *r, double bound, bool solv
     }
 }
 
-/* The side of a node whose ranges are at r, from the node's basis. */
-static void add_side(tree *t, mf_split_range *r, double before) {
+/* The side of a node whose ranges are at r, from the node's basis. Returns its bound. */
+static double add_side(tree *t, mf_split_range *r, double before) {
     mf_lp_go_to(t->lp, t->here);
     t->last = -1;
     if (is_over(t)) {
         leave_open(t, r, before, false);
-        return;
+        return before;
     }
     t->lps++;
     const double bound = fmax(solve(t, r, MF_NODE_ROUNDS), before);
     if (t->out->outcome != MF_MILP_FAILED && bound < t->cutoff) {
         leave_open(t, r, bound, !is_out_of_effort(t)); /* there may be no point */
     }
+    return bound;
 }
 
 /* Both sides of number i. */
@@ -306,13 +304,17 @@ static void add_sides(tree *t, const mf_split_range *r, int i, double value, dou
     const bool up_first = value - below < 0.5;
     for (int side = 0; side < 2 && t->out->outcome != MF_MILP_FAILED; side++) {
         mf_split_range *child = t->now + t->sizes;
+        const bool up = (side == 0) == up_first;
         memcpy(child, r, (size_t)t->sizes * sizeof *child);
-        if ((side == 0) == up_first) {
+        if (up) {
             child[i].lo = (int16_t)(below + 1);
         } else {
             child[i].hi = (int16_t)below;
         }
-        add_side(t, child, bound);
+        const double own = add_side(t, child, bound);
+        if (t->out->outcome != MF_MILP_FAILED && !is_out_of_effort(t)) {
+            note_gain(t, i, up, value, own, bound);
+        }
     }
 }
 
@@ -343,7 +345,7 @@ static void add_others(tree *t, mf_split_range *r, double bound) {
  * stays open where the effort is used. */
 static void branch(tree *t, mf_split_range *r, double bound) {
     while (t->out->outcome != MF_MILP_FAILED && bound < t->cutoff) {
-        if (!is_over(t) && furthest(t->n, 0, t->sizes) < 0) {
+        if (!is_over(t) && mf_branch_furthest(t->n, 0, t->sizes) < 0) {
             bound = solve_whole_split(t, r, bound);
             if (t->out->outcome == MF_MILP_FAILED || bound >= t->cutoff) {
                 return;
@@ -354,7 +356,7 @@ static void branch(tree *t, mf_split_range *r, double bound) {
             return;
         }
         t->here = mf_lp_note(t->lp, true, t->here);
-        if (furthest(t->n, 0, t->sizes) < 0) {
+        if (mf_branch_furthest(t->n, 0, t->sizes) < 0) {
             add_others(t, r, bound);
             return;
         }
@@ -410,7 +412,7 @@ static double take(tree *t, mf_split_range *r) {
     if (!there && x.bound < t->cutoff) {
         t->lps++;
         mf_lp_go_to(t->lp, x.basis);
-        x.bound = fmax(solve(t, r, MF_NODE_ROUNDS), x.bound);
+        x.bound = fmax(solve(t, r, MF_AGAIN_ROUNDS), x.bound);
     }
     free(x.range);
     mf_lp_forget(x.basis);
@@ -504,8 +506,9 @@ static mf_status make_tree(tree *t, mf_err *e) {
     t->now = calloc(3 * (size_t)t->sizes, sizeof *t->now);
     t->least = calloc(5 * vstages + 2 + (size_t)in->slots * (positions + 1), sizeof *t->least);
     t->n = calloc(3 * (size_t)t->sizes, sizeof *t->n);
+    t->gain = calloc((size_t)t->sizes, sizeof *t->gain);
     t->out->first = calloc(vstages + 1, sizeof *t->out->first);
-    if (!t->now || !t->least || !t->n || !t->out->first) {
+    if (!t->now || !t->least || !t->n || !t->gain || !t->out->first) {
         return mf_err_set(e, MF_NOMEM, "out of memory");
     }
     t->side = t->now + 2 * t->sizes;
@@ -567,6 +570,7 @@ mf_status mf_partition_splits(mf_partition *in, const mf_partition_split_options
     leave_rest(&t);
     mf_lp_forget(t.here);
     free(t.now);
+    free(t.gain);
     free(t.least);
     free(t.n);
     mf_partition_losses(in, NULL, INFINITY);
