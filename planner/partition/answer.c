@@ -123,6 +123,6 @@ mf_status mf_partition_tried_add(const mf_partition *in, mf_partition_tried *t, 
 void mf_partition_tried_clear(mf_partition_tried *t) {
     free(t->stage);
     free(t->count);
-    mf_open_splits_clear(&t->rest.open);
+    mf_split_rest_clear(&t->rest);
     memset(t, 0, sizeof *t);
 }

@@ -64,3 +64,9 @@ void mf_open_splits_clear(mf_open_splits *o) {
     free(o->node);
     *o = (mf_open_splits){0};
 }
+
+void mf_split_rest_clear(mf_split_rest *rest) {
+    mf_open_splits_clear(&rest->open);
+    free(rest->gain);
+    *rest = (mf_split_rest){0};
+}

@@ -268,9 +268,11 @@ void mf_open_splits_clear(mf_open_splits *o);
 
 /* What a tree over splits has left open: taken up again it goes on with that. */
 typedef struct mf_split_rest {
-    double cutoff_s;     /* of the tree: what is not here is at or above */
-    mf_open_splits open; /* none: nothing is known */
+    double cutoff_s;             /* of the tree: what is not here is at or above */
+    mf_open_splits open;         /* none: nothing is known */
+    struct mf_branch_gain *gain; /* of its numbers (branch_gains.h), or NULL */
 } mf_split_rest;
+void mf_split_rest_clear(mf_split_rest *rest);
 
 /* What was done about a layout. Counts that are not wanted again; stage -1: this very answer; else:
  * everything that puts at least as much on this stage (it was over memory). */

@@ -383,18 +383,24 @@ static bool take_rest(tree *t) {
         return false;
     }
     t->open_nodes = x->open;
-    *x = (mf_split_rest){0};
+    x->open = (mf_open_splits){0};
     return true;
 }
 
-/* All that is open, unless a whole split has lowered the cutoff, or nothing was branched on. */
+/* All that is open, unless a whole split has lowered the cutoff, or nothing was branched on; and what
+ * is known of its numbers. */
 static void leave_rest(tree *t) {
     mf_open_splits_forget_bases(&t->open_nodes); /* of this program's rows */
-    if (t->o->rest) {
-        mf_open_splits_clear(&t->o->rest->open);
+    if (!t->o->rest) {
+        mf_open_splits_clear(&t->open_nodes);
+        free(t->gain);
+        return;
     }
-    if (t->o->rest && t->out->outcome == MF_MILP_LIMIT && t->lps > 1 && !t->out->have) {
-        *t->o->rest = (mf_split_rest){t->o->cutoff_s, t->open_nodes};
+    mf_split_rest_clear(t->o->rest);
+    t->o->rest->gain = t->gain;
+    if (t->out->outcome == MF_MILP_LIMIT && t->lps > 1 && !t->out->have) {
+        t->o->rest->cutoff_s = t->o->cutoff_s;
+        t->o->rest->open = t->open_nodes;
     } else {
         mf_open_splits_clear(&t->open_nodes);
     }
@@ -506,7 +512,12 @@ static mf_status make_tree(tree *t, mf_err *e) {
     t->now = calloc(3 * (size_t)t->sizes, sizeof *t->now);
     t->least = calloc(5 * vstages + 2 + (size_t)in->slots * (positions + 1), sizeof *t->least);
     t->n = calloc(3 * (size_t)t->sizes, sizeof *t->n);
-    t->gain = calloc((size_t)t->sizes, sizeof *t->gain);
+    if (t->o->rest && t->o->rest->gain) {
+        t->gain = t->o->rest->gain; /* this layout's tree has as many numbers each time */
+        t->o->rest->gain = NULL;
+    } else {
+        t->gain = calloc((size_t)t->sizes, sizeof *t->gain);
+    }
     t->out->first = calloc(vstages + 1, sizeof *t->out->first);
     if (!t->now || !t->least || !t->n || !t->gain || !t->out->first) {
         return mf_err_set(e, MF_NOMEM, "out of memory");
@@ -570,7 +581,6 @@ mf_status mf_partition_splits(mf_partition *in, const mf_partition_split_options
     leave_rest(&t);
     mf_lp_forget(t.here);
     free(t.now);
-    free(t.gain);
     free(t.least);
     free(t.n);
     mf_partition_losses(in, NULL, INFINITY);

@@ -311,7 +311,7 @@ static void by_splits(refining *c) {
                                               : r.outcome == MF_MILP_LIMIT && more;
     if (!again) {
         c->n->cause = r.outcome == MF_MILP_OPTIMAL ? c->n->cause : MF_CAUSE_TREE;
-        mf_open_splits_clear(&c->n->tried.rest.open);
+        mf_split_rest_clear(&c->n->tried.rest);
     }
     requeue(c, r.bound_s, again ? MF_LEVEL_SPLITS : MF_LEVEL_EXACT);
     mf_partition_split_result_clear(&r);
