@@ -1,11 +1,11 @@
 /* branch_gains.h - private to partition: which numbers a tree over splits had best branch on.
  *
- * Numbers are positions on virtual stages, then those of stages with all their chunks: the two kinds.
- * Below and above its value at a node's point a number has two sides. What the bound gained there,
- * over how far the side lies from the value, is much the same at all nodes, so it is noted each time
- * a side is solved, and sides of a number that was branched on a few times need not be tried any
- * more (pseudo-costs with reliability branching: Achterberg, Koch, Martin, "Branching rules
- * revisited", 2005).
+ * Numbers are positions on virtual stages, then those of stages with all their chunks: the two
+ * kinds. Below and above its value at a node's point a number has two sides. What the bound gained
+ * there, over how far the side lies from the value, is much the same at all nodes, so it is noted
+ * each time a side is solved, and sides of a number that was branched on a few times need not be
+ * tried any more (pseudo-costs with reliability branching: Achterberg, Koch, Martin, "Branching
+ * rules revisited", 2005).
  */
 #ifndef MF_PLANNER_BRANCH_GAINS_H
 #define MF_PLANNER_BRANCH_GAINS_H
@@ -27,7 +27,8 @@ int mf_branch_furthest(const double *value, int from, int to);
 void mf_branch_note(mf_branch_gain *g, bool up, double value, double gain);
 /* Was each side solved often enough? */
 bool mf_branch_is_known(const mf_branch_gain *g);
-/* The score of a number whose sides gain so much: neither may gain nothing, nothing being `least`. */
+/* The score of a number whose sides gain so much: neither may gain nothing, nothing being `least`.
+ */
 double mf_branch_score(const double gain[2], double least);
 /* Of the numbers [from, to) that are not whole the one that promises most, by its own gains or
  * by the mean of all in the range; while none of these is known, the one furthest between two whole

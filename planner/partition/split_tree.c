@@ -190,9 +190,9 @@ static int branch_on(tree *t, mf_split_range *r, double bound) {
     for (int k = 0; k < MF_TRIALS; k++) {
         const bool sums = k % 2 == 0 && mf_uses(without, MF_MECHANISM_STAGE_SUMS);
         double score;
-        const int i = mf_branch_promising(t->gain, t->at, sums ? vstages : 0,
-                                          sums ? t->sizes : vstages, MF_TRIAL_LITTLE * bound,
-                                          &score);
+        const int i =
+            mf_branch_promising(t->gain, t->at, sums ? vstages : 0, sums ? t->sizes : vstages,
+                                MF_TRIAL_LITTLE * bound, &score);
         if (i < 0) {
             continue;
         }
@@ -387,8 +387,8 @@ static bool take_rest(tree *t) {
     return true;
 }
 
-/* All that is open, unless a whole split has lowered the cutoff, or nothing was branched on; and what
- * is known of its numbers. */
+/* All that is open, unless a whole split has lowered the cutoff, or nothing was branched on; and
+ * what is known of its numbers. */
 static void leave_rest(tree *t) {
     mf_open_splits_forget_bases(&t->open_nodes); /* of this program's rows */
     if (!t->o->rest) {
