@@ -193,15 +193,14 @@ static mf_status search(const mf_args *a, const mf_cli *cli, const mf_problem *p
     return s;
 }
 
-static mf_status say_verdict(mf_verdict_text *v, const mf_args *a, const mf_report *report,
-                             const mf_search_stats *stats, mf_err *e) {
+static mf_status say_verdict(mf_verdict_text *v, const mf_args *a, const char *saved,
+                             const mf_report *report, const mf_search_stats *stats, mf_err *e) {
     const char *word = mf_args_text(a, MF_OPT_RUNS_ON, NULL);
     mf_runs_on on;
     mf_status s = mf_runs_on_parse(word, report->software->name, &on, e);
     s = s == MF_OK ? mf_runs_on_check_model(&on, word, report->software->name, report->model, e)
                    : s;
-    mf_verdict_text_plan(v, report, stats, mf_args_text(a, MF_OPT_OUT, NULL),
-                         s == MF_OK && on.limited ? &on.target : NULL);
+    mf_verdict_text_plan(v, report, stats, saved, s == MF_OK && on.limited ? &on.target : NULL);
     return s;
 }
 
@@ -267,14 +266,18 @@ static mf_status run(const mf_args *a, const mf_cli *cli, mf_err *e) {
     mf_doubts_print(a->notes, &doubts);
     mf_report report = mf_report_of(&j, &r.plan[0]);
     report.megatron = megatron;
-    s = say_verdict(&verdict, a, &report, &r.stats, e);
+    /* what cannot be saved is printed all the same: the search took a while */
+    mf_err unsaved;
+    const char *out = mf_args_text(a, MF_OPT_OUT, NULL);
+    const mf_status saved = out != NULL ? mf_plan_save(&r.plan[0], out, &unsaved) : MF_OK;
+    s = say_verdict(&verdict, a, saved == MF_OK ? out : NULL, &report, &r.stats, e);
     if (s == MF_OK && json) {
         s = print_json(cli->out, &j, &r, NULL, &host, megatron, &doubts, &verdict, e);
     } else if (s == MF_OK) {
         s = print_text(cli->out, &j, &r, &host, megatron, &verdict, e);
     }
-    if (s == MF_OK && a->value[MF_OPT_OUT].given) { /* printed first: the search took a while */
-        s = mf_plan_save(&r.plan[0], a->value[MF_OPT_OUT].text, e);
+    if (s == MF_OK && saved != MF_OK) {
+        s = mf_err_set(e, saved, "%s", unsaved.text);
     }
     if (s == MF_OK && found == MF_OK) {
         const mf_report_step step = {.report = &report,

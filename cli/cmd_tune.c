@@ -57,14 +57,17 @@ static mf_status load(const mf_args *a, findings *f, mf_err *e) {
     return s == MF_OK ? mf_job_simulate(j, &(mf_sim_options){0}, e) : s;
 }
 
-/* Prints what was found and saves the better plan. */
+/* Saves the better plan and prints what was found; what cannot be saved is printed all the same. */
 static mf_status report(const mf_args *a, const mf_cli *cli, findings *f, mf_err *e) {
     const mf_plan *better = mf_tuning_better_plan(&f->tuning);
-    const char *saved = mf_args_text(a, MF_OPT_OUT, NULL);
+    const char *out = mf_args_text(a, MF_OPT_OUT, NULL);
+    mf_err unsaved;
+    const bool keeps = out != NULL && better != NULL;
+    const mf_status saved = keeps ? mf_plan_save(better, out, &unsaved) : MF_OK;
     mf_doubts_of_plan(&f->x.job, better != NULL ? better : &f->x.job.plan, &f->doubts);
     mf_doubts_print(a->notes, &f->doubts);
     f->report = (mf_tune_report){.found = &f->tuning, .measured = &f->x.log, .doubts = &f->doubts};
-    mf_tune_report_decide(&f->report, saved);
+    mf_tune_report_decide(&f->report, keeps && saved == MF_OK ? out : NULL);
     mf_status s = MF_OK;
     if (a->value[MF_OPT_JSON].given) {
         s = mf_output_object(cli->out, write_members, &f->report, e);
@@ -72,7 +75,7 @@ static mf_status report(const mf_args *a, const mf_cli *cli, findings *f, mf_err
         mf_tune_report_print(cli->out, &f->report);
     }
     s = s == MF_OK ? write_folder(a, cli, f, e) : s;
-    return s == MF_OK && saved != NULL && better != NULL ? mf_plan_save(better, saved, e) : s;
+    return s == MF_OK && saved != MF_OK ? mf_err_set(e, saved, "%s", unsaved.text) : s;
 }
 
 static mf_status run(const mf_args *a, const mf_cli *cli, mf_err *e) {

@@ -5,9 +5,11 @@ pins="--tp 1 --cp 1 --etp 1 --dispatcher fused --schedule 1f1b"
 # shellcheck disable=SC2086 # words, not one
 mf_lines '^(olmoe|step time|memory N|plans|search|proof|ended|runners-up)' plan $job $pins --top 2 --out "$work/plan.json"
 
-# What was found is shown even where it cannot be saved.
+# What was found is shown even where it cannot be saved, and no command rests on it then.
 # shellcheck disable=SC2086
-mf_lines '^(olmoe|step time|!)' plan $job $pins --effort 1 --out "$work/none/plan.json"
+mf_lines '^(olmoe|step time|!)|next:' plan $job $pins --effort 1 --out "$work/none/plan.json"
+# shellcheck disable=SC2086
+mf_lines '^(olmoe|step time|!)|next:|^ *plan.json' plan $job $pins --effort 1 --out /dev/full
 
 # notes what held, or not, in the transcript
 note() {
