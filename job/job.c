@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 /* --- pieces ----------------------------------------------------------------------------------- */
 
@@ -253,6 +254,17 @@ void mf_job_init(mf_job *j) {
     mf_routing_init(&j->routing);
 }
 
+/* A file that a plan names: from here, or else beside the plan's own file, at `path`. */
+static const char *find_file(const mf_job_request *r, const char *name, char *path, size_t size) {
+    const char *slash = r->plan != NULL ? strrchr(r->plan, '/') : NULL;
+    const bool is_file = strchr(name, '/') != NULL || strchr(name, '.') != NULL;
+    if (slash == NULL || !is_file || name[0] == '/' || access(name, R_OK) == 0) {
+        return name;
+    }
+    const int used = snprintf(path, size, "%.*s/%s", (int)(slash - r->plan), r->plan, name);
+    return used > 0 && (size_t)used < size && access(path, R_OK) == 0 ? path : name;
+}
+
 mf_status mf_job_read(mf_job *j, const mf_job_request *r, mf_err *e) {
     mf_job_init(j);
     j->asked = *r;
@@ -262,9 +274,11 @@ mf_status mf_job_read(mf_job *j, const mf_job_request *r, mf_err *e) {
         return s;
     }
     const mf_plan_provenance from = j->plan.provenance;
-    const char *cluster = r->cluster != NULL ? r->cluster : from.cluster;
+    char paths[2][4096];
+    const char *cluster =
+        r->cluster != NULL ? r->cluster : find_file(r, from.cluster, paths[0], sizeof paths[0]);
     const char *routing;
-    s = mf_job_read_routing(j, from.routing, &routing, e);
+    s = mf_job_read_routing(j, find_file(r, from.routing, paths[1], sizeof paths[1]), &routing, e);
     if (s == MF_OK) {
         s = mf_prices_read(r, cluster, from.software[0] != '\0' ? from.software : NULL, &j->cluster,
                            &j->software, e);

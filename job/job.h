@@ -37,8 +37,9 @@ typedef struct mf_job {
 void mf_job_init(mf_job *j);
 
 /* Loads model, cluster, software, prices and routing of a request, or of the plan file that it
- * names. Unless it came from a file, the plan then holds the request's layout, not resolved and
- * without assignment; CUDA graphs that the request does not state are the software's default.
+ * names; cluster and routing files that a plan names are looked for from here, then beside the
+ * plan's file. Unless it came from a file, the plan then holds the request's layout, not resolved
+ * and without assignment; CUDA graphs that the request does not state are the software's default.
  * Errors: MF_USAGE, MF_INPUT, MF_LAYOUT, MF_DAMAGED; the caller clears the job in any case. */
 mf_status mf_job_load(mf_job *j, const mf_job_request *r, mf_err *e);
 

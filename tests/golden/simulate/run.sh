@@ -28,6 +28,13 @@ $golden_binary simulate --model olmoe-1b-7b --cluster h100 --gpus 16 --global-ba
     --routing "$deeper/counts.csv" --json --out "$work/counts.json" >"$work/a.txt"
 $golden_binary simulate --plan "$work/counts.json" --json >"$work/b.txt" || exit 1
 cmp "$work/a.txt" "$work/b.txt" || exit 1
+# files that a plan names stand beside it, where they do not stand here
+mkdir "$work/plans"
+cp "$deeper/counts.csv" profiles/clusters/h100.json "$work/plans/"
+sed -e "s#$deeper/##" -e 's#"cluster": "h100"#"cluster": "h100.json"#' "$work/counts.json" >"$work/plans/plan.json"
+mf_plain_lines '^(rests|!|made)' simulate --plan "$work/plans/plan.json"
+$golden_binary simulate --plan "$work/plans/plan.json" | grep '^step' >"$work/b.txt"
+$golden_binary simulate --plan "$work/counts.json" | grep '^step' | cmp - "$work/b.txt" || exit 1
 # a plan keeps what --set changed, and says what is missing where it cannot
 deep='--model mixtral-8x7b --cluster h100 --gpus 8 --global-batch 8 --seq 4096 --ep 8'
 $golden_binary simulate $deep --set num_hidden_layers=4 --set sliding_window=null --json --out "$work/set.json" >"$work/a.txt"
