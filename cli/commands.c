@@ -4,6 +4,7 @@
 
 #include "core/base/json.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -168,9 +169,11 @@ int mf_cli_run(int argc, const char *const *argv, const mf_cli *io) {
     cli.argc = argc;
     cli.argv = argv;
     mf_status s = run_command(argc, argv, &cli, &e);
+    errno = 0;
     bool written = fflush(cli.out) == 0 && !ferror(cli.out);
-    if ((s == MF_OK || s == MF_TOLERANCE) && !written) {
-        s = mf_err_set(&e, MF_IO, "cannot write the results");
+    if ((s == MF_OK || s == MF_TOLERANCE) && !written) { /* why, where it is known still */
+        s = mf_err_set(&e, MF_IO, "standard output: %s",
+                       errno != 0 ? strerror(errno) : "not all of the results could be written");
     }
     if (s != MF_OK) {
         mf_cli_say(&cli, &e);

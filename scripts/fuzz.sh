@@ -18,6 +18,10 @@ if [ "${1:-}" != --one ]; then
 fi
 name=$2 corpus=$build/corpus/$2 log=$build/$2.log
 mkdir -p "$corpus"
+# In memory where the system has such a place; libFuzzer may leave without cleaning up.
+MF_FUZZ_FOLDER=$(mktemp -d -p "$([ -w /dev/shm ] && echo /dev/shm || echo /tmp)" mf-fuzz-XXXXXX) || exit 1
+export MF_FUZZ_FOLDER
+trap 'rm -rf "$MF_FUZZ_FOLDER"' EXIT
 # Its own time: beside others it may wait for a core for long.
 times=$build/tmp/$name.times
 MF_FUZZ_CPU_SECONDS=${FUZZ_SECONDS:-0} TMPDIR=$build/tmp "$build/fuzz/$name" -runs="${FUZZ_RUNS:-10000000}" \

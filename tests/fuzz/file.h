@@ -21,10 +21,12 @@ static inline void fuzz_folder_drop(void) {
     rmdir(fuzz_folder_name);
 }
 
-/* In memory where the system has such a place: targets write some 10^5 files. */
+/* In memory where the system has such a place: targets write some 10^5 files. MF_FUZZ_FOLDER says
+ * where, to remove it afterwards (scripts/fuzz.sh). */
 static inline const char *fuzz_folder(void) {
     if (fuzz_folder_name[0] == '\0') {
-        const char *in = access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp";
+        const char *said = getenv("MF_FUZZ_FOLDER");
+        const char *in = said != NULL ? said : access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp";
         snprintf(fuzz_folder_name, sizeof fuzz_folder_name, "%s/mf-fuzz-XXXXXX", in);
         if (mkdtemp(fuzz_folder_name) == NULL || atexit(fuzz_folder_drop) != 0) {
             exit(2);
