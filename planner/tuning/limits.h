@@ -280,9 +280,10 @@
 #define MF_AGAIN_ROUNDS 1 /* and where it goes on at a node that was solved before */
 #define MF_ROOT_STALL_ROUNDS 4
 #define MF_ROOT_STALL_SHARE 0.01
-/* Numbers that are looked at before a tree branches on one of them; for how many pivots each side
- * is tried; not any more once it was solved so often (b200 on 5,120 of docs/PLANNER_MEASURED.md
- * ends at 9 instead of 14 %, DeepSeek-V3 on 16,384 takes 0.6 times the effort). */
+/* Before a tree branches it looks at so many numbers and tries both sides of each for so many
+ * pivots. A number whose sides were solved so often is not tried any more (DeepSeek-V3 on 16,384
+ * h100 takes 0.6 times the effort, on 5,120 b200 it ends at 9 instead of 14 %:
+ * docs/PLANNER_MEASURED.md). */
 #define MF_TRIALS 8
 #define MF_TRIAL_PIVOTS 40
 #define MF_TRIAL_ENOUGH 4

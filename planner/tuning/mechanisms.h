@@ -33,7 +33,7 @@
     X(LEAST_FIRST, "least-first", "trees go on at the node of the least bound, not the latest")    \
     X(TREE_REST, "tree-rest", "trees that are taken up again go on with what they left open")      \
     X(TRIALS, "trials", "numbers are tried before a tree branches on one of them")                 \
-    X(BRANCH_GAINS, "branch-gains", "until enough is known of what their sides gain")              \
+    X(BRANCH_GAINS, "branch-gains", "numbers whose sides were solved often are not tried again")   \
     X(STAGE_SUMS, "stage-sums", "trees branch on sums of stages, too")                             \
     X(MOST_POSITIONS, "most-positions", "trees know how many positions a stage has memory for")    \
     X(BETWEEN, "between", "paths are looked for between a point and the best one so far")          \
