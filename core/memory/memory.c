@@ -309,12 +309,13 @@ static void standing(const mf_program *p, int64_t stage, mf_memory_stage *s) {
     s->kind_B[MF_MEM_INPUTS] = (double)inputs.size_B;
     mf_memory_scratch(p, stage, &scratch);
     s->kind_B[MF_MEM_CONTEXT] += (double)scratch.size_B;
+    const bool merged = p->layout.schedule == MF_SCHED_MERGED;
     double dispatcher = 0, gathered = 0, boundary = (double)mf_program_boundary_B(p, stage);
     for (int64_t chunk = 0; chunk < p->layout.vpp; chunk++) {
         int64_t v = mf_layout_vstage(&p->layout, stage, chunk);
         for (int i = p->assignment.first[v]; i < p->assignment.first[v + 1]; i++) {
             const mf_block *b = block_at(p, i);
-            dispatcher = fmax(dispatcher, (double)b->comm_B);
+            dispatcher = fmax(dispatcher, (double)b->comm_B[merged]);
             gathered = fmax(gathered, (double)b->gather_B);
         }
     }

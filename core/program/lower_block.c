@@ -166,16 +166,18 @@ static int64_t copies_B(const mf_build *bd, const mf_op *op) {
 
 /* What a fused dispatcher keeps, one for all layers: its window, or buffers for what is sent and
  * what arrives. Where a window is planned, the buffers are counted too, as ranks on one GPU
- * have no window. */
-static int64_t dispatcher_buffers(const mf_build *bd) {
+ * have no window. merged: under a schedule that merges passes, or another one. */
+static int64_t dispatcher_buffers(const mf_build *bd, bool merged) {
     int64_t bytes = 0, window_B = 0;
-    if (bd->l->dispatcher != MF_DISPATCH_FUSED) {
+    mf_layout l = *bd->l;
+    l.schedule = merged ? MF_SCHED_MERGED : MF_SCHED_1F1B;
+    if (l.dispatcher != MF_DISPATCH_FUSED) {
         return 0;
     }
     for (int i = 0; i < bd->b->nforward; i++) {
         const mf_op *op = &bd->b->ops[i];
         if (op->kind == MF_OP_DISPATCH || op->kind == MF_OP_COMBINE) {
-            const mf_dispatch_memory memory = mf_dispatch_memory_of(bd->l, bd->c, bd->b, op);
+            const mf_dispatch_memory memory = mf_dispatch_memory_of(&l, bd->c, bd->b, op);
             bytes += op->dim[MF_OP_DIM_ORDERED] > 0 ? copies_B(bd, op)
                                                     : mf_align_B(bd->b->tensors[op->out[0]].bytes);
             window_B =
@@ -273,7 +275,8 @@ static mf_status lower_rest(mf_build *bd, zero_side *side, int sides, mf_err *e)
         emit_reduce(bd, &side[s], s == 1);
     }
     mf_lower_pace_rings(bd);
-    bd->b->comm_B = dispatcher_buffers(bd);
+    bd->b->comm_B[0] = dispatcher_buffers(bd, false);
+    bd->b->comm_B[1] = dispatcher_buffers(bd, true);
     mf_status status = mf_build_finish(bd, e);
     clear_scratch(bd);
     if (status != MF_OK) {

@@ -495,7 +495,8 @@ typedef struct mf_block {
     int64_t gather_B;   /* ZeRO-3: gathered weights of the block (one instance) */
     /* Scratch of a GPU's kernels, beside operands; one op of each stream uses it at a time. */
     int64_t scratch_B[MF_STREAM_COUNT];
-    int64_t comm_B;     /* buffers that the dispatcher / collectives keep for the block's kind */
+    int64_t comm_B[2];  /* buffers that the dispatcher keeps for the block's kind; [1]: under a
+                         * schedule that merges passes, whatever the layout's */
     mf_block_runs runs; /* its parts that may have separate addresses */
     double flops_f, flops_b, flops_w, flops_r;
 } mf_block;

@@ -44,12 +44,13 @@ static void find_owned(mf_exec *x) {
  * but for its window, which is no part of the arena. */
 static void find_buffers(mf_exec *x, int64_t *exchange_B) {
     const mf_layout *l = &x->p->layout;
+    const bool merged = l->schedule == MF_SCHED_MERGED;
     *exchange_B = x->gathered_B = 0;
     x->boundary_B = mf_program_boundary_B(x->p, x->stage);
     for (int i = 0; i < x->p->assignment.positions; i++) {
         const mf_block *b = x->positions[i].block;
         if (b != NULL) {
-            *exchange_B = b->comm_B > *exchange_B ? b->comm_B : *exchange_B;
+            *exchange_B = b->comm_B[merged] > *exchange_B ? b->comm_B[merged] : *exchange_B;
             x->gathered_B = b->gather_B > x->gathered_B ? b->gather_B : x->gathered_B;
         }
     }

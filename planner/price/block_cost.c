@@ -146,7 +146,8 @@ static void memory_cost(const mf_cost *cost, const mf_block *b, bool split, mf_b
     q->offload_B = (double)b->offload_B;
     q->boundary_B = (double)b->boundary_B;
     q->gather_B = (double)b->gather_B;
-    q->comm_B = (double)(b->comm_B + (cpu ? 0 : mf_block_scratch_B(b)));
+    q->comm_B = (double)(b->comm_B[0] + (cpu ? 0 : mf_block_scratch_B(b)));
+    q->merged_comm_B = (double)(b->comm_B[1] - b->comm_B[0]);
     add_workspaces(b, split, q);
     q->params = b->params;
     q->flops = b->flops_f + b->flops_b + b->flops_w;

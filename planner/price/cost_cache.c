@@ -218,7 +218,8 @@ static mf_status answer(mf_block_costs *q, const question *x, entry **out, mf_er
 }
 
 /* A table that another block of the stage holds is read all the same, and is no parameter of this
- * one; nothing else differs. */
+ * one; nothing else differs. Of the schedule nothing but buffers depends (and whether it splits
+ * passes, which keys say). */
 static mf_block_key with_own_tables(const mf_block_key *key) {
     mf_block_key own = *key;
     own.shared_embedding = own.shared_head = false;
@@ -236,6 +237,8 @@ mf_status mf_block_costs_get(mf_block_costs *q, const mf_layout *l, const mf_blo
     }
     *out = found->is.cost;
     out->params.dense -= mf_block_shared_elements(q->evaluator->model, l, key);
+    out->comm_B += l->schedule == MF_SCHED_MERGED ? out->merged_comm_B : 0.0;
+    out->merged_comm_B = 0.0;
     return MF_OK;
 }
 

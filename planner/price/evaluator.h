@@ -40,6 +40,8 @@ typedef struct mf_block_cost {
     double saved_B, held_B, offload_B, boundary_B, gather_B;
     double
         comm_B; /* dispatcher buffers and kernel scratch: a stage has the largest of its blocks' */
+    double merged_comm_B; /* of these more under a schedule that merges passes; costs that
+                           * mf_block_costs_get gives have it in comm_B */
     double local_f_B, local_b_B, local_w_B; /* workspaces of the three passes above */
     mf_param_count params;
 } mf_block_cost;

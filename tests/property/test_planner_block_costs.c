@@ -147,6 +147,9 @@ static void check_same_block(const mf_block_cost *exact, const mf_block_cost *ro
     assert_true(same_cost(&x, &y));
 }
 
+/* How often a block keeps more where passes merge. */
+static int64_t windows;
+
 /* Bytes are those of the layout's own block, whatever they are put together from. */
 static void check_bytes(const problem *p, const mf_layout *l, const mf_block_key *key,
                         const mf_block_cost *q) {
@@ -156,21 +159,32 @@ static void check_bytes(const problem *p, const mf_layout *l, const mf_block_key
     assert_true(equal(q->held_B, key->split ? (double)b->held_B : 0.0));
     assert_true(equal(q->offload_B, (double)b->offload_B));
     assert_true(equal(q->gather_B, (double)b->gather_B));
-    assert_true(equal(q->comm_B, (double)(b->comm_B + mf_block_scratch_B(b))));
+    const int64_t comm_B = b->comm_B[l->schedule == MF_SCHED_MERGED];
+    assert_true(equal(q->comm_B, (double)(comm_B + mf_block_scratch_B(b))));
+    windows += b->comm_B[1] > b->comm_B[0];
     assert_true(equal(q->local_f_B, (double)b->local_f_B));
     assert_true(equal(q->local_b_B, (double)(key->split ? b->local_bs_B : b->local_b_B)));
     assert_true(equal(q->local_w_B, key->split ? (double)b->local_w_B : 0.0));
     mf_block_destroy(b);
 }
 
+static mf_block_cost fresh_cost(const problem *p, const mf_layout *l, const mf_block_key *key,
+                                bool exact) {
+    mf_block_cost q;
+    assert_ok(p->without.ops->cost(p->without.self, l, key, exact, &q, NULL));
+    q.comm_B += l->schedule == MF_SCHED_MERGED ? q.merged_comm_B : 0;
+    q.merged_comm_B = 0;
+    return q;
+}
+
 static void check_cost(problem *p, const mf_layout *l, const mf_block_key *key, bool exact) {
     mf_block_cost kept, fresh;
     assert_ok(mf_block_costs_get(p->costs, l, key, exact, &kept, NULL));
-    assert_ok(p->without.ops->cost(p->without.self, l, key, exact, &fresh, NULL));
+    fresh = fresh_cost(p, l, key, exact);
     assert_true(same_cost(&kept, &fresh));
     check_bytes(p, l, key, &kept);
     if (exact) {
-        assert_ok(p->without.ops->cost(p->without.self, l, key, false, &fresh, NULL));
+        fresh = fresh_cost(p, l, key, false);
         check_same_block(&kept, &fresh);
         unsigned back = key->split ? MF_PASS_R | MF_PASS_B : MF_PASS_BACKWARD;
         if (key->shared_embedding && key->shared_head) { /* a quarter of them */
@@ -271,6 +285,9 @@ static void costs_do_not_depend_on_what_was_asked_before(void **state) {
                     !split && key[k].parts == MF_HALF_BOTH && key[other].parts == MF_HALF_BOTH;
                 const mf_layout twice = twice_the_gpus(&p, l);
                 check_cost(&p, &twice, &key[k], true);
+                mf_layout merged = l;
+                merged.schedule = split ? l.schedule : MF_SCHED_MERGED;
+                check_cost(&p, &merged, &key[k], true);
                 check_workspace(&p, &l, &key[k]);
                 check_levels(&p, &l, &key[k], pair ? &key[other] : NULL);
                 if (pair) {
@@ -282,8 +299,10 @@ static void costs_do_not_depend_on_what_was_asked_before(void **state) {
     }
     printf("  %lld last blocks take longer, pairs with ZeRO at least %.6f x\n", (long long)longer,
            least_share);
+    printf("  %lld blocks keep more where passes merge\n", (long long)windows);
     if (cases >= TELLING) { /* of a few, none may copy */
         assert_above(longer, cases);
+        assert_above(windows, cases);
     }
 }
 

@@ -247,6 +247,18 @@ static void *plan_it(void *answer) {
     return NULL;
 }
 
+/* Says the first line that differs: cmocka shows the beginning of a text alone. */
+static void assert_same_lines(const char *a, const char *b) {
+    while (*a != '\0' || *b != '\0') {
+        const int na = (int)strcspn(a, "\n"), nb = (int)strcspn(b, "\n");
+        if (na != nb || memcmp(a, b, (size_t)na) != 0) {
+            fail_msg("%.*s, but %.*s", na, a, nb, b);
+        }
+        a += na + (a[na] == '\n');
+        b += nb + (b[nb] == '\n');
+    }
+}
+
 static void calls_at_the_same_time_give_the_same_bytes(void **state) {
     (void)state;
     enum { CALLS = 4 };
@@ -258,7 +270,7 @@ static void calls_at_the_same_time_give_the_same_bytes(void **state) {
     for (int i = 0; i < CALLS; i++) {
         pthread_join(thread[i], NULL);
         assert_non_null(json[i]);
-        assert_string_equal(without_times(json[i]), without_times(json[0]));
+        assert_same_lines(without_times(json[i]), without_times(json[0]));
     }
     for (int i = 0; i < CALLS; i++) {
         moefold_free(json[i]);
