@@ -294,6 +294,7 @@ mf_status mf_capacity_plan(const mf_capacity_request *r, mf_capacity *out, mf_er
     growing g = {.z = out,
                  .threads = (threads + at_once - 1) / at_once,
                  .alone_threads = threads < flight ? threads : flight,
+                 .all_threads = threads,
                  .flight = flight,
                  .watching = PTHREAD_MUTEX_INITIALIZER};
     *out = (mf_capacity){.r = r};
@@ -306,7 +307,9 @@ mf_status mf_capacity_plan(const mf_capacity_request *r, mf_capacity *out, mf_er
     if (s == MF_OK && r->tokens > 1) {
         mf_doubt_tokens(&out->doubts, r->tokens);
     }
+    s = s == MF_OK ? mf_order_book_create(&g.orders, e) : s;
     s = s == MF_OK && out->cell != NULL ? grow(&g, rows, at_once, e) : s;
+    mf_order_book_destroy(g.orders);
     for (int i = 0; g.row != NULL && i < rows; i++) {
         if (g.row[i].refused[0] != '\0') {
             snprintf(out->refused, sizeof out->refused, "%s", g.row[i].refused);

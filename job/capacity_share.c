@@ -27,6 +27,7 @@ static mf_status try_plan_of(mf_capacity *z, const mf_job *j, const mf_capacity_
                              mf_capacity_cell *c, mf_err *e) {
     mf_problem problem;
     mf_plan plan;
+    bool faster = false;
     mf_known_plan there[MF_CARRY_MOST] = {{.layout = from->layout, .assignment = from->assignment}};
     const mf_carried known = mf_capacity_carried(from);
     mf_status s = mf_problem_from_job(j, &problem, e);
@@ -34,6 +35,11 @@ static mf_status try_plan_of(mf_capacity *z, const mf_job *j, const mf_capacity_
     if (s != MF_OK ||
         (from->row == c->row && mf_capacity_starts(&problem, c->row, &known, 1, there) == 0) ||
         mf_job_check_cluster(&there[0].layout, &j->cluster, NULL) != MF_OK) {
+        return s;
+    }
+    s = mf_planner_outruns(&problem, &there[0].layout, &there[0].assignment, c->step_time_s,
+                           &faster, e);
+    if (s != MF_OK || !faster) {
         return s;
     }
     s = mf_planner_predict(&problem, &there[0].layout, &there[0].assignment, &plan, NULL, e);

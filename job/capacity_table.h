@@ -21,10 +21,12 @@ typedef struct table_row {
  * r * sizes + i. */
 typedef struct growing {
     mf_capacity *z;
-    table_row *row;      /* [models * clusters] */
-    bool *planned;       /* of each cell */
+    table_row *row; /* [models * clusters] */
+    bool *planned;  /* of each cell */
+    mf_order_book *orders;
     int threads, flight; /* of a search */
     int alone_threads;   /* of one beside which no other runs */
+    int all_threads;
     pthread_mutex_t watching;
     const mf_capacity_cell *shown; /* the cell that progress reports are about */
 } growing;

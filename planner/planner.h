@@ -39,6 +39,8 @@ typedef struct mf_problem {
 
 /* Prices of blocks, which do not depend on the number of GPUs. */
 typedef struct mf_price_book mf_price_book;
+/* Figures of schedules, which depend neither on that nor on the cluster. */
+typedef struct mf_order_book mf_order_book;
 
 /* --- phase 2: search -------------------------------------------------------------------------- */
 
@@ -120,9 +122,11 @@ typedef struct mf_search_options {
     const volatile int *cancel; /* set non-zero to stop with the best so far; may be NULL */
     void (*progress)(const mf_search_stats *now, double best_s, void *user); /* may be NULL */
     void *user;
-    mf_price_book *book; /* of a problem that differs in nothing but base.gpus, made with the same
-                          * cancel and without: what is priced stays in it for searches to come, and
-                          * no result depends on it. NULL: the search makes its own */
+    mf_price_book *book;   /* of a problem that differs in nothing but base.gpus, made with the same
+                            * cancel and without: what is priced stays in it for searches to come, and
+                            * no result depends on it. NULL: the search makes its own */
+    mf_order_book *orders; /* what is known of schedules: shared between searches of any problems,
+                            * and no result depends on it. NULL: the search makes its own */
     mf_milp_fault milp_fault; /* tests: what goes wrong in every integer program */
     mf_mechanisms without;    /* benchmarks: mechanisms that are switched off */
 } mf_search_options;
@@ -140,6 +144,9 @@ void mf_search_options_init(mf_search_options *o);
 mf_status mf_price_book_create(const mf_problem *p, const mf_search_options *o, mf_price_book **out,
                                mf_err *e);
 void mf_price_book_destroy(mf_price_book *b);
+/* For searches of any problems. Errors: MF_NOMEM. Several searches may use it at the same time. */
+mf_status mf_order_book_create(mf_order_book **out, mf_err *e);
+void mf_order_book_destroy(mf_order_book *b);
 
 /* Finds the fastest plan. MF_OK: result->count >= 1. MF_INFEASIBLE: no layout fits, and e says what
  * is missing (see mf_planner_fit for the list). MF_INTERRUPTED: cancelled; result holds the best so
@@ -155,6 +162,10 @@ void mf_search_result_clear(mf_search_result *r);
  * is to be cleared. sim (may be NULL) receives the simulation, to be destroyed. */
 mf_status mf_planner_predict(const mf_problem *p, const mf_layout *l, const mf_assignment *a,
                              mf_plan *plan, mf_sim **sim, mf_err *e);
+/* Would it take less than time_s, and may it fit? Its memory is counted without gaps, which a
+ * prediction looks for at length; so one that outruns may turn out not to fit. */
+mf_status mf_planner_outruns(const mf_problem *p, const mf_layout *l, const mf_assignment *a,
+                             double time_s, bool *yes, mf_err *e);
 
 /* --- phase 1: fit ----------------------------------------------------------------------------- */
 

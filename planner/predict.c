@@ -20,6 +20,44 @@ static void describe(const mf_problem *p, mf_plan *plan) {
     copy_text(from->routing, sizeof from->routing, p->routing_name);
 }
 
+/* The layout resolved, its assignment (a NULL: the even one), and their program. */
+static mf_status lower(const mf_problem *p, const mf_layout *l, const mf_assignment *a,
+                       mf_layout *resolved, mf_assignment *assigned, mf_program **program,
+                       mf_err *e) {
+    *resolved = *l;
+    mf_status status = mf_layout_resolve(resolved, p->model, e);
+    if (status == MF_OK && a == NULL) {
+        status = mf_assignment_even(p->model, resolved, assigned, e);
+    } else if (status == MF_OK) {
+        *assigned = *a;
+    }
+    if (status == MF_OK) {
+        status =
+            mf_program_lower(p->model, resolved, mf_cost_cluster(p->cost), assigned, program, e);
+    }
+    return status;
+}
+
+mf_status mf_planner_outruns(const mf_problem *p, const mf_layout *l, const mf_assignment *a,
+                             double time_s, bool *yes, mf_err *e) {
+    mf_layout resolved;
+    mf_assignment assigned;
+    mf_program *program = NULL;
+    mf_sim *sim = NULL;
+    const mf_sim_options options = {.routing = p->routing, .sums = true};
+    *yes = false;
+    mf_status status = lower(p, l, a, &resolved, &assigned, &program, e);
+    if (status == MF_OK) {
+        status = mf_sim_step(p->cost, program, &options, &sim, e);
+    }
+    if (status == MF_OK) {
+        *yes = sim->step_time_s < time_s && sim->memory->fits;
+    }
+    mf_sim_destroy(sim);
+    mf_program_destroy(program);
+    return status;
+}
+
 mf_status mf_planner_predict(const mf_problem *p, const mf_layout *l, const mf_assignment *a,
                              mf_plan *plan, mf_sim **sim, mf_err *e) {
     mf_program *program = NULL;
@@ -29,17 +67,7 @@ mf_status mf_planner_predict(const mf_problem *p, const mf_layout *l, const mf_a
     if (sim != NULL) {
         *sim = NULL;
     }
-    plan->layout = *l;
-    mf_status status = mf_layout_resolve(&plan->layout, p->model, e);
-    if (status == MF_OK && a == NULL) {
-        status = mf_assignment_even(p->model, &plan->layout, &plan->assignment, e);
-    } else if (status == MF_OK) {
-        plan->assignment = *a;
-    }
-    if (status == MF_OK) {
-        status = mf_program_lower(p->model, &plan->layout, mf_cost_cluster(p->cost),
-                                  &plan->assignment, &program, e);
-    }
+    mf_status status = lower(p, l, a, &plan->layout, &plan->assignment, &program, e);
     if (status == MF_OK) {
         status = mf_sim_step(p->cost, program, &options, &made, e);
     }

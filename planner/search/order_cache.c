@@ -1,14 +1,9 @@
 /* order_cache.c - the table of what a search knows, and what it knows of orders: the list of a
- * pipeline degree's, and the summary of each. */
+ * pipeline degree's, and the summary of each (planner/order/order_book.h). */
 #include "planner/search/search.h"
 
 #include <stdlib.h>
 #include <string.h>
-
-typedef struct kept_summary {
-    mf_search_known head;
-    mf_order_summary order;
-} kept_summary;
 
 typedef struct kept_list {
     mf_search_known head;
@@ -41,11 +36,6 @@ void mf_search_publish(mf_search_context *w, const mf_search_key *key, mf_search
 
 void mf_search_known_clear(mf_search_context *w) {
     for (int b = 0; b < MF_SEARCH_BUCKETS; b++) {
-        for (mf_search_known *x = w->known[b]; x; x = x->next) {
-            if (x->key.kind == MF_KNOWN_SUMMARY) {
-                mf_order_summary_clear(&((kept_summary *)x)->order);
-            }
-        }
         w->known[b] = NULL;
     }
     mf_pool_clear(&w->pool);
@@ -95,57 +85,8 @@ mf_status mf_search_orders_of(mf_search_context *w, const mf_layout *l, mf_searc
 
 /* --- summaries -------------------------------------------------------------------------------- */
 
-/* Of an order with many micro-batches (0: so many that more of them change nothing). */
-static mf_search_key summary_key(const mf_layout *l, int64_t micro_batches) {
-    return (mf_search_key){.kind = MF_KNOWN_SUMMARY,
-                           .word = {l->pp, micro_batches, l->vpp, (int64_t)l->schedule}};
-}
-
-static kept_summary *find_summary(const mf_search_context *w, const mf_layout *l) {
-    const mf_search_key key = summary_key(l, l->micro_batches), all = summary_key(l, 0);
-    kept_summary *kept = mf_search_find(w, &key);
-    return kept || l->micro_batches <= 8 * l->pp ? kept : mf_search_find(w, &all);
-}
-
-/* Keeps a summary, which is taken over, unless another thread has kept the same meanwhile, which is
- * equal. NULL: out of memory. */
-static kept_summary *keep_summary(mf_search_context *w, const mf_layout *l, bool saturated,
-                                  mf_order_summary *made) {
-    pthread_mutex_lock(&w->lock);
-    kept_summary *kept = find_summary(w, l);
-    if (kept) {
-        mf_order_summary_clear(made);
-    } else {
-        kept = mf_pool_take(&w->pool, sizeof *kept);
-        if (kept) {
-            const mf_search_key key = summary_key(l, saturated ? 0 : l->micro_batches);
-            kept->order = *made;
-            mf_search_publish(w, &key, &kept->head);
-        } else {
-            mf_order_summary_clear(made);
-        }
-    }
-    pthread_mutex_unlock(&w->lock);
-    return kept;
-}
-
 mf_status mf_search_order(mf_search_context *w, const mf_layout *l, const mf_order_summary **out,
                           mf_err *e) {
-    const kept_summary *kept = find_summary(w, l);
-    if (!kept) {
-        mf_order_summary made;
-        bool saturated = false;
-        mf_status status = mf_order_summarise(l, w->evaluator->ops->schedule, w->evaluator->self,
-                                              w->layers, w->others, &made, &saturated, e);
-        if (status != MF_OK) {
-            return status;
-        }
-        kept = keep_summary(w, l, saturated, &made);
-    }
-    if (!kept) {
-        (void)mf_err_set(e, MF_NOMEM, "out of memory");
-        return MF_NOMEM;
-    }
-    *out = &kept->order;
-    return MF_OK;
+    return mf_order_book_get(w->orders, l, w->evaluator->ops->schedule, w->evaluator->self,
+                             w->layers, w->others, out, e);
 }

@@ -115,6 +115,7 @@ mf_status mf_planner_search(const mf_problem *p, const mf_search_options *o,
     const mf_search_request request = {
         .evaluator = &book->evaluator,
         .costs = book->costs,
+        .orders = o->orders,
         .lowers = true,
         .space = space,
         .threads = threads,

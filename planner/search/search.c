@@ -516,12 +516,17 @@ mf_status mf_search_run(const mf_search_request *r, mf_search_report *out, mf_er
     s->most_found = mf_search_top(s) > MF_SEARCH_FOUND ? mf_search_top(s) : MF_SEARCH_FOUND;
     s->found = calloc((size_t)s->most_found + 1, sizeof *s->found);
     mf_block_costs *own = NULL;
+    mf_order_book *own_orders = NULL;
     mf_status status = s->found ? MF_OK : mf_err_set(e, MF_NOMEM, "out of memory");
     if (status == MF_OK && r->costs == NULL) {
         status = mf_block_costs_create(r->evaluator, &own, e);
     }
+    if (status == MF_OK && r->orders == NULL) {
+        status = mf_order_book_create(&own_orders, e);
+    }
     if (status == MF_OK) {
-        status = mf_search_context_init(&s->context, own != NULL ? own : r->costs, &r->space, e);
+        status = mf_search_context_init(&s->context, own != NULL ? own : r->costs,
+                                        own_orders != NULL ? own_orders : r->orders, &r->space, e);
     }
     if (status == MF_OK) {
         s->context.cancel = r->cancel;
@@ -536,6 +541,7 @@ mf_status mf_search_run(const mf_search_request *r, mf_search_report *out, mf_er
     }
     mf_search_context_clear(&s->context);
     mf_block_costs_destroy(own);
+    mf_order_book_destroy(own_orders);
     mf_search_queue_clear(&s->queue);
     free_tasks(s);
     free(s->found);

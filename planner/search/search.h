@@ -28,6 +28,7 @@
 
 #include "core/base/pool.h"
 #include "planner/bound/family_bound.h"
+#include "planner/order/order_book.h"
 #include "planner/order/path_mean.h"
 #include "planner/partition/partition.h"
 #include "planner/planner.h"
@@ -110,7 +111,6 @@ typedef struct mf_search_path_set {
  * are never changed or removed, so readers need no lock. Keys are compared byte by byte. */
 typedef enum mf_search_kind {
     MF_KNOWN_ORDERS,     /* the orders of a pipeline degree and a number of micro-batches */
-    MF_KNOWN_SUMMARY,    /* of one order */
     MF_KNOWN_TIMES,      /* layer times of two sides (family_figures.c) */
     MF_KNOWN_STAGES,     /* figures of the step's end of a pipeline degree */
     MF_KNOWN_LAYOUT_END, /* the same of one layout, by position */
@@ -158,7 +158,8 @@ typedef struct mf_search_context {
     mf_space space;
     const mf_evaluator *evaluator;
     mf_block_costs *costs;
-    int layers, others; /* for summaries of orders */
+    mf_order_book *orders; /* their summaries, with these: */
+    int layers, others;
     int64_t denses, experts, sides;
     mf_dense_point *dense;
     mf_search_count *order_count; /* [denses] */
@@ -189,9 +190,9 @@ typedef struct mf_search_outcome {
     mf_search_found plan; /* last: set where found alone */
 } mf_search_outcome;
 
-/* Costs come from q, which is borrowed. */
-mf_status mf_search_context_init(mf_search_context *w, mf_block_costs *q, const mf_space *s,
-                                 mf_err *e);
+/* Costs come from q, summaries of orders from `orders`; both are borrowed. */
+mf_status mf_search_context_init(mf_search_context *w, mf_block_costs *q, mf_order_book *orders,
+                                 const mf_space *s, mf_err *e);
 void mf_search_context_clear(mf_search_context *w);
 
 /* Families of the first level. */
@@ -270,7 +271,8 @@ void mf_search_push(mf_search_outcome *out, mf_search_node *child, const mf_sear
 /* The whole search (search.c), on an evaluator: what mf_planner_search runs. */
 typedef struct mf_search_request {
     const mf_evaluator *evaluator;
-    mf_block_costs *costs; /* of that evaluator, shared with searches before it; NULL = its own */
+    mf_block_costs *costs; /* of that evaluator, shared with other searches; NULL = its own */
+    mf_order_book *orders; /* shared with other searches; NULL = its own */
     bool lowers;           /* its blocks are lowered and priced, which is counted */
     mf_space space;
     int threads, top;

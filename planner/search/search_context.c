@@ -118,12 +118,13 @@ static mf_status find_sides(mf_search_context *w, mf_err *e) {
     return MF_OK;
 }
 
-mf_status mf_search_context_init(mf_search_context *w, mf_block_costs *q, const mf_space *s,
-                                 mf_err *e) {
+mf_status mf_search_context_init(mf_search_context *w, mf_block_costs *q, mf_order_book *orders,
+                                 const mf_space *s, mf_err *e) {
     memset(w, 0, sizeof *w);
     w->space = *s;
     w->evaluator = mf_block_costs_evaluator(q);
     w->costs = q;
+    w->orders = orders;
     w->layers = mf_family_bound_layers(s->model);
     w->others = mf_model_positions(s->model) - w->layers;
     pthread_mutex_init(&w->lock, NULL);

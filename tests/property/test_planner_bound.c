@@ -407,13 +407,16 @@ static void check_problem(rng *r, pool *known, nearness *n) {
         mf_search_context w;
         mf_search_node node;
         mf_block_costs *costs;
+        mf_order_book *orders;
         assert_ok(mf_block_costs_create(&p.evaluator, &costs, NULL));
-        assert_ok(mf_search_context_init(&w, costs, &p.space, NULL));
+        assert_ok(mf_order_book_create(&orders, NULL));
+        assert_ok(mf_search_context_init(&w, costs, orders, &p.space, NULL));
         if (walk_down(&w, &s, n, &node)) {
             check_layout(&pairs, &w, &p, &s, known, n);
             check_family(&w, &node, &s, known, n);
         }
         mf_search_context_clear(&w);
+        mf_order_book_destroy(orders);
         mf_block_costs_destroy(costs);
     }
     problem_clear(&p);
