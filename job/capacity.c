@@ -5,6 +5,7 @@
 #include "job/capacity_table.h"
 #include "job/prices.h"
 #include "planner/capacity/wavefront.h"
+#include "planner/order/order_book.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -39,7 +39,7 @@ typedef struct mf_problem {
 
 /* Prices of blocks, which do not depend on the number of GPUs. */
 typedef struct mf_price_book mf_price_book;
-/* Figures of schedules, which depend neither on that nor on the cluster. */
+/* What is known of schedules (planner/order/order_book.h). */
 typedef struct mf_order_book mf_order_book;
 
 /* --- phase 2: search -------------------------------------------------------------------------- */
@@ -144,9 +144,6 @@ void mf_search_options_init(mf_search_options *o);
 mf_status mf_price_book_create(const mf_problem *p, const mf_search_options *o, mf_price_book **out,
                                mf_err *e);
 void mf_price_book_destroy(mf_price_book *b);
-/* For searches of any problems. Errors: MF_NOMEM. Several searches may use it at the same time. */
-mf_status mf_order_book_create(mf_order_book **out, mf_err *e);
-void mf_order_book_destroy(mf_order_book *b);
 
 /* Finds the fastest plan. MF_OK: result->count >= 1. MF_INFEASIBLE: no layout fits, and e says what
  * is missing (see mf_planner_fit for the list). MF_INTERRUPTED: cancelled; result holds the best so

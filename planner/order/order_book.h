@@ -9,8 +9,12 @@
 #define MF_PLANNER_ORDER_BOOK_H
 
 #include "planner/order/order.h"
-#include "planner/planner.h"
 
+typedef struct mf_order_book mf_order_book;
+
+/* Errors: MF_NOMEM. */
+mf_status mf_order_book_create(mf_order_book **out, mf_err *e);
+void mf_order_book_destroy(mf_order_book *b);
 /* What mf_order_summarise gives for the same arguments; it lives as long as the book. Any number of
  * threads may ask at the same time. Errors: MF_NOMEM and schedule's. */
 mf_status mf_order_book_get(mf_order_book *b, const mf_layout *l, mf_order_schedule_fn schedule,

@@ -3,6 +3,7 @@
  */
 #include "planner/capacity/robust.h"
 #include "planner/capacity/wavefront.h"
+#include "planner/order/order_book.h"
 #include "tests/support/planner_problems.h"
 
 #include <math.h>
@@ -56,16 +57,28 @@ static mf_search_options options_of(double gap) {
     return o;
 }
 
+/* A plan outruns what takes a hair longer than its prediction, and nothing that takes as long. */
+static void assert_outruns(const mf_problem *p, const mf_plan *plan) {
+    const double time_s = plan->prediction.step_time_s;
+    bool longer = false, same = true;
+    assert_ok(mf_planner_outruns(p, &plan->layout, &plan->assignment, time_s * (1 + 1e-12), &longer,
+                                 NULL));
+    assert_ok(mf_planner_outruns(p, &plan->layout, &plan->assignment, time_s, &same, NULL));
+    assert_true(longer);
+    assert_false(same);
+}
+
 /* Bit by bit: plan and proof, and the work that was counted, less the blocks that a search before
  * has asked for: the first has nothing before it, the last asks for nothing that the first did not.
  */
-static void results_do_not_depend_on_a_shared_book(void **state) {
+static void results_do_not_depend_on_shared_books(void **state) {
     (void)state;
     int64_t again = -1;
     fixture w;
     fixture_init(&w);
     mf_search_options o = options_of(0.02), shared = o;
     assert_ok(mf_price_book_create(&w.problem, &o, &shared.book, NULL));
+    assert_ok(mf_order_book_create(&shared.orders, NULL));
     static const int64_t sizes[] = {8, 8, 32, 16, 24, 8};
     for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i += (size_t)case_stride(5)) {
         mf_search_result a = search(&w, sizes[i], &o), b = search(&w, sizes[i], &shared);
@@ -84,10 +97,12 @@ static void results_do_not_depend_on_a_shared_book(void **state) {
             again = i == 0 ? again : b.stats.work;
         }
         assert_int_equal(a.stats.simulated, b.stats.simulated);
+        assert_outruns(&w.problem, x);
         mf_search_result_clear(&a);
         mf_search_result_clear(&b);
     }
     mf_price_book_destroy(shared.book);
+    mf_order_book_destroy(shared.orders);
     mf_cost_destroy(w.cost);
 }
 
@@ -454,7 +469,7 @@ static void a_node_less_leaves_the_same_degrees_on_fewer_gpus(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(results_do_not_depend_on_a_shared_book),
+        cmocka_unit_test(results_do_not_depend_on_shared_books),
         cmocka_unit_test(a_known_plan_is_kept_and_its_gap_is_proven),
         cmocka_unit_test(known_plans_that_are_none_are_left_out),
         cmocka_unit_test(threads_do_not_change_what_comes_of_known_plans),
