@@ -93,11 +93,13 @@ static void plans_are_the_same_on_any_number_of_threads(void **state) {
         int64_t gpus;
         double memory_B;
         double gap;
-        int flight;
-    } cases[] = {{false, 8, 10e9, 0, 2},
-                 {true, 8, 8e9, 0, 0},
-                 {true, 4, 30e9, 0, 1},
-                 {false, 6, 9e9, NO_GAP, 0}};
+        int flight, top;
+        int64_t budget; /* runners-up are looked for when it is used, with tasks in flight */
+    } cases[] = {{false, 8, 10e9, 0, 2, 0, 0},
+                 {false, 8, 10e9, NO_GAP, 0, 6, 200000},
+                 {true, 8, 8e9, 0, 0, 0, 0},
+                 {true, 4, 30e9, 0, 1, 0, 0},
+                 {false, 6, 9e9, NO_GAP, 0, 0, 0}};
     static const int threads[] = {1, 2, 3, 8};
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i += (size_t)case_stride(2)) {
         fixture w;
@@ -111,6 +113,8 @@ static void plans_are_the_same_on_any_number_of_threads(void **state) {
             o.threads = threads[k];
             o.gap = cases[i].gap;
             o.flight = cases[i].flight;
+            o.top = cases[i].top;
+            o.budget = cases[i].budget;
             assert_int_equal(search(&w, &o, &x), MF_OK);
             char *bytes = bytes_of(&x);
             if (first) {
@@ -119,6 +123,7 @@ static void plans_are_the_same_on_any_number_of_threads(void **state) {
                 assert_true(stats.pruned == x.stats.pruned);
                 assert_true(stats.milp_solved == x.stats.milp_solved);
                 assert_true(stats.simulated == x.stats.simulated);
+                assert_true(stats.work == x.stats.work);
                 free(bytes);
             } else {
                 first = bytes;
