@@ -182,8 +182,8 @@ static mf_status begin(mf_searching *c, mf_err *e) {
 }
 
 /* Searches of free choices, then the families; then what effort they left goes to the family that
- * holds the gap, as long as that is more than it had. Where a plan is known there are no searches
- * of free choices. */
+ * holds the gap, as long as that is more than it had, and the best plan is tried with other
+ * choices. Where a plan is known there are no searches of free choices. */
 static mf_status search_all(mf_searching *c, mf_err *e) {
     const bool starts = c->o->known_s != 0 || c->o->starts != 0;
     mf_status status = c->count > 2 && !starts ? begin(c, e) : MF_OK;
@@ -200,7 +200,7 @@ static mf_status search_all(mf_searching *c, mf_err *e) {
             break;
         }
     }
-    return status;
+    return status == MF_OK && c->count > 1 ? mf_searching_alike(c, e) : status;
 }
 
 /* The bound of all, and why there is no tighter one. */
