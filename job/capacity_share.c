@@ -61,9 +61,9 @@ static bool may_help(const growing *g, const mf_capacity_cell *from, const mf_ca
                                 : from->gpus == c->gpus);
 }
 
-/* Tries, at the cells of a row, the plans of from[z->count] that may help there: those of its own
- * larger sizes, or those of other clusters. Cells ascend by size, so that of larger ones is what
- * their searches found. */
+/* Tries on each cell of a row the plans of from[z->count] that may help: of the row's larger sizes
+ * (own), or of other clusters. Cells ascend by size: a larger one still has the plan of its own
+ * search. */
 static mf_status share_plans(const growing *g, const mf_capacity_cell *from, int row, bool own,
                              mf_err *e) {
     mf_capacity *z = g->z;

@@ -64,8 +64,8 @@ static const mf_one_step *step_of_all(const mf_layout *from, const mf_steps *ste
     return best;
 }
 
-/* The leanest degrees are slow ones. What the job takes with the remedy that loses least time, and
- * with the one that saves most memory, which leaves faster layouts room: the faster of both. */
+/* The degrees that take least memory are slow. Searches with the remedy that loses least time and
+ * with the one that saves most memory (room for faster layouts), and keeps the faster plans. */
 static mf_status find_fastest_with(const mf_problem *p, const mf_layout *from,
                                    const mf_fit_rank_options *o, mf_fit_ranking *out, mf_err *e) {
     const mf_one_step *step[] = {step_of_all(from, &out->to_fit, true),

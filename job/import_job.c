@@ -66,7 +66,7 @@ static mf_status read_config(const mf_import_request *r, mf_imported *x, bool de
     return MF_OK;
 }
 
-/* Twice: what a script sets late may stand in a file that was read before. */
+/* Reads the words twice: a variable that is set late may be used in a file that is read earlier. */
 static mf_status read_all(const mf_import_request *r, mf_imported *x, mf_err *e) {
     if (r->words == 0) {
         return mf_err_set(e, MF_USAGE, "expected a script, a log, a recipe or flags");

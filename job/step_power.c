@@ -156,9 +156,9 @@ static sums add_up(const mf_program *p, const mf_cost *cost, int64_t stage, doub
     return s;
 }
 
-/* Of the power that a stage saves while it waits for other stages so much lets it run at a faster
- * clock behind: of the runs of two and four H200 with PP that may be fitted the clock is 1.2 % off
- * and the power 6.9, without 7.5 and 11.1. Times have not been seen to gain by it either. */
+/* Share of the power saved while a stage waits for others that raises its clock afterwards: over
+ * runs of two and four H200 with PP that may be fitted, the clock is 1.2 % off and the power 6.9,
+ * without it 7.5 and 11.1. Times have not been seen to gain by it either. */
 static const double regained = 0.4;
 
 static sums of_stage(const mf_program *p, const mf_cost *cost, int64_t stage, double step_s) {

@@ -192,7 +192,7 @@ static void take_runs(mf_exec *x, const mf_runs *runs, const int64_t *at) {
     }
 }
 
-/* What a block takes of the area when it begins. */
+/* Raises high_B to the end of the highest place that a block takes in the area. */
 static void take_places(mf_exec *x, unsigned passes, const block_at *at) {
     const position_bind *q = &x->positions[at->position];
     const mf_block_runs *runs = &q->block->runs;

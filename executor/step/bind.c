@@ -24,7 +24,7 @@ static const mf_op *forward_of(const mf_block *b, const mf_op *op) {
     return op->forward >= 0 ? &b->ops[op->forward] : op;
 }
 
-/* Partial sums follow the operands in the order of the outputs that they belong to. */
+/* Partial sums come after the operands, in the order of their outputs; nin counts operands only. */
 static void bind_inputs(const mf_op *op, op_bind *out) {
     int next = without_marks(op);
     for (int k = op->nout - 1; k >= 0; k--) {

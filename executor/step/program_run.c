@@ -96,7 +96,7 @@ static bool is_forward(const pass_run *r) {
     return r->passes == MF_PASS_F;
 }
 
-/* What an op says to other ranks goes where its work goes. */
+/* Runs one op; its communication uses the stream of the op's queue. */
 static mf_status do_op(mf_exec *x, const block_at *at, const mf_exec_op *op, mf_err *e) {
     mf_comm_use_stream(x->wire, op->queue->stream);
     mf_status status = mf_exec_is_zero_op(op->op)

@@ -1,5 +1,5 @@
-/* reduce_beside.c - what data-parallel ranks say once a step, on a queue of its own beside compute
- * where the layout overlaps dp.
+/* reduce_beside.c - once-a-step gathers and reductions of data-parallel ranks, on a queue of their
+ * own beside compute where the layout overlaps dp.
  *
  * A step begins with gathers of the weights that other ranks have updated (ZeRO-1 and -2), position
  * by position; a block waits for the weights that it reads. (Without such a queue they are gathered

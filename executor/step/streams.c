@@ -47,7 +47,7 @@ static void at_least(mf_ended *x, const mf_ended *y) {
     }
 }
 
-/* Of what op i waits for, what its queue does not know and no other op that it awaits implies. */
+/* The ops that op i must await: those that neither its queue nor another awaited op implies. */
 static void find_awaits(draft *p, int i, op_order *out) {
     const mf_ended *at = &p->w->at[i - p->w->first];
     const mf_ended *known = &p->known[queue_of(p->folded, p->b->ops[i].stream)];

@@ -81,7 +81,7 @@ mf_status mf_exec_window_open(mf_exec *x, mf_err *e) {
     return status;
 }
 
-/* What is on its way to this rank arrives before its own kernels end. */
+/* Peers' writes to this rank arrive before its own kernels end; closing waits for these. */
 void mf_exec_window_close(mf_exec *x) {
     if (x->window.group != NULL) {
         mf_exec_device(x)->window_close(x->device, x->window.group);

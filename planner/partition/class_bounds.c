@@ -98,7 +98,7 @@ void mf_partition_extras(const mf_partition *in, double *extra_s) {
     }
     mf_class_bounds_make(in, &fl);
     for (int p = 0; p < in->stages; p++) {
-        /* a byte more: sums are added up in another order */
+        /* one byte of slack: sums are added up in another order */
         mf_layers_curve(&in->order, p, layers, mf_main_free_B(&fl) + 1.0, fl.main.persistent_B,
                         fl.point, fl.points, extra_s + (size_t)p * points);
     }

@@ -34,7 +34,7 @@ static double more_s(const mf_partition_choice *c, mf_order_part part) {
     }
 }
 
-/* What tells a dear choice: what it takes more of the passes that come most often. */
+/* Extra time of a last block by which its choice counts as dear: in the most frequent passes. */
 static double decides_s(const mf_partition *in, const mf_partition_choice *c) {
     return in->merged ? c->end_pair_s[MF_PORTIONS_B_FULL] : c->end_f_s + c->end_b_s;
 }

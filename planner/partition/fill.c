@@ -402,7 +402,7 @@ mf_status mf_partition_fill_checked(mf_partition *in, const int *first, bool gap
         double over_B = step.peak_B - step.usable_B;
         f.stage = (int)step.stage;
         if (over_B <= 0.0 || tries >= MF_FILL_TRIES(in->stages)) {
-            break; /* the host's memory, or no end to it */
+            break; /* host memory is missing, or too many tries */
         }
         int missed = misses[f.stage]++;
         double by = missed < MF_FILL_FEW_MISSES ? 1.0 : ldexp(1.0, missed - MF_FILL_FEW_MISSES + 1);

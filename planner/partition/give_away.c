@@ -40,8 +40,8 @@ static bool fits_on(const tight_split *t, const int *first, int stage) {
     return mf_partition_fill_stage(t->in, first, stage, t->in->usable_B, t->count);
 }
 
-/* Do the stages fit that hold other positions now that one went from virtual stage v to u, but for
- * that of v? */
+/* A position went from virtual stage v to u: do the stages of u and of the virtual stages between
+ * fit? The stage of v is not asked. */
 static bool fits_beyond(const tight_split *t, int v, int u) {
     const mf_layout *l = &t->in->layout;
     const int from = (int)mf_layout_stage_of(l, v), step = u > v ? 1 : -1;

@@ -102,8 +102,8 @@ static double reduced_last_s(const least *x, int n) {
     return x->last && n < 2 ? x->head_s[MF_ORDER_REDUCE] : layer;
 }
 
-/* Most that OWN_LOST counts too much: of the first block of the last backward pass, or of the one
- * behind the head, beside whose reduction it is. */
+/* The most by which OWN_LOST overcounts: all of the first block of the last backward pass; on the
+ * last virtual stage, of the block after the head, all but its loss to the head's reduction. */
 static double own_most_s(const mf_partition *in, int v, double head_s) {
     if (v == in->vstages - 1) {
         double own_s = mf_partition_class_at(in, v, in->slot_at[in->positions - 2])->own_lost_s;

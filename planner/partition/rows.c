@@ -287,8 +287,8 @@ static void add_extras(mf_rows *b) {
     }
 }
 
-/* What is left of a difference of equal times, in units of time: a step is about a hundred. GLPK
- * took such an entry for a program without a solution. */
+/* Entries up to this are rounding errors of differences of equal times, in units of time (a step is
+ * about 100). GLPK reported a program with such an entry as infeasible. */
 static const double rounding = 1e-12;
 
 /* The sum of a part's seconds over the layers of v as a column: a path's row, which would have an

@@ -70,7 +70,7 @@ static void wake_for(task_pool *f, int more) {
     }
 }
 
-/* When there is none to start: marks what is of no use. */
+/* When no task can start: marks those in flight whose results no longer matter. */
 static void mark_useless(task_pool *f) {
     for (int i = 0; i < MF_TASKS_IN_FLIGHT && f->ops->is_useless; i++) {
         slot *t = &f->slot[i];

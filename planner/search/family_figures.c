@@ -20,7 +20,7 @@ static void *recall(const mf_search_context *w, const mf_search_key *key) {
     return keeps ? mf_search_find(w, key) : NULL;
 }
 
-/* The two sides of l, and `more`, which is small. */
+/* Key of both sides of l, with `more` (at least 0, below 2^47). */
 static mf_search_key key_of(mf_search_kind kind, const mf_layout *l, int64_t more) {
     return (mf_search_key){.kind = (int64_t)kind,
                            .word = {l->tp | l->cp << 28, l->mbs | l->ep << 28, l->etp,
@@ -174,8 +174,8 @@ void mf_search_stages_of(mf_search_context *w, const mf_layout *of, const mf_par
     keep_figures(w, &key, out, sizeof *out);
 }
 
-/* Positions of one kind, and none else between them, of which none stands right behind a main
- * layer: the embedding, or what follows it. */
+/* Do all positions of this kind form one run that does not stand right behind a main layer (the
+ * embedding, or what follows it)? */
 static bool is_in_front(const mf_layer_times *r, const mf_family_bound_other *x) {
     if (x->last - x->first + 1 != x->count) {
         return false;
@@ -189,7 +189,7 @@ static bool is_in_front(const mf_layer_times *r, const mf_family_bound_other *x)
     return x->first == 0;
 }
 
-/* Of a step's end, by position. */
+/* What one layout takes at the end of a step, for main layers and for each other kind. */
 typedef struct own_figures {
     mf_search_known head;
     double reduce_s, gather_s; /* of a main layer */

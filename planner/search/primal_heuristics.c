@@ -27,7 +27,7 @@ static mf_status simulate(const mf_evaluator *evaluator, const mf_layout *l, mf_
     return status;
 }
 
-/* Before all that stands at the least bound, which many may. */
+/* Just below key_s, the least bound: a node with this key comes before all nodes at that bound. */
 static double just_below_s(double key_s) {
     return nextafter(key_s, 0.0);
 }

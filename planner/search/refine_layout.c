@@ -97,7 +97,7 @@ static void fill_with_gaps(refining *c, const int *first) {
 
 /* --- plans ------------------------------------------------------------------------------------ */
 
-/* Counted nanoseconds for one thing: so much, as far as it is left. */
+/* The smaller of most_us and the limit of one task (c->most_us), in counted nanoseconds. */
 static int64_t effort_ns(const refining *c, int64_t most_us) {
     return 1000 * (c->most_us > 0 && c->most_us < most_us ? c->most_us : most_us);
 }
@@ -383,7 +383,8 @@ static void leave_open(refining *c, double bound_s, mf_search_cause cause) {
     mf_search_add(c->out, &open);
 }
 
-/* Too large for a stage in this order of its choices: in any? Yes where there is but one order. */
+/* The stage is too large in this order of its choices. Is there only one order? Yes where each slot
+ * of each of its virtual stages has one kind of choice. */
 static bool is_one_order(const mf_partition *in, int stage, const int32_t *count) {
     for (int v = 0; v < in->vstages; v++) {
         for (int s = 0; s < in->slots && mf_layout_stage_of(&in->layout, v) == stage; s++) {
@@ -405,9 +406,9 @@ static bool is_written(refining *c, const int32_t *count, mf_assignment *a) {
     return status == MF_OK;
 }
 
-/* One more answer of the exact program: simulated, then excluded by a cut. With an answer goes what
- * the program cannot tell from it, other orders of its choices and choices that by its sums are
- * beaten, so as proof only the bound before such a cut counts. */
+/* Simulates one more answer of the exact program, then excludes it by a cut. The cut also excludes
+ * what the program cannot tell from it (other orders of its choices, and choices that are beaten by
+ * its sums), so only the bound before such a cut proves anything. */
 static void by_exact(refining *c) {
     mf_partition_solution s;
     mf_assignment a;
@@ -457,7 +458,7 @@ static void price_all_pairs(refining *c) {
     }
 }
 
-/* May the layout, whose key is that of no bound, take less than the best plan? */
+/* The key of a layout listed for a try is not its bound: is its bound below the best plan? */
 static bool is_worth_a_try(mf_search_context *w, const mf_search_node *n, const mf_search_aim *aim,
                            mf_search_outcome *out) {
     mf_search_node own = *n;

@@ -27,7 +27,7 @@ int mf_search_top(const mf_search_state *s) {
     return s->r->top > 0 ? s->r->top : MF_DEFAULT_TOP;
 }
 
-/* Of a plan from elsewhere, than which only faster ones are looked for. */
+/* Step time of a known plan: only faster ones are looked for. HUGE_VAL: none is known. */
 static double known_s(const mf_search_state *s) {
     return s->r->known_s > 0.0 ? s->r->known_s : HUGE_VAL;
 }
@@ -383,7 +383,7 @@ static void drop_vain_tries(mf_search_state *s) {
     }
 }
 
-/* Do as many tasks fly as the request allows? */
+/* Are as many tasks in flight as the request allows? */
 static bool is_full(const mf_search_state *s) {
     return s->r->flight > 0 && tasks_in_flight(s) >= s->r->flight;
 }
@@ -444,8 +444,8 @@ static void commit(void *self, int slot) {
     }
 }
 
-/* When a search's effort is used, a task tells nothing whose bounds are above the least that is
- * open elsewhere: it can raise no proof, since that stays. */
+/* Once the effort is used: are all bounds of the task at or above the least one open without it?
+ * Then it cannot raise the proof. Tries are never useless. */
 static bool is_useless(void *self, int slot) {
     const mf_search_state *s = self;
     const mf_search_task *t = &s->task[slot];

@@ -45,8 +45,8 @@ static bool is_blocked(const mf_search_state *s, double open_s) {
            open_s >= s->blocking.key_s && s->work - s->unblocked_at >= MF_HELD_US;
 }
 
-/* Is there something to start on the way to the gap that is worked on? Goes over to tighter gaps
- * as they are reached. */
+/* Is there work to start below the current target? Tightens the target as gaps are reached; takes
+ * up what was put aside when nothing else is below it. */
 static bool has_below_target(mf_search_state *s) {
     for (;;) {
         double open_s = mf_search_least_open(s);

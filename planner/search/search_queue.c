@@ -30,7 +30,7 @@ static bool before(const mf_search_entry *a, const mf_search_entry *b) {
     return a->id < b->id;
 }
 
-/* To be allocated for `wanted` things, where `allocated` are. */
+/* Capacity for `wanted` items: `allocated`, doubled until they fit. */
 static int64_t next_allocated(int64_t allocated, int64_t wanted) {
     allocated = allocated > 0 ? allocated : 64;
     while (allocated < wanted) {

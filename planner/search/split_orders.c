@@ -32,7 +32,7 @@ static cutoffs cutoffs_of(const mf_search_aim *aim) {
     return (cutoffs){aim->best_s, fmin(aim->best_s, aim->target_s)};
 }
 
-/* By the paths, from bound_s on; HUGE_VAL at or above best_s: how much is of no use. */
+/* Raises bound_s by the paths; HUGE_VAL if it reaches best_s: by how much does not matter. */
 static double paths_bound_s(const known *k, const mf_layer_times *r, const mf_layout *l,
                             const mf_order_summary *order, const mf_family_bound_fixed *fixed,
                             double bound_s, cutoffs to, mf_search_outcome *out) {
@@ -46,7 +46,7 @@ static double paths_bound_s(const known *k, const mf_layer_times *r, const mf_la
     return bound_s < to.best_s ? bound_s : HUGE_VAL;
 }
 
-/* By stages. */
+/* The bound by stages. 0: not used. */
 static double floor_s(const mf_search_context *w, const mf_layer_times *r, const mf_layout *l,
                       const mf_order_summary *order, const mf_family_bound_fixed *fixed,
                       double enough_s, mf_search_outcome *out) {
@@ -170,8 +170,8 @@ void mf_search_split_pipeline(mf_search_context *w, const mf_search_node *n,
     for (int mode = 0; mode < MF_PASS_MODES; mode++) {
         least_s[mode] = HUGE_VAL;
     }
-    /* the most virtual stages first: their bounds are the least as a rule, and that others are no
-     * less is soon found */
+    /* most virtual stages first: their bounds are usually the least, and work on the others stops
+     * once they reach it */
     for (int i = s.orders - 1; i >= 0 && out->status == MF_OK; i--) {
         double *mode_s = &least_s[mf_pass_mode_of((mf_schedule_kind)s.order[i].point.schedule)];
         if (*mode_s > n->key_s) {
