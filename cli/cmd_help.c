@@ -1,6 +1,7 @@
 /* cmd_help.c - `moefold help`, and how help reads on a terminal and in docs/CLI.md. */
 #include "cli/commands.h"
 #include "cli/help_text.h"
+#include "planner/space/space.h"
 #include "report/text/show.h"
 
 #include <string.h>
@@ -15,10 +16,10 @@ static const struct {
     {1, "failed while running"},
     {2, "bad usage, malformed input, or degrees that do not divide"},
     {3, "nothing feasible"},
-    {4, "measured outside tolerance"},
+    {4, "compare: measured outside --tolerance"},
     {5, "train --rerun: a bad step came out differently when it was run again"},
     {6, "train --rerun: bad steps stayed bad"},
-    {130, "interrupted: what was best so far has been printed"},
+    {130, "interrupted: the best so far was printed, or the run was saved"},
 };
 enum { EXIT_CODES = sizeof exit_codes / sizeof exit_codes[0] };
 
@@ -30,6 +31,10 @@ static const struct {
     {"MOEFOLD_DATA", "folder with models, clusters and measurements, in place of what ships"},
     {"MOEFOLD_CPU",
      "folder that keeps what was measured for cluster cpu; off: nothing is measured"},
+    {"XDG_CACHE_HOME", "its folder moefold keeps that where MOEFOLD_CPU is not set [~/.cache]"},
+    {"MOEFOLD_CUDA_LIBRARY",
+     "library that runs on GPUs, in place of the one beside the program; none: no GPU is used"},
+    {"MOEFOLD_DISPATCH", "slots: fused dispatchers on GPUs go through NCCL, not through windows"},
 };
 enum { ENVIRONMENT = sizeof environment / sizeof environment[0] };
 
@@ -104,7 +109,8 @@ void mf_help_option_text(const mf_option *o, const mf_command *c, char *out, siz
         print_words(o->words, f);
         fputs(". ", f);
     }
-    if (o->fallback != NULL && !(c->searches && o->pin != 0)) {
+    const bool searched = o->pin != 0 && o->pin != MF_PIN(PRECISION); /* that: --precisions */
+    if (o->fallback != NULL && !(c->searches && searched)) {
         fprintf(f, "[%s]", o->fallback);
     }
     fclose(f);

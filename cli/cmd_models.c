@@ -84,7 +84,8 @@ const mf_command mf_cmd_models = {
     .summary = "the models that ship, or one model and where its parameters are",
     .usage = {"[NAME|FILE] [--set KEY=VALUE] [--json]"},
     .about = "Without a name it lists the shipped models by family, with what can be done with "
-             "each: counted only, planned, trained. With a name, or a path to a Hugging Face "
+             "each: planned, trained on CPU ranks (CPU) or on GPUs (GPU), exported to Megatron; "
+             "else its parameters are counted. With a name, or a path to a Hugging Face "
              "config.json, it shows that model.\nParameters are summed tensor by tensor. MTP "
              "depths are counted apart, as the public totals do.",
     .example = "moefold models deepseek-v3",

@@ -458,8 +458,9 @@ const mf_command mf_cmd_train = {
              "TensorBoard event file, op_times.json for `compare`, routing.csv for `simulate "
              "--routing`, checkpoints that any layout can read, and at the end the weights as a "
              "Hugging Face folder. --record adds what ops took to a profile store. SIGINT, SIGTERM "
-             "and SIGHUP save and end with exit code 130; --resume goes on from there, bit by bit "
-             "as if nothing had happened. docs/training.md has the formats.",
+             "and SIGHUP save and end with exit code 130; --resume goes on from there: on CPU "
+             "ranks of the same layout, and on GPUs with --deterministic, to the bit as if nothing "
+             "had happened, else to rounding. docs/training.md has the formats.",
     .example =
         "moefold train --init DIR --data corpus.txt --global-batch 8 --seq 128 --gpus 4 --tp 2 "
         "--ep 4 --steps 100 --out run",

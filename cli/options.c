@@ -59,7 +59,7 @@ static const mf_option table[MF_OPT_COUNT] = {
         "megatron-eager, pytorch-fsdp, or megatron-YY.MM, which takes the newest known release up "
         "to that month; or a file",
         TEXT),
-    ROW(STORE, "store", JOB, "FILE", "the shipped measurements",
+    ROW(STORE, "store", JOB, "FILE", "the shipped measurements; profile has none",
         "Profile store: the measured times that prices are computed from", TEXT),
     ROW(PLAN, "plan", JOB, "FILE", NULL,
         "Take model, cluster and layout from this plan file. --model, --cluster, --software and "
@@ -67,20 +67,23 @@ static const mf_option table[MF_OPT_COUNT] = {
         "try the plan on",
         TEXT),
 
-    ROW(TP, "tp", DEGREES, "N", "1",
+    ROW(TP, "tp", DEGREES, "N", "1; profile: the usual ones",
         "Tensor parallelism of attention and dense layers, with sequence parallelism",
         INT(1, GIB28), SETS(tp), PINS(TP)),
-    ROW(CP, "cp", DEGREES, "N", "1", "Context parallelism: ranks that share the tokens of a sample",
-        INT(1, GIB28), SETS(cp), PINS(CP)),
+    ROW(CP, "cp", DEGREES, "N", "1; profile: the usual ones",
+        "Context parallelism: ranks that share the tokens of a sample", INT(1, GIB28), SETS(cp),
+        PINS(CP)),
     ROW(PP, "pp", DEGREES, "N", "1", "Pipeline stages", INT(1, GIB28), SETS(pp), PINS(PP)),
     ROW(VPP, "vpp", DEGREES, "N", "1", "Virtual stages, or chunks, per pipeline stage",
         INT(1, GIB28), SETS(vpp), PINS(VPP)),
-    ROW(EP, "ep", DEGREES, "N", "1", "Expert parallelism: ranks that share the experts of a layer",
-        INT(1, GIB28), SETS(ep), PINS(EP)),
-    ROW(ETP, "etp", DEGREES, "N", "1", "Tensor parallelism inside an expert, independent of --tp",
-        INT(1, GIB28), SETS(etp), PINS(ETP)),
-    ROW(MICRO_BATCH, "micro-batch", DEGREES, "N", "1", "Samples per data-parallel rank and pass",
-        INT(1, GIB28), SETS(mbs), PINS(MICRO_BATCH)),
+    ROW(EP, "ep", DEGREES, "N", "1; profile: the usual ones",
+        "Expert parallelism: ranks that share the experts of a layer", INT(1, GIB28), SETS(ep),
+        PINS(EP)),
+    ROW(ETP, "etp", DEGREES, "N", "1; profile: the usual ones",
+        "Tensor parallelism inside an expert, independent of --tp", INT(1, GIB28), SETS(etp),
+        PINS(ETP)),
+    ROW(MICRO_BATCH, "micro-batch", DEGREES, "N", "1; profile: the usual ones",
+        "Samples per data-parallel rank and pass", INT(1, GIB28), SETS(mbs), PINS(MICRO_BATCH)),
 
     ROW(ZERO, "zero", CHOICES, "0..3", "1",
         "ZeRO level of dense parameters: 1 shards optimizer states, 2 also gradients, 3 also "
@@ -161,7 +164,7 @@ static const mf_option table[MF_OPT_COUNT] = {
         "Recompute what --recompute names only in the first N layers of each virtual stage",
         INT(1, GIB28)),
     ROW(UNSURE, "unsure", CHOICES, "LIST",
-        "options that are not given, of another program than moefold",
+        "of other programs than moefold, all of this list that are not given",
         "Options whose value is a guess: the band becomes as wide as if they were not given",
         WORDS(mf_unsaid_words)),
 
@@ -174,7 +177,7 @@ static const mf_option table[MF_OPT_COUNT] = {
     ROW(TRACE, "trace", PLAY, "FILE", NULL,
         "Write a Chrome trace of the step, for ui.perfetto.dev or chrome://tracing", TEXT),
 
-    ROW(TOP, "top", SEARCH, "N", "plan 4, fit 20, explain 12",
+    ROW(TOP, "top", SEARCH, "N", "plan 4, fit 20, explain 12, compare 20",
         "How many results to show, the best one included. With it, plan also looks for the fastest "
         "plans of other degrees",
         INT(1, 100000)),
