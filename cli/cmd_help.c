@@ -30,11 +30,11 @@ static const struct {
     {"NO_COLOR", "set to anything: no colour on terminals"},
     {"MOEFOLD_DATA", "folder with models, clusters and measurements, in place of what ships"},
     {"MOEFOLD_CPU",
-     "folder that keeps what was measured for cluster cpu; off: nothing is measured"},
-    {"XDG_CACHE_HOME", "its folder moefold keeps that where MOEFOLD_CPU is not set [~/.cache]"},
+     "folder that keeps what was measured for cluster cpu [~/.cache/moefold]; off: nothing is "
+     "measured"},
     {"MOEFOLD_CUDA_LIBRARY",
-     "library that runs on GPUs, in place of the one beside the program; none: no GPU is used"},
-    {"MOEFOLD_DISPATCH", "slots: fused dispatchers on GPUs go through NCCL, not through windows"},
+     "library of GPU kernels, in place of the one beside the program; none: no GPU"},
+    {"MOEFOLD_DISPATCH", "slots: no windows for fused dispatchers"},
 };
 enum { ENVIRONMENT = sizeof environment / sizeof environment[0] };
 

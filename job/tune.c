@@ -4,6 +4,8 @@
 #include "job/problem.h"
 #include "job/unsaid.h"
 
+#include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 void mf_tuning_clear(mf_tuning *t) {
@@ -72,6 +74,49 @@ static mf_status find_best(mf_tuning *t, mf_search_options *o, mf_err *e) {
     return s;
 }
 
+/* The fastest single step that fits and changes nothing but what plans compete in; NULL: none. */
+static const mf_one_step *best_step(const mf_tuning *t) {
+    const mf_plan *now = &t->job->plan;
+    const bool copies = mf_host_copies_in(&now->layout, &now->assignment);
+    for (int i = 0; i < t->steps.count && t->steps.step[i].fits; i++) {
+        const mf_one_step *s = &t->steps.step[i];
+        if (!mf_step_is_of_held(&now->layout, s) &&
+            (copies || !mf_host_copies_in(&s->layout, &s->assignment))) {
+            return s;
+        }
+    }
+    return NULL;
+}
+
+/* A search that ends with its effort may not have met what a single step gives: then that is the
+ * best plan. */
+static mf_status take_step(mf_tuning *t, mf_err *e) {
+    const mf_one_step *step = best_step(t);
+    mf_search_result *r = &t->search;
+    if (step == NULL ||
+        (r->count > 0 && r->plan[0].prediction.step_time_s <= step->step_time_s)) {
+        return MF_OK;
+    }
+    if (r->count == 0) {
+        free(r->plan);
+        r->plan = calloc(1, sizeof *r->plan);
+        if (r->plan == NULL) {
+            return mf_err_set(e, MF_NOMEM, "tune: out of memory");
+        }
+    } else {
+        mf_plan_clear(&r->plan[0]);
+    }
+    r->count = r->count > 0 ? r->count : 1;
+    mf_status s =
+        mf_planner_predict(&t->problem, &step->layout, &step->assignment, &r->plan[0], NULL, e);
+    if (s == MF_OK && r->stats.lower_bound_s > 0) {
+        const double time_s = r->plan[0].prediction.step_time_s;
+        r->stats.lower_bound_s = fmin(r->stats.lower_bound_s, time_s);
+        r->stats.gap = time_s / r->stats.lower_bound_s - 1;
+    }
+    return s;
+}
+
 /* What rests on copies between GPUs and hosts. */
 static mf_status count_copies(mf_tuning *t, mf_err *e) {
     mf_status s = mf_host_copies_of_plan(t->job, &t->job->plan, &t->host_now, e);
@@ -103,6 +148,7 @@ static mf_status find_all(mf_tuning *t, const mf_tune_request *r, mf_err *e) {
     if (s == MF_OK && t->fit.feasible > 0) {
         s = find_best(t, &o, e);
         s = s == MF_INFEASIBLE ? MF_OK : s; /* nothing is faster */
+        s = s == MF_OK ? take_step(t, e) : s;
     } else if (s == MF_OK && t->problem.base.offload_optimizer < 1) {
         s = find_best_offloaded(t, &o, e);
     }
