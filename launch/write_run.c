@@ -20,7 +20,7 @@ void mf_write_run(const mf_launch *x, mf_settings *out) {
     mf_settings_put(out, "lr", "${LR:-3e-4}");
     mf_settings_put(out, "min-lr", "${MIN_LR:-3e-5}");
     mf_settings_put(out, "lr-decay-style", "cosine");
-    mf_settings_put(out, "lr-warmup-iters", "${WARMUP:-100}");
+    mf_settings_put(out, "lr-warmup-fraction", "${WARMUP:-0.1}"); /* of STEPS, however few */
     mf_settings_put(out, "train-iters", "${STEPS:-1000}");
     mf_settings_put(out, "weight-decay", "0.1");
     mf_settings_put(out, "clip-grad", "1.0");
@@ -186,6 +186,21 @@ static void print_data(const mf_launch *x, FILE *out) {
                  "\"$CHECKPOINTS\" --save-interval 500)\n\n");
 }
 
+/* Where the processes meet. */
+static void print_first_node(const mf_launch *x, int64_t nodes, FILE *out) {
+    if (nodes == 1) {
+        fputs("HEAD=${HEAD:-127.0.0.1}\n", out);
+    } else if (x->launcher == MF_LAUNCHER_SRUN) {
+        fputs("HEAD=${HEAD:-$(scontrol show hostnames 2>/dev/null | head -n 1 || true)}\n"
+              "HEAD=${HEAD:?start this in an allocation (salloc, sbatch), or set it to the first "
+              "node}\n",
+              out);
+    } else {
+        fprintf(out, "HEAD=${HEAD:?the first of %lld nodes; start this on each of them}\n",
+                LL(nodes));
+    }
+}
+
 /* One launcher a node; torchrun starts its processes and gives them their ranks. */
 static void print_launch(const mf_launch *x, FILE *out) {
     const int64_t gpus = x->plan->layout.gpus, node = x->cluster->gpus_per_node;
@@ -195,12 +210,9 @@ static void print_launch(const mf_launch *x, FILE *out) {
     }
     const int64_t nodes = gpus / each;
     const bool bridge = x->target == MF_TARGET_BRIDGE;
-    fputs("HEAD=${HEAD:-127.0.0.1}\n", out);
+    print_first_node(x, nodes, out);
     if (x->launcher == MF_LAUNCHER_SRUN) {
-        fprintf(out,
-                "[ -n \"${SLURM_JOB_NODELIST:-}\" ] && HEAD=$(scontrol show hostnames "
-                "\"$SLURM_JOB_NODELIST\" | head -n 1)\n"
-                "srun --nodes %lld --ntasks-per-node 1 --kill-on-bad-exit=1 \\\n    ",
+        fprintf(out, "srun --nodes %lld --ntasks-per-node 1 --kill-on-bad-exit=1 \\\n    ",
                 LL(nodes));
     }
     fprintf(out,
