@@ -28,6 +28,8 @@ typedef struct logged {
     const mf_job *j;
     const mf_log *l;
     double factor;         /* NAN: there is none */
+    double memory_B;       /* predicted, as the program would print it */
+    bool allocated;        /* that is what PyTorch allocated, not all that the GPU holds */
     mf_host_copies copies; /* of the plan */
     mf_doubts doubts;
     mf_verdict_text text;
@@ -51,8 +53,8 @@ static void print_text(FILE *out, const logged *x, const char *path) {
         print_row(out, "TFLOP/s/GPU", measured, predicted, p->model_tflops_per_gpu / l->tflops);
     }
     if (l->memory_B > 0) {
-        print_row(out, "memory", mf_show_bytes(l->memory_B).s, mf_show_bytes(p->peak_memory_B).s,
-                  p->peak_memory_B / l->memory_B);
+        print_row(out, x->allocated ? "allocated" : "memory", mf_show_bytes(l->memory_B).s,
+                  mf_show_bytes(x->memory_B).s, x->memory_B / l->memory_B);
     }
     if (x->copies.used) {
         putc('\n', out);
@@ -83,7 +85,7 @@ static void write_members(mf_json_writer *w, const void *user) {
     mf_json_write_f64(w, "measured_tflops_per_gpu", l->tflops);
     mf_json_write_f64(w, "predicted_tflops_per_gpu", j->plan.prediction.model_tflops_per_gpu);
     mf_json_write_f64(w, "measured_memory_B", l->memory_B);
-    mf_json_write_f64(w, "predicted_memory_B", j->plan.prediction.peak_memory_B);
+    mf_json_write_f64(w, "predicted_memory_B", x->memory_B);
     mf_json_write_f64(w, "step_factor", x->factor);
     mf_json_write_f64(w, "error", j->plan.prediction.step_time_s / l->step_time_s - 1);
     mf_host_copies_json(w, &x->copies);
@@ -96,6 +98,17 @@ static void write_compare(mf_json_writer *w, const void *user) {
     mf_json_write_object(w, "compare", false);
     write_members(w, user);
     mf_json_write_end(w);
+}
+
+/* Logs print what the program counts, which a software profile may say. */
+static mf_status find_memory(logged *x, mf_err *e) {
+    mf_report report = mf_report_of(x->j, &x->j->plan);
+    mf_status s = mf_report_add_up(&report, x->j, e);
+    const uint32_t printed = x->j->software.memory_report;
+    const bool known = printed != 0 && report.reported_B > 0;
+    x->memory_B = known ? report.reported_B : x->j->plan.prediction.peak_memory_B;
+    x->allocated = known && (printed & MF_REPORT_ALLOCATED) != 0;
+    return s;
 }
 
 static mf_status write_folder(const mf_args *a, const mf_cli *cli, const logged *x, mf_err *e) {
@@ -138,6 +151,7 @@ mf_status mf_compare_log(const mf_args *a, const mf_cli *cli, mf_err *e) {
     }
     logged x = {.j = j, .l = &l, .factor = factor};
     s = s == MF_OK ? mf_host_copies_of_plan(j, &j->plan, &x.copies, e) : s;
+    s = s == MF_OK ? find_memory(&x, e) : s;
     if (s == MF_OK) {
         mf_doubts_of_plan(j, &j->plan, &x.doubts);
         mf_doubts_print(a->notes, &x.doubts);

@@ -24,6 +24,7 @@ static mf_capacity_cell cell_of(const growing *g, int row, int64_t gpus) {
     mf_layout l = j->plan.layout;
     l.gpus = gpus;
     mf_doubt_job(&g->z->doubts, &j->model, &j->cluster, &l);
+    mf_doubt_correction(&g->z->doubts, j->software.name, j->cluster.name);
     snprintf(c.model, sizeof c.model, "%s", j->model.name);
     snprintf(c.cluster, sizeof c.cluster, "%s", j->cluster.name);
     snprintf(c.gpu, sizeof c.gpu, "%.31s", j->cluster.gpu.name);

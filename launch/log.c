@@ -53,7 +53,7 @@ static void read_line(mf_log *l, const char *line, size_t length) {
         const char *words;
         double unit;
     } times[] = {{"elapsed time per iteration (ms)", 1e-3}, {"Step Time", 1}},
-      memory[] = {{"max allocated", 1e6},
+      memory[] = {{"max allocated", 1048576}, /* "memory (MB)", by 1024 x 1024 */
                   {"mem-max-allocated-bytes", 1},
                   {"mem-max-allocated-gigabytes", 1e9}};
     static const char *const rates[] = {"throughput per GPU (TFLOP/s/GPU)", "GPU utilization"};

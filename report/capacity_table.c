@@ -217,6 +217,7 @@ void mf_capacity_print(FILE *out, const mf_capacity_table *t) {
     if (gap >= 0) { /* something fits */
         putc('\n', out);
         mf_show_wrap(out, note, 0, 0, 99);
+        mf_capacity_print_unmeasured(out, t);
     }
     for (int m = 0; m < t->models; m++) {
         print_model(out, t, m);
@@ -224,7 +225,6 @@ void mf_capacity_print(FILE *out, const mf_capacity_table *t) {
     if (t->models > 1 && gap >= 0) {
         mf_capacity_print_all_verdicts(out, t);
     }
-    mf_capacity_print_unmeasured(out, t);
     if (t->interrupted) {
         fputs("\nInterrupted: the rest is missing.\n", out);
     }

@@ -36,6 +36,7 @@ void mf_doubts_of_plan(const mf_job *j, const mf_plan *plan, mf_doubts *out) {
     *out = (mf_doubts){0};
     mf_doubt_job(out, &j->model, &j->cluster, &plan->layout);
     mf_doubt_mfu(out, &j->cluster, &plan->layout, plan->prediction.mfu, "");
+    mf_doubt_correction(out, j->software.name, j->cluster.name);
     const double share = unmeasured(j, plan);
     if (j->host.known) {
         return; /* this machine was measured */

@@ -781,7 +781,7 @@ static void test_a_log_gives_medians_past_the_warm_up(void **state) {
     assert_int_equal(l.used, 2);
     assert_close(l.step_time_s, 5.1, 1e-9);
     assert_close(l.tflops, 390, 1e-9);
-    assert_close(l.memory_B, 70000.5e6, 1);
+    assert_close(l.memory_B, 70000.5 * 1048576, 1);
     mf_log_clear(&l);
 }
 

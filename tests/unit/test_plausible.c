@@ -121,6 +121,19 @@ static void slips_are_named(void **state) {
                      2); /* and more than was published */
 }
 
+/* Of a long cluster's name a profile's has the beginning. */
+static void a_correction_from_another_cluster_is_named(void **state) {
+    (void)state;
+    mf_doubts d = {0};
+    mf_doubt_correction(&d, "megatron-26.06@h100", "h100");
+    mf_doubt_correction(&d, "megatron-26.06@gb200-nvl7", "gb200-nvl72");
+    mf_doubt_correction(&d, "megatron-26.06", "gb200");
+    assert_int_equal(d.count, 0);
+    mf_doubt_correction(&d, "megatron-26.06@h100", "gb200");
+    assert_int_equal(d.count, 1);
+    assert_non_null(strstr(d.text[0], "measured on h100, not on gb200"));
+}
+
 #define LLAMA "--model llama3-8b --cluster h100 --gpus 8 --global-batch 64 --seq 4096 "
 
 /* At the figure nothing is said, above it the figure and whose it is. */
@@ -215,6 +228,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_table_holds_the_best_published_rows),
         cmocka_unit_test(slips_are_named),
+        cmocka_unit_test(a_correction_from_another_cluster_is_named),
         cmocka_unit_test(an_mfu_above_all_published_of_that_gpu_and_precision_is_named),
         cmocka_unit_test(capacity_holds_to_megatron_under_its_profile),
         cmocka_unit_test(sound_jobs_are_not_warned_of),
