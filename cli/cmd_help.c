@@ -30,11 +30,8 @@ static const struct {
     {"NO_COLOR", "set to anything: no colour on terminals"},
     {"MOEFOLD_DATA", "folder with models, clusters and measurements, in place of what ships"},
     {"MOEFOLD_CPU",
-     "folder that keeps what was measured for cluster cpu [~/.cache/moefold]; off: nothing is "
-     "measured"},
-    {"MOEFOLD_CUDA_LIBRARY",
-     "library of GPU kernels, in place of the one beside the program; none: no GPU"},
-    {"MOEFOLD_DISPATCH", "slots: no windows for fused dispatchers"},
+     "folder of what was measured for cluster cpu [~/.cache/moefold]; off: nothing is"},
+    {"MOEFOLD_CUDA_LIBRARY", "library of GPU kernels; none: no GPU"},
 };
 enum { ENVIRONMENT = sizeof environment / sizeof environment[0] };
 
