@@ -93,8 +93,7 @@ static const mf_one_step *best_step(const mf_tuning *t) {
 static mf_status take_step(mf_tuning *t, mf_err *e) {
     const mf_one_step *step = best_step(t);
     mf_search_result *r = &t->search;
-    if (step == NULL ||
-        (r->count > 0 && r->plan[0].prediction.step_time_s <= step->step_time_s)) {
+    if (step == NULL || (r->count > 0 && r->plan[0].prediction.step_time_s <= step->step_time_s)) {
         return MF_OK;
     }
     if (r->count == 0) {
