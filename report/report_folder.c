@@ -21,10 +21,22 @@ enum { PATH_SIZE = 4096 };
 
 /* --- files ------------------------------------------------------------------------------------ */
 
+/* A name that is meant for a file. */
+static bool names_file(const char *dir) {
+    const char *end = strrchr(dir, '.');
+    return end != NULL && (strcmp(end, ".json") == 0 || strcmp(end, ".html") == 0);
+}
+
 mf_status mf_report_folder_create(const char *dir, mf_err *e) {
     struct stat info;
-    if (dir == NULL || mkdir(dir, 0777) == 0) {
+    if (dir == NULL || (stat(dir, &info) != 0 && !names_file(dir) && mkdir(dir, 0777) == 0)) {
         return MF_OK;
+    }
+    if (stat(dir, &info) != 0 && names_file(dir)) {
+        return mf_err_set(e, MF_USAGE,
+                          "--report (-o): a folder is made, and %s looks like a file; --out names "
+                          "a file for the plan alone",
+                          dir);
     }
     if (errno == EEXIST && stat(dir, &info) == 0) {
         return S_ISDIR(info.st_mode) ? MF_OK

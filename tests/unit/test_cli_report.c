@@ -507,6 +507,11 @@ static void what_can_be_no_folder_is_refused_before_the_work(void **state) {
     assert_int_equal(r.code, 2);
     assert_non_null(strstr(r.err, "is no folder"));
     cli_free(&r);
+    snprintf(line, sizeof line, "plan " JOB "-o %s/plan.json", dir);
+    r = cli_run(line, NULL);
+    assert_int_equal(r.code, 2);
+    assert_non_null(strstr(r.err, "--out names a file"));
+    cli_free(&r);
     snprintf(line, sizeof line, "plan " JOB "-o %s/none/there", dir);
     r = cli_run(line, NULL);
     assert_int_equal(r.code, 1);
