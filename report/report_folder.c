@@ -29,14 +29,17 @@ static bool names_file(const char *dir) {
 
 mf_status mf_report_folder_create(const char *dir, mf_err *e) {
     struct stat info;
-    if (dir == NULL || (stat(dir, &info) != 0 && !names_file(dir) && mkdir(dir, 0777) == 0)) {
+    if (dir == NULL) {
         return MF_OK;
     }
-    if (stat(dir, &info) != 0 && names_file(dir)) {
+    if (names_file(dir) && stat(dir, &info) != 0) {
         return mf_err_set(e, MF_USAGE,
                           "--report (-o): a folder is made, and %s looks like a file; --out names "
                           "a file for the plan alone",
                           dir);
+    }
+    if (mkdir(dir, 0777) == 0) {
+        return MF_OK;
     }
     if (errno == EEXIST && stat(dir, &info) == 0) {
         return S_ISDIR(info.st_mode) ? MF_OK
