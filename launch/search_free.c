@@ -263,13 +263,14 @@ mf_status mf_searching_free(mf_searching *c, uint32_t schedules, bool smallest, 
 mf_status mf_searching_alike(mf_searching *c, mf_err *e) {
     mf_plan best = {.predicted = false};
     double before_s = HUGE_VAL;
+    const int64_t until = c->all > 0 ? c->all + c->all / MF_ALIKE_PART : INT64_MAX;
     mf_status s = MF_OK;
     while (s == MF_OK && c->found->count > 0 &&
            c->found->plan[0].prediction.step_time_s < before_s) {
         best.layout = c->found->plan[0].layout; /* plans move as others are found */
         best.assignment = c->found->plan[0].assignment;
         before_s = c->found->plan[0].prediction.step_time_s;
-        s = try_alike(c, &best, before_s, INT64_MAX, e);
+        s = try_alike(c, &best, before_s, until, e);
     }
     return s;
 }

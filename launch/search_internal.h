@@ -80,8 +80,10 @@ double mf_searching_gap(const mf_searching *c);
 mf_status mf_searching_free(mf_searching *c, uint32_t schedules, bool smallest, int64_t budget,
                             mf_err *e);
 /* The best plan's whole layout with each other choice that fits there, until none is faster: a
- * search that has met its gap may have left that step undone (Qwen3-30B on 32 H100: 1.3 %). Errors:
- * as mf_planner_search. */
+ * search that has met its gap may have left that step undone (Qwen3-30B on 32 H100: 1.3 %). It
+ * begins one as long as no more than all effort and its MF_ALIKE_PART-th part are used. Errors: as
+ * mf_planner_search. */
+#define MF_ALIKE_PART 6
 mf_status mf_searching_alike(mf_searching *c, mf_err *e);
 /* The leanest family with larger micro-batches, if no plan is near those of free choices: where the
  * host holds a step back these are the faster ones (Qwen3-235B on 256 H100 under megatron-26.06).
