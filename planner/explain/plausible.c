@@ -136,7 +136,7 @@ void mf_doubt_unmeasured(mf_doubts *d, const mf_cluster *c, double share) {
 
 void mf_doubt_correction(mf_doubts *d, const char *software, const char *cluster) {
     const char *at = strchr(software, '@'); /* of a long name its beginning */
-    if (at != NULL && strncmp(cluster, at + 1, strlen(at + 1)) != 0) {
+    if (at != NULL && strstr(cluster, at + 1) != cluster) {
         mf_doubt(d, "%s was measured on %s, not on %s: it may be as far off there as without",
                  software, at + 1, cluster);
     }
