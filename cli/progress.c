@@ -5,31 +5,13 @@
 #include "report/text/show.h"
 
 #include <math.h>
-#include <stdarg.h>
-#include <string.h>
-#include <sys/ioctl.h>
-
-static int columns_of(FILE *terminal) {
-    struct winsize size;
-    return ioctl(fileno(terminal), TIOCGWINSZ, &size) == 0 ? size.ws_col : 0;
-}
 
 void mf_progress_init(mf_progress *p, const mf_cli *cli, const mf_args *a) {
     *p = (mf_progress){
         .err = cli->err,
         .terminal = cli->err_is_terminal,
         .wanted = cli->err_is_terminal || a->value[MF_OPT_PROGRESS].given,
-        .columns = cli->err_is_terminal ? columns_of(cli->err) : 0,
     };
-}
-
-/* Adds to the line; what it has no space for is left out. */
-__attribute__((format(printf, 2, 3))) static void add(mf_progress *p, const char *format, ...) {
-    const size_t used = strlen(p->line);
-    va_list args;
-    va_start(args, format);
-    (void)vsnprintf(p->line + used, sizeof p->line - used, format, args);
-    va_end(args);
 }
 
 /* Begins a line when it is time for one. */
@@ -38,22 +20,15 @@ static bool begin(mf_progress *p, double wall_s) {
         return false;
     }
     p->next_s = wall_s + (p->terminal ? 0.2 : 1.0);
-    p->line[0] = '\0';
-    add(p, "%s%s%.1f s: ", p->about, p->about[0] != '\0' ? ", " : "", wall_s);
+    fprintf(p->err, "%s%s%s%.1f s: ", p->terminal ? "\r\033[K" : "", p->about,
+            p->about[0] != '\0' ? ", " : "", wall_s);
     return true;
 }
 
-/* Of a line that a terminal would fold only its last row could be wiped: it is cut. */
 static void end(mf_progress *p) {
-    size_t length = strlen(p->line);
-    if (p->columns > 1 && length >= (size_t)p->columns) {
-        length = (size_t)p->columns - 1;
-        while (length > 0 && ((unsigned char)p->line[length] & 0xc0) == 0x80) {
-            length--; /* inside a letter of several bytes */
-        }
+    if (!p->terminal) {
+        putc('\n', p->err);
     }
-    fprintf(p->err, "%s%.*s%s", p->terminal ? "\r\033[K" : "", (int)length, p->line,
-            p->terminal ? "" : "\n");
     fflush(p->err);
     p->shown = true;
 }
@@ -63,12 +38,12 @@ void mf_progress_search(const mf_search_stats *now, double best_s, void *user) {
     if (!begin(p, now->wall_s)) {
         return;
     }
-    add(p, "%s layouts priced, %s integer programs", mf_show_count((double)now->priced).s,
-        mf_show_i64(now->milp_solved).s);
+    fprintf(p->err, "%s layouts priced, %s integer programs", mf_show_count((double)now->priced).s,
+            mf_show_i64(now->milp_solved).s);
     if (isfinite(best_s) && best_s > 0) {
-        add(p, ", best %s", mf_show_time(best_s).s);
+        fprintf(p->err, ", best %s", mf_show_time(best_s).s);
         if (now->lower_bound_s > 0) {
-            add(p, ", gap %s", mf_show_percent(now->gap).s);
+            fprintf(p->err, ", gap %s", mf_show_percent(now->gap).s);
         }
     }
     end(p);
@@ -79,11 +54,11 @@ void mf_progress_fit(const mf_fit_progress *now, void *user) {
     if (!begin(p, now->wall_s)) {
         return;
     }
-    add(p, "%s of %s combinations of degrees at %s GPUs, %s fit", mf_show_i64(now->done).s,
-        mf_show_i64(now->total).s, mf_show_i64(now->gpus).s, mf_show_i64(now->feasible).s);
+    fprintf(p->err, "%s of %s combinations of degrees at %s GPUs, %s fit", mf_show_i64(now->done).s,
+            mf_show_i64(now->total).s, mf_show_i64(now->gpus).s, mf_show_i64(now->feasible).s);
     if (now->wall_s > 0.5 && now->done > 0 && now->done < now->total) {
-        add(p, ", about %.0f s left",
-            ceil(now->wall_s * (double)(now->total - now->done) / (double)now->done));
+        fprintf(p->err, ", about %.0f s left",
+                ceil(now->wall_s * (double)(now->total - now->done) / (double)now->done));
     }
     end(p);
 }

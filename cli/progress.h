@@ -8,11 +8,9 @@
 typedef struct mf_progress {
     FILE *err;
     bool wanted, terminal;
-    int columns;     /* of that terminal; 0: not known */
     bool shown;      /* a line stands there that is to be wiped */
     double next_s;   /* wall time of the next line */
     char about[192]; /* what is being worked on, for the front of the line; "" = nothing */
-    char line[480];  /* the one that is being put together */
 } mf_progress;
 
 /* Shown on a terminal, or when --progress asks for it. */
