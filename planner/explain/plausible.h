@@ -34,8 +34,8 @@ void mf_doubt_mfu(mf_doubts *d, const mf_cluster *c, const mf_layout *l, double 
 /* share: of the step's ops, by time, whose price rests on data sheets or on another GPU. */
 #define MF_UNMEASURED_SHARE 0.5
 void mf_doubt_unmeasured(mf_doubts *d, const mf_cluster *c, double share);
-/* A software profile that `compare --log` wrote, named BASE@CLUSTER: whose jobs on another cluster
- * nobody measured. */
+/* Warns where a software profile that `compare --log` wrote (its name is BASE@CLUSTER) is used on
+ * another cluster than the one that was measured. */
 void mf_doubt_correction(mf_doubts *d, const char *software, const char *cluster);
 /* A price that was not given by hand; date "" or no date: what it is worth today is not known. */
 void mf_doubt_price(mf_doubts *d, const char *cluster, double usd_gpu_h, const char *date,

@@ -218,8 +218,8 @@ static mf_status answer(mf_block_costs *q, const question *x, entry **out, mf_er
 }
 
 /* A table that another block of the stage holds is read all the same, and is no parameter of this
- * one; nothing else differs. Of the schedule nothing but buffers depends (and whether it splits
- * passes, which keys say). */
+ * one; nothing else differs. A cost depends on the schedule by its buffers, and by whether passes
+ * are split, which is part of the key. */
 static mf_block_key with_own_tables(const mf_block_key *key) {
     mf_block_key own = *key;
     own.shared_embedding = own.shared_head = false;

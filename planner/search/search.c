@@ -474,8 +474,8 @@ static void drop(void *self, int slot) {
             free(out->paths);
         }
         clear_outcome(out);
-        t->asked[i].count =
-            0; /* nobody pays for what it asked: it may have been worked on or not */
+        /* Nobody pays for the costs that it asked for: whether it was worked on is chance. */
+        t->asked[i].count = 0;
         if (!mf_search_queue_push(&s->queue, &n)) {
             mf_partition_tried_clear(&n.tried);
             s->status = s->status == MF_OK ? out_of_memory(&s->err) : s->status;

@@ -57,7 +57,7 @@ static mf_search_options options_of(double gap) {
     return o;
 }
 
-/* A plan outruns what takes a hair longer than its prediction, and nothing that takes as long. */
+/* A plan is faster than a time just above its prediction, and not than its prediction. */
 static void assert_outruns(const mf_problem *p, const mf_plan *plan) {
     const double time_s = plan->prediction.step_time_s;
     bool longer = false, same = true;
