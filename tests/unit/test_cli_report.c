@@ -495,6 +495,36 @@ static void a_job_that_does_not_fit_gets_what_would_make_it_fit(void **state) {
     cli_free(&r);
 }
 
+/* A search of this effort finds nothing faster by itself; --vpp 4 is. */
+static void advice_is_no_slower_than_the_best_single_step(void **state) {
+    (void)state;
+    char line[512];
+    snprintf(line, sizeof line,
+             "simulate --model mixtral-8x7b --cluster h100 --gpus 64 --global-batch 256 --seq 4096 "
+             "--tp 2 --pp 4 --ep 8 --etp 2 --dispatcher alltoall --overlap none --software "
+             "megatron-26.06 --out %s/now.json",
+             dir);
+    cli_result r = cli_run(line, NULL);
+    assert_int_equal(r.code, 0);
+    cli_free(&r);
+    snprintf(line, sizeof line, "tune --plan %s/now.json --effort 1", dir);
+    r = cli_run(line, NULL);
+    assert_int_equal(r.code, 0);
+    assert_non_null(strstr(r.out, "\n  --vpp 4 "));
+    assert_null(strstr(r.out, "keep it"));
+    cli_free(&r);
+}
+
+static void a_target_recomputes_nothing_where_all_fits(void **state) {
+    (void)state;
+    cli_result r = cli_run("plan --model qwen3-30b-a3b --cluster h100 --gpus 32 --global-batch 256 "
+                           "--seq 4096 --runs-on megatron",
+                           NULL);
+    assert_int_equal(r.code, 0);
+    assert_null(strstr(r.out, "in every layer"));
+    cli_free(&r);
+}
+
 static void what_can_be_no_folder_is_refused_before_the_work(void **state) {
     (void)state;
     char line[512];
@@ -523,6 +553,9 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(a_simulated_step_is_a_page_of_the_numbers_that_json_prints,
                                         new_folder, remove_folder),
+        cmocka_unit_test_setup_teardown(advice_is_no_slower_than_the_best_single_step, new_folder,
+                                        remove_folder),
+        cmocka_unit_test(a_target_recomputes_nothing_where_all_fits),
         cmocka_unit_test_setup_teardown(a_plan_lists_its_candidates, new_folder, remove_folder),
         cmocka_unit_test_setup_teardown(a_size_without_figures_has_its_place_in_the_table,
                                         new_folder, remove_folder),
