@@ -26,6 +26,8 @@ static const struct source {
     {"bench/gpu/runs-h200-x4.csv", "h200", "RUNS4.md", "four H200", 4, false, true, NULL},
     {"bench/gpu/runs-h200-models.csv", "h200", "RUNS_MODELS.md", "other models, one H200", 1, true,
      false, NULL},
+    {"bench/gpu/runs-h200-x2-models.csv", "bench/gpu/h200-x2.json", "RUNS2_MODELS.md",
+     "other models, two H200", 2, true, false, NULL},
     {"bench/gpu/runs-h100-models.csv", "h100", "RUNS_MODELS_H100.md", "other models, one H100", 1,
      true, false, NULL},
 };
@@ -70,6 +72,7 @@ static void write_part(FILE *out, const char *program) {
         }
     }
     fprintf(out, "\nRun by run for the other models: [RUNS_MODELS.md](RUNS_MODELS.md) (H200), "
+                 "[RUNS2_MODELS.md](RUNS2_MODELS.md) (two H200), "
                  "[RUNS_MODELS_H100.md](RUNS_MODELS_H100.md).\n\n");
 }
 

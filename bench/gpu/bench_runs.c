@@ -1,12 +1,13 @@
 /* bench_runs.c - what is predicted beside what is measured: training runs that differ in model,
  * depth, micro-batch, sequence, recomputation, what waits in host memory, graphs and routing (of
- * one GPU), or in how two or four GPUs share the work (--gpus 2, 4); and of one GPU a run of each
- * of 24 other models, which no price was ever fitted to (--runs models).
+ * one GPU), or in how two or four GPUs share the work (--gpus 2, 4); and of other models,
+ * which no price was ever fitted to, a run of each of 24 on one GPU and of 20 on two (--runs
+ * models).
  *
  *     bench_runs FILE [--gpus N] [--only TEXT] [--seconds S] [--warm S] [--watch S] [--keep DIR]
  *     bench_runs FILE [--gpus N] --table CLUSTER
  *     bench_runs --list [--gpus N]
- *     --runs models instead of --gpus N
+ *     --runs models: the other models, --gpus 1 or 2
  *
  * Runs that are not in FILE yet are trained and added, one line each: a run that was cut off, or
  * that --seconds leaves out, is done by the next call. Each runs for --warm [2.5] seconds from its
@@ -250,16 +251,61 @@ static const char *const runs_of_models[] = {
     "--global-batch 4 --seq 4096" STEP,
 };
 
+/* Of the same models on two GPUs, every degree: all of it was predicted before any was run. */
+static const char *const runs_of_models_on_two[] = {
+    TWO "--model ling-mini-2.0 --set num_hidden_layers=6 --ep 2 --micro-batch 2 --global-batch 8 "
+        "--seq 4096" STEP,
+    TWO "--model deepseek-v2-lite --set num_hidden_layers=8 --tp 2 --ep 2 --micro-batch 2 "
+        "--global-batch 8 --seq 4096" STEP,
+    TWO "--model moonlight-16b-a3b --set num_hidden_layers=6 --pp 2 --micro-batch 2 --global-batch "
+        "16 --seq 4096" STEP,
+    TWO "--model dots.llm1 --set num_hidden_layers=2 --ep 2 --micro-batch 2 --global-batch 8 --seq "
+        "4096" STEP,
+    TWO "--model ernie-4.5-21b-a3b --set num_hidden_layers=5 --ep 2 --micro-batch 2 --global-batch "
+        "8 --seq 4096" STEP,
+    TWO "--model glm-4.5 --set num_hidden_layers=2 --set first_k_dense_replace=1 --set "
+        "n_routed_experts=32 --ep 2 --micro-batch 1 --global-batch 4 --seq 4096" STEP,
+    TWO "--model gpt-oss-120b --set num_hidden_layers=2 --ep 2 --micro-batch 2 --global-batch 8 "
+        "--seq 4096" STEP,
+    TWO "--model granite-3.1-1b-a400m --micro-batch 4 --global-batch 32 --seq 4096" STEP,
+    TWO "--model hunyuan-a13b --set num_hidden_layers=4 --pp 2 --micro-batch 1 --global-batch 8 "
+        "--seq 4096" STEP,
+    TWO "--model kimi-k2 --set num_hidden_layers=2 --set n_routed_experts=96 --ep 2 --micro-batch "
+        "1 --global-batch 4 --seq 4096" STEP,
+    TWO "--model llama2-7b --set num_hidden_layers=12 --tp 2 --micro-batch 1 --global-batch 4 "
+        "--seq 4096" STEP,
+    TWO "--model mimo-7b --set num_hidden_layers=8 --cp 2 --micro-batch 1 --global-batch 2 --seq "
+        "16384" STEP,
+    TWO "--model minimax-m2.5 --set num_hidden_layers=2 --ep 2 --micro-batch 2 --global-batch 8 "
+        "--seq 4096" STEP,
+    TWO "--model mixtral-8x22b --set num_hidden_layers=2 --tp 2 --ep 2 --micro-batch 1 "
+        "--global-batch 4 --seq 4096" STEP,
+    TWO "--model phi-3.5-moe --set num_hidden_layers=3 --ep 2 --micro-batch 2 --global-batch 8 "
+        "--seq 4096" STEP,
+    TWO "--model qwen1.5-moe-a2.7b --set num_hidden_layers=8 --tp 2 --micro-batch 2 --global-batch "
+        "8 --seq 4096" STEP,
+    TWO "--model qwen2.5-7b --set num_hidden_layers=8 --zero 3 --micro-batch 2 --global-batch 8 "
+        "--seq 4096" STEP,
+    TWO "--model qwen3-235b-a22b --set num_hidden_layers=2 --ep 2 --dispatcher alltoall "
+        "--micro-batch 1 --global-batch 4 --seq 4096" STEP,
+    TWO "--model mimo-v2-flash --set num_hidden_layers=2 --set n_routed_experts=64 --ep 2 "
+        "--micro-batch 1 --global-batch 4 --seq 4096" STEP,
+    TWO "--model hy3-preview --set num_hidden_layers=2 --set num_experts=64 --ep 2 --micro-batch 1 "
+        "--global-batch 4 --seq 4096" STEP,
+};
+
 static const struct set {
+    bool models; /* that no price was fitted to */
     int gpus, count;
     const char *const *run;
 } sets[] = {
-    {1, sizeof runs / sizeof runs[0], runs},
-    {2, sizeof runs_of_two / sizeof runs_of_two[0], runs_of_two},
-    {4, sizeof runs_of_four / sizeof runs_of_four[0], runs_of_four},
+    {false, 1, sizeof runs / sizeof runs[0], runs},
+    {false, 2, sizeof runs_of_two / sizeof runs_of_two[0], runs_of_two},
+    {false, 4, sizeof runs_of_four / sizeof runs_of_four[0], runs_of_four},
+    {true, 1, sizeof runs_of_models / sizeof runs_of_models[0], runs_of_models},
+    {true, 2, sizeof runs_of_models_on_two / sizeof runs_of_models_on_two[0],
+     runs_of_models_on_two},
 };
-static const struct set models = {1, sizeof runs_of_models / sizeof runs_of_models[0],
-                                  runs_of_models};
 
 typedef struct options {
     const char *file, *only, *table;
@@ -293,18 +339,20 @@ static int train_all(const options *o) {
     return failed > 0;
 }
 
-static const struct set *find_set(const char *gpus) {
+static const struct set *find_set(bool models, const char *gpus) {
     for (size_t i = 0; i < sizeof sets / sizeof sets[0]; i++) {
-        if (sets[i].gpus == atoi(gpus)) {
+        if (sets[i].models == models && sets[i].gpus == atoi(gpus)) {
             return &sets[i];
         }
     }
-    training_give_up("--gpus: there are runs of 1, 2 and 4");
+    training_give_up("--gpus: there are runs of 1, 2 and 4, of other models of 1 and 2");
     return NULL;
 }
 
 static options read_options(int argc, char **argv) {
-    options o = {.set = &sets[0], .times = {.warm_s = 2.5, .watch_s = 3, .seconds = 1e9}};
+    const char *gpus = "1";
+    bool models = false;
+    options o = {.times = {.warm_s = 2.5, .watch_s = 3, .seconds = 1e9}};
     bool bad = argc < 2 || argc % 2 != 0;
     for (int i = 2; !bad && i + 1 < argc; i += 2) {
         const char *value = argv[i + 1];
@@ -313,9 +361,9 @@ static options read_options(int argc, char **argv) {
         } else if (strcmp(argv[i], "--table") == 0) {
             o.table = value;
         } else if (strcmp(argv[i], "--gpus") == 0) {
-            o.set = find_set(value);
+            gpus = value;
         } else if (strcmp(argv[i], "--runs") == 0 && strcmp(value, "models") == 0) {
-            o.set = &models;
+            models = true;
         } else {
             bad = !runs_take_option(&o.times, argv[i], value);
         }
@@ -324,8 +372,9 @@ static options read_options(int argc, char **argv) {
         training_give_up("bench_runs FILE [--gpus N] [--only TEXT] [--seconds S] [--warm S] "
                          "[--watch S] [--keep DIR] | FILE [--gpus N] --table CLUSTER | --list "
                          "[--gpus N]; --runs "
-                         "models instead of --gpus N");
+                         "models: other models, of one or two GPUs");
     }
+    o.set = find_set(models, gpus);
     o.file = argv[1];
     return o;
 }
@@ -346,7 +395,7 @@ int main(int argc, char **argv) {
                                   .file = o.file,
                                   .cluster = o.table,
                                   .gpus = o.set->gpus,
-                                  .models = o.set == &models};
+                                  .models = o.set->models};
         runs_tell_page(stdout, &asked, rows, runs_predict_all(&asked, rows));
         return 0;
     }

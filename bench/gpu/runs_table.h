@@ -76,7 +76,7 @@ static inline void runs_predict(const runs_asked *o, run_row *r) {
     if (r->headroom > 0) {
         snprintf(headroom, sizeof headroom, " --token-headroom %.3g", r->headroom);
     }
-    snprintf(text, sizeof text, "%s", r->arguments);
+    snprintf(text, sizeof text, "%.*s", (int)sizeof text - 1, r->arguments);
     runs_as_simulate_has_it(text);
     snprintf(command, sizeof command, "'%s' simulate --json --cluster %s %s%s%s%s%s 2>/dev/null",
              o->program, o->cluster, o->gpus == 1 ? "--gpus 1 " : "", text, headroom,
@@ -255,7 +255,7 @@ static inline void runs_tell_summary(FILE *out, const char *of, const run_row *r
 }
 
 static inline const char *runs_subject(const runs_asked *o) {
-    return o->models      ? "other models"
+    return o->models      ? (o->gpus == 1 ? "other models" : "other models on two GPUs")
            : o->gpus == 1 ? "one GPU"
            : o->gpus == 2 ? "two GPUs"
                           : "four GPUs";
@@ -263,9 +263,11 @@ static inline const char *runs_subject(const runs_asked *o) {
 
 /* How such runs are made and predicted. */
 static inline void runs_tell_method(FILE *out, const runs_asked *o, const char *wrote) {
-    char option[24] = "";
-    if (o->gpus > 1 || o->models) {
-        snprintf(option, sizeof option, o->gpus > 1 ? " --gpus %d" : " --runs models", o->gpus);
+    char option[40] = "";
+    if (o->gpus > 1) {
+        snprintf(option, sizeof option, "%s --gpus %d", o->models ? " --runs models" : "", o->gpus);
+    } else if (o->models) {
+        snprintf(option, sizeof option, " --runs models");
     }
     fprintf(out,
             "`bench_runs FILE%s` trains each of its runs that FILE (`%s`) lacks, %s: what `moefold "
