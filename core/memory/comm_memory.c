@@ -104,3 +104,38 @@ double mf_memory_comm_B(const mf_cluster *c, const mf_layout *l) {
     bytes += l->pp > 1 ? pipeline_B(c, l) : 0.0;
     return bytes + (messages ? first_message_B : 0.0);
 }
+
+/* Ranks of another stage that hold parts of what a rank reduces of a table: stages cut their
+ * gradients into shards of different sizes. */
+enum { SHARDS_OF_A_COPY = 2 };
+
+double mf_memory_table_comm_B(const mf_cluster *c, const mf_layout *l, int64_t copies) {
+    if (mf_cluster_is_cpu(c) || copies <= 1) {
+        return 0.0;
+    }
+    const int64_t most = channels_at_most(c, l), ranks = l->dp * l->cp;
+    const int64_t stage = l->gpus / l->pp; /* ranks of one */
+    if (l->zero == 0 || ranks == 1) {      /* whole gradients: copies alone, of every rank */
+        return collectives_B((l->pp - 1) * stage < c->domain_gpus_used, most);
+    }
+    const bool inside = l->gpus <= c->domain_gpus_used;
+    const int64_t peers = (copies - 1) * (ranks < SHARDS_OF_A_COPY ? ranks : SHARDS_OF_A_COPY);
+    return collectives_B(inside, most) +
+           mib * (double)peers * (double)(inside ? CONNECTION_MIB * most : OUTSIDE_MESSAGE_MIB);
+}
+
+double mf_memory_sums_comm_B(const mf_cluster *c, const mf_layout *l, const mf_step_end *end) {
+    double bytes = 0.0;
+    if (mf_cluster_is_cpu(c) || l->gpus == 1) {
+        return 0.0;
+    }
+    if (end->replicas.of[MF_SUM_KV] > 0 && end->kv_copies > 1) {
+        const mf_group_shape kv = {end->kv_copies, 1};
+        bytes += collectives_B(is_inside(c, kv), channels_at_most(c, l));
+    }
+    for (int t = 0; t < MF_TABLES; t++) {
+        const bool here = end->table_elements[t] > 0.0;
+        bytes += here ? mf_memory_table_comm_B(c, l, end->table_copies[t]) : 0.0;
+    }
+    return bytes;
+}

@@ -307,7 +307,9 @@ static void standing(const mf_program *p, int64_t stage, mf_memory_stage *s) {
     mf_scratch scratch;
     mf_memory_inputs(&p->model, &p->layout, &inputs);
     s->kind_B[MF_MEM_INPUTS] = (double)inputs.size_B;
-    mf_memory_scratch(p, stage, &scratch);
+    mf_step_end end;
+    mf_program_step_end(p, stage, &end);
+    mf_memory_scratch(p, stage, &end, &scratch);
     s->kind_B[MF_MEM_CONTEXT] += (double)scratch.size_B;
     const bool merged = mf_layout_merges(&p->layout);
     double dispatcher = 0, gathered = 0, boundary = (double)mf_program_boundary_B(p, stage);
@@ -319,7 +321,8 @@ static void standing(const mf_program *p, int64_t stage, mf_memory_stage *s) {
             gathered = fmax(gathered, (double)b->gather_B);
         }
     }
-    s->kind_B[MF_MEM_COMM] = mf_memory_comm_B(&p->cluster, &p->layout) + dispatcher;
+    s->kind_B[MF_MEM_COMM] = mf_memory_comm_B(&p->cluster, &p->layout) +
+                             mf_memory_sums_comm_B(&p->cluster, &p->layout, &end) + dispatcher;
     s->kind_B[MF_MEM_GATHERED] = mf_memory_gathers(&p->layout) * gathered;
     s->kind_B[MF_MEM_BOUNDARY] = mf_memory_boundaries(&p->layout) * boundary;
     s->peak_B = sum_of(s);

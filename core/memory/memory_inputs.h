@@ -43,6 +43,7 @@ typedef struct mf_scratch {
     int64_t part_B[MF_STREAM_COUNT]; /* its size; 0: its ops need none */
 } mf_scratch;
 
-void mf_memory_scratch(const mf_program *p, int64_t stage, mf_scratch *out);
+/* end: of the stage, as mf_program_step_end has it. */
+void mf_memory_scratch(const mf_program *p, int64_t stage, const mf_step_end *end, mf_scratch *out);
 
 #endif

@@ -64,17 +64,15 @@ static int64_t largest_dense(const mf_program *p, int64_t stage) {
 
 /* What pass O packs into one message: counts, sums over copies, shards of tables from and for other
  * stages. */
-static int64_t step_end_B(const mf_program *p, int64_t stage) {
-    mf_step_end w;
-    mf_program_step_end(p, stage, &w);
+static int64_t step_end_B(const mf_program *p, int64_t stage, const mf_step_end *w) {
     int64_t largest = p->assignment.positions * p->model.experts;
     for (int k = 0; k < MF_SUM_COUNT; k++) {
-        largest = most(largest, w.replicas.of[k]);
+        largest = most(largest, w->replicas.of[k]);
     }
     for (int t = 0; t < MF_TABLES; t++) {
-        if (w.table_elements[t] > 0.0 && w.table_copies[t] > 1) {
-            largest = most(largest, mf_memory_table_sum(&p->layout, w.table_copies[t],
-                                                        (int64_t)w.table_elements[t],
+        if (w->table_elements[t] > 0.0 && w->table_copies[t] > 1) {
+            largest = most(largest, mf_memory_table_sum(&p->layout, w->table_copies[t],
+                                                        (int64_t)w->table_elements[t],
                                                         largest_dense(p, stage)));
         }
     }
@@ -84,7 +82,7 @@ static int64_t step_end_B(const mf_program *p, int64_t stage) {
 /* Each stream's part is what its widest op needs. Where there are several ranks, what they sum at
  * the end of a step is packed in the part of compute; gradients on their way to a shard use that of
  * DP. */
-static void gpu_scratch(const mf_program *p, int64_t stage, mf_scratch *x) {
+static void gpu_scratch(const mf_program *p, int64_t stage, const mf_step_end *end, mf_scratch *x) {
     bool parts = p->layout.zero >= 2 || p->layout.expert_zero >= 2; /* added to a shard */
     x->part_B[MF_STREAM_COMPUTE] = 1 << 20;
     for (int i = 0; i < p->assignment.positions; i++) {
@@ -94,7 +92,7 @@ static void gpu_scratch(const mf_program *p, int64_t stage, mf_scratch *x) {
     }
     if (p->layout.gpus > 1) {
         int64_t *compute_B = &x->part_B[MF_STREAM_COMPUTE], *dp_B = &x->part_B[MF_STREAM_DP];
-        *compute_B = most(*compute_B, step_end_B(p, stage));
+        *compute_B = most(*compute_B, step_end_B(p, stage, end));
         *dp_B = most(*dp_B, parts ? positions_B(p, stage) : 0);
     }
     for (int s = 0; s < MF_STREAM_COUNT; s++) {
@@ -104,14 +102,15 @@ static void gpu_scratch(const mf_program *p, int64_t stage, mf_scratch *x) {
     }
 }
 
-void mf_memory_scratch(const mf_program *p, int64_t stage, mf_scratch *out) {
+void mf_memory_scratch(const mf_program *p, int64_t stage, const mf_step_end *end,
+                       mf_scratch *out) {
     *out = (mf_scratch){.size_B = 0};
     if (!mf_cluster_is_cpu(&p->cluster)) {
-        gpu_scratch(p, stage, out);
+        gpu_scratch(p, stage, end, out);
         return;
     }
     int64_t widest = widest_B(p);
-    int64_t part_B = most(ops_B(p, widest), most(positions_B(p, stage), step_end_B(p, stage)));
+    int64_t part_B = most(ops_B(p, widest), most(positions_B(p, stage), step_end_B(p, stage, end)));
     out->lent_B = p->layout.precision == MF_PREC_FP32 ? 0 : mf_align_B(widest);
     out->size_B = mf_align_B(part_B) + out->lent_B;
     for (int s = 0; s < MF_STREAM_COUNT; s++) {

@@ -119,7 +119,9 @@ mf_status mf_exec_lay_out(mf_exec *x, mf_err *e) {
     find_owned(x);
     find_buffers(x, &exchange_B);
     mf_memory_inputs(&x->p->model, &x->p->layout, &x->in);
-    mf_memory_scratch(x->p, x->stage, &x->scratch_plan);
+    mf_step_end end;
+    mf_program_step_end(x->p, x->stage, &end);
+    mf_memory_scratch(x->p, x->stage, &end, &x->scratch_plan);
     mf_status status = mf_memory_place(x->p, x->s, x->stage, &x->places, e);
     if (status != MF_OK) {
         return status;

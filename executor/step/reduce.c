@@ -183,6 +183,11 @@ static mf_status find_copies(mf_exec *x, mf_table table, mf_err *e) {
     return MF_OK;
 }
 
+/* Does every rank reduce all gradients of its stage? Then all of a table's are summed in place. */
+static bool has_whole_gradients(const mf_exec *x) {
+    return mf_exec_zero(x, 0) == 0 || ranks_of(x, 0) == 1;
+}
+
 mf_status mf_exec_reduce_init(mf_exec *x, mf_err *e) {
     const mf_layout *l = &x->p->layout;
     int64_t place = mf_comm_rank(x->comm) % (l->gpus / l->pp);
@@ -203,10 +208,10 @@ mf_status mf_exec_reduce_init(mf_exec *x, mf_err *e) {
         status = find_copies(x, (mf_table)t, e);
         if (status == MF_OK && x->table[t].count > 1) {
             bool in = x->table[t].mine >= 0;
-            status = mf_exec_add_group(x, in ? place : -1, &x->table[t].same, e);
-            if (status == MF_OK) {
-                status = mf_exec_add_group(x, in ? x->at.t : -1, &x->table[t].shards, e);
-            }
+            const bool whole = has_whole_gradients(x); /* a communicator takes half a GB */
+            mf_group_kind *group = whole ? &x->table[t].same : &x->table[t].shards;
+            const int64_t color = whole ? place : x->at.t;
+            status = mf_exec_add_group(x, in ? color : -1, group, e);
         }
     }
     return status;
@@ -216,11 +221,6 @@ void mf_exec_reduce_clear(mf_exec *x) {
     for (int t = 0; t < MF_TABLES; t++) {
         free(x->table[t].copy);
     }
-}
-
-/* Does every rank reduce all gradients of its stage? Then all of a table's are summed in place. */
-static bool has_whole_gradients(const mf_exec *x) {
-    return mf_exec_zero(x, 0) == 0 || ranks_of(x, 0) == 1;
 }
 
 /* Elements of a table that data-parallel rank i of a copy's stage reduces. */

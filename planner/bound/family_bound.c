@@ -99,7 +99,9 @@ mf_family_bound_layout mf_family_bound_layout_of(const mf_layer_times *r, const 
 double mf_family_bound_free_B(const mf_family_bound_layout *b, const mf_family_bound_ends *ends,
                               int k) {
     const double more_B = ends->tables ? b->f->tables_B - b->r->layer_comm_B : 0.0;
-    return b->free_B - mf_larger(more_B, 0.0) - ends->used_B - ends->work_B - k * b->layer_B;
+    const double comm_B = ends->tables ? b->f->tables_comm_B : 0.0;
+    return b->free_B - mf_larger(more_B, 0.0) - comm_B - ends->used_B - ends->work_B -
+           k * b->layer_B;
 }
 
 /* Least time for a micro-batch to return through the stages after p when weight gradients are split

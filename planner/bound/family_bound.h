@@ -134,7 +134,8 @@ double mf_family_bound_stages_s(const mf_layer_times *r, unsigned modes, int64_t
  * activations do not fit. A bound at or above enough_s may be lower than it could be. */
 typedef struct mf_family_bound_fixed {
     double send_s, hold_s, fixed_B, usable_B;
-    double tables_B; /* buffers at least where embedding or head stand, on different stages */
+    double tables_B;      /* buffers at least where embedding or head stand, on different stages */
+    double tables_comm_B; /* communicators there */
     mf_step_end_cost step_end;
 } mf_family_bound_fixed;
 double mf_family_bound_layout_s(const mf_layer_times *r, const mf_layout *l,

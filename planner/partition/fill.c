@@ -190,9 +190,9 @@ static double weigh_stage(const filling *f) {
         }
         peak = mf_larger(peak, now);
     }
-    return persistent + in->fixed_B + comm + mf_memory_gathers(&in->layout) * gather +
-           mf_memory_boundaries(&in->layout) * boundary + peak +
-           (in->merged ? extra_f + extra_b : mf_larger(extra_f, extra_b));
+    return persistent + in->fixed_B + comm + mf_partition_tables_comm_B(in, f->stage) +
+           mf_memory_gathers(&in->layout) * gather + mf_memory_boundaries(&in->layout) * boundary +
+           peak + (in->merged ? extra_f + extra_b : mf_larger(extra_f, extra_b));
 }
 
 /* --- changes ---------------------------------------------------------------------------------- */

@@ -19,10 +19,17 @@ int mf_partition_variant(const mf_layout *l, int vstage) {
     return (embedding ? 1 : 0) | (head ? 2 : 0);
 }
 
+static bool is_end(const mf_partition *in, int stage) {
+    return stage == (int)mf_layout_stage_of(&in->layout, 0) ||
+           stage == (int)mf_layout_stage_of(&in->layout, in->vstages - 1);
+}
+
 double mf_partition_tables_B(const mf_partition *in, int stage) {
-    const bool end = stage == (int)mf_layout_stage_of(&in->layout, 0) ||
-                     stage == (int)mf_layout_stage_of(&in->layout, in->vstages - 1);
-    return end ? in->tables_B : 0.0;
+    return is_end(in, stage) ? in->tables_B : 0.0;
+}
+
+double mf_partition_tables_comm_B(const mf_partition *in, int stage) {
+    return is_end(in, stage) ? in->tables_comm_B : 0.0;
 }
 
 /* Block of a position on a stage that holds embedding and head or not
@@ -467,6 +474,7 @@ static mf_status fill_in(mf_partition *in, uint32_t pinned, const mf_order_summa
     in->fixed_B = o->ops->fixed_B(o->self, l);
     in->usable_B = o->ops->usable_B(o->self, l);
     in->tables_B = o->ops->tables_B(o->self, l);
+    in->tables_comm_B = o->ops->tables_comm_B(o->self, l);
     in->step_end = o->ops->step_end(o->self, l, all_params(in));
     in->step_end.fixed_s -= anew_s(in);
     in->lost = 1.0;

@@ -112,7 +112,8 @@ typedef struct mf_partition {
     double *pair_s;  /* [class][choice][class][choice] merged pairs; 0 = not asked yet; made when
                       * first needed */
     double send_s, hold_s, fixed_B, usable_B;
-    double tables_B; /* at least, of buffers on the stages of embedding and head */
+    double tables_B;      /* at least, of buffers on the stages of embedding and head */
+    double tables_comm_B; /* of communicators there */
     mf_step_end_cost step_end;
     double lost;            /* least share of gathers and reductions that blocks beside them lose */
     int64_t *effort_ns;     /* [1] effort spent on it so far, in counted nanoseconds */
@@ -136,6 +137,8 @@ double mf_partition_path_fixed_s(const mf_partition *in, const mf_order_path *c)
 int mf_partition_variant(const mf_layout *l, int vstage);
 /* Buffers that a stage has at least for tables (tables_B); 0 on most. */
 double mf_partition_tables_B(const mf_partition *in, int stage);
+/* Likewise communicators (tables_comm_B). */
+double mf_partition_tables_comm_B(const mf_partition *in, int stage);
 /* The class of a slot on a virtual stage. */
 const mf_partition_class *mf_partition_class_at(const mf_partition *in, int v, int slot);
 

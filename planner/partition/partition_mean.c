@@ -79,7 +79,7 @@ static int points_on(const void *self, int v, mf_time_memory_point *point, doubl
 static void find_free(const mf_partition *in, double main_B, double comm_B, double *free_B) {
     for (int p = 0; p < in->stages; p++) {
         const double more_B = mf_partition_tables_B(in, p) - comm_B; /* than for a main layer */
-        free_B[p] = main_B - mf_larger(more_B, 0.0);
+        free_B[p] = main_B - mf_larger(more_B, 0.0) - mf_partition_tables_comm_B(in, p);
     }
     for (int s = 0; s < in->slots; s++) {
         const int v = in->slot[s].v_lo;

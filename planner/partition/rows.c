@@ -219,7 +219,8 @@ double mf_rows_least_beside_B(const mf_partition *in, int stage) {
         all.gather_B = fmax(all.gather_B, x.gather_B);
         all.boundary_B = fmax(all.boundary_B, x.boundary_B);
     }
-    return fmax(all.sum_B,
+    return mf_partition_tables_comm_B(in, stage) +
+           fmax(all.sum_B,
                 all.work_B + all.comm_B + gathers * all.gather_B + boundaries * all.boundary_B);
 }
 

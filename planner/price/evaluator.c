@@ -248,19 +248,26 @@ static double real_fixed_B(void *self, const mf_layout *l) {
     return mf_memory_context_B(c, l) + mf_memory_comm_B(c, l) + (double)inputs.size_B;
 }
 
-/* Of two copies, in positions that hold nothing else. A tied head is one of the embedding; an
- * MTP depth holds a copy of both, so that either the stage of the head has one of the embedding, or
- * the depth's has one of the head. */
-static double real_tables_B(void *self, const mf_layout *l) {
-    const mf_evaluator_real *o = self;
+/* Do stages that hold embedding or head have copies of a table of another stage? A tied head is one
+ * of the embedding; an MTP depth holds a copy of both, so that either the stage of the head has one
+ * of the embedding, or the depth's has one of the head. */
+static bool has_copies(const mf_evaluator_real *o, const mf_layout *l) {
     const mf_model *m = o->model;
     const bool apart = mf_layout_stage_of(l, 0) != mf_layout_stage_of(l, l->pp * l->vpp - 1);
-    if (!apart || !(m->tied_embeddings || m->mtp_layers > 0) ||
-        mf_cluster_is_cpu(mf_cost_cluster(o->cost))) {
-        return 0;
-    }
-    const int64_t table = mf_model_local_vocab(m, l->tp) * m->hidden;
-    return 4.0 * (double)mf_memory_table_sum(l, 2, table, table);
+    return apart && (m->tied_embeddings || m->mtp_layers > 0) &&
+           !mf_cluster_is_cpu(mf_cost_cluster(o->cost));
+}
+
+/* Of two copies, in positions that hold nothing else. */
+static double real_tables_B(void *self, const mf_layout *l) {
+    const mf_evaluator_real *o = self;
+    const int64_t table = mf_model_local_vocab(o->model, l->tp) * o->model->hidden;
+    return has_copies(o, l) ? 4.0 * (double)mf_memory_table_sum(l, 2, table, table) : 0.0;
+}
+
+static double real_tables_comm_B(void *self, const mf_layout *l) {
+    const mf_evaluator_real *o = self;
+    return has_copies(o, l) ? mf_memory_table_comm_B(mf_cost_cluster(o->cost), l, 2) : 0.0;
 }
 
 static double real_usable_B(void *self, const mf_layout *l) {
@@ -355,6 +362,7 @@ mf_evaluator mf_evaluator_init(mf_evaluator_real *real) {
         .flops_s = real_flops_s,
         .fixed_B = real_fixed_B,
         .tables_B = real_tables_B,
+        .tables_comm_B = real_tables_comm_B,
         .usable_B = real_usable_B,
         .step = real_step,
         .play = real_play,

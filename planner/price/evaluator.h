@@ -101,6 +101,8 @@ typedef struct mf_evaluator_ops {
     /* Least bytes of scratch on the stages of embedding and head, to sum copies of a table over
      * stages. */
     double (*tables_B)(void *self, const mf_layout *l);
+    /* And of communicators for these sums. */
+    double (*tables_comm_B)(void *self, const mf_layout *l);
     /* Bytes a rank may use. */
     double (*usable_B)(void *self, const mf_layout *l);
     /* The memory plan alone (simulate false; of what fits, its size may have gaps too many) or with

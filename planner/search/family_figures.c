@@ -144,7 +144,8 @@ mf_family_bound_fixed mf_search_fixed(const mf_search_context *w, const mf_layou
     mf_family_bound_fixed f = {.step_end = o->ops->step_end(o->self, l, none),
                                .fixed_B = o->ops->fixed_B(o->self, l),
                                .usable_B = o->ops->usable_B(o->self, l),
-                               .tables_B = o->ops->tables_B(o->self, l)};
+                               .tables_B = o->ops->tables_B(o->self, l),
+                               .tables_comm_B = o->ops->tables_comm_B(o->self, l)};
     o->ops->send(o->self, l, &f.send_s, &f.hold_s);
     return f;
 }

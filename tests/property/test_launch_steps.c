@@ -143,7 +143,7 @@ static void test_suggested_steps_make_the_layout_fit(void **state) {
     double time_s, before_s = 0;
     bool fits;
     (void)state;
-    fixture_init(&w, 4.2e9);
+    fixture_init(&w, 4.7e9);
     play(&w, &w.layout, &time_s, &fits);
     assert_false(fits);
     assert_int_equal(

@@ -465,6 +465,47 @@ static void nccls_bytes_are_those_of_two_gpus(void **state) {
     }
 }
 
+/* Two stages of Hunyuan-A13B, whose head is the embedding, took 1.02 GB more than its model's
+ * predicted memory had, when there were two communicators for that sum (two H200, 2026-11-29). */
+static void a_table_of_two_stages_has_a_communicator(void **state) {
+    (void)state;
+    mf_model m = test_model_dense();
+    mf_cluster c;
+    mf_layout l = plain(&m);
+    assert_ok(mf_cluster_load("h200", &c, NULL));
+    l.gpus = l.pp = 2;
+    l.tp = l.cp = 1;
+    assert_ok(mf_layout_resolve(&l, &m, NULL));
+    assert_close(mf_memory_table_comm_B(&c, &l, 2) / 0.51e9, 1.0, 0.02);
+    assert_close(mf_memory_table_comm_B(&c, &l, 1), 0, 0);
+    mf_step_end end = {.table_elements = {1}, .table_copies = {2}};
+    assert_close(mf_memory_sums_comm_B(&c, &l, &end), mf_memory_table_comm_B(&c, &l, 2), 0);
+    end.table_elements[0] = 0; /* a stage between those */
+    assert_close(mf_memory_sums_comm_B(&c, &l, &end), 0, 0);
+    end.replicas.of[MF_SUM_KV] = 128;
+    end.kv_copies = 2;
+    assert_close(mf_memory_sums_comm_B(&c, &l, &end) / 0.51e9, 1.0, 0.02);
+    strcpy(c.gpu.arch, "cpu");
+    assert_close(mf_memory_sums_comm_B(&c, &l, &end), 0, 0);
+}
+
+/* Ranks that shard their gradients send parts to ranks of the other stage, which takes buffers. */
+static void shards_of_a_table_take_buffers_of_messages(void **state) {
+    (void)state;
+    mf_model m = test_model_dense();
+    mf_cluster c;
+    mf_layout l = plain(&m);
+    assert_ok(mf_cluster_load("h200", &c, NULL));
+    l.gpus = 8;
+    l.pp = 2;
+    l.tp = l.cp = 1;
+    l.zero = 0;
+    assert_ok(mf_layout_resolve(&l, &m, NULL));
+    const double whole_B = mf_memory_table_comm_B(&c, &l, 2);
+    l.zero = 1;
+    assert_close(mf_memory_table_comm_B(&c, &l, 2) - whole_B, 2 * 403e6, 2e6);
+}
+
 static void one_gpu_needs_no_nccl(void **state) {
     (void)state;
     mf_model m = test_model_dense();
@@ -549,6 +590,8 @@ int main(void) {
         cmocka_unit_test(sharding_recomputing_and_offloading_save_memory),
         cmocka_unit_test(a_small_gpu_does_not_fit),
         cmocka_unit_test(nccls_bytes_are_those_of_two_gpus),
+        cmocka_unit_test(a_table_of_two_stages_has_a_communicator),
+        cmocka_unit_test(shards_of_a_table_take_buffers_of_messages),
         cmocka_unit_test(one_gpu_needs_no_nccl),
         cmocka_unit_test(more_ranks_to_exchange_with_take_more),
         cmocka_unit_test(cpu_ranks_hold_no_driver_context),
