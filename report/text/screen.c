@@ -30,6 +30,7 @@ static const struct {
     {"FLOPs as ", DETAIL, false},     {"cluster  ", ANSWER, false},
     {"Every plan is ", NOTE, true},   {"Plans are proven ", NOTE, true},
     {"No plan is ", NOTE, true},      {"op by op", ANSWER, false},
+    {"every row", ANSWER, false},
 };
 
 typedef struct line {
@@ -416,6 +417,28 @@ static void hide_notes(line *l, int count) {
     }
 }
 
+/* Where one verdict on all ends the text, verdicts of its parts, the last of them first; `whole`:
+ * and the tables above them, in the same paragraph. */
+static void hide_parts(line *l, int count, bool whole) {
+    int end = count;
+    while (end > 0 && !(l[end - 1].kept && l[end - 1].indent == 0)) {
+        end--;
+    }
+    for (int from; end > 0 && total(l, count) > MF_SCREEN_LINES; end = from) {
+        from = end - 1;
+        while (from > 0 && l[from].kept && l[from - 1].kept) {
+            from--;
+        }
+        if (!l[from].kept || l[from].indent == 0) {
+            continue;
+        }
+        while (whole && from > 0 && l[from].length > 0) { /* with the empty line above */
+            from--;
+        }
+        hide(l, from, end);
+    }
+}
+
 /* Details, the last of them first, each down to its title; `whole`: and that. */
 static void hide_details(line *l, int count, bool whole) {
     for (int end = count, from; end > 0 && total(l, count) > MF_SCREEN_LINES; end = from) {
@@ -492,12 +515,13 @@ static void hide_rows(line *l, int count, int kept, int answers) {
     }
 }
 
-/* Leaves lines out until no more than MF_SCREEN_LINES are left: of notes, then of the longest
- * tables at first, then of details, then of all tables, then whole details and paragraphs, then
- * what stands in the middle. */
+/* Leaves lines out until no more than MF_SCREEN_LINES are left: of notes, then verdicts of parts,
+ * then of the longest tables at first, then of details, then of all tables, then whole details and
+ * paragraphs, then tables of parts, then what stands in the middle. */
 static void shorten(line *l, int count) {
     static const int keep[] = {8, 5, 2, 0};
     hide_notes(l, count);
+    hide_parts(l, count, false);
     for (int k = 0; k < 4; k++) {
         hide_rows(l, count, keep[k], ANSWER_ROWS);
         if (k <= 1) {
@@ -506,6 +530,7 @@ static void shorten(line *l, int count) {
     }
     hide_paragraphs(l, count);
     hide_rows(l, count, 0, FEWEST_ANSWERS);
+    hide_parts(l, count, true);
     if (total(l, count) > MF_SCREEN_LINES) {
         hide_middle(l, count);
     }

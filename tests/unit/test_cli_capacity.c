@@ -72,17 +72,68 @@ static void effort_limits_every_cell(void **state) {
     cli_free(&r);
 }
 
-/* A row has the word, the lines above the table what it means; --json has the sentence. */
+/* The word stands in the rows where they differ, below them where all share it; lines above the
+ * table say what it means; --json has the sentence. */
 static void every_row_says_why_its_search_ended(void **state) {
     (void)state;
     cli_result r = cli_run("capacity --models olmoe-1b-7b --clusters h200 --sizes 8 " JOB, NULL);
     assert_int_equal(r.code, 0);
-    const char *row = strstr(r.out, "\n* h200 ");
-    assert_non_null(row);
-    assert_non_null(strstr(row, " %  proven   1/"));
-    for (char *at = r.out; (at = strchr(at, '\n')) != NULL; *at = ' ') {
+    assert_non_null(strstr(r.out, "\nevery row   profile moefold, precision bf16, "));
+    assert_non_null(strstr(r.out, ", search proven\n"));
+    assert_null(strstr(r.out, "  search\n"));
+    assert_non_null(strstr(r.out, "\nsearch: why it ended (proven: the gap that is asked for).\n"));
+    cli_free(&r);
+}
+
+/* The row of a cluster, or the head of the table, into line. */
+static const char *row_of(const char *out, const char *name, char *line, size_t size) {
+    static const char marks[] = " *";
+    for (int i = 0; i < 2; i++) {
+        char begin[64];
+        snprintf(begin, sizeof begin, "\n%c %s ", marks[i], name);
+        const char *at = strstr(out, begin);
+        if (at != NULL) {
+            snprintf(line, size, "%.*s", (int)strcspn(at + 1, "\n"), at + 1);
+            return line;
+        }
     }
-    assert_non_null(strstr(r.out, " search: why it ended (proven: the gap that is asked for)."));
+    fail_msg("no row of %s:\n%s", name, out);
+    return NULL;
+}
+
+/* Where rows differ in what they rest on, each says it; what they share is said once, below. */
+static void rows_say_what_they_rest_on(void **state) {
+    (void)state;
+#define RESTS "capacity --models olmoe-1b-7b --sizes 8 --effort 1 " JOB
+    char line[256];
+    cli_result r = cli_run(RESTS "--clusters h100,h200,mi325x --price h100=2.5@2026-11-01 "
+                                 "--price h200=3",
+                           NULL);
+    assert_int_equal(r.code, 0);
+    assert_non_null(strstr(row_of(r.out, "cluster", line, sizeof line), "  USD/GPU-h  price of"));
+    assert_non_null(strstr(row_of(r.out, "h100", line, sizeof line), "       2.50  2026-11-01"));
+    assert_non_null(
+        strstr(row_of(r.out, "h200", line, sizeof line), "       3.00  given, no date"));
+    assert_non_null(strstr(row_of(r.out, "mi325x", line, sizeof line), "       1.95  2026-05-18"));
+    assert_non_null(strstr(r.out, "\nevery row   profile moefold, precision bf16"));
+    assert_non_null(strstr(r.out,
+                           "\nprices      h100 2.50 USD a GPU-hour (given, 2026-11-01), h200 "
+                           "3.00 (given, no date), "));
+    assert_non_null(strstr(r.out, "(2026-05-18)\n"));
+    assert_below(strstr(r.out, " mi325x ") - r.out, strstr(r.out, "\nevery row ") - r.out);
+    assert_below(strstr(r.out, "\nprices ") - r.out, strstr(r.out, "\nverdict on olmoe") - r.out);
+    cli_free(&r);
+
+    r = cli_json(RESTS "--clusters h100 --price h100=2.5@2026-11-01 --json");
+    const mf_json_value *c = mf_json_at(cli_member(mf_json_root(r.json), "cells"), 0);
+    assert_string_equal(cli_text(c, "price_date"), "2026-11-01");
+    assert_close(cli_number(c, "price_usd_gpu_h"), 2.5, 0);
+    cli_free(&r);
+
+    r = cli_run(RESTS "--clusters h200 --price h200=3", NULL); /* all share all of it */
+    assert_null(strstr(r.out, "USD/GPU-h"));
+    assert_null(strstr(row_of(r.out, "cluster", line, sizeof line), "precision"));
+    assert_non_null(strstr(r.out, "\nprices      h200 3.00 USD a GPU-hour (given, no date)\n"));
     cli_free(&r);
 }
 
@@ -489,6 +540,11 @@ static void bad_lists_are_refused(void **state) {
         {"capacity --models olmoe-1b-7b --clusters h100 --price =2 " JOB, "CLUSTER=USD"},
         {"capacity --models olmoe-1b-7b --clusters h100 --price h200=2 " JOB, "none of --clusters"},
         {"capacity --models olmoe-1b-7b --clusters h100 --price h100=-2 " JOB, "--price"},
+        {"capacity --models olmoe-1b-7b --clusters h100 --price h100=2@May " JOB,
+         "--price: expected a date such as 2027-01-31, got \"May\""},
+        {"capacity --models olmoe-1b-7b --clusters h100 --price h100=2@2026-02-30 " JOB,
+         "is no date of the calendar"},
+        {"capacity --models olmoe-1b-7b --clusters h100 --price h100=@2026-02-03 " JOB, "--price"},
         {"capacity --models olmoe-1b-7b --clusters h100 --budget 1M " JOB, "--tokens"},
         {"capacity --models olmoe-1b-7b --clusters h100 --global-batch 1M --seq 4095", "samples"},
     };
@@ -615,6 +671,7 @@ int main(void) {
         cmocka_unit_test(tables_are_the_same_on_any_number_of_threads),
         cmocka_unit_test(effort_limits_every_cell),
         cmocka_unit_test(every_row_says_why_its_search_ended),
+        cmocka_unit_test(rows_say_what_they_rest_on),
         cmocka_unit_test(a_larger_size_may_give_a_smaller_one_its_plan),
         cmocka_unit_test(time_money_and_energy_follow_from_the_tokens),
         cmocka_unit_test(rows_have_the_step_time_in_megatron),

@@ -243,6 +243,62 @@ static void a_table_cut_in_two_keeps_its_title_and_its_verdict(void **state) {
     free(out);
 }
 
+/* Two or five models of a table, each with its rows and its verdict, and one verdict on all. */
+static char *shown_models(int models) {
+    char text[8192] = "trained by  moefold\n\nEvery plan is proven\nnote 1\nnote 2\n";
+    for (int m = 0; m < models; m++) {
+        snprintf(text + strlen(text), 64, "\nmodel-%d\n  cluster  GPUs\n", m);
+        for (int i = 0; i < 8; i++) {
+            snprintf(text + strlen(text), 64, "%c h%d-%d  64\n", i % 2 == 0 ? '*' : ' ', m, i);
+        }
+        strcat(text, "  verdict\n");
+        for (int i = 0; i < 6; i++) {
+            snprintf(text + strlen(text), 64, "  verdict-%d-%d\n", m, i);
+        }
+    }
+    strcat(text, "\nevery row   bf16\nprices      h0 2\n\nverdict on all models\n");
+    for (int m = 0; m < models; m++) {
+        snprintf(text + strlen(text), 64, "  model-%d  h%d\n", m, m);
+    }
+    return shown(text, 80, false);
+}
+
+/* Where a verdict on all ends the text, those of its parts make way before rows do. */
+static void rows_stay_where_verdicts_of_parts_go(void **state) {
+    (void)state;
+    char *out = shown_models(2);
+    assert_at_most(shape_of(out).lines, MF_SCREEN_LINES);
+    for (int i = 0; i < 16; i++) {
+        char row[32];
+        snprintf(row, sizeof row, "\n%c h%d-%d  64\n", i % 2 == 0 ? '*' : ' ', i / 8, i % 8);
+        assert_non_null(strstr(out, row));
+    }
+    assert_null(strstr(out, "verdict-1-0"));
+    assert_non_null(strstr(out, "\nprices      h0 2\n\nverdict on all models\n  model-0  h0\n"));
+    free(out);
+}
+
+/* Of tables that do not all fit the last go as a whole: each that stays has its name, its heading
+ * and its best rows, and what holds of all is there. */
+static void tables_of_parts_stay_whole_or_go(void **state) {
+    (void)state;
+    char *out = shown_models(5);
+    assert_at_most(shape_of(out).lines, MF_SCREEN_LINES);
+    int tables = 0;
+    for (int m = 0; m < 5; m++) {
+        char title[32], rows[64];
+        snprintf(title, sizeof title, "\nmodel-%d\n", m);
+        snprintf(rows, sizeof rows, "\nmodel-%d\n  cluster  GPUs\n* h%d-0  64\n", m, m);
+        assert_int_equal(strstr(out, title) != NULL, strstr(out, rows) != NULL);
+        tables += strstr(out, title) != NULL;
+    }
+    assert_at_least(tables, 2);
+    assert_below(tables, 5); /* a case that says something */
+    assert_non_null(strstr(out, "\nevery row   bf16\nprices      h0 2\n\nverdict on all models\n"));
+    assert_non_null(strstr(out, "\n  model-4  h4\n"));
+    free(out);
+}
+
 /* Tables of details lose rows before what is said to help; the end is filled as far as it goes. */
 static void remedies_stay_where_details_go(void **state) {
     (void)state;
@@ -405,6 +461,8 @@ int main(void) {
         cmocka_unit_test(verdicts_are_not_counted_as_rows),
         cmocka_unit_test(marked_rows_stay),
         cmocka_unit_test(a_table_cut_in_two_keeps_its_title_and_its_verdict),
+        cmocka_unit_test(rows_stay_where_verdicts_of_parts_go),
+        cmocka_unit_test(tables_of_parts_stay_whole_or_go),
         cmocka_unit_test(remedies_stay_where_details_go),
         cmocka_unit_test(colour_changes_no_word),
         cmocka_unit_test(any_text_is_held_to_the_screen),
