@@ -260,15 +260,15 @@ static void write_better(char *path, const char *than, const char *name, const c
 /* --price takes a word of --clusters, or else the name that stands in a cluster's file. */
 static void a_price_is_of_a_cluster_by_path_or_by_name(void **state) {
     (void)state;
-    char file[] = "/tmp/moefold-priced-XXXXXX", namesake[] = "/tmp/moefold-namesake-XXXXXX";
+    char file[] = "/tmp/moefold-priced-XXXXXX", other[] = "/tmp/moefold-other-XXXXXX";
     char line[512];
     write_better(file, "h100", "ours", "\"note\": \"test\"");
-    write_better(namesake, "h100", "h100", "\"note\": \"test\"");
+    write_better(other, "h100", "theirs", "\"note\": \"test\"");
     for (int by_path = 0; by_path < 2; by_path++) {
         snprintf(line, sizeof line,
                  "capacity --models olmoe-1b-7b --clusters h100,%s,%s --sizes 8 --price %s=2.5 "
                  "--price h100=4 --tokens 1T --effort 1 --json " JOB,
-                 file, namesake, by_path ? file : "ours");
+                 file, other, by_path ? file : "ours");
         cli_result r = cli_json(line);
         const mf_json_value *cells = cli_member(mf_json_root(r.json), "cells");
         assert_close(cli_number(mf_json_at(cells, 0), "price_usd_gpu_h"), 4, 0);
@@ -283,7 +283,42 @@ static void a_price_is_of_a_cluster_by_path_or_by_name(void **state) {
     assert_non_null(strstr(r.err, "--price: \"our\" is none of --clusters (h200, ours)\n"));
     cli_free(&r);
     remove(file);
-    remove(namesake);
+    remove(other);
+}
+
+/* A word that is said twice counts once; two files of the same name make no rows that look alike.
+ */
+static void nothing_stands_in_two_rows(void **state) {
+    (void)state;
+#define ONE "--sizes 8 --effort 1 --json " JOB
+    cli_result r =
+        cli_json("capacity --models olmoe-1b-7b,olmoe-1b-7b --clusters h100,h200,h100 " ONE);
+    const mf_json_value *cells = cli_member(mf_json_root(r.json), "cells");
+    assert_int_equal(mf_json_size(cells), 2);
+    assert_string_equal(cli_text(mf_json_at(cells, 0), "cluster"), "h100");
+    assert_string_equal(cli_text(mf_json_at(cells, 1), "cluster"), "h200");
+    assert_int_equal(mf_json_size(cli_member(mf_json_root(r.json), "verdicts")), 1);
+    cli_free(&r);
+
+    char file[] = "/tmp/moefold-namesake-XXXXXX", line[512], says[256];
+    write_better(file, "h100", "h100", "\"note\": \"test\"");
+    snprintf(line, sizeof line, "capacity --models olmoe-1b-7b --clusters h100,%s " ONE, file);
+    snprintf(says, sizeof says,
+             "--clusters: \"h100\" and \"%s\" are both called h100: give a file another \"name\"\n",
+             file);
+    r = cli_run(line, NULL);
+    assert_int_equal(r.code, 2);
+    assert_non_null(strstr(r.err, says));
+    cli_free(&r);
+    remove(file);
+
+    r = cli_run(
+        "capacity --models olmoe-1b-7b,profiles/models/olmoe-1b-7b.json --clusters h100 " ONE,
+        NULL);
+    assert_int_equal(r.code, 2);
+    assert_non_null(
+        strstr(r.err, "json\" are both called olmoe-1b-7b: rename a file or its folder\n"));
+    cli_free(&r);
 }
 
 /* Under a profile of Megatron's every plan is one that Megatron runs as it is: what `export` says
@@ -677,6 +712,7 @@ int main(void) {
         cmocka_unit_test(rows_have_the_step_time_in_megatron),
         cmocka_unit_test(prices_of_the_command_line_make_the_cost),
         cmocka_unit_test(a_price_is_of_a_cluster_by_path_or_by_name),
+        cmocka_unit_test(nothing_stands_in_two_rows),
         cmocka_unit_test(who_trains_is_said_of_the_clusters_that_it_is_true_of),
         cmocka_unit_test(plans_hold_to_what_the_program_can_express),
         cmocka_unit_test(verdicts_name_the_best_rows),
