@@ -309,17 +309,25 @@ bool mf_report_carries_energy(const mf_step_power *p, const char *gpu) {
     return p->known && !p->measured && strcmp(gpu, "h200") != 0;
 }
 
+/* What each GPU draws, and what the step takes on it and on all of them. */
 static void print_power(FILE *out, const mf_report *r) {
     const mf_step_power *p = &r->power;
+    const int64_t gpus = r->plan->layout.gpus;
     if (!p->known) {
         return;
     }
-    fprintf(out, "power       %.0f W, %s a step", p->power_W, mf_show_rate(p->energy_J, "J").s);
+    fprintf(out, "power       %.0f W a GPU (mean)", p->power_W);
     if (p->clock_Hz > 0) {
         fprintf(out, ", %.0f MHz", p->clock_Hz / 1e6);
     }
-    fprintf(out, " a GPU%s\n",
-            mf_report_carries_energy(p, r->cluster->gpu.name) ? ", as an H200" : "");
+    fprintf(out, "%s\nenergy      %s a step and GPU",
+            mf_report_carries_energy(p, r->cluster->gpu.name) ? ", scaled from H200" : "",
+            mf_show_rate(p->energy_J, "J").s);
+    if (gpus > 1) {
+        fprintf(out, ", %s on %s GPUs", mf_show_rate((double)gpus * p->energy_J, "J").s,
+                mf_show_i64(gpus).s);
+    }
+    putc('\n', out);
 }
 
 void mf_report_print_time(FILE *out, const mf_report *r) {
