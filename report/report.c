@@ -439,7 +439,7 @@ static void print_hints(FILE *out, const remedy *one, const mf_report *r) {
 
 void mf_report_print_breakdown(FILE *out, const mf_report *r) {
     const mf_plan_prediction *p = &r->plan->prediction;
-    fputs("\nwhere the step goes, on the rank whose compute stream is busiest\n", out);
+    fputs("\nwhere the step goes, on the busiest rank (exposed: compute waits for it)\n", out);
     for (int i = 0; i < p->breakdown_count; i++) {
         double v = p->breakdown_s[i].value, share = v / p->step_time_s;
         if (share < 0.0005) {
@@ -494,8 +494,8 @@ static bool same_line(const mf_plan_stage *a, const mf_plan_stage *b, double ste
 void mf_report_print_stages(FILE *out, const mf_report *r) {
     static const char *const heads[MF_MEM_COUNT] = {
         [MF_MEM_WEIGHTS] = "weights",   [MF_MEM_GRADIENTS] = "grads", [MF_MEM_OPTIMIZER] = "optim",
-        [MF_MEM_ACTIVATIONS] = "activ", [MF_MEM_HELD] = "held",       [MF_MEM_BOUNDARY] = "bound",
-        [MF_MEM_WORKSPACE] = "work",    [MF_MEM_GATHERED] = "gather", [MF_MEM_COMM] = "comm",
+        [MF_MEM_ACTIVATIONS] = "activ", [MF_MEM_HELD] = "held",       [MF_MEM_BOUNDARY] = "p2p",
+        [MF_MEM_WORKSPACE] = "scratch", [MF_MEM_GATHERED] = "gather", [MF_MEM_COMM] = "comm",
         [MF_MEM_INPUTS] = "inputs",     [MF_MEM_CONTEXT] = "context", [MF_MEM_GAPS] = "gaps",
     };
     const mf_plan_prediction *p = &r->plan->prediction;

@@ -1,6 +1,9 @@
 /* screen.c - folds lines that are too wide, and leaves out rows of long tables. */
 #include "report/text/screen.h"
 
+#include "report/text/show.h"
+
+#include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -59,24 +62,31 @@ static int without_bar(const line *l) {
     return bar ? n : l->length;
 }
 
-/* The column where the rest of a line continues: after its label, if that has 12 columns, or a
- * little further in than the line began. */
+/* The column where the rest of a line continues: after its label, if that has 12 to 14 columns, or
+ * a little further in than the line began. */
 static int hanging(const line *l, int columns) {
-    bool label = l->indent == 0 && l->length > 12 && l->text[10] == ' ' && l->text[11] == ' ' &&
-                 l->text[12] != ' ';
-    const int at = label ? 12 : l->indent + 4;
+    int at = l->indent + 4;
+    for (int end = 10; l->indent == 0 && end <= 12 && l->length > end + 2; end++) {
+        const char *t = l->text + end;
+        if (t[0] == ' ' && t[1] == ' ' && t[2] != ' ' && (end == 10 || t[-1] != ' ')) {
+            at = end + 2;
+        }
+    }
     return at <= columns / 2 ? at : 4;
 }
 
 /* How much of the text fits into so many columns: up to the last gap between table columns in its
- * second half, else to the last blank. */
+ * second half, else to the last blank that does not part a number from its unit. */
 static int piece(const char *text, int length, int columns) {
     int blank = 0, gap = 0;
     if (length <= columns) {
         return length;
     }
     for (int i = 1; i <= columns; i++) {
-        blank = text[i] == ' ' ? i : blank;
+        const bool parts = text[i] == ' ' && isdigit((unsigned char)text[i - 1]) != 0 &&
+                           i + 1 < length &&
+                           mf_show_is_unit(text + i + 1, (size_t)(length - i - 1));
+        blank = text[i] == ' ' && !parts ? i : blank;
         gap = text[i] == ' ' && i + 1 < length && text[i + 1] == ' ' ? i : gap;
     }
     return gap > columns / 2 ? gap : blank > 0 ? blank : columns;
@@ -515,6 +525,38 @@ static void hide_rows(line *l, int count, int kept, int answers) {
     }
 }
 
+/* Shows lines [from, end) again, or of rows as many as there is room for, two at least, if rows go
+ * on below. */
+static void show_again(line *l, int count, int from, int end) {
+    int last = end;
+    for (int i = from; i < end; i++) {
+        l[i].hidden = 0;
+    }
+    while (last > from && total(l, count) > MF_SCREEN_LINES) {
+        last--;
+        l[last].hidden = 1;
+    }
+    if (last < end && (l[from].indent == 0 || last - from < 2)) {
+        hide(l, from, end);
+    }
+}
+
+/* What was left out step by step may leave room: it goes to what has such a worth, from the top. */
+static void fill_up(line *l, int count, worth w) {
+    for (int from = 0, end; from < count; from = end) {
+        end = from + 1;
+        if (l[from].hidden == 0) {
+            continue;
+        }
+        while (end < count && l[end].hidden > 0) {
+            end++;
+        }
+        if (l[from].worth == w) {
+            show_again(l, count, from, end);
+        }
+    }
+}
+
 /* Leaves lines out until no more than MF_SCREEN_LINES are left: of notes, then verdicts of parts,
  * then of the longest tables at first, then of details, then of all tables, then whole details and
  * paragraphs, then tables of parts, then what stands in the middle. */
@@ -533,6 +575,11 @@ static void shorten(line *l, int count) {
     hide_parts(l, count, true);
     if (total(l, count) > MF_SCREEN_LINES) {
         hide_middle(l, count);
+    }
+    if (total(l, count) < MF_SCREEN_LINES) {
+        fill_up(l, count, ANSWER);
+        fill_up(l, count, PLAIN);
+        fill_up(l, count, DETAIL);
     }
 }
 

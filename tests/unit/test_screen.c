@@ -70,6 +70,22 @@ static void wide_lines_go_on_behind_their_label(void **state) {
     free(out);
 }
 
+/* What goes on below stands under the text, and a number keeps its unit. */
+static void folded_lines_keep_columns_and_units(void **state) {
+    (void)state;
+    char *out = shown("held back by  the pipeline bubble; what helps: x\n"
+                      "memory      154 GB usable, over by 73.18 GB\n"
+                      "memory      154 GB usable, over by 73.18 Gb\n",
+                      41, true);
+    assert_string_equal(out, "held back by  the pipeline bubble; what\n"
+                             "              helps: x\n"
+                             "memory      154 GB usable, over by\n"
+                             "            73.18 GB\n"
+                             "memory      154 GB usable, over by 73.18\n"
+                             "            Gb\n");
+    free(out);
+}
+
 static void bars_make_way_all_of_them(void **state) {
     (void)state;
     char *out = shown("  compute      2.635 s   67.8 %  ###########################\n"
@@ -320,6 +336,29 @@ static void remedies_stay_where_details_go(void **state) {
     free(out);
 }
 
+/* Room that a long paragraph leaves when it goes is given back to the table that went before it. */
+static void room_that_is_left_is_filled(void **state) {
+    (void)state;
+    char text[4096] = "";
+    for (int i = 0; i < 7; i++) {
+        snprintf(text + strlen(text), 64, "head %d\n            and more\n", i);
+    }
+    strcat(text, "\nwhere\n");
+    for (int i = 0; i < 5; i++) {
+        snprintf(text + strlen(text), 64, "  part-%d\n", i);
+    }
+    strcat(text, "\nplans\n  with\n  row-0\n  row-1\n\nsearch      1\n");
+    for (int i = 0; i < 16; i++) {
+        snprintf(text + strlen(text), 64, "            and %d\n", i);
+    }
+    strcat(text, "\nverdict     so\n");
+    char *out = shown(text, 80, false);
+    assert_at_most(shape_of(out).lines, MF_SCREEN_LINES);
+    assert_non_null(strstr(out, "\nwhere\n  part-0\n  part-1\n  part-2\n  part-3\n  part-4\n"));
+    assert_non_null(strstr(out, "\nplans\n  with\n  row-0\n  row-1\n"));
+    free(out);
+}
+
 /* Words, tables, empty lines and words wider than the screen. */
 static void random_text(rng *r, char *out, size_t size) {
     size_t used = 0;
@@ -452,6 +491,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(lines_that_fit_are_left_alone),
         cmocka_unit_test(wide_lines_go_on_behind_their_label),
+        cmocka_unit_test(folded_lines_keep_columns_and_units),
         cmocka_unit_test(bars_make_way_all_of_them),
         cmocka_unit_test(wide_tables_move_their_columns_together),
         cmocka_unit_test(rows_that_take_two_lines_break_at_one_column),
@@ -461,6 +501,7 @@ int main(void) {
         cmocka_unit_test(verdicts_are_not_counted_as_rows),
         cmocka_unit_test(marked_rows_stay),
         cmocka_unit_test(a_table_cut_in_two_keeps_its_title_and_its_verdict),
+        cmocka_unit_test(room_that_is_left_is_filled),
         cmocka_unit_test(rows_stay_where_verdicts_of_parts_go),
         cmocka_unit_test(tables_of_parts_stay_whole_or_go),
         cmocka_unit_test(remedies_stay_where_details_go),
