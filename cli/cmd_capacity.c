@@ -174,6 +174,7 @@ static mf_status report(const mf_args *a, const mf_cli *cli, const mf_capacity *
         .skew = z->r->skew,
         .program = w->program,
         .priced_only = w->lacking == w->rows,
+        .all_columns = v[MF_OPT_VERBOSE].given,
     };
     mf_offer *offer = mf_capacity_decide(&t);
     int feasible = 0;

@@ -225,8 +225,8 @@ static const mf_option table[MF_OPT_COUNT] = {
         "Money that the run may cost, such as 10M. The fastest size within it is named",
         COUNT(1e-6, 1e18)),
     ROW(PRICE, "price", CAPACITY, "CLUSTER=USD", "the cluster file's",
-        "Price of a GPU-hour of one of the clusters, such as h100=2.5; a cluster from a file goes "
-        "by its path or by its name. May be given many times",
+        "Price of a GPU-hour of one of the clusters, such as h100=2.5, or h100=2.5@2026-11-01 with "
+        "its date; a cluster from a file goes by its path or by its name. May be given many times",
         LIST),
     ROW(POWER_PRICE, "power-price", CAPACITY, "USD/kWh", "0: the price of a GPU-hour includes it",
         "Price of energy, added to the price of the GPU-hours", REAL(0, 1e6)),

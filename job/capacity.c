@@ -74,6 +74,35 @@ static mf_status begin_row(growing *g, int row, mf_err *e) {
     return s;
 }
 
+/* Rows go by their names: two of the same could not be told apart. */
+static mf_status check_names(const growing *g, mf_err *e) {
+    const mf_capacity_request *r = g->z->r;
+    mf_status s = MF_OK;
+    for (int i = 1; s == MF_OK && i < r->clusters; i++) {
+        for (int k = 0; s == MF_OK && k < i; k++) {
+            const char *name = g->row[i].job.cluster.name;
+            if (strcmp(name, g->row[k].job.cluster.name) == 0) {
+                s = mf_err_set(e, MF_USAGE,
+                               "--clusters: \"%s\" and \"%s\" are both called %s: give a file "
+                               "another \"name\"",
+                               r->cluster[k], r->cluster[i], name);
+            }
+        }
+    }
+    for (int i = 1; s == MF_OK && i < r->models; i++) {
+        for (int k = 0; s == MF_OK && k < i; k++) {
+            const char *name = g->row[i * r->clusters].job.model.name;
+            if (strcmp(name, g->row[k * r->clusters].job.model.name) == 0) {
+                s = mf_err_set(e, MF_USAGE,
+                               "--models: \"%s\" and \"%s\" are both called %s: rename a file or "
+                               "its folder",
+                               r->model[k], r->model[i], name);
+            }
+        }
+    }
+    return s;
+}
+
 static void end_row(table_row *w) {
     mf_price_book_destroy(w->book);
     w->book = NULL;
@@ -271,6 +300,7 @@ static mf_status grow(growing *g, int rows, int threads, mf_err *e) {
     for (int i = 0; s == MF_OK && i < rows; i++) {
         s = begin_row(g, i, e);
     }
+    s = s == MF_OK ? check_names(g, e) : s;
     if (s == MF_OK) {
         s = mf_wavefront_run(&w, threads, e);
         keep_planned(g);

@@ -18,7 +18,7 @@
 typedef struct mf_capacity_price {
     bool known;
     double usd_gpu_h;
-    char date[32]; /* as the cluster file says it; "" = it does not, or --price does */
+    char date[32]; /* as the cluster file or --price says it; "" = it does not */
     char source[128];
 } mf_capacity_price;
 
@@ -80,7 +80,7 @@ typedef struct mf_capacity_request {
     const int64_t *size; /* [sizes], ascending */
     int sizes;
     bool refine;                   /* look between the sizes around the deadline */
-    const char *const *price;      /* CLUSTER=USD a GPU-hour, [prices] */
+    const char *const *price;      /* CLUSTER=USD[@DATE] a GPU-hour, [prices] */
     int prices;                    /* others cost what their file says */
     double tokens;                 /* of the run */
     double deadline_s, budget_usd; /* 0: none */
@@ -115,7 +115,7 @@ void mf_capacity_clear(mf_capacity *z);
 mf_capacity_price mf_capacity_price_of(const mf_capacity_request *r, const char *name,
                                        const mf_cluster *c);
 
-/* Every "CLUSTER=USD" names one of the clusters. Errors: MF_USAGE "--price: ...". */
+/* Every "CLUSTER=USD[@DATE]" names one of the clusters. Errors: MF_USAGE "--price: ...". */
 mf_status mf_capacity_check_prices(const mf_capacity_request *r, mf_err *e);
 
 #endif

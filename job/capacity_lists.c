@@ -8,6 +8,14 @@
 #include <stdlib.h>
 #include <string.h>
 
+static bool is_in(const mf_name_list *list, const char *word) {
+    bool is = false;
+    for (int i = 0; i < list->count; i++) {
+        is |= strcmp(list->name[i], word) == 0;
+    }
+    return is;
+}
+
 mf_status mf_name_list_parse(const char *list, mf_name_list *out, mf_err *e) {
     char *rest = NULL;
     out->text = strdup(list);
@@ -15,6 +23,9 @@ mf_status mf_name_list_parse(const char *list, mf_name_list *out, mf_err *e) {
         return mf_err_set(e, MF_NOMEM, "out of memory");
     }
     for (char *w = strtok_r(out->text, ",", &rest); w != NULL; w = strtok_r(NULL, ",", &rest)) {
+        if (is_in(out, w)) {
+            continue;
+        }
         if (out->count == MF_CAPACITY_MAX_NAMES) {
             return mf_err_set(e, MF_USAGE, "more than %d names in \"%s\"", MF_CAPACITY_MAX_NAMES,
                               list);

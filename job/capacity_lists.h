@@ -14,7 +14,7 @@ typedef struct mf_name_list {
     const char *name[MF_CAPACITY_MAX_NAMES];
 } mf_name_list;
 
-/* "a,b,c". Errors: MF_USAGE for none or too many. The caller frees out->text. */
+/* "a,b,c", each once. Errors: MF_USAGE for none or too many. The caller frees out->text. */
 mf_status mf_name_list_parse(const char *list, mf_name_list *out, mf_err *e);
 
 /* "64,128..1024,2k": ascending, each once; A..B doubles from A up to B, which is always the last.

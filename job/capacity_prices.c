@@ -13,6 +13,24 @@ static bool is_price_of(const char *text, const char *name, const char **usd) {
            strncmp(text, name, (size_t)(equals - text)) == 0;
 }
 
+/* "2.5" or "2.5@2026-11-01"; date[32]: "" without one. */
+static mf_status read_price(const char *text, double *usd, char *date, mf_err *e) {
+    char number[64];
+    int64_t days;
+    const char *at = strchr(text, '@');
+    date[0] = '\0';
+    if (at == NULL) {
+        return mf_parse_f64(text, 0, 1e6, usd, e);
+    }
+    snprintf(number, sizeof number, "%.*s", (int)(at - text < 63 ? at - text : 63), text);
+    mf_status s = mf_parse_f64(number, 0, 1e6, usd, e);
+    s = s == MF_OK ? mf_parse_date(at + 1, &days, e) : s;
+    if (s == MF_OK) {
+        snprintf(date, 32, "%s", at + 1);
+    }
+    return s;
+}
+
 /* Is its CLUSTER a word of --clusters? */
 static bool is_given(const mf_capacity_request *r, const char *text, const char **usd) {
     bool is = false;
@@ -43,19 +61,20 @@ static bool is_called(const mf_capacity_request *r, const char *text, char *name
 
 mf_status mf_capacity_check_prices(const mf_capacity_request *r, mf_err *e) {
     const char *usd = NULL;
-    char names[320];
+    char names[320], date[32];
     double price;
     for (int i = 0; i < r->prices; i++) {
         const bool given = is_given(r, r->price[i], &usd);
         if (usd == NULL || usd - 1 == r->price[i]) {
-            return mf_err_set(e, MF_USAGE, "--price: expected CLUSTER=USD, got \"%s\"",
+            return mf_err_set(e, MF_USAGE,
+                              "--price: expected CLUSTER=USD or CLUSTER=USD@DATE, got \"%s\"",
                               r->price[i]);
         }
         if (!given && !is_called(r, r->price[i], names, sizeof names)) {
             return mf_err_set(e, MF_USAGE, "--price: \"%.*s\" is none of --clusters (%s)",
                               (int)(usd - 1 - r->price[i]), r->price[i], names);
         }
-        mf_status s = mf_parse_f64(usd, 0, 1e6, &price, e);
+        mf_status s = read_price(usd, &price, date, e);
         if (s != MF_OK) {
             return mf_err_prefix(e, "--price");
         }
@@ -73,9 +92,8 @@ mf_capacity_price mf_capacity_price_of(const mf_capacity_request *r, const char 
         const bool is =
             is_price_of(r->price[i], name, &usd) ||
             (is_price_of(r->price[i], c->name, &usd) && !is_given(r, r->price[i], &usd));
-        if (is && mf_parse_f64(usd, 0, 1e6, &p.usd_gpu_h, NULL) == MF_OK) {
+        if (is && usd != NULL && read_price(usd, &p.usd_gpu_h, p.date, NULL) == MF_OK) {
             p.known = true;
-            p.date[0] = '\0';
             snprintf(p.source, sizeof p.source, "--price");
         }
     }

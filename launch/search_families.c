@@ -6,6 +6,7 @@
 #include "planner/tuning/limits.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #define R(name) MF_RECOMPUTE_##name
 #define LIGHT (R(NORM) | R(ACT) | R(MLA_UP_PROJ))
@@ -155,6 +156,36 @@ static int by_time(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
+static bool same_assignment(const mf_assignment *a, const mf_assignment *b) {
+    bool same = a->positions == b->positions && a->vstages == b->vstages &&
+                memcmp(a->first, b->first, (size_t)(a->vstages + 1) * sizeof a->first[0]) == 0;
+    for (int i = 0; same && i < a->positions; i++) {
+        same = a->memory[i].recompute == b->memory[i].recompute &&
+               a->memory[i].offload == b->memory[i].offload;
+    }
+    return same;
+}
+
+/* Is it among the plans already? Searches of other families, and of more effort, meet the same. */
+static bool is_known(const mf_search_result *r, const mf_plan *p) {
+    bool known = false;
+    const mf_layout *l = &p->layout;
+    for (int i = 0; i < r->count && !known; i++) {
+        const mf_plan *q = &r->plan[i];
+        const mf_layout *o = &q->layout;
+        known = o->tp == l->tp && o->cp == l->cp && o->pp == l->pp && o->vpp == l->vpp &&
+                o->ep == l->ep && o->etp == l->etp && o->mbs == l->mbs &&
+                o->schedule == l->schedule && o->dispatcher == l->dispatcher &&
+                o->cp_type == l->cp_type && o->precision == l->precision && o->graph == l->graph &&
+                o->overlap == l->overlap && o->zero == l->zero &&
+                o->expert_zero == l->expert_zero &&
+                same_assignment(&q->assignment, &p->assignment) &&
+                !(q->prediction.step_time_s < p->prediction.step_time_s) &&
+                !(q->prediction.step_time_s > p->prediction.step_time_s);
+    }
+    return known;
+}
+
 mf_status mf_searching_gather(mf_target t, const mf_problem *p, mf_search_result *from,
                               mf_search_result *into, mf_err *e) {
     mf_plan *all = realloc(into->plan, (size_t)(into->count + from->count + 1) * sizeof *all);
@@ -162,7 +193,7 @@ mf_status mf_searching_gather(mf_target t, const mf_problem *p, mf_search_result
     into->plan = all != NULL ? all : into->plan;
     for (int i = 0; i < from->count && s == MF_OK; i++) {
         s = settle(t, p, &from->plan[i], e);
-        if (s == MF_OK && from->plan[i].prediction.fits) {
+        if (s == MF_OK && from->plan[i].prediction.fits && !is_known(into, &from->plan[i])) {
             into->plan[into->count++] = from->plan[i];
             mf_plan_init(&from->plan[i]); /* owned there now */
         }

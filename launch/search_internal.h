@@ -59,8 +59,8 @@ bool mf_choice_families_are_free(const mf_searching *c);
 
 /* --- what was found (search_families.c) ------------------------------------------------------- */
 
-/* Takes over what fits of a family's plans, fastest first; those are no longer owned by `from`.
- * Errors: MF_NOMEM, and of a prediction. */
+/* Takes over what fits of a family's plans and is not there yet, fastest first; those are no longer
+ * owned by `from`. Errors: MF_NOMEM, and of a prediction. */
 mf_status mf_searching_gather(mf_target t, const mf_problem *p, mf_search_result *from,
                               mf_search_result *into, mf_err *e);
 /* What a search did; its space is not part of it, as another search's may hold the same layouts. */

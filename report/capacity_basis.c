@@ -9,20 +9,26 @@
 #include <math.h>
 #include <string.h>
 
-/* What an hour costs, on the first line; its date, and where it is from if `source`. */
+static bool is_given(const mf_capacity_price *p) {
+    return strcmp(p->source, "--price") == 0;
+}
+
+const char *mf_capacity_price_date(const mf_capacity_price *p) {
+    const bool dated = p->date[0] >= '0' && p->date[0] <= '9';
+    return !p->known ? "-" : dated ? p->date : is_given(p) ? "given, no date" : "undated";
+}
+
+/* What an hour costs, the unit beside the first; its date, or where it is from if `source`. */
 static void say_price(const mf_capacity_price *p, const char *cluster, bool first, bool source,
                       char *out, size_t size) {
-    const bool dated = p->date[0] >= '0' && p->date[0] <= '9';
     if (source) {
         snprintf(out, size, "%s: %s", cluster, p->source[0] != '\0' ? p->source : "no source");
     } else if (!p->known) {
         snprintf(out, size, "none is known for %s: --price %s=USD", cluster, cluster);
     } else {
-        const bool own = strcmp(p->source, "--price") == 0;
-        snprintf(out, size, "%s %.2f%s (%s)", cluster, p->usd_gpu_h, first ? " USD a GPU-hour" : "",
-                 own     ? "--price"
-                 : dated ? p->date
-                         : "undated");
+        snprintf(out, size, "%s %.2f%s (%s%s)", cluster, p->usd_gpu_h,
+                 first ? " USD a GPU-hour" : "", is_given(p) && p->date[0] != '\0' ? "given, " : "",
+                 mf_capacity_price_date(p));
     }
 }
 
@@ -33,8 +39,7 @@ void mf_capacity_say_prices(const mf_capacity_table *t, bool source, char *out, 
     out[0] = '\0';
     for (int i = 0; i < t->count && t->cell[i].row < t->clusters; i++) {
         const mf_capacity_price *p = &t->cell[i].price;
-        const bool own = strcmp(p->source, "--price") == 0;
-        if (!mf_capacity_begins_row(t, i) || (source && (!p->known || own))) {
+        if (!mf_capacity_begins_row(t, i) || (source && (!p->known || is_given(p)))) {
             continue;
         }
         char text[320];

@@ -77,96 +77,12 @@ bool mf_capacity_has_lost(const mf_capacity_table *t) {
     return t->tokens != NULL && (t->deadline != NULL || t->budget != NULL);
 }
 
-/* "41.2 d", or of a step "1.23 s", with a ! where it does not keep what was asked for; "none" where
- * nothing fits. */
-static mf_shown strained(const mf_capacity_table *t, const mf_capacity_strain *x) {
-    mf_shown text =
-        t->tokens != NULL ? mf_capacity_show_days(x->run_s) : mf_show_time(x->step_time_s);
-    if (!x->fits) {
-        snprintf(text.s, sizeof text.s, mf_capacity_has_lost(t) ? "none!" : "none");
-    } else if (!x->in_time || !x->in_budget) {
-        size_t used = strlen(text.s);
-        snprintf(text.s + used, sizeof text.s - used, "!");
-    }
-    return text;
-}
-
-/* Is there a column for it? Dense models have no router. */
-static bool has_skew(const mf_capacity_table *t) {
+static bool fits(const mf_capacity_table *t, int model) {
     bool some = false;
     for (int i = 0; i < t->count; i++) {
-        some |= t->cell[i].skewed.tried;
+        some |= t->offer[i].model == model && t->cell[i].feasible;
     }
     return some;
-}
-
-static void print_cell(FILE *out, const mf_capacity_table *t, int at) {
-    const mf_capacity_cell *c = &t->cell[at];
-    const mf_layout *l = &c->layout;
-    char band[32];
-    fprintf(out, "%c %-8s %6lld  ", t->offer[at].on_front ? '*' : ' ', c->cluster, LL(c->gpus));
-    if (!c->feasible) {
-        const bool again = at > 0 && strcmp(t->cell[at - 1].why, c->why) == 0;
-        mf_show_wrap(out, again ? "the same" : c->why, 19, 19, 99);
-        return;
-    }
-    snprintf(band, sizeof band, "-%.0f +%.0f %%", 100 * (1 - c->low_s / c->step_time_s),
-             100 * (c->high_s / c->step_time_s - 1));
-    fprintf(out, "%9s %10s ", mf_show_time(c->step_time_s).s, band);
-    if (t->tokens != NULL) {
-        fprintf(out, "%9s %7s %8s %9s", mf_capacity_show_days(c->run_s).s,
-                mf_show_count(c->gpu_h).s, mf_capacity_show_usd(c, true).s,
-                mf_show_rate(c->energy_J / 3600, "Wh").s);
-    } else {
-        fprintf(out, "%9s/s %9s", mf_show_count(c->tokens_per_s).s,
-                mf_capacity_show_usd(c, false).s);
-    }
-    if (has_skew(t)) {
-        fprintf(out, " %9s", c->skewed.tried ? strained(t, &c->skewed).s : "-");
-    }
-    if (mf_capacity_has_lost(t)) {
-        fprintf(out, " %9s", c->lost.tried ? strained(t, &c->lost).s : "-");
-    }
-    fprintf(out, " %6s %6s  %-7s  %lld/%lld/%lld/%lld/%lld/%lld %s %s%s\n",
-            mf_show_percent(c->mfu).s, mf_show_percent(c->goodput.share).s,
-            mf_search_end_text(c->end), LL(l->tp), LL(l->cp), LL(l->pp), LL(l->vpp), LL(l->ep),
-            LL(l->etp), mf_schedule_text(l->schedule), mf_precision_text(l->precision),
-            c->host.used ? ", host copies" : "");
-}
-
-/* The header of the table of one model. */
-static void print_head(FILE *out, const mf_capacity_table *t, const mf_capacity_cell *first) {
-    fprintf(out, "\n%s\n  %-8s %6s  %9s %10s ", first->model, "cluster", "GPUs", "step time",
-            "band");
-    if (t->tokens != NULL) {
-        fprintf(out, "%9s %7s %8s %9s", "time", "GPU-h", "USD", "energy");
-    } else {
-        fprintf(out, "%11s %9s", "tokens", "USD/Mtok");
-    }
-    if (has_skew(t)) {
-        fprintf(out, " %9s", "skewed");
-    }
-    if (mf_capacity_has_lost(t)) {
-        fprintf(out, " %9s", "node lost");
-    }
-    fprintf(out, " %6s %6s  %-7s  %s\n", "MFU", "good", "search", "TP/CP/PP/VPP/EP/ETP");
-}
-
-static void print_model(FILE *out, const mf_capacity_table *t, int model) {
-    bool begun = false, fits = false;
-    for (int i = 0; i < t->count; i++) {
-        if (t->offer[i].model == model) {
-            if (!begun) {
-                print_head(out, t, &t->cell[i]);
-            }
-            begun = true;
-            fits |= t->cell[i].feasible;
-            print_cell(out, t, i);
-        }
-    }
-    if (fits) {
-        mf_capacity_print_verdicts(out, t, model);
-    }
 }
 
 /* What the columns of strained runs say. */
@@ -178,7 +94,7 @@ static void say_strains(const mf_capacity_table *t, char *out, size_t size) {
     }
     out[0] = '\0';
     if (draws > 0) {
-        used = (size_t)snprintf(out, size, " skewed: the %s under %.80s",
+        used = (size_t)snprintf(out, size, "skewed: the %s under %.80s",
                                 t->tokens != NULL ? "run" : "step", t->skew);
     }
     if (draws > 1) {
@@ -186,44 +102,65 @@ static void say_strains(const mf_capacity_table *t, char *out, size_t size) {
                                  ", the 95th percentile of %d draws of the hot experts", draws);
     }
     snprintf(out + used, size - used, "%s%s%s", draws > 0 ? "; none: it does not fit." : "",
-             mf_capacity_has_lost(t) ? " node lost: the run on what is left without one" : "",
+             mf_capacity_has_lost(t) ? draws > 0 ? " node lost: the run on what is left without one"
+                                                 : "node lost: the run on what is left without one"
+                                     : "",
              !mf_capacity_has_lost(t) ? ""
              : draws > 0              ? "; !: misses a limit."
                                       : "; none: nothing fits; !: misses a limit.");
 }
 
+/* One matter a line, what a reader needs first on top: on a small screen the last make way. */
+static void print_notes(FILE *out, const mf_capacity_table *t, const char *proof) {
+    char ends[320], sources[1024], strains[320], note[3072];
+    say_strains(t, strains, sizeof strains);
+    mf_capacity_say_prices(t, true, sources, sizeof sources);
+    mf_capacity_say_ends(t, ends, sizeof ends);
+    snprintf(
+        note, sizeof note,
+        "%s\n*: no other row is both as fast and as cheap.\n%s%s"
+        "A tie: the gap and, between clusters, the band leave it open which is better.\n"
+        "band: how far a measured step time may lie below and above the predicted one.\n"
+        "%sgoodput: share of the time that makes progress, with failures and checkpoints.\n"
+        "%s).%s%s%s",
+        proof, strains, strains[0] != '\0' ? "\n" : "",
+        t->tokens != NULL
+            ? "Run time, GPU-h (GPU-hours), USD and energy are those of the whole run. Energy: "
+              "what all GPUs draw by the joules of a step's ops, and their share of the "
+              "hosts.\n"
+            : "tokens/s: of all GPUs; USD/Mtok: US dollars for a million tokens.\n",
+        ends, sources[0] != '\0' ? "\nPrices: " : "", sources, sources[0] != '\0' ? "." : "");
+    putc('\n', out);
+    mf_show_wrap(out, note, 0, 0, 99);
+    mf_capacity_print_unmeasured(out, t);
+}
+
 void mf_capacity_print(FILE *out, const mf_capacity_table *t) {
-    char note[2560], proof[480], ends[320], sources[1024], strains[320];
-    const double gap = mf_capacity_say_gap(t, proof, sizeof proof);
+    char proof[480];
+    const bool some = mf_capacity_say_gap(t, proof, sizeof proof) >= 0; /* something fits */
     fputs(t->priced_only ? "priced as   " : "trained by  ", out);
     mf_show_wrap(out, t->program, 12, 12, 99);
     mf_capacity_print_megatron(out, t);
     mf_capacity_print_runs_on(out, t);
     mf_capacity_print_routing(out, t);
-    mf_capacity_print_prices(out, t);
-    say_strains(t, strains, sizeof strains);
-    mf_capacity_say_prices(t, true, sources, sizeof sources);
-    mf_capacity_say_ends(t, ends, sizeof ends);
-    snprintf(note, sizeof note,
-             "%s *: no other is both as fast and as cheap. A tie: the gap and, between clusters, "
-             "the band leave it open which is better. good: share of the time that makes progress, "
-             "with failures and checkpoints. %s).%s%s%s%s%s",
-             proof, ends, strains,
-             t->tokens != NULL
-                 ? " Energy: what the GPUs draw by the joules of a step's ops, and their "
-                   "share of the host."
-                 : "",
-             sources[0] != '\0' ? " Prices: " : "", sources, sources[0] != '\0' ? "." : "");
-    if (gap >= 0) { /* something fits */
-        putc('\n', out);
-        mf_show_wrap(out, note, 0, 0, 99);
-        mf_capacity_print_unmeasured(out, t);
+    if (some) {
+        print_notes(out, t, proof);
     }
     for (int m = 0; m < t->models; m++) {
-        print_model(out, t, m);
+        mf_capacity_print_rows(out, t, m);
+        if (t->models > 1 && fits(t, m)) {
+            fputs("  verdict\n", out);
+            mf_capacity_print_verdicts(out, t, m);
+        }
     }
-    if (t->models > 1 && gap >= 0) {
+    putc('\n', out);
+    mf_capacity_print_shared(out, t);
+    mf_capacity_print_prices(out, t);
+    if (t->models > 1 && some) {
         mf_capacity_print_all_verdicts(out, t);
+    } else if (some) {
+        fprintf(out, "\nverdict on %s\n", t->cell[0].model);
+        mf_capacity_print_verdicts(out, t, 0);
     }
     if (t->interrupted) {
         fputs("\nInterrupted: the rest is missing.\n", out);

@@ -25,6 +25,7 @@ typedef struct mf_capacity_table {
     const char *skew;    /* as given; NULL = not given */
     const char *program; /* who trains, and what its prices rest on: lines */
     bool priced_only;    /* nobody trains any of it yet */
+    bool all_columns;    /* however narrow the screen is */
 } mf_capacity_table;
 
 /* The cells as offers, decided, for t->offer, which does not count; to be freed. NULL: out of

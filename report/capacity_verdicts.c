@@ -158,7 +158,6 @@ static void print_smallest(FILE *out, const mf_capacity_table *t, int model) {
 }
 
 void mf_capacity_print_verdicts(FILE *out, const mf_capacity_table *t, int model) {
-    fputs("  verdict\n", out);
     for (int v = 0; v < MF_VERDICT_COUNT; v++) {
         print_verdict(out, t, model, (mf_verdict)v);
     }
@@ -167,28 +166,68 @@ void mf_capacity_print_verdicts(FILE *out, const mf_capacity_table *t, int model
     }
 }
 
-/* The best offers of every model side by side: days and USD of the run, or tokens/s and USD a
- * million. */
+/* An offer by what its verdict looks at: "256 x b200", and the least money or the best rate. */
+static void say_best(const mf_capacity_table *t, int at, mf_verdict v, char *out, size_t size) {
+    const mf_capacity_cell *c = &t->cell[at];
+    const size_t used =
+        (size_t)snprintf(out, size, "%s x %.40s", mf_show_i64(c->gpus).s, c->cluster);
+    if (v == MF_VERDICT_CHEAPEST) {
+        snprintf(out + used, size - used, " %s", mf_capacity_show_usd(c, t->tokens != NULL).s);
+    } else if (v == MF_VERDICT_FASTEST) {
+        snprintf(out + used, size - used, " %s",
+                 t->tokens != NULL ? mf_capacity_show_days(c->run_s).s
+                                   : mf_show_count(c->tokens_per_s).s);
+    }
+}
+
+enum { BEST = 96 };
+
+/* The row of a model: its name and its best offers. */
+static void say_row(const mf_capacity_table *t, int first, char (*text)[BEST]) {
+    const int model = t->offer[first].model;
+    snprintf(text[0], BEST, "%s", t->cell[first].model);
+    for (int v = 0; v < MF_VERDICT_COUNT; v++) {
+        const int best = mf_verdict_best(t->offer, t->count, model, (mf_verdict)v);
+        snprintf(text[v + 1], BEST, "none of these");
+        if (best >= 0) {
+            say_best(t, best, (mf_verdict)v, text[v + 1], BEST);
+        }
+    }
+}
+
+static bool begins_model(const mf_capacity_table *t, int at) {
+    return at == 0 || t->offer[at].model != t->offer[at - 1].model;
+}
+
+/* The best offers of every model side by side. */
 void mf_capacity_print_all_verdicts(FILE *out, const mf_capacity_table *t) {
-    fprintf(out, "\nverdict on all models\n  %-16s  %-25s  %-25s  %s\n", "", "cheapest", "fastest",
-            "smallest");
-    for (int i = 0, model = -1; i < t->count; i++) {
-        if (t->offer[i].model == model) {
+    enum { COLUMNS = MF_VERDICT_COUNT + 1 };
+    const bool run = t->tokens != NULL;
+    const char *head[COLUMNS] = {"", run ? "cheapest (USD)" : "cheapest (USD/Mtok)",
+                                 run ? "fastest (run time)" : "fastest (tokens/s)", "smallest"};
+    char text[COLUMNS][BEST];
+    size_t width[COLUMNS];
+    for (int k = 0; k < COLUMNS; k++) {
+        width[k] = strlen(head[k]);
+    }
+    for (int i = 0; i < t->count; i++) {
+        if (begins_model(t, i)) {
+            say_row(t, i, text);
+            for (int k = 0; k < COLUMNS; k++) {
+                width[k] = strlen(text[k]) > width[k] ? strlen(text[k]) : width[k];
+            }
+        }
+    }
+    fputs("\nverdict on all models\n", out);
+    for (int i = -1; i < t->count; i++) {
+        if (i >= 0 && !begins_model(t, i)) {
             continue;
         }
-        model = t->offer[i].model;
-        fprintf(out, "  %-16s", t->cell[i].model);
-        for (int v = 0; v < MF_VERDICT_COUNT; v++) {
-            const int best = mf_verdict_best(t->offer, t->count, model, (mf_verdict)v);
-            const mf_capacity_cell *c = best >= 0 ? &t->cell[best] : NULL;
-            char text[192] = "none of these";
-            if (c != NULL) {
-                snprintf(text, sizeof text, "%s x %.32s %s %s", mf_show_i64(c->gpus).s, c->cluster,
-                         t->tokens != NULL ? mf_capacity_show_days(c->run_s).s
-                                           : mf_show_count(c->tokens_per_s).s,
-                         mf_capacity_show_usd(c, t->tokens != NULL).s);
-            }
-            fprintf(out, "  %-*s", v + 1 < MF_VERDICT_COUNT ? 25 : 0, text);
+        if (i >= 0) {
+            say_row(t, i, text);
+        }
+        for (int k = 0; k < COLUMNS; k++) {
+            fprintf(out, "  %-*s", k + 1 < COLUMNS ? (int)width[k] : 0, i >= 0 ? text[k] : head[k]);
         }
         putc('\n', out);
     }

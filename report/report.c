@@ -309,17 +309,25 @@ bool mf_report_carries_energy(const mf_step_power *p, const char *gpu) {
     return p->known && !p->measured && strcmp(gpu, "h200") != 0;
 }
 
+/* What each GPU draws, and what the step takes on it and on all of them. */
 static void print_power(FILE *out, const mf_report *r) {
     const mf_step_power *p = &r->power;
+    const int64_t gpus = r->plan->layout.gpus;
     if (!p->known) {
         return;
     }
-    fprintf(out, "power       %.0f W, %s a step", p->power_W, mf_show_rate(p->energy_J, "J").s);
+    fprintf(out, "power       %.0f W a GPU (mean)", p->power_W);
     if (p->clock_Hz > 0) {
         fprintf(out, ", %.0f MHz", p->clock_Hz / 1e6);
     }
-    fprintf(out, " a GPU%s\n",
-            mf_report_carries_energy(p, r->cluster->gpu.name) ? ", as an H200" : "");
+    fprintf(out, "%s\nenergy      %s a step and GPU",
+            mf_report_carries_energy(p, r->cluster->gpu.name) ? ", scaled from H200" : "",
+            mf_show_rate(p->energy_J, "J").s);
+    if (gpus > 1) {
+        fprintf(out, ", %s on %s GPUs", mf_show_rate((double)gpus * p->energy_J, "J").s,
+                mf_show_i64(gpus).s);
+    }
+    putc('\n', out);
 }
 
 void mf_report_print_time(FILE *out, const mf_report *r) {
@@ -430,7 +438,7 @@ static void print_hints(FILE *out, const remedy *one, const mf_report *r) {
 
 void mf_report_print_breakdown(FILE *out, const mf_report *r) {
     const mf_plan_prediction *p = &r->plan->prediction;
-    fputs("\nwhere the step goes, on the rank whose compute stream is busiest\n", out);
+    fputs("\nwhere the step goes, on the busiest rank (exposed: compute waits for it)\n", out);
     for (int i = 0; i < p->breakdown_count; i++) {
         double v = p->breakdown_s[i].value, share = v / p->step_time_s;
         if (share < 0.0005) {
@@ -485,8 +493,8 @@ static bool same_line(const mf_plan_stage *a, const mf_plan_stage *b, double ste
 void mf_report_print_stages(FILE *out, const mf_report *r) {
     static const char *const heads[MF_MEM_COUNT] = {
         [MF_MEM_WEIGHTS] = "weights",   [MF_MEM_GRADIENTS] = "grads", [MF_MEM_OPTIMIZER] = "optim",
-        [MF_MEM_ACTIVATIONS] = "activ", [MF_MEM_HELD] = "held",       [MF_MEM_BOUNDARY] = "bound",
-        [MF_MEM_WORKSPACE] = "work",    [MF_MEM_GATHERED] = "gather", [MF_MEM_COMM] = "comm",
+        [MF_MEM_ACTIVATIONS] = "activ", [MF_MEM_HELD] = "held",       [MF_MEM_BOUNDARY] = "p2p",
+        [MF_MEM_WORKSPACE] = "scratch", [MF_MEM_GATHERED] = "gather", [MF_MEM_COMM] = "comm",
         [MF_MEM_INPUTS] = "inputs",     [MF_MEM_CONTEXT] = "context", [MF_MEM_GAPS] = "gaps",
     };
     const mf_plan_prediction *p = &r->plan->prediction;

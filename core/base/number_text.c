@@ -160,20 +160,38 @@ static int64_t days_of(int64_t year, int64_t month, int64_t day) {
     return 365 * y + y / 4 - y / 100 + y / 400 + (153 * m + 2) / 5 + day - 1 - 719468;
 }
 
-mf_status mf_parse_until(const char *text, double now_s, double low, double high, double *out,
-                         mf_err *e) {
+/* Ten characters, digits and two dashes in their places: a date or a wrong one. */
+static bool looks_like_date(const char *text) {
+    return strlen(text) == 10 && strspn(text, "0123456789-") == 10 && text[4] == '-' &&
+           text[7] == '-';
+}
+
+mf_status mf_parse_date(const char *text, int64_t *days, mf_err *e) {
     static const int64_t lengths[] = {31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31};
     int year = 0, month = 0, day = 0, used = 0;
-    if (strlen(text) != 10 || strspn(text, "0123456789-") != 10 || text[4] != '-' ||
-        text[7] != '-') {
-        return mf_parse_time(text, low, high, out, e);
+    if (!looks_like_date(text)) {
+        return mf_err_set(e, MF_USAGE, "expected a date such as 2027-01-31, got \"%s\"", text);
     }
     if (sscanf(text, "%4d-%2d-%2d%n", &year, &month, &day, &used) != 3 || used != 10 ||
         year < 1970 || month < 1 || month > 12 || day < 1 || day > lengths[month - 1] ||
         (month == 2 && day == 29 && (year % 4 != 0 || (year % 100 == 0 && year % 400 != 0)))) {
         return mf_err_set(e, MF_USAGE, "\"%s\" is no date of the calendar", text);
     }
-    *out = (double)days_of(year, month, day) * 86400 - now_s;
+    *days = days_of(year, month, day);
+    return MF_OK;
+}
+
+mf_status mf_parse_until(const char *text, double now_s, double low, double high, double *out,
+                         mf_err *e) {
+    int64_t days = 0;
+    if (!looks_like_date(text)) {
+        return mf_parse_time(text, low, high, out, e);
+    }
+    mf_status s = mf_parse_date(text, &days, e);
+    if (s != MF_OK) {
+        return s;
+    }
+    *out = (double)days * 86400 - now_s;
     if (*out < low || *out > high) {
         return mf_err_set(e, MF_USAGE, "%s is over", text);
     }

@@ -17,7 +17,9 @@ mf_status mf_parse_share(const char *text, double low, double high, double *out,
 mf_status mf_parse_count(const char *text, double low, double high, double *out, mf_err *e);
 /* "30d", in seconds. */
 mf_status mf_parse_time(const char *text, double low, double high, double *out, mf_err *e);
-/* The same, or a date: seconds from now_s (since 1970) until it begins in UTC. */
+/* "2027-01-31", in days since 1970-01-01. */
+mf_status mf_parse_date(const char *text, int64_t *days, mf_err *e);
+/* A time, or a date: seconds from now_s (since 1970) until it begins in UTC. */
 mf_status mf_parse_until(const char *text, double now_s, double low, double high, double *out,
                          mf_err *e);
 

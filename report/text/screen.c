@@ -1,6 +1,9 @@
 /* screen.c - folds lines that are too wide, and leaves out rows of long tables. */
 #include "report/text/screen.h"
 
+#include "report/text/show.h"
+
+#include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -30,6 +33,7 @@ static const struct {
     {"FLOPs as ", DETAIL, false},     {"cluster  ", ANSWER, false},
     {"Every plan is ", NOTE, true},   {"Plans are proven ", NOTE, true},
     {"No plan is ", NOTE, true},      {"op by op", ANSWER, false},
+    {"every row", ANSWER, false},
 };
 
 typedef struct line {
@@ -58,24 +62,31 @@ static int without_bar(const line *l) {
     return bar ? n : l->length;
 }
 
-/* The column where the rest of a line continues: after its label, if that has 12 columns, or a
- * little further in than the line began. */
+/* The column where the rest of a line continues: after its label, if that has 12 to 14 columns, or
+ * a little further in than the line began. */
 static int hanging(const line *l, int columns) {
-    bool label = l->indent == 0 && l->length > 12 && l->text[10] == ' ' && l->text[11] == ' ' &&
-                 l->text[12] != ' ';
-    const int at = label ? 12 : l->indent + 4;
+    int at = l->indent + 4;
+    for (int end = 10; l->indent == 0 && end <= 12 && l->length > end + 2; end++) {
+        const char *t = l->text + end;
+        if (t[0] == ' ' && t[1] == ' ' && t[2] != ' ' && (end == 10 || t[-1] != ' ')) {
+            at = end + 2;
+        }
+    }
     return at <= columns / 2 ? at : 4;
 }
 
 /* How much of the text fits into so many columns: up to the last gap between table columns in its
- * second half, else to the last blank. */
+ * second half, else to the last blank that does not part a number from its unit. */
 static int piece(const char *text, int length, int columns) {
     int blank = 0, gap = 0;
     if (length <= columns) {
         return length;
     }
     for (int i = 1; i <= columns; i++) {
-        blank = text[i] == ' ' ? i : blank;
+        const bool parts = text[i] == ' ' && isdigit((unsigned char)text[i - 1]) != 0 &&
+                           i + 1 < length &&
+                           mf_show_is_unit(text + i + 1, (size_t)(length - i - 1));
+        blank = text[i] == ' ' && !parts ? i : blank;
         gap = text[i] == ' ' && i + 1 < length && text[i + 1] == ' ' ? i : gap;
     }
     return gap > columns / 2 ? gap : blank > 0 ? blank : columns;
@@ -416,6 +427,28 @@ static void hide_notes(line *l, int count) {
     }
 }
 
+/* Where one verdict on all ends the text, verdicts of its parts, the last of them first; `whole`:
+ * and the tables above them, in the same paragraph. */
+static void hide_parts(line *l, int count, bool whole) {
+    int end = count;
+    while (end > 0 && !(l[end - 1].kept && l[end - 1].indent == 0)) {
+        end--;
+    }
+    for (int from; end > 0 && total(l, count) > MF_SCREEN_LINES; end = from) {
+        from = end - 1;
+        while (from > 0 && l[from].kept && l[from - 1].kept) {
+            from--;
+        }
+        if (!l[from].kept || l[from].indent == 0) {
+            continue;
+        }
+        while (whole && from > 0 && l[from].length > 0) { /* with the empty line above */
+            from--;
+        }
+        hide(l, from, end);
+    }
+}
+
 /* Details, the last of them first, each down to its title; `whole`: and that. */
 static void hide_details(line *l, int count, bool whole) {
     for (int end = count, from; end > 0 && total(l, count) > MF_SCREEN_LINES; end = from) {
@@ -492,12 +525,45 @@ static void hide_rows(line *l, int count, int kept, int answers) {
     }
 }
 
-/* Leaves lines out until no more than MF_SCREEN_LINES are left: of notes, then of the longest
- * tables at first, then of details, then of all tables, then whole details and paragraphs, then
- * what stands in the middle. */
+/* Shows lines [from, end) again, or of rows as many as there is room for, two at least, if rows go
+ * on below. */
+static void show_again(line *l, int count, int from, int end) {
+    int last = end;
+    for (int i = from; i < end; i++) {
+        l[i].hidden = 0;
+    }
+    while (last > from && total(l, count) > MF_SCREEN_LINES) {
+        last--;
+        l[last].hidden = 1;
+    }
+    if (last < end && (l[from].indent == 0 || last - from < 2)) {
+        hide(l, from, end);
+    }
+}
+
+/* What was left out step by step may leave room: it goes to what has such a worth, from the top. */
+static void fill_up(line *l, int count, worth w) {
+    for (int from = 0, end; from < count; from = end) {
+        end = from + 1;
+        if (l[from].hidden == 0) {
+            continue;
+        }
+        while (end < count && l[end].hidden > 0) {
+            end++;
+        }
+        if (l[from].worth == w) {
+            show_again(l, count, from, end);
+        }
+    }
+}
+
+/* Leaves lines out until no more than MF_SCREEN_LINES are left: of notes, then verdicts of parts,
+ * then of the longest tables at first, then of details, then of all tables, then whole details and
+ * paragraphs, then tables of parts, then what stands in the middle. */
 static void shorten(line *l, int count) {
     static const int keep[] = {8, 5, 2, 0};
     hide_notes(l, count);
+    hide_parts(l, count, false);
     for (int k = 0; k < 4; k++) {
         hide_rows(l, count, keep[k], ANSWER_ROWS);
         if (k <= 1) {
@@ -506,8 +572,14 @@ static void shorten(line *l, int count) {
     }
     hide_paragraphs(l, count);
     hide_rows(l, count, 0, FEWEST_ANSWERS);
+    hide_parts(l, count, true);
     if (total(l, count) > MF_SCREEN_LINES) {
         hide_middle(l, count);
+    }
+    if (total(l, count) < MF_SCREEN_LINES) {
+        fill_up(l, count, ANSWER);
+        fill_up(l, count, PLAIN);
+        fill_up(l, count, DETAIL);
     }
 }
 

@@ -106,11 +106,28 @@ void mf_show_bar(FILE *out, double value, double whole, int width) {
     }
 }
 
-/* Of the word at p; "39 %" is one. */
+bool mf_show_is_unit(const char *at, size_t size) {
+    static const char *const units[] = {"%", "B", "kB", "MB", "GB", "TB",  "s",   "ms",  "us", "d",
+                                        "W", "J", "kJ", "MJ", "Wh", "kWh", "MWh", "GWh", "MHz"};
+    size_t length = 0;
+    while (length < size && strchr(" \n,;.:)!", at[length]) == NULL) {
+        length++;
+    }
+    for (size_t i = 0; i < sizeof units / sizeof units[0]; i++) {
+        if (strlen(units[i]) == length && strncmp(at, units[i], length) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Of the word at p; "39 %" and "1.5 GB" are one. */
 static size_t word_length(const char *p) {
     size_t n = strcspn(p, " \n");
     bool number = n > 0 && p[n - 1] >= '0' && p[n - 1] <= '9';
-    return number && p[n] == ' ' && p[n + 1] == '%' ? n + 1 + strcspn(p + n + 1, " \n") : n;
+    return number && p[n] == ' ' && mf_show_is_unit(p + n + 1, strlen(p + n + 1))
+               ? n + 1 + strcspn(p + n + 1, " \n")
+               : n;
 }
 
 void mf_show_name(FILE *out, const char *text, int width) {

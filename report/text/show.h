@@ -2,6 +2,7 @@
 #ifndef MF_REPORT_TEXT_SHOW_H
 #define MF_REPORT_TEXT_SHOW_H
 
+#include <stdbool.h>
 #include <stdio.h>
 
 /* A short text that lives in the caller's hand: printf("%s", mf_show_time(t).s). */
@@ -15,6 +16,9 @@ mf_shown mf_show_count(double n);       /* "671.0 B" as in billions: "671.0B" "1
 mf_shown mf_show_percent(double share); /* "41.2 %" */
 mf_shown mf_show_rate(double per_s, const char *unit); /* "660 TFLOP/s": SI prefix + unit */
 mf_shown mf_show_i64(long long n);                     /* "1,024" */
+
+/* Is the first word of at[size] a unit, which should not be parted from its number? */
+bool mf_show_is_unit(const char *at, size_t size);
 
 /* Two blanks and a bar of up to `width` places for value of whole, in ASCII; nothing for nothing.
  */

@@ -72,17 +72,68 @@ static void effort_limits_every_cell(void **state) {
     cli_free(&r);
 }
 
-/* A row has the word, the lines above the table what it means; --json has the sentence. */
+/* The word stands in the rows where they differ, below them where all share it; lines above the
+ * table say what it means; --json has the sentence. */
 static void every_row_says_why_its_search_ended(void **state) {
     (void)state;
     cli_result r = cli_run("capacity --models olmoe-1b-7b --clusters h200 --sizes 8 " JOB, NULL);
     assert_int_equal(r.code, 0);
-    const char *row = strstr(r.out, "\n* h200 ");
-    assert_non_null(row);
-    assert_non_null(strstr(row, " %  proven   1/"));
-    for (char *at = r.out; (at = strchr(at, '\n')) != NULL; *at = ' ') {
+    assert_non_null(strstr(r.out, "\nevery row   profile moefold, precision bf16, "));
+    assert_non_null(strstr(r.out, ", search proven\n"));
+    assert_null(strstr(r.out, "  search\n"));
+    assert_non_null(strstr(r.out, "\nsearch: why it ended (proven: the gap that is asked for).\n"));
+    cli_free(&r);
+}
+
+/* The row of a cluster, or the head of the table, into line. */
+static const char *row_of(const char *out, const char *name, char *line, size_t size) {
+    static const char marks[] = " *";
+    for (int i = 0; i < 2; i++) {
+        char begin[64];
+        snprintf(begin, sizeof begin, "\n%c %s ", marks[i], name);
+        const char *at = strstr(out, begin);
+        if (at != NULL) {
+            snprintf(line, size, "%.*s", (int)strcspn(at + 1, "\n"), at + 1);
+            return line;
+        }
     }
-    assert_non_null(strstr(r.out, " search: why it ended (proven: the gap that is asked for)."));
+    fail_msg("no row of %s:\n%s", name, out);
+    return NULL;
+}
+
+/* Where rows differ in what they rest on, each says it; what they share is said once, below. */
+static void rows_say_what_they_rest_on(void **state) {
+    (void)state;
+#define RESTS "capacity --models olmoe-1b-7b --sizes 8 --effort 1 " JOB
+    char line[256];
+    cli_result r = cli_run(RESTS "--clusters h100,h200,mi325x --price h100=2.5@2026-11-01 "
+                                 "--price h200=3",
+                           NULL);
+    assert_int_equal(r.code, 0);
+    assert_non_null(strstr(row_of(r.out, "cluster", line, sizeof line), "  USD/GPU-h  price of"));
+    assert_non_null(strstr(row_of(r.out, "h100", line, sizeof line), "       2.50  2026-11-01"));
+    assert_non_null(
+        strstr(row_of(r.out, "h200", line, sizeof line), "       3.00  given, no date"));
+    assert_non_null(strstr(row_of(r.out, "mi325x", line, sizeof line), "       1.95  2026-05-18"));
+    assert_non_null(strstr(r.out, "\nevery row   profile moefold, precision bf16"));
+    assert_non_null(strstr(r.out,
+                           "\nprices      h100 2.50 USD a GPU-hour (given, 2026-11-01), h200 "
+                           "3.00 (given, no date), "));
+    assert_non_null(strstr(r.out, "(2026-05-18)\n"));
+    assert_below(strstr(r.out, " mi325x ") - r.out, strstr(r.out, "\nevery row ") - r.out);
+    assert_below(strstr(r.out, "\nprices ") - r.out, strstr(r.out, "\nverdict on olmoe") - r.out);
+    cli_free(&r);
+
+    r = cli_json(RESTS "--clusters h100 --price h100=2.5@2026-11-01 --json");
+    const mf_json_value *c = mf_json_at(cli_member(mf_json_root(r.json), "cells"), 0);
+    assert_string_equal(cli_text(c, "price_date"), "2026-11-01");
+    assert_close(cli_number(c, "price_usd_gpu_h"), 2.5, 0);
+    cli_free(&r);
+
+    r = cli_run(RESTS "--clusters h200 --price h200=3", NULL); /* all share all of it */
+    assert_null(strstr(r.out, "USD/GPU-h"));
+    assert_null(strstr(row_of(r.out, "cluster", line, sizeof line), "precision"));
+    assert_non_null(strstr(r.out, "\nprices      h200 3.00 USD a GPU-hour (given, no date)\n"));
     cli_free(&r);
 }
 
@@ -209,15 +260,15 @@ static void write_better(char *path, const char *than, const char *name, const c
 /* --price takes a word of --clusters, or else the name that stands in a cluster's file. */
 static void a_price_is_of_a_cluster_by_path_or_by_name(void **state) {
     (void)state;
-    char file[] = "/tmp/moefold-priced-XXXXXX", namesake[] = "/tmp/moefold-namesake-XXXXXX";
+    char file[] = "/tmp/moefold-priced-XXXXXX", other[] = "/tmp/moefold-other-XXXXXX";
     char line[512];
     write_better(file, "h100", "ours", "\"note\": \"test\"");
-    write_better(namesake, "h100", "h100", "\"note\": \"test\"");
+    write_better(other, "h100", "theirs", "\"note\": \"test\"");
     for (int by_path = 0; by_path < 2; by_path++) {
         snprintf(line, sizeof line,
                  "capacity --models olmoe-1b-7b --clusters h100,%s,%s --sizes 8 --price %s=2.5 "
                  "--price h100=4 --tokens 1T --effort 1 --json " JOB,
-                 file, namesake, by_path ? file : "ours");
+                 file, other, by_path ? file : "ours");
         cli_result r = cli_json(line);
         const mf_json_value *cells = cli_member(mf_json_root(r.json), "cells");
         assert_close(cli_number(mf_json_at(cells, 0), "price_usd_gpu_h"), 4, 0);
@@ -232,7 +283,42 @@ static void a_price_is_of_a_cluster_by_path_or_by_name(void **state) {
     assert_non_null(strstr(r.err, "--price: \"our\" is none of --clusters (h200, ours)\n"));
     cli_free(&r);
     remove(file);
-    remove(namesake);
+    remove(other);
+}
+
+/* A word that is said twice counts once; two files of the same name make no rows that look alike.
+ */
+static void nothing_stands_in_two_rows(void **state) {
+    (void)state;
+#define ONE "--sizes 8 --effort 1 --json " JOB
+    cli_result r =
+        cli_json("capacity --models olmoe-1b-7b,olmoe-1b-7b --clusters h100,h200,h100 " ONE);
+    const mf_json_value *cells = cli_member(mf_json_root(r.json), "cells");
+    assert_int_equal(mf_json_size(cells), 2);
+    assert_string_equal(cli_text(mf_json_at(cells, 0), "cluster"), "h100");
+    assert_string_equal(cli_text(mf_json_at(cells, 1), "cluster"), "h200");
+    assert_int_equal(mf_json_size(cli_member(mf_json_root(r.json), "verdicts")), 1);
+    cli_free(&r);
+
+    char file[] = "/tmp/moefold-namesake-XXXXXX", line[512], says[256];
+    write_better(file, "h100", "h100", "\"note\": \"test\"");
+    snprintf(line, sizeof line, "capacity --models olmoe-1b-7b --clusters h100,%s " ONE, file);
+    snprintf(says, sizeof says,
+             "--clusters: \"h100\" and \"%s\" are both called h100: give a file another \"name\"\n",
+             file);
+    r = cli_run(line, NULL);
+    assert_int_equal(r.code, 2);
+    assert_non_null(strstr(r.err, says));
+    cli_free(&r);
+    remove(file);
+
+    r = cli_run(
+        "capacity --models olmoe-1b-7b,profiles/models/olmoe-1b-7b.json --clusters h100 " ONE,
+        NULL);
+    assert_int_equal(r.code, 2);
+    assert_non_null(
+        strstr(r.err, "json\" are both called olmoe-1b-7b: rename a file or its folder\n"));
+    cli_free(&r);
 }
 
 /* Under a profile of Megatron's every plan is one that Megatron runs as it is: what `export` says
@@ -489,6 +575,11 @@ static void bad_lists_are_refused(void **state) {
         {"capacity --models olmoe-1b-7b --clusters h100 --price =2 " JOB, "CLUSTER=USD"},
         {"capacity --models olmoe-1b-7b --clusters h100 --price h200=2 " JOB, "none of --clusters"},
         {"capacity --models olmoe-1b-7b --clusters h100 --price h100=-2 " JOB, "--price"},
+        {"capacity --models olmoe-1b-7b --clusters h100 --price h100=2@May " JOB,
+         "--price: expected a date such as 2027-01-31, got \"May\""},
+        {"capacity --models olmoe-1b-7b --clusters h100 --price h100=2@2026-02-30 " JOB,
+         "is no date of the calendar"},
+        {"capacity --models olmoe-1b-7b --clusters h100 --price h100=@2026-02-03 " JOB, "--price"},
         {"capacity --models olmoe-1b-7b --clusters h100 --budget 1M " JOB, "--tokens"},
         {"capacity --models olmoe-1b-7b --clusters h100 --global-batch 1M --seq 4095", "samples"},
     };
@@ -615,11 +706,13 @@ int main(void) {
         cmocka_unit_test(tables_are_the_same_on_any_number_of_threads),
         cmocka_unit_test(effort_limits_every_cell),
         cmocka_unit_test(every_row_says_why_its_search_ended),
+        cmocka_unit_test(rows_say_what_they_rest_on),
         cmocka_unit_test(a_larger_size_may_give_a_smaller_one_its_plan),
         cmocka_unit_test(time_money_and_energy_follow_from_the_tokens),
         cmocka_unit_test(rows_have_the_step_time_in_megatron),
         cmocka_unit_test(prices_of_the_command_line_make_the_cost),
         cmocka_unit_test(a_price_is_of_a_cluster_by_path_or_by_name),
+        cmocka_unit_test(nothing_stands_in_two_rows),
         cmocka_unit_test(who_trains_is_said_of_the_clusters_that_it_is_true_of),
         cmocka_unit_test(plans_hold_to_what_the_program_can_express),
         cmocka_unit_test(verdicts_name_the_best_rows),

@@ -521,6 +521,9 @@ static void a_target_recomputes_nothing_where_all_fits(void **state) {
                            "--seq 4096 --runs-on megatron",
                            NULL);
     assert_int_equal(r.code, 0);
+    char *others = strstr(r.out, "\nplans ");
+    assert_non_null(others);
+    *others = '\0'; /* what is left is about the best plan */
     assert_null(strstr(r.out, "in every layer"));
     cli_free(&r);
 }

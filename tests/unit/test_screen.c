@@ -70,6 +70,22 @@ static void wide_lines_go_on_behind_their_label(void **state) {
     free(out);
 }
 
+/* What goes on below stands under the text, and a number keeps its unit. */
+static void folded_lines_keep_columns_and_units(void **state) {
+    (void)state;
+    char *out = shown("held back by  the pipeline bubble; what helps: x\n"
+                      "memory      154 GB usable, over by 73.18 GB\n"
+                      "memory      154 GB usable, over by 73.18 Gb\n",
+                      41, true);
+    assert_string_equal(out, "held back by  the pipeline bubble; what\n"
+                             "              helps: x\n"
+                             "memory      154 GB usable, over by\n"
+                             "            73.18 GB\n"
+                             "memory      154 GB usable, over by 73.18\n"
+                             "            Gb\n");
+    free(out);
+}
+
 static void bars_make_way_all_of_them(void **state) {
     (void)state;
     char *out = shown("  compute      2.635 s   67.8 %  ###########################\n"
@@ -243,6 +259,62 @@ static void a_table_cut_in_two_keeps_its_title_and_its_verdict(void **state) {
     free(out);
 }
 
+/* Two or five models of a table, each with its rows and its verdict, and one verdict on all. */
+static char *shown_models(int models) {
+    char text[8192] = "trained by  moefold\n\nEvery plan is proven\nnote 1\nnote 2\n";
+    for (int m = 0; m < models; m++) {
+        snprintf(text + strlen(text), 64, "\nmodel-%d\n  cluster  GPUs\n", m);
+        for (int i = 0; i < 8; i++) {
+            snprintf(text + strlen(text), 64, "%c h%d-%d  64\n", i % 2 == 0 ? '*' : ' ', m, i);
+        }
+        strcat(text, "  verdict\n");
+        for (int i = 0; i < 6; i++) {
+            snprintf(text + strlen(text), 64, "  verdict-%d-%d\n", m, i);
+        }
+    }
+    strcat(text, "\nevery row   bf16\nprices      h0 2\n\nverdict on all models\n");
+    for (int m = 0; m < models; m++) {
+        snprintf(text + strlen(text), 64, "  model-%d  h%d\n", m, m);
+    }
+    return shown(text, 80, false);
+}
+
+/* Where a verdict on all ends the text, those of its parts make way before rows do. */
+static void rows_stay_where_verdicts_of_parts_go(void **state) {
+    (void)state;
+    char *out = shown_models(2);
+    assert_at_most(shape_of(out).lines, MF_SCREEN_LINES);
+    for (int i = 0; i < 16; i++) {
+        char row[32];
+        snprintf(row, sizeof row, "\n%c h%d-%d  64\n", i % 2 == 0 ? '*' : ' ', i / 8, i % 8);
+        assert_non_null(strstr(out, row));
+    }
+    assert_null(strstr(out, "verdict-1-0"));
+    assert_non_null(strstr(out, "\nprices      h0 2\n\nverdict on all models\n  model-0  h0\n"));
+    free(out);
+}
+
+/* Of tables that do not all fit the last go as a whole: each that stays has its name, its heading
+ * and its best rows, and what holds of all is there. */
+static void tables_of_parts_stay_whole_or_go(void **state) {
+    (void)state;
+    char *out = shown_models(5);
+    assert_at_most(shape_of(out).lines, MF_SCREEN_LINES);
+    int tables = 0;
+    for (int m = 0; m < 5; m++) {
+        char title[32], rows[64];
+        snprintf(title, sizeof title, "\nmodel-%d\n", m);
+        snprintf(rows, sizeof rows, "\nmodel-%d\n  cluster  GPUs\n* h%d-0  64\n", m, m);
+        assert_int_equal(strstr(out, title) != NULL, strstr(out, rows) != NULL);
+        tables += strstr(out, title) != NULL;
+    }
+    assert_at_least(tables, 2);
+    assert_below(tables, 5); /* a case that says something */
+    assert_non_null(strstr(out, "\nevery row   bf16\nprices      h0 2\n\nverdict on all models\n"));
+    assert_non_null(strstr(out, "\n  model-4  h4\n"));
+    free(out);
+}
+
 /* Tables of details lose rows before what is said to help; the end is filled as far as it goes. */
 static void remedies_stay_where_details_go(void **state) {
     (void)state;
@@ -261,6 +333,29 @@ static void remedies_stay_where_details_go(void **state) {
     assert_at_most(s.lines, MF_SCREEN_LINES);
     assert_non_null(strstr(out, "\nwhat would help 5\n  with\n  row-5-0\n  row-5-1\n  row-5-2\n"));
     assert_non_null(strstr(out, "\ndetail 6\n  with\n  row-6-0\n  ... 11 more (-v)\n"));
+    free(out);
+}
+
+/* Room that a long paragraph leaves when it goes is given back to the table that went before it. */
+static void room_that_is_left_is_filled(void **state) {
+    (void)state;
+    char text[4096] = "";
+    for (int i = 0; i < 7; i++) {
+        snprintf(text + strlen(text), 64, "head %d\n            and more\n", i);
+    }
+    strcat(text, "\nwhere\n");
+    for (int i = 0; i < 5; i++) {
+        snprintf(text + strlen(text), 64, "  part-%d\n", i);
+    }
+    strcat(text, "\nplans\n  with\n  row-0\n  row-1\n\nsearch      1\n");
+    for (int i = 0; i < 16; i++) {
+        snprintf(text + strlen(text), 64, "            and %d\n", i);
+    }
+    strcat(text, "\nverdict     so\n");
+    char *out = shown(text, 80, false);
+    assert_at_most(shape_of(out).lines, MF_SCREEN_LINES);
+    assert_non_null(strstr(out, "\nwhere\n  part-0\n  part-1\n  part-2\n  part-3\n  part-4\n"));
+    assert_non_null(strstr(out, "\nplans\n  with\n  row-0\n  row-1\n"));
     free(out);
 }
 
@@ -396,6 +491,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(lines_that_fit_are_left_alone),
         cmocka_unit_test(wide_lines_go_on_behind_their_label),
+        cmocka_unit_test(folded_lines_keep_columns_and_units),
         cmocka_unit_test(bars_make_way_all_of_them),
         cmocka_unit_test(wide_tables_move_their_columns_together),
         cmocka_unit_test(rows_that_take_two_lines_break_at_one_column),
@@ -405,6 +501,9 @@ int main(void) {
         cmocka_unit_test(verdicts_are_not_counted_as_rows),
         cmocka_unit_test(marked_rows_stay),
         cmocka_unit_test(a_table_cut_in_two_keeps_its_title_and_its_verdict),
+        cmocka_unit_test(room_that_is_left_is_filled),
+        cmocka_unit_test(rows_stay_where_verdicts_of_parts_go),
+        cmocka_unit_test(tables_of_parts_stay_whole_or_go),
         cmocka_unit_test(remedies_stay_where_details_go),
         cmocka_unit_test(colour_changes_no_word),
         cmocka_unit_test(any_text_is_held_to_the_screen),

@@ -126,7 +126,7 @@ mf_plain_lines '^qwen|^layout|not read|^!' import VPP=2 PP=2 DISPATCHER=alltoall
 mf_plain_lines '^qwen|^mixtral|^layout|^!' import "$work/zoo/best_practice/qwen3/run.sh" --cluster h100 --gpus 8 -- \
     --hidden-size 4096 --num-layers 32 --num-experts 8 --seq-length 4096
 # Where nothing fits, tune finds what does with the optimizer on the host, and stays with Megatron.
-mf_lines 'combinations|optimizer|^verdict|^ plan|^ GB|moefold' tune --cluster h100 --model qwen3-8b --gpus 1 --software moefold -- \
+mf_lines 'combinations|optimizer|^verdict|^ plan|memory free|moefold' tune --cluster h100 --model qwen3-8b --gpus 1 --software moefold -- \
     --seq-length 4096 --micro-batch-size 1 --global-batch-size 8 --bf16
 mf import
 mf import "$work/none.sh"

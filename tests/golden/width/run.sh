@@ -59,6 +59,15 @@ done
 note() {
     if [ "$1" = "$2" ]; then echo "$3" >>"$golden_transcript"; else echo "NOT $3: $1, $2" >>"$golden_transcript"; fi
 }
+# Rows of tables are read first: none is left out, none folded, for what stands around them.
+COLUMNS=80 "$golden_binary" capacity --models olmoe-1b-7b,qwen3-8b --clusters h100,gb200 --sizes 8..32 --global-batch 64 \
+    --seq 4096 --pp 1 --cp 1 --tp 1 >"$work/out" 2>"$work/err"
+note "$(grep -cE '^[* ] (h100|gb200) .* [0-9]+/[0-9/]+$' "$work/out")" 12 "capacity at 80 shows every row of two models in a line"
+note "$(tail -n 4 "$work/out" | head -n 1)" "verdict on all models" "its verdict ends it"
+note "$(grep -c '^every row   profile moefold, precision bf16' "$work/out")" 1 "what all rows share is said below them"
+COLUMNS=80 "$golden_binary" plan --model mixtral-8x7b --cluster h100 --gpus 16 --global-batch 64 --seq 4096 --tp 1 --etp 1 --pp 2 \
+    --ep 8 --schedule interleaved --effort 2 >"$work/out" 2>"$work/err"
+note "$(grep -cE '^ +[1-4] .* interleaved$' "$work/out")" 4 "plan at 80 shows each plan in a line"
 "$golden_binary" models >"$work/wide"
 COLUMNS=80 "$golden_binary" models -v >"$work/all"
 COLUMNS=80 "$golden_binary" models >"$work/short"

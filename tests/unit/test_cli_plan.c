@@ -1,0 +1,87 @@
+/* Text of `plan` and `simulate`: rows of plans can be told apart, power and energy say of what they
+ * are. */
+#include "report/text/show.h"
+#include "tests/support/cli_test.h"
+
+#define MIXTRAL "--model mixtral-8x7b --cluster h100 --gpus 16 --global-batch 64 --seq 4096 "
+
+enum { PLANS = 8, TEXT = 160 };
+
+/* The degrees and choices of a row: all behind its memory. */
+static void read_rows(const char *out, char (*row)[TEXT]) {
+    const char *at = strstr(out, "\nplans (");
+    assert_non_null(at);
+    for (int i = 0; i < PLANS; i++) {
+        char begin[16];
+        snprintf(begin, sizeof begin, "\n  %2d  ", i + 1);
+        at = strstr(at, begin);
+        assert_non_null(at);
+        const char *share = strstr(at, " %  ");
+        assert_non_null(share);
+        snprintf(row[i], TEXT, "%.*s", (int)strcspn(share, "\n"), share);
+    }
+}
+
+/* Of plans with the same degrees a line says what the later one does otherwise than the first; a
+ * plan that two searches met is there once, or there would be nothing to say. */
+static void plans_that_look_alike_say_what_differs(void **state) {
+    (void)state;
+    cli_result r =
+        cli_run("plan " MIXTRAL "--runs-on megatron --pp 2 --ep 8 --top 8 --effort 4", NULL);
+    char row[PLANS][TEXT], says[PLANS][TEXT] = {""};
+    int alike = 0;
+    assert_int_equal(r.code, 0);
+    read_rows(r.out, row);
+    for (int i = 1; i < PLANS; i++) {
+        int as = 0;
+        while (strcmp(row[as], row[i]) != 0) {
+            as++;
+        }
+        if (as == i) {
+            continue;
+        }
+        char begin[64];
+        snprintf(begin, sizeof begin, "plan %d is plan %d, but ", i + 1, as + 1);
+        const char *at = strstr(r.out, begin);
+        if (at == NULL) {
+            fail_msg("no \"%s\":\n%s", begin, r.out);
+            return;
+        }
+        snprintf(says[i], TEXT, "%.*s", (int)strcspn(at + strlen(begin), "\n"), at + strlen(begin));
+        assert_memory_equal(says[i], "recompute ", 10);
+        for (int k = 0; k < i; k++) {
+            assert_true(strcmp(row[k], row[i]) != 0 || strcmp(says[k], says[i]) != 0);
+        }
+        alike++;
+    }
+    assert_above(alike, 0); /* a case that says something */
+    cli_free(&r);
+}
+
+/* Power is one GPU's; energy that of one GPU and of all. */
+static void power_and_energy_say_of_what_they_are(void **state) {
+    (void)state;
+#define STEP "simulate " MIXTRAL "--ep 8 "
+    cli_result r = cli_run(STEP, NULL), j = cli_json(STEP "--json");
+    const mf_json_value *o = mf_json_root(j.json);
+    const double energy_J = cli_number(o, "energy_J_per_gpu");
+    char line[192];
+    snprintf(line, sizeof line,
+             "\npower       %.0f W a GPU (mean), %.0f MHz, scaled from H200\n"
+             "energy      %s a step and GPU, %s on 16 GPUs\n",
+             cli_number(o, "power_W"), cli_number(o, "clock_MHz"), mf_show_rate(energy_J, "J").s,
+             mf_show_rate(16 * energy_J, "J").s);
+    if (strstr(r.out, line) == NULL) {
+        fail_msg("no%sin\n%s", line, r.out);
+    }
+    cli_free(&r);
+    cli_free(&j);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(plans_that_look_alike_say_what_differs),
+        cmocka_unit_test(power_and_energy_say_of_what_they_are),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
