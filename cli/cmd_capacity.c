@@ -2,11 +2,11 @@
  * of tokens, and the smallest size that keeps a deadline. */
 #include "cli/args_request.h"
 #include "cli/commands.h"
-#include "cli/progress.h"
 #include "job/capacity_lists.h"
 #include "report/capacity_table.h"
 #include "report/doubts.h"
 #include "report/output.h"
+#include "report/progress.h"
 #include "report/report.h"
 #include "report/report_folder.h"
 
@@ -243,7 +243,7 @@ static mf_status run(const mf_args *a, const mf_cli *cli, mf_err *e) {
     watched w = {.program = "", .precisions = text_of(&a->value[MF_OPT_PRECISIONS])};
     mf_capacity_request r = {.size = size};
     mf_capacity z = {0};
-    mf_progress_init(&w.progress, cli, a);
+    mf_progress_init(&w.progress, cli->err, cli->err_is_terminal, a->value[MF_OPT_PROGRESS].given);
     mf_status s = check(a, e);
     s = s == MF_OK ? read_names(a, MF_OPT_MODELS, "--models", &models, e) : s;
     s = s == MF_OK ? read_names(a, MF_OPT_CLUSTERS, "--clusters", &clusters, e) : s;

@@ -1,12 +1,12 @@
 /* cmd_fit.c - `moefold fit`: which layouts fit into memory, and what the others lack. */
 #include "cli/args_request.h"
 #include "cli/commands.h"
-#include "cli/progress.h"
 #include "job/fit_fastest.h"
 #include "job/problem.h"
 #include "report/doubts.h"
 #include "report/fit_report.h"
 #include "report/output.h"
+#include "report/progress.h"
 #include "report/to_fit.h"
 #include "report/verdict_text.h"
 
@@ -71,7 +71,7 @@ static mf_status judge(const mf_args *a, const mf_cli *cli, const mf_job *j, fin
     if (s != MF_OK) {
         return s;
     }
-    mf_progress_init(&progress, cli, a);
+    mf_progress_init(&progress, cli->err, cli->err_is_terminal, a->value[MF_OPT_PROGRESS].given);
     const mf_fit_options o = {.cancel = cli->cancel,
                               .progress = mf_progress_fit,
                               .user = &progress,

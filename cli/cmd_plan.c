@@ -1,12 +1,12 @@
 /* cmd_plan.c - `moefold plan`: the fastest plan, the runners-up, and the proof. */
 #include "cli/args_request.h"
 #include "cli/commands.h"
-#include "cli/progress.h"
 #include "core/base/heap_prefault.h"
 #include "job/problem.h"
 #include "job/runs_on.h"
 #include "report/doubts.h"
 #include "report/host_copies_text.h"
+#include "report/progress.h"
 #include "report/report.h"
 #include "report/report_folder.h"
 #include "report/search_report.h"
@@ -103,7 +103,7 @@ static mf_status explain_nothing(const mf_args *a, const mf_cli *cli, const mf_j
     mf_err why;
     mf_err_clear(&why);
     mf_progress progress;
-    mf_progress_init(&progress, cli, a);
+    mf_progress_init(&progress, cli->err, cli->err_is_terminal, a->value[MF_OPT_PROGRESS].given);
     const mf_fit_options o = {.cancel = cli->cancel,
                               .progress = mf_progress_fit,
                               .user = &progress,
@@ -155,7 +155,7 @@ static mf_status search(const mf_args *a, const mf_cli *cli, const mf_problem *p
     mf_search_options o;
     mf_progress progress;
     mf_search_options_init(&o);
-    mf_progress_init(&progress, cli, a);
+    mf_progress_init(&progress, cli->err, cli->err_is_terminal, a->value[MF_OPT_PROGRESS].given);
     o.cancel = cli->cancel;
     o.progress = mf_progress_search;
     o.user = &progress;

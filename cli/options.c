@@ -10,7 +10,8 @@
 /* --- the table -------------------------------------------------------------------------------- */
 
 #define X(name, text) " " text
-#define SCHEDULE_WORDS MF_SCHEDULE_MAP(X)
+#define SCHEDULE_WORD(name, text, ...) " " text
+#define SCHEDULE_WORDS MF_SCHEDULE_MAP(SCHEDULE_WORD)
 #define DISPATCHER_WORDS MF_DISPATCHER_MAP(X)
 #define CP_WORDS MF_CP_TYPE_MAP(X)
 #define PRECISION_WORDS MF_PRECISION_MAP(X)

@@ -400,7 +400,7 @@ static bool is_pointless(const char *hint, const mf_report *r) {
     for (size_t i = 0; i < sizeof overlaps / sizeof overlaps[0]; i++) {
         if (begins(hint, overlaps[i].flag)) {
             bool ring = overlaps[i].bit == MF_OVERLAP_CP && l->cp_type == MF_CP_RING;
-            bool merged = overlaps[i].bit != MF_OVERLAP_EP || l->schedule == MF_SCHED_MERGED;
+            bool merged = overlaps[i].bit != MF_OVERLAP_EP || mf_layout_merges(l);
             return ring || ((l->overlap & overlaps[i].bit) != 0 && merged);
         }
     }
@@ -411,8 +411,7 @@ static bool is_pointless(const char *hint, const mf_report *r) {
            (begins(hint, "--cuda-graph") &&
             (mf_cluster_is_cpu(r->cluster) || l->graph == MF_GRAPH_STEP ||
              (theirs && l->graph == MF_GRAPH_PARTIAL && !mf_target_captures_step(r->model, l)))) ||
-           (begins(hint, "a zero-bubble") &&
-            (l->schedule == MF_SCHED_ZB_H1 || l->schedule == MF_SCHED_ZB_V)) ||
+           (begins(hint, "a zero-bubble") && mf_layout_splits(l)) ||
            (begins(hint, "a lower ZeRO") && l->zero == 0 && l->expert_zero == 0) ||
            (begins(hint, "a higher ZeRO") && l->zero == 3 && l->expert_zero == 3) ||
            (begins(hint, "fewer chunks") && l->vpp == 1) ||

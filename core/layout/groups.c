@@ -99,7 +99,7 @@ int64_t mf_layout_group_first(const mf_layout *l, mf_group_kind g, int64_t rank)
 
 int64_t mf_layout_stage_of(const mf_layout *l, int64_t vstage) {
     int64_t chunk = vstage / l->pp, p = vstage % l->pp;
-    return l->schedule == MF_SCHED_ZB_V && chunk % 2 == 1 ? l->pp - 1 - p : p;
+    return mf_layout_turns(l) && chunk % 2 == 1 ? l->pp - 1 - p : p;
 }
 
 int64_t mf_layout_chunk_of(const mf_layout *l, int64_t vstage) {
@@ -107,6 +107,6 @@ int64_t mf_layout_chunk_of(const mf_layout *l, int64_t vstage) {
 }
 
 int64_t mf_layout_vstage(const mf_layout *l, int64_t stage, int64_t chunk) {
-    int64_t p = l->schedule == MF_SCHED_ZB_V && chunk % 2 == 1 ? l->pp - 1 - stage : stage;
+    int64_t p = mf_layout_turns(l) && chunk % 2 == 1 ? l->pp - 1 - stage : stage;
     return chunk * l->pp + p;
 }

@@ -10,8 +10,11 @@ typedef struct word {
     int value;
 } word;
 
-#define X(name, text) {text, MF_SCHED_##name},
+#define X(name, text, ...) {text, MF_SCHED_##name},
 static const word schedule_words[] = {MF_SCHEDULE_MAP(X)};
+#undef X
+#define X(name, text, ...) [MF_SCHED_##name] = {__VA_ARGS__},
+const mf_schedule_rule mf_schedule_rules[MF_SCHED_COUNT] = {MF_SCHEDULE_MAP(X)};
 #undef X
 #define X(name, text) {text, MF_DISPATCH_##name},
 static const word dispatcher_words[] = {MF_DISPATCHER_MAP(X)};
@@ -348,33 +351,18 @@ static mf_status check_schedule(const mf_layout *l, const mf_model *m, mf_err *e
         "in a step; a larger micro-batch or more data parallelism makes fewer",
         LL(l->micro_batches), LL(positions), LL(l->pp), MF_LAYOUT_MAX_PASSES);
     const char *name = mf_schedule_text(l->schedule);
-    switch (l->schedule) {
-    case MF_SCHED_GPIPE:
-    case MF_SCHED_1F1B:
-    case MF_SCHED_ZB_H1:
-        RULE(l->vpp == 1, "schedule %s takes VPP 1, got %lld (interleaved takes more)", name,
-             LL(l->vpp));
-        break;
-    case MF_SCHED_ZB_V:
-        RULE(l->vpp == 2, "schedule %s takes VPP 2, got %lld", name, LL(l->vpp));
-        break;
-    case MF_SCHED_INTERLEAVED:
-        RULE(l->vpp >= 2 && l->pp >= 2,
-             "schedule %s takes PP and VPP of at least 2, got %lld, %lld", name, LL(l->pp),
-             LL(l->vpp));
-        RULE(l->micro_batches % l->pp == 0, "PP %lld does not divide the %lld micro-batches (%s)",
-             LL(l->pp), LL(l->micro_batches), name);
-        break;
-    case MF_SCHED_MERGED:
-        RULE(l->vpp == 1 || l->micro_batches % l->pp == 0,
-             "PP %lld does not divide the %lld micro-batches (%s with VPP > 1)", LL(l->pp),
-             LL(l->micro_batches), name);
-        break;
-    case MF_SCHED_COUNT:
-        break;
-    }
-    RULE((l->schedule != MF_SCHED_ZB_H1 && l->schedule != MF_SCHED_ZB_V) || l->pp >= 2,
-         "schedule %s takes PP of at least 2", name);
+    const mf_schedule_rule *rule = &mf_schedule_rules[l->schedule];
+    RULE(rule->most_vpp != 0 || (l->vpp >= rule->least_vpp && l->pp >= rule->least_pp),
+         "schedule %s takes PP and VPP of at least %lld, got %lld, %lld", name, LL(rule->least_pp),
+         LL(l->pp), LL(l->vpp));
+    RULE(rule->most_vpp == 0 || l->vpp == rule->most_vpp, "schedule %s takes VPP %lld, got %lld%s",
+         name, LL(rule->most_vpp), LL(l->vpp),
+         rule->most_vpp == 1 ? " (interleaved takes more)" : "");
+    RULE((rule->does & MF_SCHEDULE_GROUPS) == 0 || l->vpp == 1 || l->micro_batches % l->pp == 0,
+         "PP %lld does not divide the %lld micro-batches (%s%s)", LL(l->pp), LL(l->micro_batches),
+         name, rule->least_vpp == 1 ? " with VPP > 1" : "");
+    RULE(l->pp >= rule->least_pp, "schedule %s takes PP of at least %lld", name,
+         LL(rule->least_pp));
     RULE(l->zero <= 3 && l->expert_zero <= 3, "ZeRO levels must lie between 0 and 3, got %d and %d",
          (int)l->zero, (int)l->expert_zero);
     RULE(l->capacity_factor >= 0.0, "capacity factor must not be negative, got %g",

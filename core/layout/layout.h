@@ -14,19 +14,33 @@
 #include <stdint.h>
 
 /* X(NAME, "command-line spelling") */
+/* How schedules differ beyond the order of their passes (core/schedule). */
+enum {
+    MF_SCHEDULE_SPLITS = 1, /* weight gradients are passes of their own */
+    MF_SCHEDULE_MERGES = 2, /* a forward and a backward pass run side by side */
+    MF_SCHEDULE_TURNS = 4,  /* odd chunks go through the stages backwards */
+    MF_SCHEDULE_GROUPS = 8, /* with VPP > 1 micro-batches go in groups of PP */
+};
+/* Name, spelling, what it does, least and most VPP (0: any), least PP. */
 #define MF_SCHEDULE_MAP(X)                                                                         \
-    X(GPIPE, "gpipe")                                                                              \
-    X(1F1B, "1f1b")                                                                                \
-    X(INTERLEAVED, "interleaved")                                                                  \
-    X(ZB_H1, "zb-h1")                                                                              \
-    X(ZB_V, "zb-v")                                                                                \
-    X(MERGED, "merged")
+    X(GPIPE, "gpipe", 0, 1, 1, 1)                                                                  \
+    X(1F1B, "1f1b", 0, 1, 1, 1)                                                                    \
+    X(INTERLEAVED, "interleaved", MF_SCHEDULE_GROUPS, 2, 0, 2)                                     \
+    X(ZB_H1, "zb-h1", MF_SCHEDULE_SPLITS, 1, 1, 2)                                                 \
+    X(ZB_V, "zb-v", MF_SCHEDULE_SPLITS | MF_SCHEDULE_TURNS, 2, 2, 2)                               \
+    X(MERGED, "merged", MF_SCHEDULE_MERGES | MF_SCHEDULE_GROUPS, 1, 0, 1)
 typedef enum mf_schedule_kind {
-#define X(name, text) MF_SCHED_##name,
+#define X(name, ...) MF_SCHED_##name,
     MF_SCHEDULE_MAP(X)
 #undef X
         MF_SCHED_COUNT
 } mf_schedule_kind;
+
+typedef struct mf_schedule_rule {
+    unsigned does; /* MF_SCHEDULE_* */
+    int64_t least_vpp, most_vpp, least_pp;
+} mf_schedule_rule;
+extern const mf_schedule_rule mf_schedule_rules[MF_SCHED_COUNT];
 
 #define MF_DISPATCHER_MAP(X)                                                                       \
     X(ALLGATHER, "allgather") /* every rank of EP sees every token; reduce-scatter back */         \
@@ -205,6 +219,16 @@ typedef struct mf_layout {
     uint32_t traits;          /* MF_TRAIT_*, beside those of the software profile */
     uint32_t software_traits; /* its own: set from the profile, in no plan file */
 } mf_layout;
+
+static inline bool mf_layout_splits(const mf_layout *l) {
+    return (mf_schedule_rules[l->schedule].does & MF_SCHEDULE_SPLITS) != 0;
+}
+static inline bool mf_layout_merges(const mf_layout *l) {
+    return (mf_schedule_rules[l->schedule].does & MF_SCHEDULE_MERGES) != 0;
+}
+static inline bool mf_layout_turns(const mf_layout *l) {
+    return (mf_schedule_rules[l->schedule].does & MF_SCHEDULE_TURNS) != 0;
+}
 
 /* 1 everywhere, ZeRO-1, 1f1b, fused, ring, bf16, overlap dp,pp, headroom 1.25, reserve 0.05,
  * auxiliary loss by micro-batch, dropless. */

@@ -289,11 +289,11 @@ static void leave(stage_walk *w, const mf_event *ev) {
 }
 
 double mf_memory_boundaries(const mf_layout *l) {
-    return (l->schedule == MF_SCHED_MERGED ? 4.0 : 2.0) + (double)mf_schedule_messages(l);
+    return (mf_layout_merges(l) ? 4.0 : 2.0) + (double)mf_schedule_messages(l);
 }
 
 double mf_memory_gathers(const mf_layout *l) {
-    return l->schedule == MF_SCHED_MERGED ? 4.0 : 2.0;
+    return mf_layout_merges(l) ? 4.0 : 2.0;
 }
 
 static void standing(const mf_program *p, int64_t stage, mf_memory_stage *s) {
@@ -309,7 +309,7 @@ static void standing(const mf_program *p, int64_t stage, mf_memory_stage *s) {
     s->kind_B[MF_MEM_INPUTS] = (double)inputs.size_B;
     mf_memory_scratch(p, stage, &scratch);
     s->kind_B[MF_MEM_CONTEXT] += (double)scratch.size_B;
-    const bool merged = p->layout.schedule == MF_SCHED_MERGED;
+    const bool merged = mf_layout_merges(&p->layout);
     double dispatcher = 0, gathered = 0, boundary = (double)mf_program_boundary_B(p, stage);
     for (int64_t chunk = 0; chunk < p->layout.vpp; chunk++) {
         int64_t v = mf_layout_vstage(&p->layout, stage, chunk);
@@ -348,9 +348,9 @@ static bool walk_init(const mf_program *p, int64_t stage, stage_walk *w) {
     *w = (stage_walk){.p = p, .chunks = p->layout.vpp};
     w->chunk = calloc(n, sizeof *w->chunk);
     w->flying = calloc(4 * n, sizeof *w->flying);
-    w->pair = p->layout.schedule == MF_SCHED_MERGED ? calloc(n * n, sizeof *w->pair) : NULL;
+    w->pair = mf_layout_merges(&p->layout) ? calloc(n * n, sizeof *w->pair) : NULL;
     if (w->chunk == NULL || w->flying == NULL ||
-        (w->pair == NULL && p->layout.schedule == MF_SCHED_MERGED)) {
+        (w->pair == NULL && mf_layout_merges(&p->layout))) {
         return false;
     }
     w->held = w->flying + n;

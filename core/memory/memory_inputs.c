@@ -15,7 +15,7 @@ void mf_memory_inputs(const mf_model *m, const mf_layout *l, mf_inputs *out) {
     const int count = mf_model_rope_tables(m, tables);
     int64_t rows = l->mbs * (l->seq / l->cp), positions = mf_model_positions(m);
     *x = (mf_inputs){.size_B = 0};
-    for (int side = 0; side < (l->schedule == MF_SCHED_MERGED ? 2 : 1); side++) {
+    for (int side = 0; side < (mf_layout_merges(l) ? 2 : 1); side++) {
         x->rows[side] = place(x, 4 * 2 * rows * (m->mtp_layers + 1));
     }
     x->positions = place(x, 4 * rows);

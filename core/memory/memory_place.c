@@ -309,7 +309,7 @@ static bool allocate(placer *g) {
         g->longest = n > g->longest ? n : g->longest;
     }
     steps = g->longest;
-    if (g->p->layout.schedule == MF_SCHED_MERGED && !find_lags(g, &steps)) {
+    if (mf_layout_merges(&g->p->layout) && !find_lags(g, &steps)) {
         return false;
     }
     x->blocks = x->first[chunks];

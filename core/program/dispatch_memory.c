@@ -57,7 +57,7 @@ mf_dispatch_memory mf_dispatch_memory_of(const mf_layout *l, const mf_cluster *c
     r.map_B = ordered ? 0 : mf_align_B(4 * mf_row_map_elements(1, rows, tokens));
     r.local_B = r.back_B = mf_align_B(4 * slots);
     r.side_B = r.map_B + r.local_B;
-    r.sides = l->schedule == MF_SCHED_MERGED ? 2 : 1;
+    r.sides = mf_layout_merges(l) ? 2 : 1;
     return r;
 }
 

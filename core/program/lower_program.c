@@ -239,7 +239,7 @@ mf_status mf_program_lower_from(const mf_model *m, const mf_layout *l, const mf_
     p->cluster = *c;
     p->assignment = *a;
     p->borrowed = source != NULL;
-    p->split = l->schedule == MF_SCHED_ZB_H1 || l->schedule == MF_SCHED_ZB_V;
+    p->split = mf_layout_splits(l);
     note_stages(p);
     for (int i = 0; i < a->positions; i++) {
         mf_block_key key = position_key(p, i);

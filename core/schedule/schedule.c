@@ -29,17 +29,19 @@ void mf_schedule_push(mf_event_list *list, mf_event event) {
 
 mf_status mf_schedule_create(const mf_layout *l, mf_schedule **out, mf_err *e) {
     *out = NULL;
-    const mf_schedule_ops *ops = mf_schedule_ops_of(l->schedule);
-    if (ops == NULL) {
+    mf_schedule_generate *generate = mf_schedule_generator(l->schedule);
+    if (generate == NULL) {
         return mf_err_set(e, MF_LAYOUT, "unknown schedule %d", (int)l->schedule);
     }
-    if (ops->chunks != 0 && l->vpp != ops->chunks) {
-        return mf_err_set(e, MF_LAYOUT, "schedule %s takes VPP %d, got %lld", ops->name,
-                          ops->chunks, LL(l->vpp));
+    const mf_schedule_rule *rule = &mf_schedule_rules[l->schedule];
+    const char *name = mf_schedule_text(l->schedule);
+    if (rule->most_vpp != 0 && l->vpp != rule->most_vpp) {
+        return mf_err_set(e, MF_LAYOUT, "schedule %s takes VPP %lld, got %lld", name,
+                          LL(rule->most_vpp), LL(l->vpp));
     }
-    if (ops->groups && l->vpp > 1 && l->micro_batches % l->pp != 0) {
+    if ((rule->does & MF_SCHEDULE_GROUPS) != 0 && l->vpp > 1 && l->micro_batches % l->pp != 0) {
         return mf_err_set(e, MF_LAYOUT, "PP %lld does not divide the %lld micro-batches (%s)",
-                          LL(l->pp), LL(l->micro_batches), ops->name);
+                          LL(l->pp), LL(l->micro_batches), name);
     }
     mf_schedule *s = calloc(1, sizeof *s);
     mf_event_list *lists = calloc((size_t)l->pp, sizeof *lists);
@@ -48,10 +50,10 @@ mf_status mf_schedule_create(const mf_layout *l, mf_schedule **out, mf_err *e) {
         *s = (mf_schedule){.stages = l->pp,
                            .chunks = l->vpp,
                            .micro_batches = l->micro_batches,
-                           .split = ops->split};
+                           .split = mf_layout_splits(l)};
         s->count = calloc((size_t)l->pp, sizeof *s->count);
         s->events = calloc((size_t)l->pp, sizeof *s->events);
-        failed = s->count == NULL || s->events == NULL || !ops->generate(l, lists);
+        failed = s->count == NULL || s->events == NULL || !generate(l, lists);
     }
     for (int64_t p = 0; p < l->pp && lists != NULL; p++) {
         failed |= lists[p].failed;
@@ -65,7 +67,7 @@ mf_status mf_schedule_create(const mf_layout *l, mf_schedule **out, mf_err *e) {
     free(lists);
     if (failed) {
         mf_schedule_destroy(s);
-        return mf_err_set(e, MF_NOMEM, "schedule %s: out of memory", ops->name);
+        return mf_err_set(e, MF_NOMEM, "schedule %s: out of memory", name);
     }
     *out = s;
     return MF_OK;
@@ -211,12 +213,12 @@ out:
  */
 
 int mf_schedule_sending(const mf_layout *l) {
-    return l->pp == 1 ? 0 : l->schedule == MF_SCHED_ZB_V ? 2 : 1;
+    return l->pp == 1 ? 0 : mf_layout_turns(l) ? 2 : 1;
 }
 
 int mf_schedule_messages(const mf_layout *l) {
     /* Neighbouring chunks on one rank: at the turns of a V, or of a pipeline of one stage. */
-    bool turns = l->schedule == MF_SCHED_ZB_V || (l->pp == 1 && l->vpp > 1);
+    bool turns = mf_layout_turns(l) || (l->pp == 1 && l->vpp > 1);
     return 2 * mf_schedule_sending(l) + (turns ? 2 : 0);
 }
 

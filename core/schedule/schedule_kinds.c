@@ -126,14 +126,14 @@ static bool zb_h1(const mf_layout *l, mf_event_list *lists) {
     return true;
 }
 
-const mf_schedule_ops *mf_schedule_ops_of(mf_schedule_kind kind) {
-    static const mf_schedule_ops table[MF_SCHED_COUNT] = {
-        [MF_SCHED_GPIPE] = {"gpipe", 1, false, false, gpipe},
-        [MF_SCHED_1F1B] = {"1f1b", 1, false, false, one_f_one_b},
-        [MF_SCHED_INTERLEAVED] = {"interleaved", 0, true, false, interleaved},
-        [MF_SCHED_ZB_H1] = {"zb-h1", 1, false, true, zb_h1},
-        [MF_SCHED_ZB_V] = {"zb-v", 2, false, true, mf_schedule_zb_v},
-        [MF_SCHED_MERGED] = {"merged", 0, true, false, merged},
+mf_schedule_generate *mf_schedule_generator(mf_schedule_kind kind) {
+    static mf_schedule_generate *const table[MF_SCHED_COUNT] = {
+        [MF_SCHED_GPIPE] = gpipe,
+        [MF_SCHED_1F1B] = one_f_one_b,
+        [MF_SCHED_INTERLEAVED] = interleaved,
+        [MF_SCHED_ZB_H1] = zb_h1,
+        [MF_SCHED_ZB_V] = mf_schedule_zb_v,
+        [MF_SCHED_MERGED] = merged,
     };
-    return (unsigned)kind < MF_SCHED_COUNT ? &table[kind] : NULL;
+    return (unsigned)kind < MF_SCHED_COUNT ? table[kind] : NULL;
 }

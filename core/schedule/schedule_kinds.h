@@ -12,18 +12,12 @@ typedef struct mf_event_list {
 
 void mf_schedule_push(mf_event_list *list, mf_event event);
 
-typedef struct mf_schedule_ops {
-    const char *name;
-    int chunks;  /* VPP it takes; 0 = any */
-    bool groups; /* works in groups of PP micro-batches when VPP > 1 */
-    bool split;  /* emits W events */
-    /* Fills lists[stage] for every stage; false when out of memory. */
-    bool (*generate)(const mf_layout *l, mf_event_list *lists);
-} mf_schedule_ops;
+/* Fills lists[stage] for every stage; false when out of memory. */
+typedef bool mf_schedule_generate(const mf_layout *l, mf_event_list *lists);
 
 /* schedule_zbv.c */
-bool mf_schedule_zb_v(const mf_layout *l, mf_event_list *lists);
+mf_schedule_generate mf_schedule_zb_v;
 
-const mf_schedule_ops *mf_schedule_ops_of(mf_schedule_kind kind); /* NULL when unknown */
+mf_schedule_generate *mf_schedule_generator(mf_schedule_kind kind); /* NULL when unknown */
 
 #endif

@@ -44,7 +44,7 @@ static void find_owned(mf_exec *x) {
  * but for its window, which is no part of the arena. */
 static void find_buffers(mf_exec *x, int64_t *exchange_B) {
     const mf_layout *l = &x->p->layout;
-    const bool merged = l->schedule == MF_SCHED_MERGED;
+    const bool merged = mf_layout_merges(l);
     *exchange_B = x->gathered_B = 0;
     x->boundary_B = mf_program_boundary_B(x->p, x->stage);
     for (int i = 0; i < x->p->assignment.positions; i++) {
@@ -110,7 +110,7 @@ mf_status mf_exec_lay_out(mf_exec *x, mf_err *e) {
     const int64_t total[2] = {x->params.dense, x->params.expert};
     const int64_t *shard = x->owned_count;
     int64_t weights[2], gradients[2], exchange_B, state = 0, owned = 0, on_host = 0;
-    bool merged = x->p->layout.schedule == MF_SCHED_MERGED;
+    bool merged = mf_layout_merges(&x->p->layout);
     int sides = merged ? 2 : 1;
     x->weight_type = x->p->layout.precision == MF_PREC_FP32 ? MF_KERNEL_F32 : MF_KERNEL_BF16;
     x->moment_type = x->p->layout.moments_bf16 ? MF_KERNEL_BF16 : MF_KERNEL_F32;

@@ -148,7 +148,7 @@ static int pass_set(unsigned passes) {
 static mf_status plan_block(const mf_exec *x, const mf_block *b, block_bind *bind, mf_err *e) {
     const unsigned back = x->p->split ? MF_PASS_R | MF_PASS_B : MF_PASS_BACKWARD;
     const unsigned sets[MF_PASS_SETS] = {MF_PASS_F, back, MF_PASS_W};
-    const int modes = x->p->layout.schedule == MF_SCHED_MERGED ? 2 : 1;
+    const int modes = mf_layout_merges(&x->p->layout) ? 2 : 1;
     mf_ended *ended = malloc(((size_t)b->nops + 1) * sizeof *ended);
     mf_status status = ended != NULL ? MF_OK : MF_NOMEM;
     for (int k = 0; k < MF_PASS_SETS * modes && status == MF_OK; k++) {

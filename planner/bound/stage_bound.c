@@ -4,10 +4,11 @@
 #include <math.h>
 
 mf_pass_mode mf_pass_mode_of(mf_schedule_kind k) {
-    if (k == MF_SCHED_MERGED) {
+    const unsigned does = mf_schedule_rules[k].does;
+    if ((does & MF_SCHEDULE_MERGES) != 0) {
         return MF_PASS_MODE_MERGED;
     }
-    return k == MF_SCHED_ZB_H1 || k == MF_SCHED_ZB_V ? MF_PASS_MODE_SPLIT : MF_PASS_MODE_PLAIN;
+    return (does & MF_SCHEDULE_SPLITS) != 0 ? MF_PASS_MODE_SPLIT : MF_PASS_MODE_PLAIN;
 }
 
 /* The stage's work from its first backward pass on, less one forward and one backward pass, which

@@ -215,7 +215,7 @@ static void try_choices(attempt *t) {
         l.dispatcher = MF_DISPATCH_FUSED;
         with_layout(t, "--dispatcher fused", l, t->assignment);
     }
-    if (now->ep > 1 && now->schedule != MF_SCHED_MERGED && now->schedule != MF_SCHED_ZB_V) {
+    if (now->ep > 1 && !mf_layout_merges(now) && !mf_layout_turns(now)) {
         try_schedule(t, "--schedule merged", MF_SCHED_MERGED);
     }
     if (now->ep > 1 && !(now->overlap & MF_OVERLAP_EP) && t->p->model->shared_ffn > 0) {

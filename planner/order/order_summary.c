@@ -184,8 +184,7 @@ static void list_follows(const mf_layout *l, const mf_schedule *s, int64_t p,
  * in flight turn one by one into held ones, and each step is a row: with few of them the last would
  * be missing, where stages hold most. */
 static int rows_of(const mf_layout *l) {
-    const bool split = l->schedule == MF_SCHED_ZB_H1 || l->schedule == MF_SCHED_ZB_V;
-    return split ? MF_ORDER_SPLIT_ROWS : MF_ORDER_ROWS;
+    return mf_layout_splits(l) ? MF_ORDER_SPLIT_ROWS : MF_ORDER_ROWS;
 }
 
 static mf_status summarise(const mf_layout *l, mf_order_schedule_fn schedule, void *self,

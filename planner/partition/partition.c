@@ -505,8 +505,8 @@ mf_status mf_partition_create(mf_block_costs *costs, const mf_layout *l, uint32_
     in->stages = (int)l->pp;
     in->chunks = (int)l->vpp;
     in->vstages = in->stages * in->chunks;
-    in->split = l->schedule == MF_SCHED_ZB_H1 || l->schedule == MF_SCHED_ZB_V;
-    in->merged = l->schedule == MF_SCHED_MERGED;
+    in->split = mf_layout_splits(l);
+    in->merged = mf_layout_merges(l);
     in->segment = calloc((size_t)in->positions, sizeof *in->segment);
     in->slot = calloc((size_t)in->positions, sizeof *in->slot);
     in->slot_at = calloc((size_t)in->positions, sizeof *in->slot_at);

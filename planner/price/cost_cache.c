@@ -237,7 +237,7 @@ mf_status mf_block_costs_get(mf_block_costs *q, const mf_layout *l, const mf_blo
     }
     *out = found->is.cost;
     out->params.dense -= mf_block_shared_elements(q->evaluator->model, l, key);
-    out->comm_B += l->schedule == MF_SCHED_MERGED ? out->merged_comm_B : 0.0;
+    out->comm_B += mf_layout_merges(l) ? out->merged_comm_B : 0.0;
     out->merged_comm_B = 0.0;
     return MF_OK;
 }

@@ -222,10 +222,10 @@ static void find_own(const mf_search_context *w, const mf_layout *l, const mf_la
 
 /* Of one layout; layer times with choices know an MTP depth for every depth. */
 static mf_search_key own_key(mf_search_kind kind, const mf_layout *l, const mf_layer_times *r) {
-    mf_search_key key = key_of(kind, l,
-                               (int64_t)l->zero | (int64_t)l->expert_zero << 2 |
-                                   (int64_t)(r->choices != NULL) << 4 |
-                                   (int64_t)(l->schedule == MF_SCHED_MERGED) << 5);
+    mf_search_key key =
+        key_of(kind, l,
+               (int64_t)l->zero | (int64_t)l->expert_zero << 2 |
+                   (int64_t)(r->choices != NULL) << 4 | (int64_t)mf_layout_merges(l) << 5);
     key.word[4] = l->pp;
     return key;
 }
@@ -263,7 +263,7 @@ mf_family_bound_fixed mf_search_fixed_of(mf_search_context *w, const mf_layout *
         return kept->fixed;
     }
     mf_layout as = *l;
-    as.schedule = l->schedule == MF_SCHED_MERGED ? MF_SCHED_MERGED : MF_SCHED_1F1B;
+    as.schedule = mf_layout_merges(l) ? MF_SCHED_MERGED : MF_SCHED_1F1B;
     kept_fixed made = {.fixed = mf_search_fixed(w, &as)};
     made.fixed.step_end = w->evaluator->ops->step_end(w->evaluator->self, l, r->all_params);
     keep_figures(w, &key, &made, sizeof made);

@@ -149,7 +149,8 @@ static bool same_group(const open_layout *x, const open_layout *y) {
 
 /* Sharding saves most, then that no two micro-batches are at work together, then small ones. */
 static int memory_rank(const mf_search_node *n, int64_t mbs) {
-    return (n->zero + n->expert_zero) * 64 + (n->schedule == MF_SCHED_MERGED ? 0 : 32) - (int)mbs;
+    return (n->zero + n->expert_zero) * 64 +
+           ((mf_schedule_rules[n->schedule].does & MF_SCHEDULE_MERGES) != 0 ? 0 : 32) - (int)mbs;
 }
 
 /* Of each run of equal degrees in [0, count): the least, the least of the smallest micro-batches,

@@ -83,7 +83,7 @@ static mf_status order_layer_times(mf_search_context *w, const mf_layout *l, mf_
 }
 
 static const mf_family_bound_fixed *fixed_of(const mf_search_stages *s, const mf_layout *l) {
-    return &s->fixed[l->schedule == MF_SCHED_MERGED];
+    return &s->fixed[mf_layout_merges(l)];
 }
 
 /* --- orders ----------------------------------------------------------------------------------- */

@@ -1,20 +1,25 @@
 /* progress.h - one line on standard error about a search that takes long. */
-#ifndef MF_CLI_PROGRESS_H
-#define MF_CLI_PROGRESS_H
+#ifndef MF_REPORT_PROGRESS_H
+#define MF_REPORT_PROGRESS_H
 
-#include "cli/cli.h"
 #include "planner/planner.h"
+
+#include <stdbool.h>
+#include <stdio.h>
 
 typedef struct mf_progress {
     FILE *err;
     bool wanted, terminal;
+    int columns;     /* of that terminal; 0: not known */
     bool shown;      /* a line stands there that is to be wiped */
     double next_s;   /* wall time of the next line */
     char about[192]; /* what is being worked on, for the front of the line; "" = nothing */
+    char line[480];  /* the one that is being put together */
 } mf_progress;
 
-/* Shown on a terminal, or when --progress asks for it. */
-void mf_progress_init(mf_progress *p, const mf_cli *cli, const mf_args *a);
+/* To err, which is a terminal or is not; elsewhere than on a terminal only where it was asked for.
+ */
+void mf_progress_init(mf_progress *p, FILE *err, bool terminal, bool asked);
 /* As the planner calls them; user is the mf_progress. */
 void mf_progress_search(const mf_search_stats *now, double best_s, void *user);
 void mf_progress_fit(const mf_fit_progress *now, void *user);

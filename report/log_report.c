@@ -1,0 +1,69 @@
+/* log_report.c - measured beside predicted, and the factor between them. */
+#include "report/log_report.h"
+
+#include "report/text/show.h"
+
+#include <math.h>
+
+static void print_row(FILE *out, const char *what, const char *measured, const char *predicted,
+                      double ratio) {
+    fprintf(out, "%-12s %12s %12s   %+6.1f %%\n", what, measured, predicted, 100 * (ratio - 1));
+}
+
+void mf_log_report_print(FILE *out, const mf_log_report *x, const char *path) {
+    const mf_job *j = x->j;
+    const mf_log *l = x->l;
+    const mf_plan_prediction *p = &j->plan.prediction;
+    char measured[32], predicted[32];
+    const bool uneven = j->routing.kind != MF_ROUTING_BALANCED;
+    fprintf(out, "%s on %lld x %s, %s%s%s; %d of %d steps\n\n%-12s %12s %12s\n", j->model.name,
+            (long long)j->plan.layout.gpus, j->cluster.name, j->software.name,
+            uneven ? ", routing " : "", uneven ? j->plan.provenance.routing : "", l->used, l->steps,
+            "", "measured", "predicted");
+    print_row(out, "step time", mf_show_time(l->step_time_s).s, mf_show_time(p->step_time_s).s,
+              p->step_time_s / l->step_time_s);
+    if (l->tflops > 0) {
+        snprintf(measured, sizeof measured, "%.1f", l->tflops);
+        snprintf(predicted, sizeof predicted, "%.1f", p->model_tflops_per_gpu);
+        print_row(out, "TFLOP/s/GPU", measured, predicted, p->model_tflops_per_gpu / l->tflops);
+    }
+    if (l->memory_B > 0) {
+        print_row(out, x->allocated ? "allocated" : "memory", mf_show_bytes(l->memory_B).s,
+                  mf_show_bytes(x->memory_B).s, x->memory_B / l->memory_B);
+    }
+    if (x->copies.used) {
+        putc('\n', out);
+        mf_host_copies_print(out, &x->copies);
+    }
+    if (isnan(x->factor)) {
+        fputs(
+            "\ncorrection  none from a tenth to ten times explains it: another job, or machine?\n",
+            out);
+        mf_verdict_text_print(out, &x->text);
+        return;
+    }
+    fprintf(
+        out, "\ncorrection  with its efficiencies divided by %.3f %s says what was measured%s%s\n",
+        x->factor, j->software.name, path != NULL ? ", written to " : "", path != NULL ? path : "");
+    mf_verdict_text_print(out, &x->text);
+}
+
+void mf_log_report_json(mf_json_writer *w, const void *user) {
+    const mf_log_report *x = user;
+    const mf_job *j = x->j;
+    const mf_log *l = x->l;
+    mf_json_write_string(w, "software", j->software.name);
+    mf_json_write_string(w, "cluster", j->cluster.name);
+    mf_json_write_i64(w, "steps", l->steps);
+    mf_json_write_f64(w, "measured_step_time_s", l->step_time_s);
+    mf_json_write_f64(w, "predicted_step_time_s", j->plan.prediction.step_time_s);
+    mf_json_write_f64(w, "measured_tflops_per_gpu", l->tflops);
+    mf_json_write_f64(w, "predicted_tflops_per_gpu", j->plan.prediction.model_tflops_per_gpu);
+    mf_json_write_f64(w, "measured_memory_B", l->memory_B);
+    mf_json_write_f64(w, "predicted_memory_B", x->memory_B);
+    mf_json_write_f64(w, "step_factor", x->factor);
+    mf_json_write_f64(w, "error", j->plan.prediction.step_time_s / l->step_time_s - 1);
+    mf_host_copies_json(w, &x->copies);
+    mf_doubts_json(w, &x->doubts);
+    mf_json_write_string(w, "verdict", x->text.decides);
+}

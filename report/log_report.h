@@ -1,0 +1,28 @@
+/* log_report.h - what `compare --log` says: a plan's prediction beside what a Megatron job printed.
+ */
+#ifndef MF_REPORT_LOG_REPORT_H
+#define MF_REPORT_LOG_REPORT_H
+
+#include "job/job.h"
+#include "launch/log.h"
+#include "report/doubts.h"
+#include "report/host_copies_text.h"
+#include "report/verdict_text.h"
+
+typedef struct mf_log_report {
+    const mf_job *j;
+    const mf_log *l;
+    double factor;         /* NAN: there is none */
+    double memory_B;       /* predicted, as the program would print it */
+    bool allocated;        /* that is what PyTorch allocated, not all that the GPU holds */
+    mf_host_copies copies; /* of the plan */
+    mf_doubts doubts;
+    mf_verdict_text text;
+} mf_log_report;
+
+/* path: the file that the correction was written to; NULL. */
+void mf_log_report_print(FILE *out, const mf_log_report *x, const char *path);
+/* The members of its JSON object; user is the mf_log_report. */
+void mf_log_report_json(mf_json_writer *w, const void *user);
+
+#endif
