@@ -96,10 +96,12 @@ static bool is_paid(const mf_capacity_table *t, mf_verdict v) {
     return t->budget != NULL && v != MF_VERDICT_CHEAPEST;
 }
 
-/* "smallest in 60d for 10e6 USD" */
+/* "smallest in 60d for 10e6 USD"; what survives keeps all limits. */
 static void say_verdict(const mf_capacity_table *t, mf_verdict v, char *label, size_t size) {
-    const char *const name[MF_VERDICT_COUNT] = {"cheapest", "fastest", "smallest"};
-    const bool timed = is_timed(t, v), paid = is_paid(t, v);
+    const char *const name[MF_VERDICT_COUNT] = {"cheapest", "fastest", "smallest",
+                                                "cheapest, a node less"};
+    const bool both = v == MF_VERDICT_SURVIVOR;
+    const bool timed = !both && is_timed(t, v), paid = !both && is_paid(t, v);
     snprintf(label, size, "%s%s%.20s%s%.20s%s", name[v],
              !timed                             ? ""
              : strchr(t->deadline, '-') != NULL ? " by "
@@ -159,7 +161,7 @@ static void print_smallest(FILE *out, const mf_capacity_table *t, int model) {
 
 void mf_capacity_print_verdicts(FILE *out, const mf_capacity_table *t, int model) {
     fputs("  verdict\n", out);
-    for (int v = 0; v < MF_VERDICT_COUNT; v++) {
+    for (int v = 0; v < mf_capacity_verdicts(t); v++) {
         print_verdict(out, t, model, (mf_verdict)v);
     }
     if (t->deadline != NULL) {
@@ -178,7 +180,7 @@ void mf_capacity_print_all_verdicts(FILE *out, const mf_capacity_table *t) {
         }
         model = t->offer[i].model;
         fprintf(out, "  %-16s", t->cell[i].model);
-        for (int v = 0; v < MF_VERDICT_COUNT; v++) {
+        for (int v = 0; v < MF_VERDICT_SURVIVOR; v++) {
             const int best = mf_verdict_best(t->offer, t->count, model, (mf_verdict)v);
             const mf_capacity_cell *c = best >= 0 ? &t->cell[best] : NULL;
             char text[192] = "none of these";
@@ -188,7 +190,7 @@ void mf_capacity_print_all_verdicts(FILE *out, const mf_capacity_table *t) {
                                            : mf_show_count(c->tokens_per_s).s,
                          mf_capacity_show_usd(c, t->tokens != NULL).s);
             }
-            fprintf(out, "  %-*s", v + 1 < MF_VERDICT_COUNT ? 25 : 0, text);
+            fprintf(out, "  %-*s", v + 1 < MF_VERDICT_SURVIVOR ? 25 : 0, text);
         }
         putc('\n', out);
     }

@@ -373,6 +373,40 @@ static void rows_say_what_skew_and_a_lost_node_leave(void **state) {
     cli_free(&r);
 }
 
+/* Against the rows: of those that keep the deadline a node less, the cheapest, in the text, too.
+ * Without a limit nobody asks. */
+static void a_verdict_names_what_gets_over_a_lost_node(void **state) {
+    (void)state;
+#define LOSES                                                                                      \
+    "capacity --models olmoe-1b-7b --clusters h100 --sizes 8,16,32 --tokens 1T --deadline 20d "    \
+    "--ep 8 " JOB
+    char text[96];
+    cli_result r = cli_json(LOSES "--json");
+    const mf_json_value *cells = cli_member(mf_json_root(r.json), "cells");
+    const size_t cheapest = (size_t)verdict_cell(&r, "cheapest_in_time");
+    const size_t best = (size_t)verdict_cell(&r, "cheapest_a_node_less");
+    for (size_t i = 0; i < mf_json_size(cells); i++) {
+        const mf_json_value *c = mf_json_at(cells, i), *lost = cli_member(c, "node_lost");
+        const bool survives = cli_bool(lost, "fits") && cli_bool(lost, "in_time");
+        assert_true(i != best || survives);
+        if (survives && cli_bool(c, "in_time")) {
+            assert_at_most(cli_number(mf_json_at(cells, best), "cost_usd"),
+                           cli_number(c, "cost_usd"));
+        }
+    }
+    assert_true(best != cheapest); /* a case that says something */
+    snprintf(text, sizeof text, "  cheapest, a node less        %.0f x h100, ",
+             cli_number(mf_json_at(cells, best), "gpus"));
+    cli_result t = cli_run(LOSES, NULL);
+    assert_non_null(strstr(t.out, text));
+    cli_free(&t);
+    cli_free(&r);
+    t = cli_run("capacity --models olmoe-1b-7b --clusters h100 --sizes 16 --ep 8 --tokens 1T " JOB,
+                NULL);
+    assert_null(strstr(t.out, "a node less"));
+    cli_free(&t);
+}
+
 /* Without a run there is the step under uneven routing; without a limit no comma waits for a word.
  * Routing that every plan is found for is said, with what tells more of it. */
 static void skew_needs_neither_a_run_nor_a_limit(void **state) {
@@ -624,6 +658,7 @@ int main(void) {
         cmocka_unit_test(plans_hold_to_what_the_program_can_express),
         cmocka_unit_test(verdicts_name_the_best_rows),
         cmocka_unit_test(rows_say_what_skew_and_a_lost_node_leave),
+        cmocka_unit_test(a_verdict_names_what_gets_over_a_lost_node),
         cmocka_unit_test(skew_needs_neither_a_run_nor_a_limit),
         cmocka_unit_test(sizes_double_and_batches_are_read_in_tokens),
         cmocka_unit_test(the_smallest_size_keeps_its_deadline_and_the_one_before_does_not),

@@ -278,6 +278,7 @@ static void sizes_are_a_front_of_time_and_money(void **state) {
     assert_non_null(strstr(page, "data-at=\"/capacity/cells/1/skewed/step_time_s\""));
     assert_non_null(strstr(page, "data-at=\"/capacity/cells/1/skewed/expert_load\""));
     assert_non_null(strstr(page, "<br>under zipf:0.5: "));
+    assert_non_null(strstr(page, "<span>cheapest, a node less</span><b>"));
     assert_non_null(strstr(page, "the 95th percentile of 20 draws"));
     assert_non_null(strstr(csv, ",skewed_fits,skewed_step_time_s,skewed_expert_load,"));
     assert_non_null(strstr(csv, ",node_lost_gpus,node_lost_step_time_s,"));
