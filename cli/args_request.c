@@ -39,6 +39,12 @@ mf_report_folder mf_args_report(const mf_args *a, const mf_cli *cli) {
                               .command = cli->command != NULL ? cli->command->name : "",
                               .argc = cli->argc,
                               .argv = cli->argv,
+                              .plan = mf_args_text(a, MF_OPT_PLAN, NULL),
+                              .log = mf_args_text(a, MF_OPT_LOG, NULL),
+                              .run = mf_args_text(a, MF_OPT_RUN, NULL),
+                              .store = mf_args_text(a, MF_OPT_STORE, NULL),
+                              .word = a->word,
+                              .words = a->words,
                               .cancel = cli->cancel};
 }
 

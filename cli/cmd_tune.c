@@ -2,6 +2,7 @@
 #include "cli/args_request.h"
 #include "cli/commands.h"
 #include "job/import_job.h"
+#include "report/candidates.h"
 #include "report/doubts.h"
 #include "report/output.h"
 #include "report/report_folder.h"
@@ -27,6 +28,10 @@ static void write_tune(mf_json_writer *w, const void *user) {
     mf_json_write_end(w);
 }
 
+static void write_candidates(FILE *f, const void *user) {
+    mf_candidates_of_tune(f, ((const mf_tune_report *)user)->found);
+}
+
 /* A job that was read is Megatron's, whatever its prices are; a plan's profile says who runs it. */
 static const char *runs_on(const mf_args *a) {
     return mf_args_text(a, MF_OPT_RUNS_ON, a->value[MF_OPT_PLAN].given ? NULL : "megatron");
@@ -43,6 +48,7 @@ static mf_status write_folder(const mf_args *a, const mf_cli *cli, const finding
                                  .verdict = f->report.verdict.decides,
                                  .runs_on = runs_on(a),
                                  .more = write_tune,
+                                 .candidates = write_candidates,
                                  .user = &f->report};
     mf_status s = mf_report_add_up(&report, &f->x.job, e);
     return s == MF_OK ? mf_report_folder_step(mf_args_report(a, cli), &f->x.job, &step, e) : s;

@@ -271,7 +271,7 @@ static const mf_option table[MF_OPT_COUNT] = {
     ROW(REPORT, "report", OUTPUT, "DIR", NULL,
         "Write a folder, as -o DIR does, with report.html (one page that needs no network), "
         "report.json (every figure of it), inputs.json and, where there are any, plan.json, "
-        "candidates.csv and trace.json",
+        "candidates.csv, compared.csv and trace.json",
         TEXT),
     ROW(FORMAT, "format", OUTPUT, "WORD", "megatron", "Program to write the job for",
         WORDS(" megatron bridge")),
