@@ -494,6 +494,50 @@ static void a_job_is_tuned_and_compared_on_a_page(void **state) {
     free(text);
 }
 
+/* As plan does: plans and steps leave so much free, and a layout that does not is changed although
+ * it fits and is faster. */
+static void tune_leaves_the_headroom_that_is_asked_for(void **state) {
+    (void)state;
+    static const double share[] = {0.4, 0.75};
+    char line[512];
+    snprintf(
+        line, sizeof line,
+        "simulate --model granite-3.1-1b-a400m --cluster h100 --gpus 8 --global-batch 64 --seq "
+        "4096 --micro-batch 4 --json --out %s/now.json",
+        dir);
+    cli_result r = cli_json(line);
+    const double now_B = cli_number(mf_json_root(r.json), "peak_memory_B");
+    const double usable_B = cli_number(mf_json_root(r.json), "usable_B");
+    cli_free(&r);
+    for (int i = 0; i < 2; i++) {
+        const double free_B = share[i] * usable_B / 0.95;
+        snprintf(line, sizeof line, "tune --plan %s/now.json --json --effort 2 --min-headroom %g",
+                 dir, share[i]);
+        r = cli_json(line);
+        const mf_json_value *o = mf_json_root(r.json), *steps = cli_member(o, "steps");
+        const bool fits = usable_B - now_B >= free_B;
+        assert_int_equal(fits, i == 0); /* a case of each */
+        assert_close(cli_number(o, "min_headroom_B"), free_B, 1e-6 * free_B);
+        assert_int_equal(cli_bool(o, "present_fits"), fits);
+        int full = 0;
+        for (size_t k = 0; k < mf_json_size(steps); k++) {
+            const mf_json_value *s = mf_json_at(steps, k);
+            const double left_B = usable_B - cli_number(s, "peak_memory_B");
+            full += left_B > 0 && left_B < free_B;
+            assert_int_equal(cli_bool(s, "fits"), left_B >= free_B);
+        }
+        assert_above(full, 0);
+        if (!fits) {
+            const mf_json_value *best = cli_member(cli_member(o, "best"), "prediction");
+            assert_at_least(usable_B - cli_number(best, "peak_memory_B"), free_B);
+            assert_above(mf_json_size(cli_member(o, "to_fit")), 0);
+            assert_close(cli_number(cli_member(cli_member(o, "best"), "layout"), "reserve"), 0.05,
+                         0);
+        }
+        cli_free(&r);
+    }
+}
+
 static void what_fits_with_the_optimizer_on_the_host_is_planned(void **state) {
     (void)state;
     char line[512];
@@ -601,6 +645,8 @@ int main(void) {
         cmocka_unit_test_setup_teardown(a_size_without_figures_has_its_place_in_the_table,
                                         new_folder, remove_folder),
         cmocka_unit_test_setup_teardown(sizes_are_a_front_of_time_and_money, new_folder,
+                                        remove_folder),
+        cmocka_unit_test_setup_teardown(tune_leaves_the_headroom_that_is_asked_for, new_folder,
                                         remove_folder),
         cmocka_unit_test_setup_teardown(what_fits_with_the_optimizer_on_the_host_is_planned,
                                         new_folder, remove_folder),
