@@ -109,6 +109,19 @@ mf_status mf_args_load(mf_job *j, const mf_args *a, mf_job_load_fn load, mf_err 
     return s == MF_OK ? mf_host_load_job(j, &r, load, a->notes, e) : s;
 }
 
+static mf_status apply(const void *user, mf_layout *l, mf_err *e) {
+    return mf_args_apply(user, l, e);
+}
+
+mf_status mf_args_load_changed(mf_job *j, const mf_args *a, mf_err *e) {
+    mf_job_request r;
+    mf_job_init(j);
+    mf_status s = mf_args_request(a, &r, e);
+    r.change = apply;
+    r.change_user = a;
+    return s == MF_OK ? mf_host_load_job(j, &r, mf_job_load_layout, a->notes, e) : s;
+}
+
 mf_status mf_args_effort(const mf_args *a, int64_t *out, mf_err *e) {
     const mf_value *v = &a->value[MF_OPT_EFFORT];
     if (v->given && v->i == 0) {

@@ -65,7 +65,7 @@ static const mf_option table[MF_OPT_COUNT] = {
     ROW(PLAN, "plan", JOB, "FILE", NULL,
         "Take model, cluster and layout from this plan file. --model, --cluster, --software and "
         "--store may be given beside it: they say where to find the same model, or what else to "
-        "try the plan on",
+        "try the plan on. With simulate and explain, layout options change the plan's layout",
         TEXT),
 
     ROW(TP, "tp", DEGREES, "N", "1; profile: the usual ones",
