@@ -324,7 +324,7 @@ mf_status mf_report_folder_step(mf_report_folder to, const mf_job *j, const mf_r
         return MF_OK;
     }
     mf_status s = write_inputs(to, j, e);
-    s = s == MF_OK ? save_plan(to.dir, plan, e) : s;
+    s = s == MF_OK && !step->saved ? save_plan(to.dir, plan, e) : s;
     s = s == MF_OK ? write_tables(to.dir, step, e) : s;
     s = s == MF_OK ? mf_runs_on_parse(step->runs_on, j->software.name, &on, e) : s;
     s = s == MF_OK ? mf_planner_explain(step->problem, &plan->layout, &plan->assignment, &x, e) : s;

@@ -43,6 +43,7 @@ typedef struct mf_report_step {
     const mf_report *report;
     const mf_problem *problem;
     const mf_search_result *found; /* what a search found, the plan first; NULL */
+    bool saved;                    /* plan.json is there already */
     const char *verdict;           /* what to do, in a sentence; NULL */
     const char *runs_on;     /* whose options alone are proposed: as mf_runs_on_parse takes it */
     const mf_doubts *doubts; /* NULL: `more` says them, or nobody */
