@@ -2,6 +2,7 @@
 #include "cli/args_request.h"
 
 #include "cli/host_measure.h"
+#include "job/runs_on.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -77,6 +78,9 @@ mf_status mf_args_request(const mf_args *a, mf_job_request *out, mf_err *e) {
     out->set_count = (size_t)a->set_count;
     out->strict = a->value[MF_OPT_STRICT].given;
     out->software = mf_args_text(a, MF_OPT_SOFTWARE, NULL);
+    if (!a->value[MF_OPT_PLAN].given && a->words == 0) { /* neither says who runs it */
+        out->software = mf_runs_on_software(mf_args_text(a, MF_OPT_RUNS_ON, NULL), out->software);
+    }
     out->store = mf_args_text(a, MF_OPT_STORE, NULL);
     out->routing = mf_args_text(a, MF_OPT_ROUTING, mf_args_text(a, MF_OPT_FORCE_ROUTING, NULL));
     out->plan = mf_args_text(a, MF_OPT_PLAN, NULL);

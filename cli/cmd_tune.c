@@ -71,6 +71,7 @@ static mf_status report(const mf_args *a, const mf_cli *cli, findings *f, mf_err
     const bool keeps = out != NULL && better != NULL;
     const mf_status saved = keeps ? mf_plan_save(better, out, &unsaved) : MF_OK;
     mf_doubts_of_plan(&f->x.job, better != NULL ? better : &f->x.job.plan, &f->doubts);
+    mf_doubt_runner(&f->doubts, &f->x.job, &f->tuning.on);
     mf_doubts_print(a->notes, &f->doubts);
     f->report = (mf_tune_report){.found = &f->tuning, .measured = &f->x.log, .doubts = &f->doubts};
     mf_tune_report_decide(&f->report, keeps && saved == MF_OK ? out : NULL);

@@ -603,7 +603,7 @@ static void advice_is_no_slower_than_the_best_single_step(void **state) {
 static void a_target_recomputes_nothing_where_all_fits(void **state) {
     (void)state;
     cli_result r = cli_run("plan --model qwen3-30b-a3b --cluster h100 --gpus 32 --global-batch 256 "
-                           "--seq 4096 --runs-on megatron",
+                           "--seq 4096 --runs-on megatron --software moefold",
                            NULL);
     assert_int_equal(r.code, 0);
     assert_null(strstr(r.out, "in every layer"));
