@@ -2,6 +2,7 @@
 #include "cli/args_request.h"
 
 #include "cli/host_measure.h"
+#include "job/runs_on.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -39,6 +40,12 @@ mf_report_folder mf_args_report(const mf_args *a, const mf_cli *cli) {
                               .command = cli->command != NULL ? cli->command->name : "",
                               .argc = cli->argc,
                               .argv = cli->argv,
+                              .plan = mf_args_text(a, MF_OPT_PLAN, NULL),
+                              .log = mf_args_text(a, MF_OPT_LOG, NULL),
+                              .run = mf_args_text(a, MF_OPT_RUN, NULL),
+                              .store = mf_args_text(a, MF_OPT_STORE, NULL),
+                              .word = a->word,
+                              .words = a->words,
                               .cancel = cli->cancel};
 }
 
@@ -71,6 +78,9 @@ mf_status mf_args_request(const mf_args *a, mf_job_request *out, mf_err *e) {
     out->set_count = (size_t)a->set_count;
     out->strict = a->value[MF_OPT_STRICT].given;
     out->software = mf_args_text(a, MF_OPT_SOFTWARE, NULL);
+    if (!a->value[MF_OPT_PLAN].given && a->words == 0) { /* neither says who runs it */
+        out->software = mf_runs_on_software(mf_args_text(a, MF_OPT_RUNS_ON, NULL), out->software);
+    }
     out->store = mf_args_text(a, MF_OPT_STORE, NULL);
     out->routing = mf_args_text(a, MF_OPT_ROUTING, mf_args_text(a, MF_OPT_FORCE_ROUTING, NULL));
     out->plan = mf_args_text(a, MF_OPT_PLAN, NULL);
@@ -101,6 +111,19 @@ mf_status mf_args_load(mf_job *j, const mf_args *a, mf_job_load_fn load, mf_err 
     mf_job_init(j);
     mf_status s = mf_args_request(a, &r, e);
     return s == MF_OK ? mf_host_load_job(j, &r, load, a->notes, e) : s;
+}
+
+static mf_status apply(const void *user, mf_layout *l, mf_err *e) {
+    return mf_args_apply(user, l, e);
+}
+
+mf_status mf_args_load_changed(mf_job *j, const mf_args *a, mf_err *e) {
+    mf_job_request r;
+    mf_job_init(j);
+    mf_status s = mf_args_request(a, &r, e);
+    r.change = apply;
+    r.change_user = a;
+    return s == MF_OK ? mf_host_load_job(j, &r, mf_job_load_layout, a->notes, e) : s;
 }
 
 mf_status mf_args_effort(const mf_args *a, int64_t *out, mf_err *e) {

@@ -14,6 +14,9 @@ mf_status mf_args_request(const mf_args *a, mf_job_request *out, mf_err *e);
 /* What the command line asks for, by mf_host_load_job. The job is to be cleared in any case. */
 mf_status mf_args_load(mf_job *j, const mf_args *a, mf_job_load_fn load, mf_err *e);
 
+/* The same, for a plan that layout options beside it change. */
+mf_status mf_args_load_changed(mf_job *j, const mf_args *a, mf_err *e);
+
 /* The same of the job that words of the command line describe: mf_import_load. */
 mf_status mf_args_import(mf_imported *x, const mf_args *a, mf_err *e);
 

@@ -208,6 +208,25 @@ static void write_compare(mf_json_writer *w, const void *user) {
     mf_json_write_end(w);
 }
 
+static void write_compared(FILE *f, const void *user) {
+    const verdict *v = user;
+    const mf_compare *c = v->c;
+    const mf_compare_steps *s = &v->steps;
+    mf_report_compared_row(f, "", "step time", "", "s", 1, c->predicted_s, c->measured_s);
+    mf_report_compared_row(f, "", "ops alone", "", "s", 1, c->ops_predicted_s, c->ops_measured_s);
+    if (s->steps > 0) {
+        mf_report_compared_row(f, "", "memory", "", "B", 1, predicted_B(v), s->used_B);
+        mf_report_compared_row(f, "", "clock", "", "Hz", 1, v->power.clock_Hz, 1e6 * s->clock_MHz);
+        mf_report_compared_row(f, "", "energy", "", "J", 1, v->power.energy_J,
+                               s->power_W * s->step_time_s);
+    }
+    for (int i = 0; i < c->nops; i++) {
+        const mf_compare_op *o = &c->op[i];
+        mf_report_compared_row(f, o->where, o->name, o->pass, "s", o->count, o->predicted_s,
+                               o->measured_s);
+    }
+}
+
 /* --- the command -------------------------------------------------------------------------------
  */
 
@@ -279,6 +298,7 @@ static mf_status judge(const mf_args *a, const mf_cli *cli, mf_job *j, const mf_
                                      .problem = &problem,
                                      .verdict = v.text.decides,
                                      .more = write_compare,
+                                     .compared = write_compared,
                                      .user = &v};
         s = mf_report_folder_step(mf_args_report(a, cli), j, &step, e);
     }

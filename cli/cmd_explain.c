@@ -80,7 +80,7 @@ static mf_status run(const mf_args *a, const mf_cli *cli, mf_err *e) {
     if (account == NULL) {
         return mf_err_set(e, MF_NOMEM, "out of memory");
     }
-    mf_status s = mf_args_load(&j, a, mf_job_load_layout, e);
+    mf_status s = mf_args_load_changed(&j, a, e);
     if (s == MF_OK) {
         s = mf_job_simulate(&j, &o, e);
     }
@@ -115,8 +115,9 @@ static mf_status run(const mf_args *a, const mf_cli *cli, mf_err *e) {
         };
         s = mf_report_add_up(&f.report, &j, e);
         s = s == MF_OK ? mf_step_power_add_waits(&explanation, &j, &f.report.power, e) : s;
+        const bool changed = j.asked.beside_plan != NULL;
         mf_verdict_text_explain(&f.verdict, &f.report, &explanation, f.to_fit,
-                                mf_args_text(a, MF_OPT_PLAN, NULL));
+                                changed ? NULL : mf_args_text(a, MF_OPT_PLAN, NULL));
         if (s == MF_OK && json) {
             s = print_json(cli->out, &f, e);
         } else if (s == MF_OK) {
@@ -140,7 +141,7 @@ const mf_command mf_cmd_explain = {
     .name = "explain",
     .summary = "why this layout fits or does not, and where its time goes",
     .usage = {"--model NAME --cluster NAME --gpus N --global-batch N --seq N [layout options]",
-              "--plan FILE [options]"},
+              "--plan FILE [layout options]"},
     .about = "Says in words what fills the memory and where the step time goes, what more memory "
              "or bandwidth would gain, which modules and ops cost most on the busiest stage, and "
              "what their prices rest on. --top sets how many ops are listed. Under a megatron-* "

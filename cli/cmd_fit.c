@@ -38,7 +38,7 @@ static void print_text(FILE *out, const mf_job *j, const findings *f, const int6
                         : f->fit.feasible == 0 ? MISSING_ALONE
                                                : MISSING);
     if (f->ranked && f->fit.feasible == 0 && f->fit.count > 0) {
-        mf_to_fit_print(out, j, &f->ranking.to_fit, 0);
+        mf_fit_report_remedies(out, j, &f->ranking.to_fit);
         snprintf(among, sizeof among, "with %s", f->ranking.with);
     }
     mf_fit_report_fastest(out, j, among, &f->ranking.fastest);
@@ -86,6 +86,7 @@ static mf_status judge(const mf_args *a, const mf_cli *cli, const mf_job *j, fin
     f->ranked = !f->interrupted && effort(a) > 0;
     if (f->ranked) {
         const mf_fit_rank_options how = {.rows = FASTEST,
+                                         .shown = o.shown,
                                          .remedies = MF_TO_FIT_SHOWN,
                                          .effort_us = effort(a),
                                          .threads = o.threads,
@@ -142,14 +143,17 @@ const mf_command mf_cmd_fit = {
     .summary = "every memory-feasible layout, and what the others lack",
     .usage = {"--model NAME --cluster NAME --gpus N --global-batch N --seq N [options]"},
     .about = "Goes through all combinations of degrees, each with the choices that need the least "
-             "memory, and says which fit, with peak and headroom, and how much memory the others "
-             "lack. A layout option that you give pins its dimension. Below, a short search lists "
-             "the fastest combinations, each with the choices that suit it, and the step time that "
-             "it proves none to beat; --effort 0 skips that search.\nWhen nothing fits, it says "
-             "how much memory is missing, which options make the job fit and how long a step then "
-             "takes, and the smallest number of GPUs that would do (above one node in whole nodes; "
-             "in larger steps where it is more than 32 nodes away), and ends with exit code 3. "
-             "Interrupt it (Ctrl-C) to get what was found so far.",
+             "memory, and says which fit, with the memory they need, and how much the others lack. "
+             "A layout option that you give pins its dimension. What fits is listed by the time of "
+             "a step, of as many combinations as the effort allows, each with the fastest of a few "
+             "usual choices that fit. Below, a short search that begins with the best of these "
+             "lists the fastest combinations, each with the choices that suit it, and the step "
+             "time that it proves none to beat; --effort 0 skips both and lists by headroom.\nWhen "
+             "nothing fits, it says how much memory is missing, which options make the job fit, "
+             "how long a step takes in the fastest layout found with each, and the smallest number "
+             "of GPUs that would do (above one node in whole nodes; in larger steps where it is "
+             "more than 32 nodes away), and ends with exit code 3. Interrupt it (Ctrl-C) to get "
+             "what was found so far.",
     .example = "moefold fit --model mixtral-8x22b --cluster h100 --gpus 64 --global-batch 256 "
                "--seq 4096",
     .searches = true,

@@ -286,6 +286,7 @@ static mf_status run(const mf_args *a, const mf_cli *cli, mf_err *e) {
         const mf_report_step step = {.report = &report,
                                      .problem = &problem,
                                      .found = &r,
+                                     .saved = out == in_folder,
                                      .verdict = verdict.decides,
                                      .runs_on = mf_args_text(a, MF_OPT_RUNS_ON, NULL),
                                      .doubts = &doubts};

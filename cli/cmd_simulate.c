@@ -50,8 +50,8 @@ static mf_status print(const mf_args *a, const mf_cli *cli, const mf_job *j, mf_
         }
         r.megatron = &megatron;
     }
-    mf_verdict_text_simulate(&verdict, &r,
-                             mf_args_text(a, MF_OPT_OUT, mf_args_text(a, MF_OPT_PLAN, NULL)));
+    const char *plan = j->asked.beside_plan == NULL ? mf_args_text(a, MF_OPT_PLAN, NULL) : NULL;
+    mf_verdict_text_simulate(&verdict, &r, mf_args_text(a, MF_OPT_OUT, plan));
     if (a->value[MF_OPT_REPORT].given) {
         mf_problem problem;
         mf_status s = mf_problem_from_job(j, &problem, e);
@@ -80,7 +80,7 @@ static mf_status print(const mf_args *a, const mf_cli *cli, const mf_job *j, mf_
 static mf_status run(const mf_args *a, const mf_cli *cli, mf_err *e) {
     mf_job j;
     FILE *trace = NULL;
-    mf_status s = mf_args_load(&j, a, mf_job_load_layout, e);
+    mf_status s = mf_args_load_changed(&j, a, e);
     s = s == MF_OK ? mf_report_folder_create(mf_args_text(a, MF_OPT_REPORT, NULL), e) : s;
     if (s == MF_OK) {
         s = open_trace(a, &trace, e);
@@ -114,12 +114,16 @@ const mf_command mf_cmd_simulate = {
     .name = "simulate",
     .summary = "one plan or one layout: step time, breakdown, memory, trace",
     .usage = {"--model NAME --cluster NAME --gpus N --global-batch N --seq N [layout options]",
-              "--plan FILE [options]"},
-    .about = "Plays one training step of a layout, op by op, against the prices of its ops, and "
-             "says how long it takes, where the time goes and how much memory each stage needs. A "
-             "layout that does not fit into memory is simulated all the same, and the output says "
-             "so.\nThe band behind the step time says how well the prices are known: it is narrow "
-             "where ops were measured, wide where prices are derived from data sheets.",
+              "--plan FILE [layout options]"},
+    .about =
+        "Plays one training step of a layout, op by op, against the prices of its ops, and "
+        "says how long it takes, where the time goes and how much memory each stage needs. A "
+        "layout that does not fit into memory is simulated all the same, and the output says "
+        "so. Layout options beside --plan change its layout: what they do not name stays, "
+        "layers keep "
+        "their memory choices and, under the same PP and VPP, their stages.\nThe band behind the "
+        "step time says how well the prices are known: it is narrow "
+        "where ops were measured, wide where prices are derived from data sheets.",
     .example =
         "moefold simulate --model mixtral-8x22b --cluster h100 --gpus 128 --global-batch 256 "
         "--seq 4096 --tp 2 --pp 8 --ep 8",

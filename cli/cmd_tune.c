@@ -2,6 +2,7 @@
 #include "cli/args_request.h"
 #include "cli/commands.h"
 #include "job/import_job.h"
+#include "report/candidates.h"
 #include "report/doubts.h"
 #include "report/output.h"
 #include "report/report_folder.h"
@@ -27,6 +28,10 @@ static void write_tune(mf_json_writer *w, const void *user) {
     mf_json_write_end(w);
 }
 
+static void write_candidates(FILE *f, const void *user) {
+    mf_candidates_of_tune(f, ((const mf_tune_report *)user)->found);
+}
+
 /* A job that was read is Megatron's, whatever its prices are; a plan's profile says who runs it. */
 static const char *runs_on(const mf_args *a) {
     return mf_args_text(a, MF_OPT_RUNS_ON, a->value[MF_OPT_PLAN].given ? NULL : "megatron");
@@ -43,6 +48,7 @@ static mf_status write_folder(const mf_args *a, const mf_cli *cli, const finding
                                  .verdict = f->report.verdict.decides,
                                  .runs_on = runs_on(a),
                                  .more = write_tune,
+                                 .candidates = write_candidates,
                                  .user = &f->report};
     mf_status s = mf_report_add_up(&report, &f->x.job, e);
     return s == MF_OK ? mf_report_folder_step(mf_args_report(a, cli), &f->x.job, &step, e) : s;
@@ -65,6 +71,7 @@ static mf_status report(const mf_args *a, const mf_cli *cli, findings *f, mf_err
     const bool keeps = out != NULL && better != NULL;
     const mf_status saved = keeps ? mf_plan_save(better, out, &unsaved) : MF_OK;
     mf_doubts_of_plan(&f->x.job, better != NULL ? better : &f->x.job.plan, &f->doubts);
+    mf_doubt_runner(&f->doubts, &f->x.job, &f->tuning.on);
     mf_doubts_print(a->notes, &f->doubts);
     f->report = (mf_tune_report){.found = &f->tuning, .measured = &f->x.log, .doubts = &f->doubts};
     mf_tune_report_decide(&f->report, keeps && saved == MF_OK ? out : NULL);
@@ -83,8 +90,10 @@ static mf_status run(const mf_args *a, const mf_cli *cli, mf_err *e) {
     if (f == NULL) {
         return mf_err_set(e, MF_NOMEM, "out of memory");
     }
-    mf_tune_request r = {
-        .runs_on = runs_on(a), .threads = mf_args_threads(a), .cancel = cli->cancel};
+    mf_tune_request r = {.runs_on = runs_on(a),
+                         .min_headroom = a->value[MF_OPT_MIN_HEADROOM].f,
+                         .threads = mf_args_threads(a),
+                         .cancel = cli->cancel};
     mf_routing_init(&f->x.job.routing);
     mf_status s = mf_args_effort(a, &r.effort_us, e);
     s = s == MF_OK ? mf_args_check_out(a, e) : s;
@@ -104,9 +113,10 @@ static mf_status run(const mf_args *a, const mf_cli *cli, mf_err *e) {
 }
 
 static const mf_option_id options[] = {
-    MF_OPT_PLAN,    MF_OPT_MODEL,  MF_OPT_CLUSTER, MF_OPT_GPUS,    MF_OPT_SOFTWARE, MF_OPT_STORE,
-    MF_OPT_RUNS_ON, MF_OPT_RECIPE, MF_OPT_EFFORT,  MF_OPT_THREADS, MF_OPT_OUT,      MF_OPT_REPORT,
-    MF_OPT_VERBOSE, MF_OPT_JSON,   MF_OPT_HELP,    MF_OPT_COUNT};
+    MF_OPT_PLAN,    MF_OPT_MODEL,   MF_OPT_CLUSTER,      MF_OPT_GPUS,    MF_OPT_SOFTWARE,
+    MF_OPT_STORE,   MF_OPT_RUNS_ON, MF_OPT_MIN_HEADROOM, MF_OPT_RECIPE,  MF_OPT_EFFORT,
+    MF_OPT_THREADS, MF_OPT_OUT,     MF_OPT_REPORT,       MF_OPT_VERBOSE, MF_OPT_JSON,
+    MF_OPT_HELP,    MF_OPT_COUNT};
 
 const mf_command mf_cmd_tune = {
     .name = "tune",

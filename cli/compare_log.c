@@ -43,6 +43,7 @@ static mf_status write_folder(const mf_args *a, const mf_cli *cli, const mf_log_
                                  .problem = &problem,
                                  .verdict = x->text.decides,
                                  .more = write_compare,
+                                 .compared = mf_log_report_csv,
                                  .user = x};
     mf_status s = mf_problem_from_job(x->j, &problem, e);
     s = s == MF_OK ? mf_report_add_up(&report, x->j, e) : s;

@@ -55,7 +55,9 @@ static const mf_option table[MF_OPT_COUNT] = {
     ROW(SEQ, "seq", JOB, "N", NULL, "Tokens per sample, such as 4096 or 4k", SIZE(1, GIB28),
         SETS(seq)),
     ROW(SOFTWARE, "software", JOB, "NAME|FILE",
-        "moefold; import, tune: what the job says, else megatron-26.06",
+        "moefold; megatron-26.06 with --runs-on megatron or bridge; import, tune: what the job "
+        "says, "
+        "else megatron-26.06",
         "Software profile: how efficient the program is that trains. One of ideal, moefold, "
         "megatron-eager, pytorch-fsdp, or megatron-YY.MM, which takes the newest known release up "
         "to that month; or a file",
@@ -65,7 +67,7 @@ static const mf_option table[MF_OPT_COUNT] = {
     ROW(PLAN, "plan", JOB, "FILE", NULL,
         "Take model, cluster and layout from this plan file. --model, --cluster, --software and "
         "--store may be given beside it: they say where to find the same model, or what else to "
-        "try the plan on",
+        "try the plan on. With simulate and explain, layout options change the plan's layout",
         TEXT),
 
     ROW(TP, "tp", DEGREES, "N", "1; profile: the usual ones",
@@ -185,8 +187,8 @@ static const mf_option table[MF_OPT_COUNT] = {
     ROW(PRECISIONS, "precisions", SEARCH, "LIST", "--precision alone",
         "Precision recipes to choose from", WORDS(precision_words)),
     ROW(RUNS_ON, "runs-on", SEARCH, "WORD", "megatron where --software is, else any",
-        "Program that is to run the plan: only what it can express is searched, and plan says what "
-        "that costs",
+        "Program that is to run the plan: only what it can express is searched, at its newest "
+        "prices unless --software says otherwise, and plan says what that costs",
         WORDS(" megatron bridge moefold any")),
     ROW(EVEN_STAGES, "even-stages", SEARCH, NULL, NULL, "Split the layers evenly over the stages",
         FLAG, PINS(STAGES)),
@@ -271,7 +273,7 @@ static const mf_option table[MF_OPT_COUNT] = {
     ROW(REPORT, "report", OUTPUT, "DIR", NULL,
         "Write a folder, as -o DIR does, with report.html (one page that needs no network), "
         "report.json (every figure of it), inputs.json and, where there are any, plan.json, "
-        "candidates.csv and trace.json",
+        "candidates.csv, compared.csv and trace.json",
         TEXT),
     ROW(FORMAT, "format", OUTPUT, "WORD", "megatron", "Program to write the job for",
         WORDS(" megatron bridge")),

@@ -145,6 +145,9 @@ typedef struct mf_software {
     mf_profile_defaults unsaid; /* may be missing in a file: a layout says everything */
 } mf_software;
 
+/* The newest release of Megatron that has a profile. */
+const char *mf_software_newest_megatron(void);
+
 /* By name, or "megatron-YY.MM" -> the newest known profile not newer, or by path to a file.
  * NULL = "moefold". Unknown: MF_USAGE listing the known ones. A file that misses a key, has one too
  * many or a value out of range: MF_INPUT with file:line:col. */

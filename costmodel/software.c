@@ -23,6 +23,17 @@ const char *const *mf_software_shipped(size_t *count) {
     return shipped;
 }
 
+const char *mf_software_newest_megatron(void) {
+    const char *newest = NULL;
+    const size_t length = sizeof release_prefix - 1;
+    for (size_t i = 0; i < SHIPPED; i++) {
+        const bool release = strncmp(shipped[i], release_prefix, length) == 0 &&
+                             strspn(shipped[i] + length, "0123456789") > 0;
+        newest = release ? shipped[i] : newest;
+    }
+    return newest;
+}
+
 static bool is_path(const char *name) {
     return strchr(name, '/') != NULL || mf_text_ends_with(name, ".json");
 }

@@ -3,11 +3,28 @@
 
 #include "job/host_copies.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 /* Plans of one combination of degrees that are met for each that is shown: they differ in VPP,
  * micro-batch and schedule. */
 enum { ALIKE = 2 };
+/* Timed layouts that a search begins with. Of remedies: combinations that miss least, of which some
+ * are timed; remedies that are timed, each with this part of the effort; those that are searched
+ * with, with this part. */
+enum {
+    STARTS = 8,
+    NEAR = 256,
+    TIMED_REMEDIES = 8,
+    TIME_SHARES = 8,
+    SEARCHED_REMEDIES = 4,
+    SEARCH_SHARES = 2
+};
+
+typedef struct known_starts {
+    const mf_known_plan *start; /* [count] */
+    int count;
+} known_starts;
 
 static bool same_degrees(const mf_layout *a, const mf_layout *b) {
     return a->tp == b->tp && a->cp == b->cp && a->pp == b->pp && a->ep == b->ep && a->etp == b->etp;
@@ -30,81 +47,229 @@ static void thin_out(mf_search_result *r, int rows) {
     r->count = kept;
 }
 
-/* The fastest plans of o->rows combinations of degrees at most; none where nothing fits. */
-static mf_status find_fastest(const mf_problem *p, const mf_fit_rank_options *o,
-                              mf_search_result *out, mf_err *e) {
+/* The fastest plans of so many combinations of degrees at most; none where nothing fits. */
+static mf_status find_fastest(const mf_problem *p, const mf_fit_rank_options *o, int rows,
+                              int64_t effort_us, const known_starts *from, mf_search_result *out,
+                              mf_err *e) {
     mf_search_options search;
     mf_host_copies host;
     mf_err why;
     mf_err_clear(&why);
     mf_search_options_init(&search);
     search.gap = MF_FIT_FASTEST_GAP;
-    search.top = o->rows > 1 ? o->rows * ALIKE : 1;
-    search.budget = o->effort_us;
+    search.top = rows > 1 ? rows * ALIKE : 1;
+    search.budget = effort_us;
     search.threads = o->threads;
     search.cancel = o->cancel;
+    search.start = from->start;
+    search.starts = from->count;
     mf_status s = mf_host_copies_search(NULL, NULL, p, &search, false, out, &host, &why);
-    thin_out(out, o->rows);
+    thin_out(out, rows);
     if (s == MF_INFEASIBLE || s == MF_LAYOUT) {
         return MF_OK;
     }
     return s == MF_OK ? s : mf_err_set(e, s, "%s", why.text);
 }
 
-/* Of the steps that every layout may take: the one that loses least time, or saves most memory. */
-static const mf_one_step *step_of_all(const mf_layout *from, const mf_steps *steps, bool memory) {
-    const mf_one_step *best = NULL;
-    for (int i = 0; i < steps->count; i++) {
-        const mf_one_step *step = &steps->step[i];
-        if (mf_step_is_of_held(from, step) &&
-            (best == NULL || (memory && step->peak_B < best->peak_B))) {
-            best = step;
+/* --- what fits -------------------------------------------------------------------------------- */
+
+/* The choice of all layers; false: they differ. */
+static bool one_choice(const mf_model *m, const mf_assignment *a, mf_memory_choice *out) {
+    bool some = false;
+    for (int i = 0; i < a->positions; i++) {
+        if (mf_position_kind_of(m, i) != MF_POS_LAYER) {
+            continue;
         }
+        if (some &&
+            (a->memory[i].recompute != out->recompute || a->memory[i].offload != out->offload)) {
+            return false;
+        }
+        *out = a->memory[i];
+        some = true;
     }
-    return best;
+    return some;
 }
 
-/* The degrees that take least memory are slow. Searches with the remedy that loses least time and
- * with the one that saves most memory (room for faster layouts), and keeps the faster plans. */
-static mf_status find_fastest_with(const mf_problem *p, const mf_layout *from,
-                                   const mf_fit_rank_options *o, mf_fit_ranking *out, mf_err *e) {
-    const mf_one_step *step[] = {step_of_all(from, &out->to_fit, true),
-                                 step_of_all(from, &out->to_fit, false)};
-    mf_status s = MF_OK;
-    for (int i = 0; i < (step[0] != step[1] ? 2 : 1) && step[i] != NULL && s == MF_OK; i++) {
-        mf_search_result found = {0};
-        mf_problem other = *p;
-        other.base.moments_bf16 = step[i]->layout.moments_bf16;
-        other.base.offload_optimizer = step[i]->layout.offload_optimizer;
-        s = find_fastest(&other, o, &found, e);
-        if (found.count > 0 &&
-            (out->fastest.count == 0 ||
-             found.plan[0].prediction.step_time_s < out->fastest.plan[0].prediction.step_time_s)) {
-            const mf_search_result slower = out->fastest;
-            out->fastest = found;
-            found = slower;
-            memcpy(out->with, step[i]->what, sizeof out->with);
+/* A search may know faster plans of degrees that are timed, and of some that are not. */
+static void take_plans(const mf_model *m, mf_fit_result *fit, const mf_search_result *r) {
+    for (int i = 0; i < r->count; i++) {
+        const mf_plan *plan = &r->plan[i];
+        for (int64_t k = 0; k < fit->feasible; k++) {
+            mf_fit_entry *x = &fit->entry[k];
+            if (same_degrees(&x->layout, &plan->layout) &&
+                (!x->timed || plan->prediction.step_time_s < x->step_time_s)) {
+                x->timed = x->searched = true;
+                x->step_time_s = plan->prediction.step_time_s;
+                x->timed_layout = plan->layout;
+                x->by_layer = !one_choice(m, &plan->assignment, &x->timed_layout.memory);
+            }
         }
-        mf_search_result_clear(&found);
+    }
+}
+
+/* The fastest timed layouts, evenly split, which a search begins with. */
+static int starts_of(const mf_problem *p, const mf_fit_result *fit, mf_known_plan start[STARTS]) {
+    int count = 0;
+    for (int64_t i = 0; i < fit->timed && count < STARTS; i++) {
+        start[count].layout = fit->entry[i].timed_layout;
+        count += mf_assignment_even(p->model, &start[count].layout, &start[count].assignment,
+                                    NULL) == MF_OK;
+    }
+    return count;
+}
+
+static mf_status rank_fitting(const mf_problem *p, mf_fit_result *fit, const mf_fit_rank_options *o,
+                              mf_fit_ranking *out, mf_err *e) {
+    const mf_fit_options how = {.cancel = o->cancel, .shown = o->shown, .threads = o->threads};
+    mf_known_plan *start = malloc(STARTS * sizeof *start);
+    if (start == NULL) {
+        return mf_err_set(e, MF_NOMEM, "fit: out of memory");
+    }
+    mf_status s = mf_planner_fit_time(p, &how, o->effort_us, fit, e);
+    if (s == MF_OK) {
+        const known_starts k = {start, starts_of(p, fit, start)};
+        s = find_fastest(p, o, o->rows, o->effort_us, &k, &out->fastest, e);
+    }
+    take_plans(p->model, fit, &out->fastest);
+    free(start);
+    const mf_status ranked = mf_planner_fit_rank(p, &how, fit, s == MF_OK ? e : NULL);
+    return s == MF_OK ? ranked : s;
+}
+
+/* --- what would make it fit ------------------------------------------------------------------- */
+
+/* The combinations that miss least, as a remedy asks for them. */
+static mf_status copy_near(const mf_problem *asked, const mf_fit_result *fit, mf_fit_result *out,
+                           mf_err *e) {
+    *out = (mf_fit_result){.entry = calloc(NEAR, sizeof *out->entry)};
+    if (out->entry == NULL) {
+        return mf_err_set(e, MF_NOMEM, "fit: out of memory");
+    }
+    for (int64_t i = 0; i < fit->count && out->count < NEAR; i++) {
+        mf_fit_entry *x = &out->entry[out->count];
+        x->layout = fit->entry[i].layout;
+        mf_steps_copy_asked(asked, &asked->base, &x->layout);
+        out->count += mf_layout_resolve(&x->layout, asked->model, NULL) == MF_OK;
+    }
+    out->feasible = out->count; /* to be seen */
+    return MF_OK;
+}
+
+/* A remedy, and layouts that fit with it. */
+typedef struct remedy {
+    mf_one_step *step;
+    mf_problem asked;
+    mf_known_plan start[STARTS + 1]; /* the fastest with usual choices; the one it was found at */
+    int starts;
+} remedy;
+
+static void take_plan(mf_one_step *step, const mf_plan *plan) {
+    if (plan->prediction.step_time_s < step->step_time_s) {
+        step->layout = plan->layout;
+        step->assignment = plan->assignment;
+        step->step_time_s = plan->prediction.step_time_s;
+        step->peak_B = plan->prediction.peak_memory_B;
+    }
+}
+
+/* The layout that misses least, which a remedy was found at, is slow: of those that miss little,
+ * the fastest counts. */
+static mf_status time_usual(const mf_problem *p, const mf_fit_result *fit,
+                            const mf_fit_rank_options *o, remedy *r, mf_err *e) {
+    const mf_fit_options how = {.cancel = o->cancel, .threads = o->threads};
+    mf_fit_result near;
+    r->asked = mf_steps_ask(p, r->step);
+    mf_status s = copy_near(&r->asked, fit, &near, e);
+    s = s == MF_OK ? mf_planner_fit_time(&r->asked, &how, o->effort_us / TIME_SHARES, &near, e) : s;
+    r->starts = s == MF_OK ? starts_of(&r->asked, &near, r->start) : 0;
+    r->start[r->starts] = (mf_known_plan){r->step->layout, r->step->assignment};
+    if (s == MF_OK && r->starts > 0) {
+        mf_plan plan;
+        s = mf_planner_predict(&r->asked, &r->start[0].layout, &r->start[0].assignment, &plan, NULL,
+                               e);
+        if (s == MF_OK && plan.prediction.fits) {
+            take_plan(r->step, &plan);
+        }
+        mf_plan_clear(&plan);
+    }
+    r->starts++;
+    mf_fit_result_clear(&near);
+    return s;
+}
+
+static mf_status search_with(const mf_fit_rank_options *o, remedy *r, int rows, int64_t effort_us,
+                             mf_search_result *out, mf_err *e) {
+    const known_starts from = {r->start, r->starts};
+    mf_status s = find_fastest(&r->asked, o, rows, effort_us, &from, out, e);
+    if (out->count > 0) {
+        take_plan(r->step, &out->plan[0]);
     }
     return s;
 }
 
-mf_status mf_fit_rank(const mf_problem *p, const mf_fit_result *fit, const mf_fit_rank_options *o,
-                      mf_fit_ranking *out, mf_err *e) {
+static int by_step_time(const void *a, const void *b) {
+    const mf_one_step *x = ((const remedy *)a)->step, *y = ((const remedy *)b)->step;
+    return (x->step_time_s > y->step_time_s) - (x->step_time_s < y->step_time_s);
+}
+
+/* r[count]: all with the usual choices, the best of them by short searches. */
+static mf_status time_remedies(const mf_problem *p, const mf_fit_result *fit,
+                               const mf_fit_rank_options *o, remedy *r, int count, mf_err *e) {
+    mf_status s = MF_OK;
+    for (int i = 0; i < count && s == MF_OK; i++) {
+        s = time_usual(p, fit, o, &r[i], e);
+    }
+    qsort(r, (size_t)count, sizeof *r, by_step_time);
+    for (int i = 0; i < count && i < SEARCHED_REMEDIES && s == MF_OK; i++) {
+        mf_search_result found = {0};
+        s = search_with(o, &r[i], 1, o->effort_us / SEARCH_SHARES, &found, e);
+        mf_search_result_clear(&found);
+    }
+    qsort(r, (size_t)count, sizeof *r, by_step_time);
+    return s;
+}
+
+/* Keeps the best remedies, and lists the fastest plans with the first. */
+static mf_status rank_remedies(const mf_problem *p, const mf_fit_result *fit,
+                               const mf_fit_rank_options *o, mf_fit_ranking *out, mf_err *e) {
+    const mf_layout *l = &fit->entry[0].layout;
+    mf_steps found = {0};
     mf_assignment even;
+    mf_status s = mf_assignment_even(p->model, l, &even, e);
+    s = s == MF_OK ? mf_steps_to_fit_asked(p, l, &even, o->cancel, TIMED_REMEDIES, &found, e) : s;
+    const int count = s == MF_OK ? found.count : 0;
+    const int kept = count < o->remedies ? count : o->remedies;
+    remedy *r = calloc((size_t)count + 1, sizeof *r);
+    out->to_fit.step = calloc((size_t)count + 1, sizeof *out->to_fit.step);
+    if (r == NULL || out->to_fit.step == NULL) {
+        s = mf_err_set(e, MF_NOMEM, "fit: out of memory");
+        goto out;
+    }
+    for (int i = 0; i < count; i++) {
+        r[i].step = &found.step[i];
+    }
+    s = s == MF_OK ? time_remedies(p, fit, o, r, count, e) : s;
+    if (s == MF_OK && count > 0) {
+        memcpy(out->with, r[0].step->what, sizeof out->with);
+        s = search_with(o, &r[0], o->rows, o->effort_us, &out->fastest, e);
+    }
+    for (int i = 0; i < kept; i++) {
+        out->to_fit.step[i] = *r[i].step;
+    }
+    out->to_fit.count = out->to_fit.allocated = kept;
+out:
+    free(r);
+    mf_steps_clear(&found);
+    return s;
+}
+
+mf_status mf_fit_rank(const mf_problem *p, mf_fit_result *fit, const mf_fit_rank_options *o,
+                      mf_fit_ranking *out, mf_err *e) {
     *out = (mf_fit_ranking){.with = ""};
     if (fit->feasible > 0) {
-        return find_fastest(p, o, &out->fastest, e);
+        return rank_fitting(p, fit, o, out, e);
     }
-    if (fit->count == 0) {
-        return MF_OK;
-    }
-    const mf_layout *l = &fit->entry[0].layout;
-    mf_status s = mf_assignment_even(p->model, l, &even, e);
-    s = s == MF_OK ? mf_steps_to_fit(p, l, &even, NULL, o->cancel, o->remedies, &out->to_fit, e)
-                   : s;
-    return s == MF_OK ? find_fastest_with(p, l, o, out, e) : s;
+    return fit->count > 0 ? rank_remedies(p, fit, o, out, e) : MF_OK;
 }
 
 void mf_fit_ranking_clear(mf_fit_ranking *r) {

@@ -1,4 +1,5 @@
-/* fit_fastest.h - a short search beside `fit`: what fits, ranked by time.
+/* fit_fastest.h - a short search beside `fit`: what fits, and what would make it fit, ranked by
+ * time.
  *
  * It stops early, so its plans need not be the best ones; `plan` with the same options searches on.
  */
@@ -16,6 +17,7 @@ enum { MF_FIT_EFFORT = 3 };
 
 typedef struct mf_fit_rank_options {
     int rows;          /* combinations of degrees (TP, CP, PP, EP, ETP) at most */
+    int64_t shown;     /* as in mf_fit_options */
     int remedies;      /* of what makes the job fit, at most */
     int64_t effort_us; /* counted work of each search */
     int threads;
@@ -23,16 +25,19 @@ typedef struct mf_fit_rank_options {
 } mf_fit_rank_options;
 
 typedef struct mf_fit_ranking {
-    /* Nothing fits: steps and pairs that make the combination fit that misses least. */
+    /* Nothing fits: remedies, steps and pairs of what the search does not choose by itself that
+     * make the combination fit that misses least; each with the fastest plan that was found with
+     * it and its time, the best first. */
     mf_steps to_fit;
     mf_search_result fastest; /* each plan with the choices that suit its degrees, best first */
     char with[MF_STEP_TEXT];  /* options that `fastest` was found with beside the job's own */
 } mf_fit_ranking;
 
-/* Ranks what fits by time. Where nothing does, finds what would make it fit and how fast that is;
- * that neither does is a result. *fit: of the same problem. The caller clears *out in any case.
- * Errors: as mf_planner_search reports them; MF_INTERRUPTED with what was found. */
-mf_status mf_fit_rank(const mf_problem *p, const mf_fit_result *fit, const mf_fit_rank_options *o,
+/* Times what fits, as far as the effort goes, and puts fit's entries in the order of time (the rest
+ * of them behind that by headroom). Where nothing fits, finds what would make it fit and how fast
+ * that is; that nothing does is a result. *fit: of the same problem. The caller clears *out in any
+ * case. Errors: as mf_planner_search reports them; MF_INTERRUPTED with what was found. */
+mf_status mf_fit_rank(const mf_problem *p, mf_fit_result *fit, const mf_fit_rank_options *o,
                       mf_fit_ranking *out, mf_err *e);
 void mf_fit_ranking_clear(mf_fit_ranking *r);
 

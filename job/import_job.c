@@ -99,7 +99,8 @@ static mf_status price(const mf_import_request *r, mf_imported *x, mf_err *e) {
     const char *ours = mf_settings_text(&x->read.moefold, "cluster", NULL);
     mf_plan_provenance *p = &j->plan.provenance;
     const char *cluster = r->asked.cluster != NULL ? r->asked.cluster : ours;
-    const char *software = mf_settings_text(&x->read.moefold, "software", "megatron-26.06");
+    const char *software =
+        mf_settings_text(&x->read.moefold, "software", mf_software_newest_megatron());
     if (cluster == NULL) {
         return mf_err_set(e, MF_USAGE, "--cluster is required: no text says what GPUs they are");
     }

@@ -6,6 +6,7 @@
 #include "job/prices.h"
 #include "job/stage_text.h"
 #include "job/unsaid.h"
+#include "planner/space/space.h"
 #include "simulator/prediction.h"
 
 #include <math.h>
@@ -99,11 +100,96 @@ static mf_status load_plan_model(mf_job *j, mf_err *e) {
     return s == MF_OK ? s : mf_err_prefix(e, "%s", r->plan);
 }
 
+/* Megatron's "block" recomputation: of each virtual stage the first layers only. */
+static void recompute_first(const mf_model *m, int64_t layers, mf_assignment *a) {
+    for (int v = 0; v < a->vstages; v++) {
+        int64_t left = layers;
+        for (int i = a->first[v]; i < a->first[v + 1]; i++) {
+            if (mf_position_kind_of(m, i) == MF_POS_LAYER && left-- <= 0) {
+                a->memory[i].recompute = MF_RECOMPUTE_NONE;
+            }
+        }
+    }
+}
+
+/* Layers on virtual stages, and what each recomputes. */
+static mf_status assign(mf_job *j, mf_err *e) {
+    const mf_job_request *r = &j->asked;
+    mf_assignment *out = &j->plan.assignment;
+    mf_status s = mf_assignment_even(&j->model, &j->plan.layout, out, e);
+    if (s == MF_OK && r->stages != NULL) {
+        s = mf_request_named(mf_stage_text_apply(&j->model, r->stages, out, e), "pipeline-layout",
+                             e);
+    }
+    if (s == MF_OK && mf_request_gives(r, MF_GIVEN_RECOMPUTE_LAYERS)) {
+        recompute_first(&j->model, r->recompute_layers, out);
+    }
+    return s;
+}
+
+/* What an option changed, for every layer; elsewhere layers choose as they did, and stand on the
+ * stages that they stood on if these are the same. */
+static mf_status assign_changed(mf_job *j, const mf_layout *was, const mf_assignment *from,
+                                mf_err *e) {
+    const mf_job_request *r = &j->asked;
+    const mf_layout *l = &j->plan.layout;
+    mf_assignment *out = &j->plan.assignment;
+    mf_status s = assign(j, e);
+    if (s != MF_OK) {
+        return s;
+    }
+    if (was->pp == l->pp && was->vpp == l->vpp && r->stages == NULL) {
+        mf_assignment kept = *out;
+        memcpy(kept.first, from->first, sizeof kept.first);
+        memcpy(out->first,
+               mf_assignment_check(&j->model, l, &kept, NULL) == MF_OK ? kept.first : out->first,
+               sizeof out->first);
+    }
+    for (int i = 0; i < out->positions; i++) {
+        if (!mf_request_gives(r, MF_GIVEN_RECOMPUTE)) {
+            out->memory[i].recompute = from->memory[i].recompute;
+        }
+        if (!mf_request_gives(r, MF_GIVEN_OFFLOAD)) {
+            out->memory[i].offload = from->memory[i].offload;
+        }
+    }
+    if (mf_request_gives(r, MF_GIVEN_RECOMPUTE_LAYERS)) {
+        recompute_first(&j->model, r->recompute_layers, out);
+    }
+    return mf_assignment_check(&j->model, l, out, e);
+}
+
+/* Folds the plan anew with what options say otherwise; what they do not name stays. */
+static mf_status change_plan(mf_job *j, mf_err *e) {
+    const mf_job_request *r = &j->asked;
+    mf_layout *l = &j->plan.layout;
+    const mf_assignment from = j->plan.assignment;
+    const mf_layout was = *l;
+    const mf_schedule_kind schedule = l->schedule;
+    mf_status s = r->change(r->change_user, l, e);
+    if ((r->pinned & MF_PIN(SCHEDULE)) == 0) { /* VPP tells these two apart */
+        l->schedule = schedule;
+        if (l->pp == 1 && schedule != MF_SCHED_MERGED && (r->pinned & MF_PIN(VPP)) == 0) {
+            l->vpp = 1;
+        }
+        if (schedule == MF_SCHED_1F1B || schedule == MF_SCHED_INTERLEAVED) {
+            l->schedule = l->vpp > 1 ? MF_SCHED_INTERLEAVED : MF_SCHED_1F1B;
+        }
+    }
+    l->dp = l->edp = l->micro_batches = 0; /* they follow */
+    s = s == MF_OK ? mf_layout_resolve(l, &j->model, e) : s;
+    s = s == MF_OK ? assign_changed(j, &was, &from, e) : s;
+    return s == MF_OK ? s : mf_err_prefix(e, "%s, changed", r->plan);
+}
+
 static mf_status load_plan(mf_job *j, mf_err *e) {
     const mf_job_request *r = &j->asked;
-    if (r->beside_plan != NULL) {
-        return mf_err_set(e, MF_USAGE, "--%s cannot stand beside --plan, which fixes the layout",
-                          r->beside_plan);
+    if (r->beside_plan != NULL && r->change == NULL) {
+        return mf_err_set(
+            e, MF_USAGE,
+            "--%s cannot stand beside --plan, which fixes the layout: moefold simulate "
+            "--plan %s --%s ... --out NEW.json makes a plan with it",
+            r->beside_plan, r->plan, r->beside_plan);
     }
     mf_status s = mf_plan_load(r->plan, &j->plan, e);
     j->plan.layout.deterministic |= r->layout.deterministic;
@@ -111,7 +197,8 @@ static mf_status load_plan(mf_job *j, mf_err *e) {
         return mf_request_named(s, "plan", e);
     }
     j->from_file = true;
-    return load_plan_model(j, e);
+    s = load_plan_model(j, e);
+    return s == MF_OK && r->beside_plan != NULL ? change_plan(j, e) : s;
 }
 
 static mf_status load_names(mf_job *j, mf_err *e) {
@@ -188,7 +275,8 @@ mf_status mf_job_check_cluster(const mf_layout *l, const mf_cluster *c, mf_err *
 static void set_headroom(mf_job *j, const mf_plan_provenance *from) {
     bool stated = j->from_file ? strcmp(from->cluster_fingerprint,
                                         j->plan.provenance.cluster_fingerprint) == 0
-                               : mf_request_gives(&j->asked, MF_GIVEN_TOKEN_HEADROOM);
+                               : false;
+    stated |= mf_request_gives(&j->asked, MF_GIVEN_TOKEN_HEADROOM);
     j->plan.layout.headroom_worst_case = mf_cluster_is_cpu(&j->cluster) && !stated;
 }
 
@@ -322,33 +410,6 @@ mf_status mf_job_load(mf_job *j, const mf_job_request *r, mf_err *e) {
         mf_unsaid_hold(j);
     }
     return s == MF_OK ? mf_job_price(j, e) : s;
-}
-
-/* Megatron's "block" recomputation: of each virtual stage the first layers only. */
-static void recompute_first(const mf_model *m, int64_t layers, mf_assignment *a) {
-    for (int v = 0; v < a->vstages; v++) {
-        int64_t left = layers;
-        for (int i = a->first[v]; i < a->first[v + 1]; i++) {
-            if (mf_position_kind_of(m, i) == MF_POS_LAYER && left-- <= 0) {
-                a->memory[i].recompute = MF_RECOMPUTE_NONE;
-            }
-        }
-    }
-}
-
-/* Layers on virtual stages, and what each recomputes. */
-static mf_status assign(mf_job *j, mf_err *e) {
-    const mf_job_request *r = &j->asked;
-    mf_assignment *out = &j->plan.assignment;
-    mf_status s = mf_assignment_even(&j->model, &j->plan.layout, out, e);
-    if (s == MF_OK && r->stages != NULL) {
-        s = mf_request_named(mf_stage_text_apply(&j->model, r->stages, out, e), "pipeline-layout",
-                             e);
-    }
-    if (s == MF_OK && mf_request_gives(r, MF_GIVEN_RECOMPUTE_LAYERS)) {
-        recompute_first(&j->model, r->recompute_layers, out);
-    }
-    return s;
 }
 
 mf_status mf_job_read_layout(mf_job *j, const mf_job_request *r, mf_err *e) {

@@ -51,11 +51,14 @@ typedef struct mf_job_request {
     const char *software, *store, *routing;
     const char *plan;        /* a file that holds layout and assignment */
     const char *beside_plan; /* a layout option that was given; an error together with a plan, which
-                                layout.deterministic is not */
-    mf_layout layout;        /* defaults, and what was asked for */
-    uint32_t pinned;         /* MF_PIN bits (planner/space/space.h) of what was asked for */
-    uint32_t given;          /* bits of mf_given_option */
-    const char *stages;      /* layers of virtual stages (job/stage_text.h) */
+                                layout.deterministic is not, unless a plan may be changed: */
+    mf_status (*change)(const void *user, mf_layout *l, mf_err *e); /* sets in a plan's layout what
+                                options say; NULL: it stays as it is */
+    const void *change_user;
+    mf_layout layout;         /* defaults, and what was asked for */
+    uint32_t pinned;          /* MF_PIN bits (planner/space/space.h) of what was asked for */
+    uint32_t given;           /* bits of mf_given_option */
+    const char *stages;       /* layers of virtual stages (job/stage_text.h) */
     int64_t recompute_layers; /* with MF_GIVEN_RECOMPUTE_LAYERS: of each virtual stage the first */
     const char *unsure;       /* options whose values are guesses (job/unsaid.h) */
     const char *precisions;   /* a search's, instead of the layout's one */

@@ -16,6 +16,12 @@ mf_status mf_runs_on_parse(const char *word, const char *software, mf_runs_on *o
                       "--runs-on: expected one of megatron bridge moefold any, got \"%s\"", word);
 }
 
+const char *mf_runs_on_software(const char *word, const char *asked) {
+    mf_target target;
+    const bool theirs = word != NULL && mf_target_parse(word, &target, NULL) == MF_OK;
+    return asked != NULL ? asked : theirs ? mf_software_newest_megatron() : NULL;
+}
+
 mf_status mf_runs_on_check_model(mf_runs_on *r, const char *word, const char *software,
                                  const mf_model *m, mf_err *e) {
     mf_status s = r->limited ? mf_target_check_model(r->target, m, m->name, e) : MF_OK;

@@ -17,6 +17,11 @@ typedef struct mf_runs_on {
  * Errors: MF_USAGE "--runs-on: ...". */
 mf_status mf_runs_on_parse(const char *word, const char *software, mf_runs_on *out, mf_err *e);
 
+/* Whose prices a plan has that is to run there. asked: the software that was asked for, which is
+ * taken; NULL: the newest Megatron's where the word is one of its programs, else NULL, the default.
+ */
+const char *mf_runs_on_software(const char *word, const char *asked);
+
 /* Refuses a model that the program cannot build; word, software: as above. Without a word it
  * chooses Megatron-Bridge over Megatron-LM if only that has a recipe for the model. Errors:
  * MF_INFEASIBLE. */

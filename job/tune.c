@@ -8,6 +8,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Of the memory: more is as good as all. */
+#define MOST_RESERVED 0.999
+
 void mf_tuning_clear(mf_tuning *t) {
     mf_search_result_clear(&t->search);
     mf_fit_result_clear(&t->fit);
@@ -18,8 +21,8 @@ void mf_tuning_clear(mf_tuning *t) {
 const mf_plan *mf_tuning_better_plan(const mf_tuning *t) {
     const mf_plan_prediction *now = &t->job->plan.prediction;
     const mf_plan *best = t->search.count > 0 ? &t->search.plan[0] : NULL;
-    const bool worth = best != NULL && (!now->fits || best->prediction.step_time_s <
-                                                          now->step_time_s * (1 - MF_LEAST_GAIN));
+    const bool worth = best != NULL && (!t->now_fits || best->prediction.step_time_s <
+                                                            now->step_time_s * (1 - MF_LEAST_GAIN));
     return worth ? best : NULL;
 }
 
@@ -64,7 +67,7 @@ static mf_status find_best_offloaded(mf_tuning *t, mf_search_options *o, mf_err 
 static mf_status find_best(mf_tuning *t, mf_search_options *o, mf_err *e) {
     const mf_plan *now = &t->job->plan;
     mf_problem p = t->problem;
-    if (!now->prediction.fits) {
+    if (!t->now_fits) {
         return mf_host_copies_search(mf_runs_on_search, &t->on, &p, o, false, &t->search, &t->host,
                                      e);
     }
@@ -125,6 +128,13 @@ static mf_status count_copies(mf_tuning *t, mf_err *e) {
     return s;
 }
 
+/* Steps were judged with less memory: their layouts have what the job has. */
+static void give_back(const mf_layout *now, mf_steps *steps) {
+    for (int i = 0; i < steps->count; i++) {
+        steps->step[i].layout.reserve = now->reserve;
+    }
+}
+
 static mf_status find_all(mf_tuning *t, const mf_tune_request *r, mf_err *e) {
     const mf_plan *now = &t->job->plan;
     const mf_layout *l = &now->layout;
@@ -136,13 +146,19 @@ static mf_status find_all(mf_tuning *t, const mf_tune_request *r, mf_err *e) {
     o.threads = r->threads;
     o.budget = r->effort_us;
     o.top = 1;
-    mf_status s = mf_planner_fit(&t->problem, &fit, &t->fit, e);
+    o.min_headroom_B = t->min_headroom_B;
+    mf_problem tight = t->problem;
+    mf_layout from = *l;
+    tight.base.reserve = from.reserve = fmin(l->reserve + r->min_headroom, MOST_RESERVED);
+    mf_status s = mf_planner_fit(&tight, &fit, &t->fit, e);
     s = s == MF_INFEASIBLE ? MF_OK : s;
     if (s == MF_OK) {
-        s = mf_steps_single(&t->problem, l, &now->assignment, target, r->cancel, &t->steps, e);
+        s = mf_steps_single(&tight, &from, &now->assignment, target, r->cancel, &t->steps, e);
+        give_back(l, &t->steps);
     }
-    if (s == MF_OK && !now->prediction.fits) {
-        s = mf_steps_to_fit(&t->problem, l, &now->assignment, target, r->cancel, 3, &t->to_fit, e);
+    if (s == MF_OK && !t->now_fits) {
+        s = mf_steps_to_fit(&tight, &from, &now->assignment, target, r->cancel, 3, &t->to_fit, e);
+        give_back(l, &t->to_fit);
     }
     if (s == MF_OK && t->fit.feasible > 0) {
         s = find_best(t, &o, e);
@@ -156,7 +172,10 @@ static mf_status find_all(mf_tuning *t, const mf_tune_request *r, mf_err *e) {
 }
 
 mf_status mf_job_tune(const mf_job *j, const mf_tune_request *r, mf_tuning *out, mf_err *e) {
-    *out = (mf_tuning){.job = j};
+    const mf_plan_prediction *now = &j->plan.prediction;
+    *out = (mf_tuning){.job = j,
+                       .min_headroom_B = r->min_headroom * mf_cluster_usable_B(&j->cluster, 0.0)};
+    out->now_fits = now->fits && now->usable_B - now->peak_memory_B >= out->min_headroom_B;
     mf_status s = mf_runs_on_parse(r->runs_on, j->software.name, &out->on, e);
     if (s == MF_OK) {
         s = mf_problem_from_job(j, &out->problem, e);

@@ -11,6 +11,7 @@
 
 typedef struct mf_tune_request {
     const char *runs_on; /* as mf_runs_on_parse takes it; NULL */
+    double min_headroom; /* share of the GPU's memory that a plan leaves free beyond the reserve */
     int64_t effort_us;   /* of a search, counted (mf_search_options.budget); 0: the default */
     int threads;         /* 0: one a core, at most 8 */
     const volatile int *cancel;
@@ -20,6 +21,8 @@ typedef struct mf_tuning {
     const mf_job *job; /* borrowed; its plan is the present layout */
     mf_problem problem;
     mf_runs_on on;
+    double min_headroom_B; /* the same in bytes */
+    bool now_fits;         /* the present layout, with so much free */
     mf_fit_result fit;
     mf_steps steps;  /* single ones, fastest first */
     mf_steps to_fit; /* of a layout that does not fit: what makes it fit */

@@ -82,8 +82,9 @@ mf_status mf_unsaid_fill(mf_job *j, mf_err *e) {
     unsigned open = 0, unsure = 0;
     j->unsaid = 0;
     mf_status s = j->asked.unsure != NULL ? read_unsure(j->asked.unsure, &unsure, e) : MF_OK;
-    if (j->from_file || s != MF_OK) {
-        return s; /* a plan says everything */
+    if (j->from_file || s != MF_OK) { /* a plan says everything */
+        j->unsaid = unsure;
+        return s;
     }
     for (int k = 0; k < ASKED; k++) {
         open |= arises(j, k) && !mf_request_gives(&j->asked, asked[k].id) ? 1u << k : 0;

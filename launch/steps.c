@@ -67,6 +67,22 @@ static const uint16_t offloaded[] = {
 static const uint8_t overlaps[] = {MF_OVERLAP_DP, MF_OVERLAP_TP, MF_OVERLAP_DP | MF_OVERLAP_TP};
 static const double on_host[] = {0, 0.25, 0.5, 0.75, 1};
 
+/* What a search chooses unless it is pinned; 0: it never does. */
+static const uint32_t chosen[DIMENSIONS] = {
+    MF_PIN(TP),
+    MF_PIN(CP),
+    MF_PIN(PP),
+    MF_PIN(VPP),
+    MF_PIN(EP),
+    MF_PIN(ETP),
+    MF_PIN(MICRO_BATCH),
+    [SCHEDULE] = MF_PIN(SCHEDULE),
+    [ZERO] = MF_PIN(ZERO) | MF_PIN(EXPERT_ZERO),
+    [DISPATCHER] = MF_PIN(DISPATCHER),
+    [RECOMPUTE] = MF_PIN(RECOMPUTE),
+    [OFFLOAD] = MF_PIN(OFFLOAD),
+};
+
 #define LIST_OF(table, i, value)                                                                   \
     do {                                                                                           \
         if ((i) >= (int)(sizeof(table) / sizeof(table)[0])) {                                      \
@@ -218,6 +234,7 @@ typedef struct player {
     const volatile int *cancel;
     mf_steps *out;
     bool to_fit; /* only steps that fit are played */
+    bool asked;  /* no steps of what a search chooses */
 } player;
 
 /* The layers of the stages it comes from, where there are as many; choices of the dimension that
@@ -393,6 +410,9 @@ static mf_status play_single(player *x, const mf_layout *l, const mf_assignment 
             (x->to_fit || mf_cluster_is_cpu(mf_cost_cluster(p->cost)))) {
             continue; /* memory is the same; CPU ranks have neither */
         }
+        if (x->asked && chosen[d] != 0 && (chosen[d] & p->pinned) == 0) {
+            continue;
+        }
         for (int i = 0; i < MOST_VALUES && s == MF_OK; i++) {
             mf_one_step step = {.dimension = d, .value = i, .layout = *l};
             if (set_value(d, i, p->model, &step.layout)) {
@@ -489,12 +509,12 @@ static void keep_fitting(mf_steps *s, int most) {
     s->count = kept;
 }
 
-mf_status mf_steps_to_fit(const mf_problem *p, const mf_layout *l, const mf_assignment *a,
-                          const mf_target *target, const volatile int *cancel, int most,
-                          mf_steps *out, mf_err *e) {
+static mf_status find_to_fit(const player *how, const mf_layout *l, const mf_assignment *a,
+                             int most, mf_err *e) {
     mf_steps single = {0};
-    player alone = {.p = p, .target = target, .cancel = cancel, .out = &single, .to_fit = true};
-    player x = {.p = p, .target = target, .cancel = cancel, .out = out, .to_fit = true};
+    mf_steps *out = how->out;
+    player alone = *how, x = *how;
+    alone.out = &single;
     *out = (mf_steps){0};
     mf_status s = play_single(&alone, l, a, e);
     if (s == MF_OK && single.count > 0) {
@@ -511,4 +531,50 @@ mf_status mf_steps_to_fit(const mf_problem *p, const mf_layout *l, const mf_assi
         keep_fitting(out, most);
     }
     return s;
+}
+
+mf_status mf_steps_to_fit(const mf_problem *p, const mf_layout *l, const mf_assignment *a,
+                          const mf_target *target, const volatile int *cancel, int most,
+                          mf_steps *out, mf_err *e) {
+    const player how = {.p = p, .target = target, .cancel = cancel, .out = out, .to_fit = true};
+    return find_to_fit(&how, l, a, most, e);
+}
+
+mf_status mf_steps_to_fit_asked(const mf_problem *p, const mf_layout *l, const mf_assignment *a,
+                                const volatile int *cancel, int most, mf_steps *out, mf_err *e) {
+    const player how = {.p = p, .cancel = cancel, .out = out, .to_fit = true, .asked = true};
+    return find_to_fit(&how, l, a, most, e);
+}
+
+void mf_steps_copy_asked(const mf_problem *p, const mf_layout *from, mf_layout *to) {
+    const uint32_t pinned = p->pinned;
+    for (int d = 0; d < NUMBERS; d++) {
+        if ((pinned & chosen[d]) != 0) {
+            memcpy((char *)to + numbers[d].at, (const char *)from + numbers[d].at, sizeof to->tp);
+        }
+    }
+    to->schedule = (pinned & MF_PIN(SCHEDULE)) != 0 ? from->schedule : to->schedule;
+    to->zero = (pinned & MF_PIN(ZERO)) != 0 ? from->zero : to->zero;
+    to->expert_zero = (pinned & MF_PIN(EXPERT_ZERO)) != 0 ? from->expert_zero : to->expert_zero;
+    to->dispatcher = (pinned & MF_PIN(DISPATCHER)) != 0 ? from->dispatcher : to->dispatcher;
+    if ((pinned & MF_PIN(RECOMPUTE)) != 0) {
+        to->memory.recompute = from->memory.recompute;
+    }
+    if ((pinned & MF_PIN(OFFLOAD)) != 0) {
+        to->memory.offload = from->memory.offload;
+        to->offload_share = from->offload_share;
+    }
+    to->moments_bf16 = from->moments_bf16;
+    to->offload_optimizer = from->offload_optimizer;
+}
+
+mf_problem mf_steps_ask(const mf_problem *p, const mf_one_step *step) {
+    mf_problem out = *p;
+    mf_steps_copy_asked(p, &step->layout, &out.base);
+    if (out.base.zero != p->base.zero || out.base.expert_zero != p->base.expert_zero) {
+        out.base.zero = step->layout.zero; /* the step names both */
+        out.base.expert_zero = step->layout.expert_zero;
+        out.pinned |= chosen[ZERO];
+    }
+    return out;
 }

@@ -181,6 +181,12 @@ typedef struct mf_fit_entry {
     int64_t stage;           /* the one that peaks */
     mf_memory_kind dominant; /* largest kind of memory on it */
     double dominant_B;
+    /* set by mf_planner_fit_time, or by who knows a faster plan of these degrees */
+    bool timed;
+    double step_time_s;
+    mf_layout timed_layout; /* with the choices that take so long, which fit */
+    bool searched;          /* they are a search's, */
+    bool by_layer;          /* and layers choose otherwise each */
 } mf_fit_entry;
 
 typedef struct mf_fit_result {
@@ -192,6 +198,7 @@ typedef struct mf_fit_result {
                             * on in whole nodes; 0 = none up to the cluster's limit. Otherwise the
                             * problem's own size */
     char missing[512];     /* nothing fits: what is missing, in words; else "" */
+    int64_t timed;         /* of those that fit, the number that is timed */
 } mf_fit_result;
 
 typedef struct mf_fit_progress {
@@ -216,6 +223,17 @@ typedef struct mf_fit_options {
 mf_status mf_planner_fit(const mf_problem *p, const mf_fit_options *o, mf_fit_result *result,
                          mf_err *e);
 void mf_fit_result_clear(mf_fit_result *r);
+
+/* Times entry[0, feasible), as many as counted work allows, those that cut layers least first: each
+ * with the fastest of a few usual choices that fit, by simulation (one that does not fit is not
+ * timed); then puts them in order. What is timed does not depend on threads. Errors: those of
+ * lowering; MF_INTERRUPTED: some are timed, and in order. */
+mf_status mf_planner_fit_time(const mf_problem *p, const mf_fit_options *o, int64_t work_us,
+                              mf_fit_result *r, mf_err *e);
+/* Puts what fits in the order of time, what is not timed behind that by headroom, counts it, and
+ * makes the first o->shown exact. */
+mf_status mf_planner_fit_rank(const mf_problem *p, const mf_fit_options *o, mf_fit_result *r,
+                              mf_err *e);
 
 /* Least bytes of parameters, gradients and optimizer states on the fullest GPU, however they are
  * sharded. Nothing fits if that is more than usable. 0: not known. */

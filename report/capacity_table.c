@@ -33,6 +33,7 @@ static mf_offer offer_of(const mf_capacity_cell *c, int clusters) {
                   .gpus = c->gpus,
                   .ends = c->feasible && isfinite(c->run_s),
                   .priced = c->price.known,
+                  .survives = c->lost.fits && c->lost.in_time && c->lost.in_budget,
                   .gap = c->gap};
     if (o.ends) {
         o.time_s = c->run_s;
@@ -75,6 +76,10 @@ mf_shown mf_capacity_show_usd(const mf_capacity_cell *c, bool run) {
 
 bool mf_capacity_has_lost(const mf_capacity_table *t) {
     return t->tokens != NULL && (t->deadline != NULL || t->budget != NULL);
+}
+
+int mf_capacity_verdicts(const mf_capacity_table *t) {
+    return mf_capacity_has_lost(t) ? MF_VERDICT_COUNT : MF_VERDICT_SURVIVOR;
 }
 
 static bool fits(const mf_capacity_table *t, int model) {

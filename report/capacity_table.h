@@ -37,6 +37,9 @@ int64_t mf_capacity_smallest(const mf_capacity_table *t, int at);
 /* Is it the first cell of its model and cluster? */
 bool mf_capacity_begins_row(const mf_capacity_table *t, int at);
 
+/* Verdicts that the table has: the last one where a node less is tried. */
+int mf_capacity_verdicts(const mf_capacity_table *t);
+
 void mf_capacity_print(FILE *out, const mf_capacity_table *t);
 /* The members of the object that --json prints, into the one that is open. */
 void mf_capacity_write(mf_json_writer *w, const mf_capacity_table *t);

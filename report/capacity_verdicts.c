@@ -96,10 +96,12 @@ static bool is_paid(const mf_capacity_table *t, mf_verdict v) {
     return t->budget != NULL && v != MF_VERDICT_CHEAPEST;
 }
 
-/* "smallest in 60d for 10e6 USD" */
+/* "smallest in 60d for 10e6 USD"; what survives keeps all limits. */
 static void say_verdict(const mf_capacity_table *t, mf_verdict v, char *label, size_t size) {
-    const char *const name[MF_VERDICT_COUNT] = {"cheapest", "fastest", "smallest"};
-    const bool timed = is_timed(t, v), paid = is_paid(t, v);
+    const char *const name[MF_VERDICT_COUNT] = {"cheapest", "fastest", "smallest",
+                                                "cheapest, a node less"};
+    const bool both = v == MF_VERDICT_SURVIVOR;
+    const bool timed = !both && is_timed(t, v), paid = !both && is_paid(t, v);
     snprintf(label, size, "%s%s%.20s%s%.20s%s", name[v],
              !timed                             ? ""
              : strchr(t->deadline, '-') != NULL ? " by "
@@ -158,7 +160,7 @@ static void print_smallest(FILE *out, const mf_capacity_table *t, int model) {
 }
 
 void mf_capacity_print_verdicts(FILE *out, const mf_capacity_table *t, int model) {
-    for (int v = 0; v < MF_VERDICT_COUNT; v++) {
+    for (int v = 0; v < mf_capacity_verdicts(t); v++) {
         print_verdict(out, t, model, (mf_verdict)v);
     }
     if (t->deadline != NULL) {
@@ -186,7 +188,7 @@ enum { BEST = 96 };
 static void say_row(const mf_capacity_table *t, int first, char (*text)[BEST]) {
     const int model = t->offer[first].model;
     snprintf(text[0], BEST, "%s", t->cell[first].model);
-    for (int v = 0; v < MF_VERDICT_COUNT; v++) {
+    for (int v = 0; v < MF_VERDICT_SURVIVOR; v++) {
         const int best = mf_verdict_best(t->offer, t->count, model, (mf_verdict)v);
         snprintf(text[v + 1], BEST, "none of these");
         if (best >= 0) {
@@ -201,7 +203,7 @@ static bool begins_model(const mf_capacity_table *t, int at) {
 
 /* The best offers of every model side by side. */
 void mf_capacity_print_all_verdicts(FILE *out, const mf_capacity_table *t) {
-    enum { COLUMNS = MF_VERDICT_COUNT + 1 };
+    enum { COLUMNS = MF_VERDICT_SURVIVOR + 1 };
     const bool run = t->tokens != NULL;
     const char *head[COLUMNS] = {"", run ? "cheapest (USD)" : "cheapest (USD/Mtok)",
                                  run ? "fastest (run time)" : "fastest (tokens/s)", "smallest"};

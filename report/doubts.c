@@ -48,6 +48,14 @@ void mf_doubts_of_plan(const mf_job *j, const mf_plan *plan, mf_doubts *out) {
     }
 }
 
+void mf_doubt_runner(mf_doubts *out, const mf_job *j, const mf_runs_on *on) {
+    if (on->limited && j->asked.software == NULL &&
+        strcmp(j->software.name, MF_SOFTWARE_OURS) == 0) {
+        mf_doubt(out, "times are moefold's, %s runs it: --software %s has its times",
+                 mf_target_info_of(on->target)->program, mf_software_newest_megatron());
+    }
+}
+
 void mf_doubts_print(FILE *notes, const mf_doubts *d) {
     for (int i = 0; notes != NULL && i < d->count; i++) {
         fprintf(notes, "warning: %s\n", d->text[i]);

@@ -6,11 +6,15 @@
 
 #include "core/base/json_write.h"
 #include "job/job.h"
+#include "job/runs_on.h"
 #include "planner/explain/plausible.h"
 
 /* Of a plan of the job, with its prediction. Plans are lowered for it; where that fails, what the
  * prices rest on is left out. */
 void mf_doubts_of_plan(const mf_job *j, const mf_plan *plan, mf_doubts *out);
+
+/* Of a plan for Megatron (--runs-on) that has moefold's prices, which nobody asked for. */
+void mf_doubt_runner(mf_doubts *out, const mf_job *j, const mf_runs_on *on);
 
 /* "warning: ..." lines; notes NULL: nothing. */
 void mf_doubts_print(FILE *notes, const mf_doubts *d);

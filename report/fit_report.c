@@ -4,6 +4,7 @@
 #include "report/host_copies_text.h"
 #include "report/search_report.h"
 #include "report/text/show.h"
+#include "report/to_fit.h"
 
 static void print_entry(FILE *out, const mf_fit_entry *f) {
     const mf_layout *l = &f->layout;
@@ -18,6 +19,43 @@ static void print_entry(FILE *out, const mf_fit_entry *f) {
         fprintf(out, ", %.1f GB of host memory missing", f->host_missing_B / 1e9);
     }
     putc('\n', out);
+}
+
+/* Choices that a layer is timed with; those of a search may differ from layer to layer. */
+static void print_timed(FILE *out, const mf_fit_entry *f, double best_s) {
+    const mf_layout *l = f->timed ? &f->timed_layout : &f->layout;
+    char recompute[160];
+    mf_recompute_format(l->memory.recompute, recompute, sizeof recompute);
+    fprintf(out, "  %3lld %3lld %3lld %3lld %3lld %3lld %4lld %3lld  %10s  %6s  %8.2f  ",
+            (long long)l->tp, (long long)l->cp, (long long)l->pp, (long long)l->vpp,
+            (long long)l->ep, (long long)l->etp, (long long)l->dp, (long long)l->mbs,
+            f->timed ? mf_show_time(f->step_time_s).s : "-",
+            f->timed && f->step_time_s > best_s ? mf_show_percent(f->step_time_s / best_s - 1).s
+                                                : "",
+            f->peak_B / 1e9);
+    if (f->timed && f->by_layer) {
+        fprintf(out, "%d/%d   by layer\n", l->zero, l->expert_zero);
+    } else {
+        fprintf(out, "%d/%d   %s%s\n", l->zero, l->expert_zero, recompute,
+                l->memory.offload != 0 ? " + offload" : "");
+    }
+}
+
+/* What fits, by time. */
+static void print_ranking(FILE *out, const mf_fit_result *r, int64_t top) {
+    const int64_t shown = r->feasible < top ? r->feasible : top;
+    fprintf(out,
+            "\nfits, fastest first: %s of %s timed, each with the fastest of a few choices that "
+            "fit\n   TP  CP  PP VPP  EP ETP   DP mbs   step time  slower  least GB  ZeRO  "
+            "recompute\n",
+            mf_show_i64(r->timed).s, mf_show_i64(r->feasible).s);
+    for (int64_t i = 0; i < shown; i++) {
+        print_timed(out, &r->entry[i], r->entry[0].step_time_s);
+    }
+    if (shown < r->feasible) {
+        fprintf(out, "        and %s more: --top N or --json shows them\n",
+                mf_show_i64(r->feasible - shown).s);
+    }
 }
 
 static void print_table(FILE *out, const char *title, const mf_fit_result *r, int64_t from,
@@ -71,6 +109,13 @@ void mf_fit_report_fastest(FILE *out, const mf_job *j, const char *among,
     mf_show_wrap(out, why, 2, 2, 99);
 }
 
+void mf_fit_report_remedies(FILE *out, const mf_job *j, const mf_steps *steps) {
+    mf_to_fit_print(out, j, steps, 0);
+    if (steps->count > 0) {
+        fputs("  each step time is that of the fastest layout found which it makes fit\n", out);
+    }
+}
+
 void mf_fit_report_json_fastest(mf_json_writer *w, const mf_job *j, const char *with,
                                 const mf_search_result *r) {
     if (r->count == 0) {
@@ -112,10 +157,16 @@ void mf_fit_report_print(FILE *out, const mf_job *j, const mf_fit_result *r, int
         j->model.name, mf_show_i64(l->gpus).s, j->cluster.name, mf_show_i64(l->gbs).s,
         l->gbs == 1 ? "" : "s", mf_show_i64(l->seq).s, mf_show_i64(r->feasible).s,
         mf_show_i64(r->count).s);
-    fputs("Each with the choices that need the least memory. In GB; headroom is what remains of\n"
-          "the usable memory.\n",
-          out);
-    print_table(out, "fits", r, 0, r->feasible, top);
+    if (r->timed > 0) {
+        fprintf(out, "Memory in GB, of %.2f that are usable: the least that such degrees need.\n",
+                r->entry[0].usable_B / 1e9);
+        print_ranking(out, r, top);
+    } else {
+        fputs("Each with the choices that need the least memory. In GB; headroom is what remains "
+              "of\nthe usable memory.\n",
+              out);
+        print_table(out, "fits", r, 0, r->feasible, top);
+    }
     print_table(out, "does not fit, least missing first", r, r->feasible, r->count, top_missing);
 }
 
@@ -131,6 +182,11 @@ static void json_entry(mf_json_writer *w, const mf_fit_entry *f) {
     mf_json_write_string(w, "largest_kind", mf_memory_text(f->dominant));
     mf_json_write_f64(w, "largest_kind_B", f->dominant_B);
     mf_plan_write_layout(w, "layout", &f->layout);
+    if (f->timed) {
+        mf_json_write_f64(w, "step_time_s", f->step_time_s);
+        mf_json_write_string(w, "timed_by", f->searched ? "search" : "usual choices");
+        mf_plan_write_layout(w, "timed_layout", &f->timed_layout);
+    }
     mf_json_write_end(w);
 }
 
@@ -141,6 +197,7 @@ void mf_fit_report_json(mf_json_writer *w, const mf_job *j, const mf_fit_result 
     mf_json_write_i64(w, "gpus", j->plan.layout.gpus);
     mf_json_write_i64(w, "combinations", r->count);
     mf_json_write_i64(w, "feasible", r->feasible);
+    mf_json_write_i64(w, "timed", r->timed);
     mf_json_write_bool(w, "interrupted", interrupted);
     mf_json_write_string(w, "missing", r->missing);
     if (r->smallest_gpus > 0) {

@@ -4,14 +4,18 @@
 
 #include "core/base/json_write.h"
 #include "job/job.h"
+#include "launch/steps.h"
 #include "planner/planner.h"
 
 #include <stdio.h>
 
-/* The job, a table of the combinations that fit, of `top` lines at most, a table of those that do
- * not, of `top_missing` lines at most. */
+/* The job, a table of the combinations that fit, of `top` lines at most (by time, where some are
+ * timed), a table of those that do not, of `top_missing` lines at most. */
 void mf_fit_report_print(FILE *out, const mf_job *j, const mf_fit_result *r, int64_t top,
                          int64_t top_missing);
+
+/* What would make the job fit, each remedy with the time of the fastest plan that was found so. */
+void mf_fit_report_remedies(FILE *out, const mf_job *j, const mf_steps *steps);
 
 /* The fastest plans of a short search as a table, whose heading says that it searched `among`;
  * prints nothing when there are none. */
@@ -22,7 +26,8 @@ void mf_fit_report_fastest(FILE *out, const mf_job *j, const char *among,
 void mf_fit_report_json_fastest(mf_json_writer *w, const mf_job *j, const char *with,
                                 const mf_search_result *r);
 
-/* Members of the object that is open in w. "entries" holds at most `top` combinations that fit and
+/* Members of the object that is open in w. "entries" (of those that are timed with "step_time_s",
+ * "timed_by" and "timed_layout") holds at most `top` combinations that fit and
  * `top` that do not. */
 void mf_fit_report_json(mf_json_writer *w, const mf_job *j, const mf_fit_result *r, int64_t top,
                         bool interrupted);

@@ -1,6 +1,8 @@
 /* log_report.c - measured beside predicted, and the factor between them. */
 #include "report/log_report.h"
 
+#include "report/report_folder.h"
+
 #include "report/text/show.h"
 
 #include <math.h>
@@ -66,4 +68,15 @@ void mf_log_report_json(mf_json_writer *w, const void *user) {
     mf_host_copies_json(w, &x->copies);
     mf_doubts_json(w, &x->doubts);
     mf_json_write_string(w, "verdict", x->text.decides);
+}
+
+void mf_log_report_csv(FILE *f, const void *user) {
+    const mf_log_report *x = user;
+    const mf_log *l = x->l;
+    const mf_plan_prediction *p = &x->j->plan.prediction;
+    mf_report_compared_row(f, "", "step time", "", "s", 1, p->step_time_s, l->step_time_s);
+    mf_report_compared_row(f, "", "model FLOP/s of a GPU", "", "FLOP/s", 1,
+                           1e12 * p->model_tflops_per_gpu, 1e12 * l->tflops);
+    mf_report_compared_row(f, "", x->allocated ? "allocated memory" : "memory", "", "B", 1,
+                           x->memory_B, l->memory_B);
 }

@@ -9,6 +9,8 @@
 #include "report/host_copies_text.h"
 #include "report/verdict_text.h"
 
+#include <stdio.h>
+
 typedef struct mf_log_report {
     const mf_job *j;
     const mf_log *l;
@@ -24,5 +26,7 @@ typedef struct mf_log_report {
 void mf_log_report_print(FILE *out, const mf_log_report *x, const char *path);
 /* The members of its JSON object; user is the mf_log_report. */
 void mf_log_report_json(mf_json_writer *w, const void *user);
+/* The lines of its compared.csv (report/report_folder.h). */
+void mf_log_report_csv(FILE *f, const void *user);
 
 #endif

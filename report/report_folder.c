@@ -1,12 +1,14 @@
 /* report_folder.c - writes the files of a report. */
 #include "report/report_folder.h"
 
+#include "core/base/crc32c.h"
 #include "core/base/file.h"
 #include "core/base/version.h"
 #include "job/account.h"
 #include "job/runs_on.h"
 #include "launch/steps.h"
 #include "report/account_report.h"
+#include "report/candidates.h"
 #include "report/page/page.h"
 #include "report/schedule_slices.h"
 #include "report/search_report.h"
@@ -17,7 +19,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-enum { PATH_SIZE = 4096 };
+enum { PATH_SIZE = 4096, MARKED_B = 64 << 20 };
 
 /* --- files ------------------------------------------------------------------------------------ */
 
@@ -90,6 +92,15 @@ static mf_status write_text(const char *dir, const char *name, const char *text,
     return s;
 }
 
+/* A field that may be empty, behind a comma. */
+static void write_field(FILE *f, double value, bool known) {
+    if (known && isfinite(value)) {
+        fprintf(f, ",%.17g", value);
+    } else {
+        putc(',', f);
+    }
+}
+
 /* --- the JSON --------------------------------------------------------------------------------- */
 
 /* The command line, members of the object that is open. */
@@ -119,6 +130,9 @@ static void write_found(mf_json_writer *w, const mf_search_result *r) {
         mf_json_write_f64(w, "step_time_high_s", p->step_time_high_s);
         mf_json_write_f64(w, "peak_memory_B", p->peak_memory_B);
         mf_json_write_f64(w, "mfu", p->mfu);
+        char memory[2048];
+        mf_candidates_memory(&r->plan[i].assignment, memory, sizeof memory);
+        mf_json_write_string(w, "memory", memory);
         mf_plan_write_layout(w, "layout", &r->plan[i].layout);
         mf_json_write_end(w);
     }
@@ -144,6 +158,48 @@ static mf_status write_report(const char *dir, mf_json_writer *w, mf_err *e) {
     return s;
 }
 
+/* A file is there or not: words of a command line may be other things. */
+static void write_file(mf_json_writer *w, const char *option, const char *path) {
+    struct stat info;
+    char *text = NULL, mark[24];
+    size_t length = 0;
+    if (path == NULL || stat(path, &info) != 0 || !S_ISREG(info.st_mode)) {
+        return;
+    }
+    mf_json_write_object(w, NULL, true);
+    mf_json_write_string(w, "option", option);
+    mf_json_write_string(w, "path", path);
+    mf_json_write_i64(w, "bytes", (int64_t)info.st_size);
+    if (mf_file_load(path, MARKED_B, &text, &length, NULL) == MF_OK) {
+        uint32_t crc = mf_crc32c(0, text, length);
+        snprintf(mark, sizeof mark, "%08x", (unsigned)crc);
+        mf_json_write_string(w, "crc32c", mark);
+    }
+    mf_json_write_end(w);
+    free(text);
+}
+
+/* Of the folder of a run, what `compare` reads. */
+static void write_files(mf_json_writer *w, mf_report_folder to) {
+    static const char *const of_run[] = {"op_times.json", "metrics.jsonl", "plan.json",
+                                         "config.json"};
+    const char *const option[] = {"plan", "log", "store"};
+    const char *const path[] = {to.plan, to.log, to.store};
+    mf_json_write_array(w, "files", false);
+    for (size_t i = 0; i < sizeof path / sizeof path[0]; i++) {
+        write_file(w, option[i], path[i]);
+    }
+    for (size_t i = 0; to.run != NULL && i < sizeof of_run / sizeof of_run[0]; i++) {
+        char file[PATH_SIZE];
+        snprintf(file, sizeof file, "%s/%s", to.run, of_run[i]);
+        write_file(w, "run", file);
+    }
+    for (int i = 0; i < to.words; i++) {
+        write_file(w, "", to.word[i]);
+    }
+    mf_json_write_end(w);
+}
+
 static mf_status write_inputs(mf_report_folder to, const mf_job *j, mf_err *e) {
     mf_json_writer w;
     char *text = NULL;
@@ -161,6 +217,7 @@ static mf_status write_inputs(mf_report_folder to, const mf_job *j, mf_err *e) {
         mf_json_write_string(&w, "measurements", p->measurements);
         mf_json_write_string(&w, "routing", p->routing);
     }
+    write_files(&w, to);
     mf_json_write_end(&w);
     mf_status s = mf_json_writer_finish(&w, &text, &length, e);
     s = s == MF_OK ? write_text(to.dir, "inputs.json", text, e) : s;
@@ -170,27 +227,44 @@ static mf_status write_inputs(mf_report_folder to, const mf_job *j, mf_err *e) {
 
 /* --- a step ----------------------------------------------------------------------------------- */
 
-static mf_status write_candidates(const char *dir, const mf_search_result *r, mf_err *e) {
+/* candidates.csv and compared.csv, where the command has them. */
+static mf_status write_tables(const char *dir, const mf_report_step *step, mf_err *e) {
+    mf_status s = MF_OK;
     FILE *f = NULL;
-    mf_status s = open_file(dir, "candidates.csv", &f, e);
-    if (s != MF_OK) {
-        return s;
+    if (step->candidates != NULL || step->found != NULL) {
+        s = open_file(dir, "candidates.csv", &f, e);
+        if (s == MF_OK && step->candidates != NULL) {
+            step->candidates(f, step->user);
+        } else if (s == MF_OK) {
+            mf_candidates_of_search(f, step->found);
+        }
+        s = close_file(dir, "candidates.csv", f, s, e);
     }
-    fputs("step_time_s,step_time_low_s,step_time_high_s,peak_memory_B,mfu,tp,cp,pp,vpp,ep,etp,dp,"
-          "micro_batch,zero,expert_zero,schedule,dispatcher,precision\n",
-          f);
-    for (int i = 0; i < r->count; i++) {
-        const mf_plan_prediction *p = &r->plan[i].prediction;
-        const mf_layout *l = &r->plan[i].layout;
-        fprintf(f, "%.17g,%.17g,%.17g,%.17g,%.17g,", p->step_time_s, p->step_time_low_s,
-                p->step_time_high_s, p->peak_memory_B, p->mfu);
-        fprintf(f, "%lld,%lld,%lld,%lld,%lld,%lld,%lld,%lld,%d,%d,%s,%s,%s\n", (long long)l->tp,
-                (long long)l->cp, (long long)l->pp, (long long)l->vpp, (long long)l->ep,
-                (long long)l->etp, (long long)l->dp, (long long)l->mbs, l->zero, l->expert_zero,
-                mf_schedule_text(l->schedule), mf_dispatcher_text(l->dispatcher),
-                mf_precision_text(l->precision));
+    if (s == MF_OK && step->compared != NULL) {
+        s = open_file(dir, "compared.csv", &f, e);
+        if (s == MF_OK) {
+            mf_report_compared_head(f);
+            step->compared(f, step->user);
+        }
+        s = close_file(dir, "compared.csv", f, s, e);
     }
-    return close_file(dir, "candidates.csv", f, s, e);
+    return s;
+}
+
+void mf_report_compared_head(FILE *f) {
+    fputs("where,what,pass,unit,times,predicted,measured,error\n", f);
+}
+
+void mf_report_compared_row(FILE *f, const char *where, const char *what, const char *pass,
+                            const char *unit, double times, double predicted, double measured) {
+    if (!(measured > 0) && !(predicted > 0)) {
+        return; /* nobody knows it */
+    }
+    fprintf(f, "\"%s\",\"%s\",%s,%s,%.17g", where, what, pass, unit, times);
+    write_field(f, predicted, predicted > 0);
+    write_field(f, measured, measured > 0);
+    write_field(f, predicted / measured - 1, measured > 0 && predicted > 0);
+    putc('\n', f);
 }
 
 /* Plays the plan once more, for the trace: into the file and into the JSON. */
@@ -250,8 +324,8 @@ mf_status mf_report_folder_step(mf_report_folder to, const mf_job *j, const mf_r
         return MF_OK;
     }
     mf_status s = write_inputs(to, j, e);
-    s = s == MF_OK ? save_plan(to.dir, plan, e) : s;
-    s = s == MF_OK && found != NULL ? write_candidates(to.dir, found, e) : s;
+    s = s == MF_OK && !step->saved ? save_plan(to.dir, plan, e) : s;
+    s = s == MF_OK ? write_tables(to.dir, step, e) : s;
     s = s == MF_OK ? mf_runs_on_parse(step->runs_on, j->software.name, &on, e) : s;
     s = s == MF_OK ? mf_planner_explain(step->problem, &plan->layout, &plan->assignment, &x, e) : s;
     if (s != MF_OK) {
@@ -294,15 +368,6 @@ mf_status mf_report_folder_step(mf_report_folder to, const mf_job *j, const mf_r
 
 /* --- sizes ------------------------------------------------------------------------------------ */
 
-/* A field that may be empty, behind a comma. */
-static void write_field(FILE *f, double value, bool known) {
-    if (known && isfinite(value)) {
-        fprintf(f, ",%.17g", value);
-    } else {
-        putc(',', f);
-    }
-}
-
 /* Empty where it was not tried. */
 static void write_strain(FILE *f, const mf_capacity_table *t, const mf_capacity_cell *c,
                          const mf_capacity_strain *x, bool routing) {
@@ -317,6 +382,22 @@ static void write_strain(FILE *f, const mf_capacity_table *t, const mf_capacity_
     }
     write_field(f, x->run_s, some && t->tokens != NULL);
     write_field(f, x->cost_usd, some && t->tokens != NULL && c->price.known);
+}
+
+/* What else tells plans of the same degrees apart. */
+static void write_choices(FILE *f, const mf_capacity_cell *c) {
+    const mf_layout *l = &c->layout;
+    char overlap[64], memory[2048];
+    if (!c->feasible) {
+        fputs(",,,,,,,,,,,", f);
+        return;
+    }
+    mf_overlap_format(l->overlap, overlap, sizeof overlap);
+    mf_candidates_memory(&c->assignment, memory, sizeof memory);
+    fprintf(f, ",%lld,%lld,%d,%d,%s,%s,\"%s\",%s,%s,%.17g,\"%s\"", (long long)l->dp,
+            (long long)l->mbs, l->zero, l->expert_zero, mf_dispatcher_text(l->dispatcher),
+            mf_cp_type_text(l->cp_type), overlap, mf_graph_text(l->graph),
+            l->moments_bf16 ? "bf16" : "fp32", l->offload_optimizer, memory);
 }
 
 /* Every line has all fields; those of a size that does not fit are empty. */
@@ -346,6 +427,7 @@ static void write_size(FILE *f, const mf_capacity_table *t, int at) {
     fprintf(f, ",%s", fits ? mf_schedule_text(l->schedule) : "");
     write_strain(f, t, c, &c->skewed, true);
     write_strain(f, t, c, &c->lost, false);
+    write_choices(f, c);
     putc('\n', f);
 }
 
@@ -361,7 +443,8 @@ static mf_status write_sizes(const char *dir, const mf_capacity_table *t, mf_err
     fputs(t->tokens != NULL ? ",run_s,gpu_h,cost_usd,energy_J,price_usd_gpu_h,price_date" : "", f);
     fputs(",tp,cp,pp,vpp,ep,etp,schedule,skewed_fits,skewed_step_time_s,skewed_expert_load,"
           "skewed_run_s,skewed_cost_usd,node_lost_fits,node_lost_gpus,node_lost_step_time_s,"
-          "node_lost_run_s,node_lost_cost_usd\n",
+          "node_lost_run_s,node_lost_cost_usd,dp,micro_batch,zero,expert_zero,dispatcher,cp_type,"
+          "overlap,cuda_graph,moments,offload_optimizer,memory\n",
           f);
     for (int i = 0; i < t->count; i++) {
         write_size(f, t, i);

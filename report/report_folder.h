@@ -4,9 +4,12 @@
  *   report.json     title, command, command_line, generator, and
  *                   of a step: "verdict", "step" (as `simulate --json` prints it), "explanation",
  *                   "remedies", "prices_rest_on", "schedule"; of a search "search" and
- * "candidates"; of sizes: "capacity" (as `capacity --json`) inputs.json     the command line, and
- * what was read for model, cluster, software and prices plan.json, trace.json   of the plan that is
- * reported candidates.csv  the plans, or the sizes, one a line
+ *                   "candidates"; of sizes: "capacity" (as `capacity --json`)
+ *   inputs.json     the command line, what was read for model, cluster, software and prices, and
+ *                   "files": each file that the command line names, with its bytes and a mark
+ *   plan.json, trace.json   of the plan that is reported
+ *   candidates.csv  the plans, what `tune` tried, or the sizes, one a line (report/candidates.h)
+ *   compared.csv    of `compare`: each figure that was measured, beside the predicted one
  *
  * Files of the same name are replaced. Errors: MF_IO "--report: ...", MF_NOMEM. Without a
  * folder these functions do nothing.
@@ -25,6 +28,10 @@ typedef struct mf_report_folder {
     const char *command; /* its name; "" */
     int argc;            /* the whole command line */
     const char *const *argv;
+    /* Files that the command line names, and the folder of a run; NULL. */
+    const char *plan, *log, *run, *store;
+    const char *const *word; /* [words]: those of them that are files */
+    int words;
     const volatile int *cancel; /* as in mf_sim_options */
 } mf_report_folder;
 
@@ -36,13 +43,22 @@ typedef struct mf_report_step {
     const mf_report *report;
     const mf_problem *problem;
     const mf_search_result *found; /* what a search found, the plan first; NULL */
+    bool saved;                    /* plan.json is there already */
     const char *verdict;           /* what to do, in a sentence; NULL */
     const char *runs_on;     /* whose options alone are proposed: as mf_runs_on_parse takes it */
     const mf_doubts *doubts; /* NULL: `more` says them, or nobody */
     /* Writes further members of report.json into the object that is open; NULL: there are none. */
     void (*more)(mf_json_writer *w, const void *user);
-    const void *user;
+    /* Write candidates.csv in place of what `found` holds, and compared.csv; NULL. */
+    void (*candidates)(FILE *f, const void *user);
+    void (*compared)(FILE *f, const void *user);
+    const void *user; /* of all of these */
 } mf_report_step;
+
+/* compared.csv: its head, and a line of it. pass and where: "" for what is none of an op's. */
+void mf_report_compared_head(FILE *f);
+void mf_report_compared_row(FILE *f, const char *where, const char *what, const char *pass,
+                            const char *unit, double times, double predicted, double measured);
 
 mf_status mf_report_folder_step(mf_report_folder to, const mf_job *j, const mf_report_step *step,
                                 mf_err *e);

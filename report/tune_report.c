@@ -79,15 +79,19 @@ static bool copies_in(const mf_one_step *s) {
 
 static void print_fits(FILE *out, const mf_tuning *t, bool *copies) {
     const mf_plan_prediction *now = &t->job->plan.prediction;
-    fprintf(out, "1. what fits\n  %s of %s combinations of degrees fit; yours %s (%s of %s)\n",
-            mf_show_i64(t->fit.feasible).s, mf_show_i64(t->fit.count).s,
-            now->fits ? "does" : "does not", mf_show_bytes(now->peak_memory_B).s,
+    char with[64] = "";
+    if (t->min_headroom_B > 0) {
+        snprintf(with, sizeof with, " with %s free", mf_show_bytes(t->min_headroom_B).s);
+    }
+    fprintf(out, "1. what fits\n  %s of %s combinations of degrees fit%s; yours %s (%s of %s)\n",
+            mf_show_i64(t->fit.feasible).s, mf_show_i64(t->fit.count).s, with,
+            t->now_fits ? "does" : "does not", mf_show_bytes(now->peak_memory_B).s,
             mf_show_bytes(now->usable_B).s);
     for (int i = 0; i < t->to_fit.count; i++) {
         print_step(out, &t->to_fit.step[i], now);
         *copies |= copies_in(&t->to_fit.step[i]);
     }
-    if (!now->fits && t->to_fit.count == 0) {
+    if (!t->now_fits && t->to_fit.count == 0) {
         fputs("  no single step, and no pair of those that save most, makes yours fit\n", out);
     }
     if (t->offloaded > 0) {
@@ -142,7 +146,7 @@ static void say_verdict(mf_tune_report *r) {
     const mf_plan *best = mf_tuning_better_plan(t);
     char *out = r->verdict.decides;
     const size_t size = sizeof r->verdict.decides;
-    if (best == NULL && !now->fits) {
+    if (best == NULL && !t->now_fits) {
         mf_err why;
         mf_err_clear(&why);
         mf_problem_nothing_fits(&t->fit, &why);
@@ -157,7 +161,7 @@ static void say_verdict(mf_tune_report *r) {
         char before[96];
         snprintf(before, sizeof before, "and it fits (yours would take %s)",
                  mf_show_time(now->step_time_s).s);
-        if (now->fits) {
+        if (t->now_fits) {
             snprintf(before, sizeof before, "instead of %s: %.2f x as fast",
                      mf_show_time(now->step_time_s).s, now->step_time_s / then->step_time_s);
         }
@@ -274,6 +278,8 @@ void mf_tune_report_json(mf_json_writer *w, const mf_tune_report *r) {
     mf_plan_write(w, "now", &t->job->plan);
     mf_json_write_i64(w, "combinations", t->fit.count);
     mf_json_write_i64(w, "feasible", t->fit.feasible);
+    mf_json_write_f64(w, "min_headroom_B", t->min_headroom_B);
+    mf_json_write_bool(w, "present_fits", t->now_fits);
     mf_json_write_object(w, "present", false);
     mf_host_copies_json(w, &t->host_now);
     mf_json_write_end(w);

@@ -39,6 +39,8 @@ static bool runs_for(const mf_offer *o, mf_verdict v) {
         return o->in_budget;
     case MF_VERDICT_SMALLEST:
         return o->in_time && o->in_budget;
+    case MF_VERDICT_SURVIVOR:
+        return o->in_time && o->in_budget && o->priced && o->survives;
     case MF_VERDICT_COUNT:
         break;
     }
@@ -46,9 +48,9 @@ static bool runs_for(const mf_offer *o, mf_verdict v) {
 }
 
 static double figure(const mf_offer *o, mf_verdict v) {
-    return v == MF_VERDICT_CHEAPEST  ? o->cost_usd
+    return v == MF_VERDICT_SMALLEST  ? (double)o->gpus
            : v == MF_VERDICT_FASTEST ? o->time_s
-                                     : (double)o->gpus;
+                                     : o->cost_usd;
 }
 
 /* Of as many GPUs the faster; else by the figure alone. */

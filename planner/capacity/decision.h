@@ -1,6 +1,6 @@
 /* decision.h - which of several offers to take: the cheapest that ends in time, the fastest within
- * the budget, the smallest that keeps both, and the front of those that no other beats in time and
- * money alike.
+ * the budget, the smallest that keeps both, the cheapest that does so a node less, and the front of
+ * those that no other beats in time and money alike.
  *
  * An offer is a model on so many GPUs of a cluster. What a figure is worth decides what may be said
  * apart. A search stops when its proof is tight enough, so that the best time of an offer lies
@@ -22,6 +22,7 @@ typedef struct mf_offer {
     bool priced;                  /* money is known */
     double time_s, low_s, high_s; /* of the run, or of any other work that is the same for all */
     double cost_usd;              /* of the same; in proportion to time */
+    bool survives;                /* a node less it goes on, and keeps all limits */
     double gap;                   /* proven: no plan takes less than time_s / (1 + gap) */
     /* set by mf_decide */
     bool in_time, in_budget;               /* without a limit: true */
@@ -38,6 +39,7 @@ typedef enum mf_verdict {
     MF_VERDICT_CHEAPEST, /* of those in time */
     MF_VERDICT_FASTEST,  /* of those within the budget */
     MF_VERDICT_SMALLEST, /* fewest GPUs of those in time and within the budget */
+    MF_VERDICT_SURVIVOR, /* cheapest of those that survive the loss of a node */
     MF_VERDICT_COUNT
 } mf_verdict;
 

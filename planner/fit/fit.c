@@ -92,7 +92,7 @@ static mf_status smallest_size(fit *w, int64_t *out, mf_err *e) {
 
 /* Those that fit by headroom, then the rest by what is missing; equals by their degrees, so that
  * the order does not depend on who judged them. */
-static int by_headroom(const void *a, const void *b) {
+int mf_fit_by_headroom(const void *a, const void *b) {
     const mf_fit_entry *x = a, *y = b;
     const mf_layout *l = &x->layout, *m = &y->layout;
     const int64_t degree[][2] = {
@@ -144,7 +144,7 @@ static mf_status make_exact(fit *w, int64_t from, int64_t to, int64_t shown, mf_
             return status;
         }
         int64_t at = i;
-        for (; at + 1 < to && by_headroom(&x, &list[at + 1]) > 0; at++) {
+        for (; at + 1 < to && mf_fit_by_headroom(&x, &list[at + 1]) > 0; at++) {
             list[at] = list[at + 1];
         }
         list[at] = x;
@@ -155,7 +155,7 @@ static mf_status make_exact(fit *w, int64_t from, int64_t to, int64_t shown, mf_
 static mf_status put_in_order(fit *w, int64_t shown, mf_err *e) {
     mf_fit_result *r = w->r;
     if (r->count > 0) {
-        qsort(r->entry, (size_t)r->count, sizeof *r->entry, by_headroom);
+        qsort(r->entry, (size_t)r->count, sizeof *r->entry, mf_fit_by_headroom);
     }
     mf_status status = make_exact(w, 0, r->feasible, shown, e);
     return status == MF_OK ? make_exact(w, r->feasible, r->count, shown, e) : status;

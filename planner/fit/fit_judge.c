@@ -266,8 +266,20 @@ mf_status mf_fit_judge_least_memory(mf_fit_judge *j, mf_layout l, mf_fit_entry *
 }
 
 mf_status mf_fit_judge_exact(mf_fit_judge *j, mf_fit_entry *x, mf_err *e) {
-    mf_layout l = x->layout;
+    const mf_fit_entry before = *x;
     mf_status status = MF_OK;
-    judge(j, &l, true, x, e, &status);
+    judge(j, &before.layout, true, x, e, &status);
+    x->timed = before.timed;
+    x->step_time_s = before.step_time_s;
+    x->timed_layout = before.timed_layout;
+    x->searched = before.searched;
+    x->by_layer = before.by_layer;
+    return status;
+}
+
+mf_status mf_fit_judge_fits(mf_fit_judge *j, const mf_layout *l, bool *fits, mf_err *e) {
+    mf_fit_entry x = {0};
+    mf_status status = MF_OK;
+    *fits = judge(j, l, false, &x, e, &status) && x.fits && x.host_missing_B <= 0;
     return status;
 }

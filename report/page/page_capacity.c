@@ -481,6 +481,9 @@ void mf_page_capacity(const mf_page *p) {
         write_verdict(p, m, "cheapest_in_time", timed ? "cheapest in time" : "cheapest");
         write_verdict(p, m, "fastest_in_budget", paid ? "fastest in budget" : "fastest");
         write_verdict(p, m, "smallest", "smallest");
+        if (mf_page_at(p, "/capacity/verdicts/%zu/cheapest_a_node_less/ties", m) != NULL) {
+            write_verdict(p, m, "cheapest_a_node_less", "cheapest, a node less");
+        }
         fputs("</div>\n", p->f);
         write_limits(p);
         write_front(p, model);

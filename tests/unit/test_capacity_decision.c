@@ -12,6 +12,7 @@ static mf_offer offer(int cluster, int64_t gpus, double days, double usd) {
                       .gpus = gpus,
                       .ends = true,
                       .priced = true,
+                      .survives = true,
                       .time_s = days * DAY,
                       .low_s = 0.9 * days * DAY,
                       .high_s = 1.2 * days * DAY,
@@ -41,6 +42,22 @@ static void verdicts_hold_to_their_limits(void **state) {
     assert_int_equal(mf_verdict_best(o, 4, 0, MF_VERDICT_FASTEST), 3);
     assert_int_equal(mf_verdict_best(o, 4, 0, MF_VERDICT_SMALLEST), 2); /* of 64 the faster */
     assert_int_equal(mf_verdict_best(o, 4, 1, MF_VERDICT_FASTEST), -1); /* no such model */
+}
+
+/* The cheapest may not get over the loss of a node: then what does is dearer. */
+static void a_verdict_names_the_cheapest_that_survives_a_lost_node(void **state) {
+    (void)state;
+    mf_offer o[] = {offer(0, 8, 9, 100), offer(0, 16, 8, 120), offer(1, 16, 8, 140),
+                    offer(0, 32, 20, 110)};
+    const mf_decision_limits limits = {.deadline_s = 12 * DAY, .budget_usd = 130};
+    o[0].survives = false;
+    mf_decide(o, 4, &limits);
+    assert_int_equal(mf_verdict_best(o, 4, 0, MF_VERDICT_CHEAPEST), 0);
+    assert_int_equal(mf_verdict_best(o, 4, 0, MF_VERDICT_SURVIVOR), 1);
+    assert_true(!mf_verdict_ties(&o[1], &o[0], MF_VERDICT_SURVIVOR));
+    o[1].survives = false;
+    mf_decide(o, 4, &limits);
+    assert_int_equal(mf_verdict_best(o, 4, 0, MF_VERDICT_SURVIVOR), -1); /* late, or too dear */
 }
 
 static void what_does_not_fit_and_what_has_no_price_wins_nothing(void **state) {
@@ -94,6 +111,7 @@ static void ties_are_what_gap_and_band_leave_open(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(verdicts_hold_to_their_limits),
+        cmocka_unit_test(a_verdict_names_the_cheapest_that_survives_a_lost_node),
         cmocka_unit_test(what_does_not_fit_and_what_has_no_price_wins_nothing),
         cmocka_unit_test(the_front_is_what_no_other_offer_of_the_model_beats),
         cmocka_unit_test(ties_are_what_gap_and_band_leave_open),

@@ -3,9 +3,12 @@
 #include "tests/support/cli_test.h"
 #include "tests/support/sampled.h"
 
+#include "costmodel/cost.h"
+
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #define JOB "--global-batch 64 --seq 4096 --pp 1 --cp 1 --recompute none --offload none "
 #define TABLE "capacity --models olmoe-1b-7b,qwen3-8b --clusters h100,h200 --sizes 16,8,16 " JOB
@@ -361,7 +364,48 @@ static void plans_hold_to_what_the_program_can_express(void **state) {
     assert_ok(mf_json_string(cli_member(mf_json_at(cells, 0), "missing"), &missing, NULL));
     assert_non_null(strstr(missing, "norms over whole queries and keys"));
     assert_above(cli_number(mf_json_at(cells, 1), "step_time_s"), 0);
+    assert_string_equal(cli_text(mf_json_at(cells, 1), "software"), mf_software_newest_megatron());
     cli_free(&r);
+}
+
+/* Who runs it says whose times a plan has, unless --software does; a plan that has others keeps
+ * them, and a warning says so. */
+static void what_megatron_runs_has_its_times(void **state) {
+    (void)state;
+#define RUNS                                                                                       \
+    "plan --model qwen3-8b --cluster h100 --gpus 8 --global-batch 64 --seq 4096 --pp 1 --cp 1 "    \
+    "--tp 1 --effort 1 --json --out %s "
+    static const struct {
+        const char *options, *software;
+        bool warns;
+    } cases[] = {
+        {"--runs-on megatron", "megatron-26.06", false},
+        {"--runs-on bridge", "megatron-26.06", false},
+        {"--runs-on megatron --software megatron-25.09", "megatron-25.09", false},
+        {"--runs-on megatron --software moefold", "moefold", true},
+        {"--runs-on any", "moefold", true},
+    };
+    char plan[] = "/tmp/mf_runs_XXXXXX", line[512];
+    const int fd = mkstemp(plan);
+    assert_true(fd >= 0);
+    close(fd);
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        snprintf(line, sizeof line, RUNS "%s", plan, cases[i].options);
+        cli_result r = cli_json(line);
+        const mf_json_value *best = cli_member(mf_json_root(r.json), "best");
+        const mf_json_value *from = cli_member(cli_member(best, "plan"), "provenance");
+        assert_string_equal(cli_text(from, "software"), cases[i].software);
+        assert_null(strstr(r.err, "moefold's"));
+        cli_free(&r);
+        snprintf(line, sizeof line, "tune --plan %s --runs-on megatron --effort 1", plan);
+        r = cli_run(line, NULL);
+        assert_int_equal(r.code, 0);
+        assert_int_equal(strstr(r.err, "warning: times are moefold's, Megatron-LM runs it: "
+                                       "--software megatron-26.06 has its times\n") != NULL,
+                         cases[i].warns);
+        cli_free(&r);
+    }
+    unlink(plan);
 }
 
 static int64_t verdict_cell(const cli_result *r, const char *which) {
@@ -457,6 +501,40 @@ static void rows_say_what_skew_and_a_lost_node_leave(void **state) {
     assert_int_equal(r.code, 2);
     assert_non_null(strstr(r.err, "--skew"));
     cli_free(&r);
+}
+
+/* Against the rows: of those that keep the deadline a node less, the cheapest, in the text, too.
+ * Without a limit nobody asks. */
+static void a_verdict_names_what_gets_over_a_lost_node(void **state) {
+    (void)state;
+#define LOSES                                                                                      \
+    "capacity --models olmoe-1b-7b --clusters h100 --sizes 8,16,32 --tokens 1T --deadline 20d "    \
+    "--ep 8 " JOB
+    char text[96];
+    cli_result r = cli_json(LOSES "--json");
+    const mf_json_value *cells = cli_member(mf_json_root(r.json), "cells");
+    const size_t cheapest = (size_t)verdict_cell(&r, "cheapest_in_time");
+    const size_t best = (size_t)verdict_cell(&r, "cheapest_a_node_less");
+    for (size_t i = 0; i < mf_json_size(cells); i++) {
+        const mf_json_value *c = mf_json_at(cells, i), *lost = cli_member(c, "node_lost");
+        const bool survives = cli_bool(lost, "fits") && cli_bool(lost, "in_time");
+        assert_true(i != best || survives);
+        if (survives && cli_bool(c, "in_time")) {
+            assert_at_most(cli_number(mf_json_at(cells, best), "cost_usd"),
+                           cli_number(c, "cost_usd"));
+        }
+    }
+    assert_true(best != cheapest); /* a case that says something */
+    snprintf(text, sizeof text, "  cheapest, a node less        %.0f x h100, ",
+             cli_number(mf_json_at(cells, best), "gpus"));
+    cli_result t = cli_run(LOSES, NULL);
+    assert_non_null(strstr(t.out, text));
+    cli_free(&t);
+    cli_free(&r);
+    t = cli_run("capacity --models olmoe-1b-7b --clusters h100 --sizes 16 --ep 8 --tokens 1T " JOB,
+                NULL);
+    assert_null(strstr(t.out, "a node less"));
+    cli_free(&t);
 }
 
 /* Without a run there is the step under uneven routing; without a limit no comma waits for a word.
@@ -717,6 +795,8 @@ int main(void) {
         cmocka_unit_test(plans_hold_to_what_the_program_can_express),
         cmocka_unit_test(verdicts_name_the_best_rows),
         cmocka_unit_test(rows_say_what_skew_and_a_lost_node_leave),
+        cmocka_unit_test(what_megatron_runs_has_its_times),
+        cmocka_unit_test(a_verdict_names_what_gets_over_a_lost_node),
         cmocka_unit_test(skew_needs_neither_a_run_nor_a_limit),
         cmocka_unit_test(sizes_double_and_batches_are_read_in_tokens),
         cmocka_unit_test(the_smallest_size_keeps_its_deadline_and_the_one_before_does_not),

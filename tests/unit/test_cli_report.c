@@ -210,6 +210,26 @@ static void a_simulated_step_is_a_page_of_the_numbers_that_json_prints(void **st
     cli_free(&r);
 }
 
+/* Fields of a line of CSV; commas in quotes are text. */
+static int fields_of(const char *line) {
+    bool quoted = false;
+    int count = 1;
+    for (; *line != '\n' && *line != '\0'; line++) {
+        quoted ^= *line == '"';
+        count += *line == ',' && !quoted;
+    }
+    return count;
+}
+
+/* Every line of a table has the fields of its head, whether its size fits or not. */
+static void assert_rectangular(const char *csv, int lines) {
+    const int fields = fields_of(csv);
+    for (const char *line = csv; *line != '\0'; line = strchr(line, '\n') + 1, lines--) {
+        assert_int_equal(fields_of(line), fields);
+    }
+    assert_int_equal(lines, 0);
+}
+
 static void a_plan_lists_its_candidates(void **state) {
     (void)state;
     char line[512];
@@ -219,11 +239,17 @@ static void a_plan_lists_its_candidates(void **state) {
     char *csv = read_file("candidates.csv");
     mf_json *doc = read_json(text);
     const mf_json_value *root = mf_json_root(doc);
-    size_t lines = 0, plans = mf_json_size(cli_member(root, "candidates"));
-    for (const char *p = csv; *p != '\0'; p++) {
-        lines += *p == '\n';
+    const size_t plans = mf_json_size(cli_member(root, "candidates"));
+    assert_rectangular(csv, (int)plans + 1);
+    assert_non_null(strstr(csv, ",precision,cp_type,overlap,cuda_graph,moments,offload_optimizer,"
+                                "memory,positions,fits,candidate\n"));
+    for (size_t i = 0; i < plans; i++) { /* what layers recompute, as the JSON has it */
+        char memory[2200];
+        const mf_json_value *c = mf_json_at(cli_member(root, "candidates"), i);
+        snprintf(memory, sizeof memory, ",\"%s\",", cli_text(c, "memory"));
+        assert_non_null(strstr(csv, memory));
     }
-    assert_int_equal(lines, plans + 1);
+    assert_non_null(strstr(csv, ",\"recompute "));
     assert_int_equal(plans, 1 + mf_json_size(cli_member(mf_json_root(r.json), "runners_up")));
     assert_close(cli_number(cli_member(root, "step"), "step_time_s"),
                  cli_number(cli_member(mf_json_root(r.json), "best"), "step_time_s"), 0);
@@ -236,24 +262,6 @@ static void a_plan_lists_its_candidates(void **state) {
     free(text);
     free(csv);
     cli_free(&r);
-}
-
-/* Fields of a line of CSV without commas in its texts. */
-static int fields_of(const char *line) {
-    int count = 1;
-    for (; *line != '\n' && *line != '\0'; line++) {
-        count += *line == ',';
-    }
-    return count;
-}
-
-/* Every line of a table has the fields of its head, whether its size fits or not. */
-static void assert_rectangular(const char *csv, int lines) {
-    const int fields = fields_of(csv);
-    for (const char *line = csv; *line != '\0'; line = strchr(line, '\n') + 1, lines--) {
-        assert_int_equal(fields_of(line), fields);
-    }
-    assert_int_equal(lines, 0);
 }
 
 static void sizes_are_a_front_of_time_and_money(void **state) {
@@ -278,6 +286,7 @@ static void sizes_are_a_front_of_time_and_money(void **state) {
     assert_non_null(strstr(page, "data-at=\"/capacity/cells/1/skewed/step_time_s\""));
     assert_non_null(strstr(page, "data-at=\"/capacity/cells/1/skewed/expert_load\""));
     assert_non_null(strstr(page, "<br>under zipf:0.5: "));
+    assert_non_null(strstr(page, "<span>cheapest, a node less</span><b>"));
     assert_non_null(strstr(page, "the 95th percentile of 20 draws"));
     assert_non_null(strstr(csv, ",skewed_fits,skewed_step_time_s,skewed_expert_load,"));
     assert_non_null(strstr(csv, ",node_lost_gpus,node_lost_step_time_s,"));
@@ -285,6 +294,9 @@ static void sizes_are_a_front_of_time_and_money(void **state) {
     assert_non_null(strstr(page, "<b>Warning</b>: the price of h100 has no date"));
     assert_prints_well(page, true);
     assert_non_null(strstr(csv, "\"olmoe-1b-7b\",\"h20\",32,1,0,moefold,bf16,"));
+    assert_non_null(strstr(csv, ",dispatcher,cp_type,overlap,cuda_graph,moments,"
+                                "offload_optimizer,memory\n"));
+    assert_non_null(strstr(csv, ",\"dp,pp\",none,fp32,0,\""));
     mf_json_destroy(doc);
     free(page);
     free(text);
@@ -419,6 +431,14 @@ static void a_job_is_tuned_and_compared_on_a_page(void **state) {
     assert_above(check_figures(page, mf_json_root(doc)), 30);
     assert_non_null(strstr(page, "data-at=\"/tune/best/prediction/step_time_s\""));
     assert_non_null(strstr(page, "data-at=\"/tune/steps/"));
+    const mf_json_value *tune = cli_member(mf_json_root(doc), "tune");
+    char *csv = read_file("candidates.csv");
+    assert_rectangular(csv, 3 + (int)mf_json_size(cli_member(tune, "steps")));
+    assert_non_null(strstr(csv, ",1,\"present\"\n"));
+    assert_non_null(strstr(csv, ",1,\"best\"\n"));
+    assert_non_null(strstr(csv, ",\"--recompute act\"\n"));
+    assert_non_null(strstr(csv, ",bf16,0,\"recompute layer in every layer\",")); /* --moments */
+    free(csv);
     mf_json_destroy(doc);
     assert_prints_well(page, false);
     free(page);
@@ -448,9 +468,74 @@ static void a_job_is_tuned_and_compared_on_a_page(void **state) {
     assert_non_null(strstr(page, "data-at=\"/compare/measured_step_time_s\""));
     assert_close(cli_number(cli_member(mf_json_root(doc), "compare"), "error"), 1 / 1.05 - 1, 1e-3);
     mf_json_destroy(doc);
+    csv = read_file("compared.csv");
+    assert_rectangular(csv, 4); /* of FLOP/s and memory the log says nothing */
+    const char *row = strstr(csv, "\n\"\",\"step time\",,s,1,");
+    double predicted_s, measured_s, error;
+    assert_non_null(row);
+    assert_int_equal(sscanf(row + 22, "%lf,%lf,%lf", &predicted_s, &measured_s, &error), 3);
+    assert_close(measured_s, 1.05 * step_s, 1e-4);
+    assert_close(error, predicted_s / measured_s - 1, 1e-9);
+    free(csv);
+    char *inputs = read_file("inputs.json");
+    doc = read_json(inputs);
+    const mf_json_value *files = cli_member(mf_json_root(doc), "files");
+    assert_int_equal(mf_json_size(files), 2);
+    snprintf(line, sizeof line, "%s/log", dir);
+    assert_string_equal(cli_text(mf_json_at(files, 0), "option"), "plan");
+    assert_string_equal(cli_text(mf_json_at(files, 1), "option"), "log");
+    assert_string_equal(cli_text(mf_json_at(files, 1), "path"), line);
+    assert_above(cli_number(mf_json_at(files, 1), "bytes"), 1000);
+    assert_int_equal(strlen(cli_text(mf_json_at(files, 1), "crc32c")), 8);
+    free(inputs);
+    mf_json_destroy(doc);
     assert_prints_well(page, false);
     free(page);
     free(text);
+}
+
+/* As plan does: plans and steps leave so much free, and a layout that does not is changed although
+ * it fits and is faster. */
+static void tune_leaves_the_headroom_that_is_asked_for(void **state) {
+    (void)state;
+    static const double share[] = {0.4, 0.75};
+    char line[512];
+    snprintf(
+        line, sizeof line,
+        "simulate --model granite-3.1-1b-a400m --cluster h100 --gpus 8 --global-batch 64 --seq "
+        "4096 --micro-batch 4 --json --out %s/now.json",
+        dir);
+    cli_result r = cli_json(line);
+    const double now_B = cli_number(mf_json_root(r.json), "peak_memory_B");
+    const double usable_B = cli_number(mf_json_root(r.json), "usable_B");
+    cli_free(&r);
+    for (int i = 0; i < 2; i++) {
+        const double free_B = share[i] * usable_B / 0.95;
+        snprintf(line, sizeof line, "tune --plan %s/now.json --json --effort 2 --min-headroom %g",
+                 dir, share[i]);
+        r = cli_json(line);
+        const mf_json_value *o = mf_json_root(r.json), *steps = cli_member(o, "steps");
+        const bool fits = usable_B - now_B >= free_B;
+        assert_int_equal(fits, i == 0); /* a case of each */
+        assert_close(cli_number(o, "min_headroom_B"), free_B, 1e-6 * free_B);
+        assert_int_equal(cli_bool(o, "present_fits"), fits);
+        int full = 0;
+        for (size_t k = 0; k < mf_json_size(steps); k++) {
+            const mf_json_value *s = mf_json_at(steps, k);
+            const double left_B = usable_B - cli_number(s, "peak_memory_B");
+            full += left_B > 0 && left_B < free_B;
+            assert_int_equal(cli_bool(s, "fits"), left_B >= free_B);
+        }
+        assert_above(full, 0);
+        if (!fits) {
+            const mf_json_value *best = cli_member(cli_member(o, "best"), "prediction");
+            assert_at_least(usable_B - cli_number(best, "peak_memory_B"), free_B);
+            assert_above(mf_json_size(cli_member(o, "to_fit")), 0);
+            assert_close(cli_number(cli_member(cli_member(o, "best"), "layout"), "reserve"), 0.05,
+                         0);
+        }
+        cli_free(&r);
+    }
 }
 
 static void what_fits_with_the_optimizer_on_the_host_is_planned(void **state) {
@@ -518,7 +603,7 @@ static void advice_is_no_slower_than_the_best_single_step(void **state) {
 static void a_target_recomputes_nothing_where_all_fits(void **state) {
     (void)state;
     cli_result r = cli_run("plan --model qwen3-30b-a3b --cluster h100 --gpus 32 --global-batch 256 "
-                           "--seq 4096 --runs-on megatron",
+                           "--seq 4096 --runs-on megatron --software moefold",
                            NULL);
     assert_int_equal(r.code, 0);
     char *others = strstr(r.out, "\nplans ");
@@ -563,6 +648,8 @@ int main(void) {
         cmocka_unit_test_setup_teardown(a_size_without_figures_has_its_place_in_the_table,
                                         new_folder, remove_folder),
         cmocka_unit_test_setup_teardown(sizes_are_a_front_of_time_and_money, new_folder,
+                                        remove_folder),
+        cmocka_unit_test_setup_teardown(tune_leaves_the_headroom_that_is_asked_for, new_folder,
                                         remove_folder),
         cmocka_unit_test_setup_teardown(what_fits_with_the_optimizer_on_the_host_is_planned,
                                         new_folder, remove_folder),

@@ -4,6 +4,7 @@
 #include "tests/support/sampled.h"
 
 #include <math.h>
+#include <unistd.h>
 
 #define MIXTRAL                                                                                    \
     "simulate --model mixtral-8x22b --cluster h100 --gpus 128 --global-batch 256 --seq 4096 "
@@ -418,6 +419,67 @@ static void explain_names_an_option_that_does_it(void **state) {
     }
 }
 
+/* Options beside a plan change what they name; layers recompute what they did there, on the stages
+ * where they stood if these are the same. What comes out can be saved, and is a plan. */
+static void options_beside_a_plan_change_its_layout(void **state) {
+    (void)state;
+#define WHOLE "--model mixtral-8x7b --cluster h100 --seq 4096 "
+#define SPLIT WHOLE "--pp 4 --pipeline-layout Et*6|t*8|t*9|t*9L "
+#define SIZE "--gpus 32 --global-batch 64 "
+#define FEW "--recompute layer --recompute-layers 3 "
+    static const struct {
+        const char *change, *same;
+    } cases[] = {
+        {"--ep 4", SPLIT SIZE FEW "--tp 2 --ep 4"},
+        {"--ep 2 --zero 2 --dispatcher alltoall",
+         SPLIT SIZE FEW "--tp 2 --ep 2 --zero 2 --dispatcher alltoall"},
+        {"--recompute none", SPLIT SIZE "--tp 2 --ep 8"},
+        {"--recompute norm,act", SPLIT SIZE "--tp 2 --ep 8 --recompute norm,act"},
+        {"--gpus 64 --global-batch 256", SPLIT FEW "--tp 2 --ep 8 --gpus 64 --global-batch 256"},
+        {"--tp 1 --cuda-graph partial --recompute none",
+         SPLIT SIZE "--tp 1 --ep 8 --cuda-graph partial"},
+        {"--recompute none --pp 2", WHOLE SIZE "--tp 2 --pp 2 --ep 8"},
+        {"--recompute none --pp 2 --vpp 2", WHOLE SIZE "--tp 2 --pp 2 --vpp 2 --ep 8"},
+    };
+    char plan[] = "/tmp/mf_changed_XXXXXX", line[640];
+    const int fd = mkstemp(plan);
+    assert_true(fd >= 0);
+    close(fd);
+    snprintf(line, sizeof line, "simulate " SPLIT SIZE FEW "--tp 2 --ep 8 --json --out %s", plan);
+    cli_result r = cli_json(line);
+    cli_free(&r);
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        snprintf(line, sizeof line, "simulate %s --json", cases[i].same);
+        cli_result whole = cli_json(line);
+        snprintf(line, sizeof line, "simulate --plan %s %s --json --out %s.new", plan,
+                 cases[i].change, plan);
+        r = cli_json(line);
+        snprintf(line, sizeof line, "simulate --plan %s.new --json", plan);
+        cli_result saved = cli_json(line);
+        const double step_s = cli_number(mf_json_root(whole.json), "step_time_s");
+        const double peak_B = cli_number(mf_json_root(whole.json), "peak_memory_B");
+        close_to(cli_number(mf_json_root(r.json), "step_time_s"), step_s);
+        close_to(cli_number(mf_json_root(r.json), "peak_memory_B"), peak_B);
+        close_to(cli_number(mf_json_root(saved.json), "step_time_s"), step_s);
+        cli_free(&saved);
+        cli_free(&r);
+        cli_free(&whole);
+    }
+    snprintf(line, sizeof line, "explain --plan %s --ep 4", plan);
+    r = cli_run(line, NULL);
+    assert_int_equal(r.code, 0);
+    assert_non_null(strstr(r.out, "EP 4 "));
+    cli_free(&r);
+    snprintf(line, sizeof line, "simulate --plan %s --ep 3", plan);
+    r = cli_run(line, NULL);
+    assert_int_equal(r.code, 2);
+    assert_non_null(strstr(r.err, ", changed: "));
+    cli_free(&r);
+    unlink(plan);
+    snprintf(line, sizeof line, "%s.new", plan);
+    unlink(line);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_parts_add_up),
@@ -435,6 +497,7 @@ int main(void) {
         cmocka_unit_test(clock_and_power_beside_waits_are_as_measured),
         cmocka_unit_test(a_verdict_says_the_figures_of_its_json),
         cmocka_unit_test(explain_names_an_option_that_does_it),
+        cmocka_unit_test(options_beside_a_plan_change_its_layout),
         cmocka_unit_test(an_owners_cap_slows_steps_and_less_so_if_it_holds_on_average),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -42,7 +42,7 @@ mf simulate --plan "$work/plan-key.json"
 sed 's/"first": \[0, /"first": [0, 9/' "$work/plan.json" >"$work/plan-stages.json"
 mf simulate --plan "$work/plan-stages.json"
 mf simulate --plan "$work/plan.json" --model mixtral-8x22b
-mf simulate --plan "$work/plan.json" --tp 2
+mf simulate --plan "$work/plan.json" --tp 3
 mf simulate --plan "$work/none.json"
 mf simulate --plan $model
 mf simulate --plan "$work/plan.json" --out /nowhere/plan.json

@@ -10,6 +10,10 @@ mf_lines '^(olmoe|step time|memory N|plans|search|proof|ended|runners-up)' plan 
 mf_lines '^(olmoe|step time|!)|next:' plan $job $pins --effort 1 --out "$work/none/plan.json"
 # shellcheck disable=SC2086
 mf_lines '^(olmoe|step time|!)|next:|^ *plan.json' plan $job $pins --effort 1 --out /dev/full
+# The folder of a report has the plan, written once.
+mkdir "$work/page" && ln -s /dev/stdout "$work/page/plan.json"
+# shellcheck disable=SC2086
+"$golden_binary" plan $job $pins --effort 1 -o "$work/page" 2>/dev/null | grep -c '^  "assignment"' >>"$golden_transcript"
 
 # notes what held, or not, in the transcript
 note() {
