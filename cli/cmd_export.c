@@ -1,5 +1,4 @@
-/* cmd_export.c - `moefold export`: a plan as a job of Megatron-LM or Megatron-Bridge that starts.
- */
+/* cmd_export.c - `moefold export`: a plan as a job of another program that starts. */
 #include "cli/args_request.h"
 #include "cli/commands.h"
 #include "core/base/file.h"
@@ -267,13 +266,11 @@ const mf_command mf_cmd_export = {
         "allocation (srun). With Megatron-LM it trains on mock data until DATA_PATH and "
         "TOKENIZER_MODEL name something else; LR, STEPS, WARMUP (a share of the steps) and "
         "CHECKPOINTS are read from the environment, too. With Megatron-Bridge data and optimizer "
-        "are the recipe's, on mock data. --out writes the script to a file; without it the script "
-        "is "
-        "what "
-        "is printed.\nWhat the program cannot express is replaced by what it runs "
-        "instead; the script begins with a list of these differences, each with its memory and its "
-        "time. A plan that no longer fits with them is refused (exit code 3) without --force. A "
-        "model with parts that the program cannot build is refused in any case.",
+        "are the recipe's, on mock data. Without --out the script is printed.\nWhat the program "
+        "cannot express is replaced by what it runs instead; the script begins with a list of "
+        "these differences, each with its memory and its time. A plan that no longer fits with "
+        "them is refused (exit code 3) without --force, a model with parts that the program cannot "
+        "build in any case.",
     .example = "moefold export --plan plan.json --out launch.sh",
     .options = options,
     .run = run,
