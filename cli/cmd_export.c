@@ -260,17 +260,16 @@ const mf_command mf_cmd_export = {
     .usage = {"--plan FILE [--format megatron|bridge] [--launcher torchrun|srun] [--out FILE]"},
     .about =
         "Writes a script that starts the plan with Megatron-LM or Megatron-Bridge, as of the "
-        "commit that it names at its top: flags of the model and of the plan, environment "
-        "variables that the program insists on, and the launch line. Start it in the "
-        "program's folder, on every node (torchrun; HEAD names the first of several) or once in an "
-        "allocation (srun). With Megatron-LM it trains on mock data until DATA_PATH and "
-        "TOKENIZER_MODEL name something else; LR, STEPS, WARMUP (a share of the steps) and "
-        "CHECKPOINTS are read from the environment, too. With Megatron-Bridge data and optimizer "
-        "are the recipe's, on mock data. Without --out the script is printed.\nWhat the program "
-        "cannot express is replaced by what it runs instead; the script begins with a list of "
-        "these differences, each with its memory and its time. A plan that no longer fits with "
-        "them is refused (exit code 3) without --force, a model with parts that the program cannot "
-        "build in any case.",
+        "commit that it names at its top: flags of the model (of Bridge a recipe) and of the plan, "
+        "optimizer, schedule of the rate, environment variables that the program insists on, and "
+        "the launch line. Start it in the program's folder, on every node (torchrun; HEAD names "
+        "the first of several) or once in an allocation (srun). It trains on mock data until "
+        "DATA_PATH and TOKENIZER_MODEL name something else; LR, MIN_LR, STEPS, WARMUP (a share of "
+        "the steps) and CHECKPOINTS are read from the environment, too. Without --out the script "
+        "is printed.\nWhat the program cannot express is replaced by what it runs instead; the "
+        "script begins with a list of these differences, each with its memory and its time. A plan "
+        "that no longer fits with them is refused (exit code 3) without --force, a model with "
+        "parts that the program cannot build in any case.",
     .example = "moefold export --plan plan.json --out launch.sh",
     .options = options,
     .run = run,

@@ -48,6 +48,19 @@ mf plan --model olmoe-1b-7b --cluster h100 --gpus 8 --global-batch 64 --seq 4096
 mf export --plan "$work/llama.json" --out "$work/launch.sh"
 $golden_binary export --plan "$work/llama.json" | cmp - "$work/launch.sh" >>"$golden_transcript" 2>&1
 mf export --plan "$work/v3.json" -o "$work/bridge.sh" --format bridge
+# What the launcher gets, with data and a rate from the environment, and what import reads of it.
+mkdir "$work/bin"
+printf '#!/bin/sh\nprintf "%%s\\n" "$@" | grep -E "^(--dataset|--data-path|--tokenizer|/|mock|mega|30|dataset|tokenizer|checkpoint\\.[sl]|optimizer|scheduler|train\\.t|--lr|--train)"\n' >"$work/bin/torchrun"
+chmod +x "$work/bin/torchrun"
+"$golden_binary" export --plan "$work/v3.json" >"$work/megatron.sh"
+for golden_script in bridge megatron; do
+    echo "$golden_script.sh on mock data" >>"$golden_transcript"
+    HEAD=here PATH=$work/bin:$PATH bash "$work/$golden_script.sh" >>"$golden_transcript" 2>&1
+    echo "$golden_script.sh on data" >>"$golden_transcript"
+    HEAD=here PATH=$work/bin:$PATH DATA_PATH='30 /a=b/c 70 /d' TOKENIZER_MODEL=/tokens CHECKPOINTS=/saved LR=1e-4 STEPS=50 \
+        bash "$work/$golden_script.sh" >>"$golden_transcript" 2>&1
+    mf_plain_lines 'not read|^!' import "$work/$golden_script.sh"
+done
 mf export --plan "$work/llama.json" --out "$work/none/launch.sh"
 mf export --plan "$work/v3.json" --launcher slurm
 mf export
