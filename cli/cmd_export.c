@@ -7,6 +7,7 @@
 #include "launch/words.h"
 #include "launch/write.h"
 #include "report/output.h"
+#include "report/text/show.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -123,6 +124,13 @@ static void print_saved(FILE *out, const char *path, const exported *x) {
             info->commit, path);
     for (int i = 0; i < x->notes; i++) {
         fprintf(out, "not the same  %s\n", x->note[i].text);
+    }
+    if (strncmp(x->job.software.name, "megatron", 8) != 0) {
+        fprintf(out,
+                "predicted     %s a step as %s trains; as %s does: moefold import %s --software "
+                "megatron-26.06\n",
+                mf_show_time(x->job.plan.prediction.step_time_s).s, x->job.software.name,
+                info->program, path);
     }
 }
 

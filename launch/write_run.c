@@ -191,7 +191,7 @@ static void print_data(const mf_launch *x, FILE *out) {
     if (!bridge) {
         fputs("    DATA=(--data-path $DATA_PATH --split 99,1,0 --tokenizer-type "
               "HuggingFaceTokenizer\n"
-              "        --tokenizer-model \"$TOKENIZER_MODEL\")\n"
+              "        --tokenizer-model \"${TOKENIZER_MODEL:?the tokenizer of DATA_PATH}\")\n"
               "else\n"
               "    DATA=(--mock-data --tokenizer-type NullTokenizer)\n"
               "fi\n"
@@ -204,7 +204,7 @@ static void print_data(const mf_launch *x, FILE *out) {
             "    DATA=(--dataset megatron-indexed \"dataset.data_path='$DATA_PATH'\" "
             "\"dataset.split='99,1,0'\"\n"
             "        tokenizer.tokenizer_type=HuggingFaceTokenizer "
-            "\"tokenizer.tokenizer_model='$TOKENIZER_MODEL'\")\n"
+            "\"tokenizer.tokenizer_model='${TOKENIZER_MODEL:?the tokenizer of DATA_PATH}'\")\n"
             "else\n"
             "    DATA=(--dataset mock tokenizer.tokenizer_type=NullTokenizer "
             "tokenizer.tokenizer_model=null\n"
@@ -235,6 +235,12 @@ static void print_first_node(const mf_launch *x, int64_t nodes, FILE *out) {
     }
 }
 
+static const char *program_of(const mf_launch *x) {
+    return x->target == MF_TARGET_BRIDGE   ? "scripts/training/run_recipe.py"
+           : mf_target_is_hybrid(x->model) ? "pretrain_hybrid.py"
+                                           : "pretrain_gpt.py";
+}
+
 /* One launcher a node; torchrun starts its processes and gives them their ranks. */
 static void print_launch(const mf_launch *x, FILE *out) {
     const int64_t gpus = x->plan->layout.gpus, node = x->cluster->gpus_per_node;
@@ -243,7 +249,8 @@ static void print_launch(const mf_launch *x, FILE *out) {
         each--;
     }
     const int64_t nodes = gpus / each;
-    const bool bridge = x->target == MF_TARGET_BRIDGE;
+    fprintf(out, "[ -f %s ] || { echo \"start this in the folder of %s\" >&2; exit 1; }\n",
+            program_of(x), mf_target_info_of(x->target)->program);
     print_first_node(x, nodes, out);
     if (x->launcher == MF_LAUNCHER_SRUN) {
         fprintf(out, "srun --nodes %lld --ntasks-per-node 1 --kill-on-bad-exit=1 \\\n    ",
@@ -251,16 +258,9 @@ static void print_launch(const mf_launch *x, FILE *out) {
     }
     fprintf(out,
             "torchrun --nnodes %lld --nproc-per-node %lld --rdzv-backend c10d --rdzv-endpoint "
-            "\"$HEAD:29500\" --rdzv-id moefold \\\n    ",
-            LL(nodes), LL(each));
-    if (bridge) {
-        fputs("scripts/training/run_recipe.py --recipe \"$RECIPE\" --mode pretrain "
-              "\"${DATA[@]}\" \"${ARGS[@]}\"\n",
-              out);
-    } else {
-        fprintf(out, "pretrain_%s.py \"${ARGS[@]}\" \"${DATA[@]}\"\n",
-                mf_target_is_hybrid(x->model) ? "hybrid" : "gpt");
-    }
+            "\"$HEAD:29500\" --rdzv-id moefold \\\n    %s %s\"${DATA[@]}\" \"${ARGS[@]}\"\n",
+            LL(nodes), LL(each), program_of(x),
+            x->target == MF_TARGET_BRIDGE ? "--recipe \"$RECIPE\" --mode pretrain " : "");
 }
 
 mf_status mf_write_script(const mf_launch *x, const char *const *notes, int count, FILE *out,
