@@ -34,6 +34,11 @@ static mf_status unknown_option(const char *arg, size_t length, const mf_option_
         return mf_err_set(e, MF_USAGE, "%s is an option of other commands, not of this one%s", name,
                           is_part || mf_word_elsewhere(bare, known, count) != NULL ? mean : "");
     }
+    if (mf_option_find("recipe", 6, allowed) != MF_OPT_COUNT &&
+        mf_megatron_flag_here(bare) != NULL) {
+        return mf_err_set(e, MF_USAGE, "%s: flags of a job stand behind all else: ... -- %s ...",
+                          name, name);
+    }
     mf_status s = mf_megatron_flag_refuse(name, e);
     return s != MF_OK ? s : mf_err_set(e, MF_USAGE, "unknown option %s%s", name, mean);
 }

@@ -49,6 +49,14 @@ mf_lines '^rests on' simulate --plan "$work/plan.json" --software "$work/fix.jso
 mf_lines '^1\.|^2\.|^3\.|^verdict' tune --plan "$work/plan.json" --runs-on megatron --threads 2
 mf_lines 'not read|--no-such|^layout' import TP=2 --model mixtral-8x7b --gpus 32 --cluster h100 -- \
     --tensor-model-parallel-size 2 --seq-length 4096 --no-such-flag 3 --bf16
+# What is no job is answered with where it goes; so are flags in front of "--".
+mf import "$work/plan.json"
+mf import profiles/models/olmoe-1b-7b.json --cluster h100
+mf import --cluster h100 --tensor-model-parallel-size 2
+mf_plain_lines '^!' tune "$work/plan.json"
+# Where the present plan is the best, none is written, which is said.
+$golden_binary plan --model olmoe-1b-7b --cluster h100 --gpus 8 --global-batch 64 --seq 4096 --effort 1 --out "$work/best.json" >/dev/null
+mf_lines '^verdict|^!' tune --plan "$work/best.json" --effort 1 --out "$work/better.json"
 # Flags in quotes with their values, as scripts of Megatron-LM keep them in arrays.
 cat >"$work/quoted.sh" <<'SCRIPT'
 TP=${1:-2}
