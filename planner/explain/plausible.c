@@ -165,7 +165,7 @@ static bool shares_badly(int64_t gbs, int64_t near, int64_t gpus) {
 static void doubt_batch(mf_doubts *d, const mf_layout *l) {
     const double tokens = (double)l->gbs * (double)l->seq;
     const double of_gpu = l->gpus > 0 ? tokens / (double)l->gpus : 0;
-    const int64_t near = meant(l->gbs, 64);
+    const int64_t near = l->gbs > 9 ? meant(l->gbs, 64) : 0;
     if (tokens > most_tokens) {
         mf_doubt(
             d,
@@ -186,7 +186,7 @@ static void doubt_batch(mf_doubts *d, const mf_layout *l) {
 }
 
 static void doubt_gpus(mf_doubts *d, const mf_cluster *c, int64_t gpus) {
-    const int64_t node = (int64_t)c->gpus_per_node, near = meant(gpus, 64);
+    const int64_t node = (int64_t)c->gpus_per_node, near = gpus > 48 ? meant(gpus, 64) : 0;
     if (node <= 1 || gpus <= node || gpus % node == 0) {
         return;
     }

@@ -181,6 +181,8 @@ static void a_number_one_key_beside_a_usual_one_is_named_with_it(void **state) {
 
     expect_doubt("h100", 1042, 2048, 4096, "1042 GPUs are no whole nodes of 8: 1024?");
     expect_doubt("h100", 12, 48, 4096, "12 GPUs are no whole nodes of 8");
+    assert_null(strchr(doubts_of("h100", 12, 48, 4096).text[0], '?')); /* nothing is near */
+    assert_null(strchr(doubts_of("h100", 9, 9, 4096).text[0], '?'));
     expect_doubt("gb200", 127, 256, 4096, "127 GPUs are no whole nodes of 4: 128?");
 }
 
