@@ -1,4 +1,5 @@
 /* parse.c - argv against the table of options. */
+#include "cli/cli.h"
 #include "cli/options.h"
 #include "core/cluster/cluster.h"
 #include "core/model/model.h"
@@ -12,6 +13,23 @@
 #include <time.h>
 
 /* --- the command line ------------------------------------------------------------------------- */
+
+/* "train", "plan and fit", where few commands have it; else "other commands". */
+static void name_owners(mf_option_id id, char *out, size_t size) {
+    size_t used = 0;
+    int count = 0;
+    for (const mf_command *const *c = mf_cli_commands(); *c != NULL && count < 3; c++) {
+        if (mf_option_find(mf_option_get(id)->name, strlen(mf_option_get(id)->name),
+                           (*c)->options) == id) {
+            used += (size_t)snprintf(out + used, size - used, "%s%s", count > 0 ? " and " : "",
+                                     (*c)->name);
+            count++;
+        }
+    }
+    if (count == 0 || count > 2) {
+        snprintf(out, size, "other commands");
+    }
+}
 
 static mf_status unknown_option(const char *arg, size_t length, const mf_option_id *allowed,
                                 mf_err *e) {
@@ -31,7 +49,9 @@ static mf_status unknown_option(const char *arg, size_t length, const mf_option_
         mf_option_find(bare, strlen(bare), allowed) == MF_OPT_COUNT) {
         const bool is_part =
             near != NULL && (strstr(near, bare) == near || strstr(bare, near) == bare);
-        return mf_err_set(e, MF_USAGE, "%s is an option of other commands, not of this one%s", name,
+        char owners[80];
+        name_owners(mf_option_find(bare, strlen(bare), NULL), owners, sizeof owners);
+        return mf_err_set(e, MF_USAGE, "%s is an option of %s, not of this command%s", name, owners,
                           is_part || mf_word_elsewhere(bare, known, count) != NULL ? mean : "");
     }
     if (mf_option_find("recipe", 6, allowed) != MF_OPT_COUNT &&

@@ -277,6 +277,7 @@ static const mf_word words[] = {
     RUN("save", VALUE, "checkpoint.save"),
     RUN("load", VALUE, "checkpoint.load"),
     RUN("save-interval", VALUE, "checkpoint.save_interval"),
+    MOOT("async-save", SWITCH),
     MOOT("no-save-optim", SWITCH),
     MOOT("no-load-optim", SWITCH),
     MOOT("no-load-rng", SWITCH),

@@ -215,7 +215,7 @@ static void print_data(const mf_launch *x, FILE *out) {
           "    DATA+=(\"checkpoint.save='$CHECKPOINTS'\" \"checkpoint.load='$CHECKPOINTS'\" "
           "checkpoint.save_interval=500)\n"
           "else\n"
-          "    DATA+=(checkpoint.save=null checkpoint.load=null)\n"
+          "    DATA+=(checkpoint.save=null checkpoint.load=null checkpoint.async_save=false)\n"
           "fi\n\n",
           out);
 }

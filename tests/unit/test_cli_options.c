@@ -117,7 +117,7 @@ static void unknown_and_repeated_options_are_refused(void **state) {
     refuse("--tpp", "8", "unknown option --tpp (did you mean --tp?)");
     refuse("--frobnicate", NULL, "unknown option --frobnicate");
     refuse("-t", "8", "unknown option -t (did you mean --tp?)");
-    refuse("--ep", "8", "--ep is an option of other commands, not of this one");
+    refuse("--ep", "8", "--ep is an option of other commands, not of this command");
     assert_int_equal(parse("--tp", "8", "--tp", "4"), MF_USAGE);
     assert_string_equal(err.text, "--tp: given twice (\"8\" and \"4\")");
     assert_int_equal(parse("one", "two", NULL, NULL), MF_USAGE);

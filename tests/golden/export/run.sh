@@ -50,7 +50,7 @@ $golden_binary export --plan "$work/llama.json" | cmp - "$work/launch.sh" >>"$go
 mf export --plan "$work/v3.json" -o "$work/bridge.sh" --format bridge
 # What the launcher gets, with data and a rate from the environment, and what import reads of it.
 mkdir "$work/bin"
-printf '#!/bin/sh\nprintf "%%s\\n" "$@" | grep -E "^(--dataset|--data-path|--tokenizer|/|mock|mega|30|dataset|tokenizer|checkpoint\\.[sl]|optimizer|scheduler|train\\.t|--lr|--train)"\n' >"$work/bin/torchrun"
+printf '#!/bin/sh\nprintf "%%s\\n" "$@" | grep -E "^(--dataset|--data-path|--tokenizer|/|mock|mega|30|dataset|tokenizer|checkpoint|optimizer|scheduler|train\\.t|--lr|--train)"\n' >"$work/bin/torchrun"
 chmod +x "$work/bin/torchrun"
 "$golden_binary" export --plan "$work/v3.json" >"$work/megatron.sh"
 mkdir -p "$work/checkout/scripts/training"
