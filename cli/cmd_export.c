@@ -1,5 +1,4 @@
-/* cmd_export.c - `moefold export`: a plan as a job of Megatron-LM or Megatron-Bridge that starts.
- */
+/* cmd_export.c - `moefold export`: a plan as a job of another program that starts. */
 #include "cli/args_request.h"
 #include "cli/commands.h"
 #include "core/base/file.h"
@@ -8,6 +7,7 @@
 #include "launch/words.h"
 #include "launch/write.h"
 #include "report/output.h"
+#include "report/text/show.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -124,6 +124,13 @@ static void print_saved(FILE *out, const char *path, const exported *x) {
             info->commit, path);
     for (int i = 0; i < x->notes; i++) {
         fprintf(out, "not the same  %s\n", x->note[i].text);
+    }
+    if (strncmp(x->job.software.name, "megatron", 8) != 0) {
+        fprintf(out,
+                "predicted     %s a step as %s trains; as %s does: moefold import %s --software "
+                "megatron-26.06\n",
+                mf_show_time(x->job.plan.prediction.step_time_s).s, x->job.software.name,
+                info->program, path);
     }
 }
 
@@ -261,19 +268,16 @@ const mf_command mf_cmd_export = {
     .usage = {"--plan FILE [--format megatron|bridge] [--launcher torchrun|srun] [--out FILE]"},
     .about =
         "Writes a script that starts the plan with Megatron-LM or Megatron-Bridge, as of the "
-        "commit that it names at its top: flags of the model and of the plan, environment "
-        "variables that the program insists on, and the launch line. Start it in the "
-        "program's folder, on every node (torchrun; HEAD names the first of several) or once in an "
-        "allocation (srun). With Megatron-LM it trains on mock data until DATA_PATH and "
-        "TOKENIZER_MODEL name something else; LR, STEPS, WARMUP (a share of the steps) and "
-        "CHECKPOINTS are read from the environment, too. With Megatron-Bridge data and optimizer "
-        "are the recipe's, on mock data. --out writes the script to a file; without it the script "
-        "is "
-        "what "
-        "is printed.\nWhat the program cannot express is replaced by what it runs "
-        "instead; the script begins with a list of these differences, each with its memory and its "
-        "time. A plan that no longer fits with them is refused (exit code 3) without --force. A "
-        "model with parts that the program cannot build is refused in any case.",
+        "commit that it names at its top: flags of the model (of Bridge a recipe) and of the plan, "
+        "optimizer, schedule of the rate, environment variables that the program insists on, and "
+        "the launch line. Start it in the program's folder, on every node (torchrun; HEAD names "
+        "the first of several) or once in an allocation (srun). It trains on mock data until "
+        "DATA_PATH and TOKENIZER_MODEL name something else; LR, MIN_LR, STEPS, WARMUP (a share of "
+        "the steps) and CHECKPOINTS are read from the environment, too. Without --out the script "
+        "is printed.\nWhat the program cannot express is replaced by what it runs instead; the "
+        "script begins with a list of these differences, each with its memory and its time. A plan "
+        "that no longer fits with them is refused (exit code 3) without --force, a model with "
+        "parts that the program cannot build in any case.",
     .example = "moefold export --plan plan.json --out launch.sh",
     .options = options,
     .run = run,

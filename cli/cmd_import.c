@@ -2,91 +2,9 @@
 #include "cli/args_request.h"
 #include "cli/commands.h"
 #include "job/import_job.h"
-#include "report/output.h"
-#include "report/report.h"
-#include "report/text/show.h"
+#include "report/import_report.h"
 
 #include <stdlib.h>
-#include <string.h>
-
-/* --- output ----------------------------------------------------------------------------------- */
-
-static void print_unknown(FILE *out, mf_imported *x) {
-    int left = x->read.unknown.count;
-    for (int i = 0; i < x->found.sets; i++) {
-        fprintf(out, "model       --set %s\n", x->found.set[i]);
-    }
-    if (x->read.launches > 1) {
-        fprintf(out,
-                "launches    %d stand in the text, one was read: --recipe N takes the Nth, [%d]\n",
-                x->read.launches, x->read.launches);
-    }
-    if (left > 0) {
-        fprintf(out, "not read    %d setting%s that moefold does not know:", left,
-                left == 1 ? "" : "s");
-        for (int i = 0; i < left; i++) {
-            fprintf(out, "%s%s %s", i % 4 == 0 ? "\n            " : ", ",
-                    x->read.unknown.item[i].name, x->read.unknown.item[i].value);
-        }
-        putc('\n', out);
-    }
-}
-
-static void print_measured(FILE *out, const mf_imported *x) {
-    const mf_log *l = &x->log;
-    const double predicted_s = x->job.plan.prediction.step_time_s;
-    if (l->steps > 0) {
-        fprintf(out, "measured    %s a step, median of %d steps of %d; predicted %s (%+.1f %%)\n",
-                mf_show_time(l->step_time_s).s, l->used, l->steps, mf_show_time(predicted_s).s,
-                100 * (predicted_s / l->step_time_s - 1));
-    }
-    if (l->tflops > 0) {
-        fprintf(out, "            %.1f TFLOP/s/GPU as the log counts\n", l->tflops);
-    }
-    if (l->memory_B > 0) {
-        fprintf(out, "            %s allocated at most; predicted %s\n",
-                mf_show_bytes(l->memory_B).s,
-                mf_show_bytes(x->job.plan.prediction.peak_memory_B).s);
-    }
-}
-
-static mf_status print_json(FILE *out, const mf_imported *x, mf_err *e) {
-    mf_json_writer w;
-    mf_json_writer_init(&w);
-    mf_json_write_object(&w, NULL, false);
-    mf_plan_write(&w, "plan", &x->job.plan);
-    mf_json_write_array(&w, "set", false);
-    for (int i = 0; i < x->found.sets; i++) {
-        mf_json_write_string(&w, NULL, x->found.set[i]);
-    }
-    mf_json_write_end(&w);
-    mf_json_write_object(&w, "not_read", false);
-    for (int i = 0; i < x->read.unknown.count; i++) {
-        mf_json_write_string(&w, x->read.unknown.item[i].name, x->read.unknown.item[i].value);
-    }
-    mf_json_write_end(&w);
-    mf_json_write_object(&w, "measured", false);
-    mf_json_write_i64(&w, "steps", x->log.steps);
-    mf_json_write_f64(&w, "step_time_s", x->log.step_time_s);
-    mf_json_write_f64(&w, "model_tflops_per_gpu", x->log.tflops);
-    mf_json_write_f64(&w, "memory_B", x->log.memory_B);
-    mf_json_write_end(&w);
-    mf_json_write_end(&w);
-    return mf_output_json(&w, out, e);
-}
-
-static mf_status print_text(FILE *out, mf_imported *x, mf_err *e) {
-    mf_report report = mf_report_of(&x->job, &x->job.plan);
-    mf_status s = mf_report_add_up(&report, &x->job, e);
-    if (s != MF_OK) {
-        return s;
-    }
-    mf_report_print(out, &report);
-    putc('\n', out);
-    print_unknown(out, x);
-    print_measured(out, x);
-    return MF_OK;
-}
 
 static mf_status run(const mf_args *a, const mf_cli *cli, mf_err *e) {
     mf_imported *x = calloc(1, sizeof *x);
@@ -95,9 +13,9 @@ static mf_status run(const mf_args *a, const mf_cli *cli, mf_err *e) {
     }
     mf_status s = mf_args_import(x, a, e);
     if (s == MF_OK && a->value[MF_OPT_JSON].given) {
-        s = print_json(cli->out, x, e);
+        s = mf_import_report_json(cli->out, x, e);
     } else if (s == MF_OK) {
-        s = print_text(cli->out, x, e);
+        s = mf_import_report_print(cli->out, x, e);
     }
     if (s == MF_OK && a->value[MF_OPT_OUT].given) {
         s = mf_plan_save(&x->job.plan, a->value[MF_OPT_OUT].text, e);

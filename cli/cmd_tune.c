@@ -73,6 +73,9 @@ static mf_status report(const mf_args *a, const mf_cli *cli, findings *f, mf_err
     mf_doubts_of_plan(&f->x.job, better != NULL ? better : &f->x.job.plan, &f->doubts);
     mf_doubt_runner(&f->doubts, &f->x.job, &f->tuning.on);
     mf_doubts_print(a->notes, &f->doubts);
+    if (out != NULL && better == NULL) {
+        fprintf(a->notes, "%s is not written: no faster plan was found\n", out);
+    }
     f->report = (mf_tune_report){.found = &f->tuning, .measured = &f->x.log, .doubts = &f->doubts};
     mf_tune_report_decide(&f->report, keeps && saved == MF_OK ? out : NULL);
     mf_status s = MF_OK;

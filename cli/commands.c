@@ -50,9 +50,9 @@ void mf_cli_say(const mf_cli *cli, mf_err *e) {
 
 mf_status mf_cli_unknown_command(const char *word, mf_err *e) {
     enum { MOST = 32 };
-    const char *known[MOST];
-    size_t count = 0;
-    for (const mf_command *const *c = mf_cli_commands(); *c != NULL && count < MOST; c++) {
+    const char *known[MOST + 1] = {"--version"};
+    size_t count = 1;
+    for (const mf_command *const *c = mf_cli_commands(); *c != NULL && count <= MOST; c++) {
         known[count++] = (*c)->name;
     }
     const char *near = mf_nearest_word(word, known, count);

@@ -14,33 +14,47 @@ static void print_names(FILE *out, const char *const *names, size_t count) {
     }
 }
 
-/* What may stand behind an option, where that is a list of words. */
+static bool is_list(const mf_option *o) {
+    return o->argument != NULL && strcmp(o->argument, "LIST") == 0;
+}
+
+/* What may stand behind an option, where that is a word or a list of words. */
 static void print_values(FILE *out) {
-    size_t count = 0;
-    fputs("    case $before in\n    --model | --models)\n        words=\"", out);
-    const char *const *models = mf_model_shipped(&count);
-    print_names(out, models, count);
-    fputs("\" ;;\n    --cluster | --clusters)\n        words=\"", out);
-    const char *const *clusters = mf_cluster_shipped(&count);
-    print_names(out, clusters, count);
-    fputs("\" ;;\n", out);
+    fputs("    case $before in\n", out);
     for (int id = 0; id < MF_OPT_COUNT; id++) {
         const mf_option *o = mf_option_get((mf_option_id)id);
-        if (o->words != NULL) {
-            fprintf(out, "    --%s) words=\"%s\" ;;\n", o->name, o->words + strspn(o->words, " "));
-        } else if (o->kind != MF_VALUE_FLAG && id != MF_OPT_MODEL && id != MF_OPT_MODELS &&
-                   id != MF_OPT_CLUSTER && id != MF_OPT_CLUSTERS) {
+        const bool models = id == MF_OPT_MODEL || id == MF_OPT_MODELS;
+        size_t count = 0;
+        if (models || id == MF_OPT_CLUSTER || id == MF_OPT_CLUSTERS) {
+            fprintf(out, "    --%s)\n        words=\"", o->name);
+            const char *const *names =
+                models ? mf_model_shipped(&count) : mf_cluster_shipped(&count);
+            print_names(out, names, count);
+        } else if (o->words != NULL) {
+            fprintf(out, "    --%s)\n        words=\"%s", o->name,
+                    o->words + strspn(o->words, " "));
+        } else if (o->kind != MF_VALUE_FLAG) {
             fprintf(out, "    --%s) return ;;\n", o->name); /* a number or a file */
+            continue;
+        } else {
+            continue;
         }
+        fputs(is_list(o) ? "\" list=yes ;;\n" : "\" ;;\n", out);
     }
     fputs("    -o) return ;;\n    esac\n", out);
 }
 
+/* bash parts words at "=" or not, as COMP_WORDBREAKS says. */
 static void completion_bash(FILE *out) {
     fputs("# Completion of moefold for bash. Written by `moefold help --completion`.\n"
           "_moefold() {\n"
-          "    local word=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD - 1]} words=\n"
+          "    local word=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD - 1]} words= "
+          "list= "
+          "front= w\n"
           "    COMPREPLY=()\n"
+          "    if [ \"$before\" = = ]; then before=${COMP_WORDS[COMP_CWORD - 2]}; fi\n"
+          "    if [ \"$word\" = = ]; then word=; fi\n"
+          "    case $word in --*=*) before=${word%%=*} front=${word%%=*}= word=${word#*=} ;; esac\n"
           "    if [ \"$COMP_CWORD\" = 1 ]; then\n"
           "        COMPREPLY=($(compgen -W \"",
           out);
@@ -60,7 +74,13 @@ static void completion_bash(FILE *out) {
     fputs("        esac\n"
           "        case $word in -*) ;; *) return ;; esac\n"
           "    fi\n"
-          "    COMPREPLY=($(compgen -W \"$words\" -- \"$word\"))\n"
+          "    if [ -n \"$list\" ]; then\n"
+          "        front=$front${word%\"${word##*,}\"}\n"
+          "        compopt -o nospace 2>/dev/null # a comma may follow\n"
+          "    fi\n"
+          "    for w in $(compgen -W \"$words\" -- \"${word##*,}\"); do\n"
+          "        case ,${front#*=}, in *,$w,*) ;; *) COMPREPLY+=(\"$front$w\") ;; esac\n"
+          "    done\n"
           "}\n"
           "complete -o bashdefault -o default -F _moefold moefold\n",
           out);
@@ -105,11 +125,10 @@ static void print_action(FILE *out, const mf_option *o, mf_option_id id) {
     if (id == MF_OPT_MODEL || id == MF_OPT_MODELS || id == MF_OPT_CLUSTER ||
         id == MF_OPT_CLUSTERS) {
         const bool models = id == MF_OPT_MODEL || id == MF_OPT_MODELS;
-        const bool list = id == MF_OPT_MODELS || id == MF_OPT_CLUSTERS;
         const char *const *names = models ? mf_model_shipped(&count) : mf_cluster_shipped(&count);
-        fputs(list ? " _values -s , name " : " _moefold_or_file ", out);
+        fputs(is_list(o) ? " _values -s , name " : " _moefold_or_file ", out);
         print_names(out, names, count);
-    } else if (o->words != NULL && o->argument != NULL && strcmp(o->argument, "LIST") == 0) {
+    } else if (o->words != NULL && is_list(o)) {
         fprintf(out, " _values -s , word %s", o->words + strspn(o->words, " "));
     } else if (o->words != NULL) {
         fprintf(out, "(%s)", o->words + strspn(o->words, " "));

@@ -1,5 +1,8 @@
 /* parse.c - argv against the table of options. */
+#include "cli/cli.h"
 #include "cli/options.h"
+#include "core/cluster/cluster.h"
+#include "core/model/model.h"
 #include "launch/megatron_flags.h"
 
 #include <errno.h>
@@ -10,6 +13,23 @@
 #include <time.h>
 
 /* --- the command line ------------------------------------------------------------------------- */
+
+/* "train", "plan and fit", where few commands have it; else "other commands". */
+static void name_owners(mf_option_id id, char *out, size_t size) {
+    size_t used = 0;
+    int count = 0;
+    for (const mf_command *const *c = mf_cli_commands(); *c != NULL && count < 3; c++) {
+        if (mf_option_find(mf_option_get(id)->name, strlen(mf_option_get(id)->name),
+                           (*c)->options) == id) {
+            used += (size_t)snprintf(out + used, size - used, "%s%s", count > 0 ? " and " : "",
+                                     (*c)->name);
+            count++;
+        }
+    }
+    if (count == 0 || count > 2) {
+        snprintf(out, size, "other commands");
+    }
+}
 
 static mf_status unknown_option(const char *arg, size_t length, const mf_option_id *allowed,
                                 mf_err *e) {
@@ -23,25 +43,39 @@ static mf_status unknown_option(const char *arg, size_t length, const mf_option_
     }
     const char *near = mf_nearest_word(bare, known, count);
     char mean[96] = "";
-    if (near != NULL) {
-        snprintf(mean, sizeof mean, " (did you mean --%.64s?)", near);
-    }
-    const bool is_longer = near != NULL && strncmp(near, bare, strlen(bare)) == 0;
+    snprintf(mean, sizeof mean, near != NULL ? " (did you mean --%.64s?)" : "%s",
+             near != NULL ? near : "");
     if (mf_option_find(bare, strlen(bare), NULL) != MF_OPT_COUNT &&
         mf_option_find(bare, strlen(bare), allowed) == MF_OPT_COUNT) {
-        return mf_err_set(e, MF_USAGE, "%s is an option of other commands, not of this one%s", name,
-                          is_longer ? mean : "");
+        const bool is_part =
+            near != NULL && (strstr(near, bare) == near || strstr(bare, near) == bare);
+        char owners[80];
+        name_owners(mf_option_find(bare, strlen(bare), NULL), owners, sizeof owners);
+        return mf_err_set(e, MF_USAGE, "%s is an option of %s, not of this command%s", name, owners,
+                          is_part || mf_word_elsewhere(bare, known, count) != NULL ? mean : "");
     }
-    const char *here = mf_megatron_flag_here(bare);
-    if (here != NULL && here[0] != '\0') {
-        return mf_err_set(e, MF_USAGE, "%s is Megatron's name: here it is %s", name, here);
+    if (mf_option_find("recipe", 6, allowed) != MF_OPT_COUNT &&
+        mf_megatron_flag_here(bare) != NULL) {
+        return mf_err_set(e, MF_USAGE, "%s: flags of a job stand behind all else: ... -- %s ...",
+                          name, name);
     }
-    if (here != NULL) {
-        return mf_err_set(e, MF_USAGE,
-                          "%s is a flag of Megatron's: `moefold import` and `tune` read whole jobs",
-                          name);
+    mf_status s = mf_megatron_flag_refuse(name, e);
+    return s != MF_OK ? s : mf_err_set(e, MF_USAGE, "unknown option %s%s", name, mean);
+}
+
+/* A plan, a model or a cluster without its option in front. */
+static mf_status unexpected_word(const char *word, const mf_option_id *allowed, mf_err *e) {
+    size_t n, m;
+    const char *const *model = mf_model_shipped(&n), *const *cluster = mf_cluster_shipped(&m);
+    const char *o = strstr(word, ".json") != NULL                 ? "plan"
+                    : mf_word_elsewhere(word, model, n) != NULL   ? "model"
+                    : mf_word_elsewhere(word, cluster, m) != NULL ? "cluster"
+                                                                  : "";
+    char mean[160] = "";
+    if (mf_option_find(o, strlen(o), allowed) != MF_OPT_COUNT) {
+        snprintf(mean, sizeof mean, " (did you mean --%s %.100s?)", o, word);
     }
-    return mf_err_set(e, MF_USAGE, "unknown option %s%s", name, mean);
+    return mf_err_set(e, MF_USAGE, "unexpected \"%s\": only options are taken%s", word, mean);
 }
 
 static mf_status parse_value(const mf_option *o, const char *text, mf_value *v, mf_err *e) {
@@ -141,7 +175,7 @@ static mf_status parse_option(int argc, const char *const *argv, int *i,
 static mf_status batch_of_tokens(mf_args *a, mf_err *e) {
     mf_value *v = &a->value[MF_OPT_GLOBAL_BATCH];
     const mf_value *seq = &a->value[MF_OPT_SEQ];
-    if (!v->given || v->text[strlen(v->text) - 1] != 'M') {
+    if (!v->given || strchr("Mm", v->text[strlen(v->text) - 1]) == NULL) {
         return MF_OK;
     }
     if (!seq->given || v->i % seq->i != 0) {
@@ -165,7 +199,7 @@ mf_status mf_args_parse(int argc, const char *const *argv, const mf_option_id *a
             s = parse_option(argc, argv, &i, allowed, out, e);
         } else if (out->words == max_words || out->words == MF_ARGS_MAX_WORDS) {
             s = max_words == 0
-                    ? mf_err_set(e, MF_USAGE, "unexpected \"%s\": only options are taken", argv[i])
+                    ? unexpected_word(argv[i], allowed, e)
                     : mf_err_set(e, MF_USAGE, "unexpected \"%s\": one word too many", argv[i]);
         } else {
             out->word[out->words++] = argv[i];

@@ -23,6 +23,7 @@ mf_status mf_name_list_parse(const char *list, mf_name_list *out, mf_err *e) {
         return mf_err_set(e, MF_NOMEM, "out of memory");
     }
     for (char *w = strtok_r(out->text, ",", &rest); w != NULL; w = strtok_r(NULL, ",", &rest)) {
+        w += strspn(w, " ");
         if (is_in(out, w)) {
             continue;
         }
@@ -66,6 +67,11 @@ static mf_status add_word(const char *word, int64_t *size, int *count, mf_err *e
     const char *rest = dots != NULL ? dots + 2 : dash != NULL && dash > word ? dash + 1 : NULL;
     int64_t low = 0, high = 0;
     mf_status s;
+    if (word[strspn(word, "0123456789.-kKmM")] != '\0' ||
+        (rest != NULL && strpbrk(rest, ".-") != NULL) || (rest != NULL && *rest == '\0')) {
+        return mf_err_set(e, MF_USAGE, "expected sizes such as 64,128 or 64..512, got \"%s\"",
+                          word);
+    }
     if (rest == NULL) {
         s = mf_parse_size(word, 1, most_gpus, &low, e);
         return s == MF_OK ? add_size(low, size, count, e) : s;

@@ -22,6 +22,7 @@ static const struct {
     {"global-batch-size", "--global-batch"},
     {"seq-length", "--seq"},
     {"bf16", "--precision bf16"},
+    {"fp16", "--precision bf16"},
     {"fp8-format", "--precision"},
     {"fp8-recipe", "--precision"},
     {"sequence-parallel", "--tp, which always has it"},
@@ -32,6 +33,9 @@ static const struct {
     {"recompute-num-layers", "--recompute-layers"},
     {"fine-grained-activation-offloading", "--offload"},
     {"optimizer-offload-fraction", "--offload-optimizer"},
+    {"optimizer-cpu-offload", "--offload-optimizer"},
+    {"enable-cuda-graph", "--cuda-graph"},
+    {"cuda-graph-impl", "--cuda-graph"},
     {"moe-token-dispatcher-type", "--dispatcher"},
     {"moe-expert-capacity-factor", "--capacity-factor"},
     {"moe-pad-expert-input-to-capacity", "--pad-to-capacity"},
@@ -72,6 +76,54 @@ const char *mf_megatron_flag_here(const char *flag) {
         }
     }
     return mf_word_of_flag(flag, strlen(flag)) != NULL ? "" : NULL;
+}
+
+/* What nothing here is called like, by all programs that have it. */
+static const struct {
+    const char *flag, *why;
+} derived[] = {
+    {"dp", "DP follows from --gpus and the degrees"},
+    {"dp-size", "DP follows from --gpus and the degrees"},
+    {"data-parallel-size", "DP follows from --gpus and the degrees"},
+    {"data-parallel-degree", "DP follows from --gpus and the degrees"},
+    {"data-parallel-replicate-degree", "DP follows from --gpus and the degrees"},
+    {"data-parallel-shard-degree",
+     "DP follows from --gpus and the degrees; --zero says what it shards"},
+    {"edp", "EDP follows from --gpus, --pp, --ep and --etp"},
+    {"gradient-accumulation-steps", "it follows from --global-batch, --micro-batch and DP"},
+    {"gradient-accumulation", "it follows from --global-batch, --micro-batch and DP"},
+    {"num-microbatches", "it follows from --global-batch, --micro-batch and DP"},
+    {"num-micro-batches", "it follows from --global-batch, --micro-batch and DP"},
+    {"world-size", "--gpus has all GPUs of the job"},
+    {"nnodes", "--gpus has all GPUs of the job, and the cluster how many a node has"},
+    {"num-nodes", "--gpus has all GPUs of the job, and the cluster how many a node has"},
+    {"nodes", "--gpus has all GPUs of the job, and the cluster how many a node has"},
+    {"nproc-per-node", "--gpus has all GPUs of the job, and the cluster how many a node has"},
+    {"gpus-per-node", "--gpus has all GPUs of the job, and the cluster how many a node has"},
+    {"num-gpus-per-node", "--gpus has all GPUs of the job, and the cluster how many a node has"},
+    {"devices-per-node", "--gpus has all GPUs of the job, and the cluster how many a node has"},
+    {"sequence-parallel-size", "--tp always has sequence parallelism; --cp splits samples"},
+    {"max-position-embeddings",
+     "--seq is the length of a sample, --set changes the model's config.json"},
+};
+
+mf_status mf_megatron_flag_refuse(const char *option, mf_err *e) {
+    const char *flag = option + strspn(option, "-");
+    for (size_t i = 0; i < sizeof derived / sizeof derived[0]; i++) {
+        if (same(flag, derived[i].flag)) {
+            return mf_err_set(e, MF_USAGE, "unknown option %s: %s", option, derived[i].why);
+        }
+    }
+    const char *here = mf_megatron_flag_here(flag);
+    if (here == NULL) {
+        return MF_OK;
+    }
+    return here[0] != '\0'
+               ? mf_err_set(e, MF_USAGE, "%s is Megatron's name: here it is %s", option, here)
+               : mf_err_set(
+                     e, MF_USAGE,
+                     "%s is a flag of Megatron's: `moefold import` and `tune` read whole jobs",
+                     option);
 }
 
 const char *mf_megatron_flag_at(size_t i, const char **here) {

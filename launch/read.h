@@ -18,6 +18,8 @@ typedef struct mf_read {
     mf_settings variables; /* NAME=VALUE of a shell */
     mf_settings moefold;   /* "# moefold: --cluster h100": what the target has no flag for */
     mf_settings unknown;   /* flags and keys that launch/words.h does not have */
+    bool overrides;        /* of Megatron-Bridge's configuration stood in it */
+    bool assumed;          /* some of the layout is as recipes begin, which none was read of */
     int launches;          /* jobs that a script starts, where there are several */
     char *python;          /* all Python texts so far: functions call one another across files */
     mf_settings modules;   /* files whose texts were added because another imports them */
@@ -65,7 +67,8 @@ typedef struct mf_read_model {
 mf_status mf_read_find_model(mf_read *r, const char *name, mf_read_model *out, mf_err *e);
 
 /* Layout and assignment, with Megatron's defaults for what is not said (ETP = TP, one micro-batch a
- * rank, no distributed optimizer, ...). gpus: 0 = from the launch line. Errors: MF_INPUT,
+ * rank, no distributed optimizer, ...), beside overrides without a recipe with those of Bridge's
+ * recipes. gpus: 0 = from the launch line. Errors: MF_INPUT,
  * MF_LAYOUT. */
 mf_status mf_read_plan(mf_read *r, const mf_model *m, int64_t gpus, mf_plan *out, mf_err *e);
 

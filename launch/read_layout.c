@@ -84,7 +84,14 @@ static mf_status read_degrees(reading *x, mf_err *e) {
         }
     }
     if (l->seq == 0) {
-        return mf_err_set(e, MF_INPUT, "--seq-length is not given");
+        const char *recipe = mf_settings_text(x->s, "recipe", "");
+        return recipe[0] != '\0' && x->r->python == NULL
+                   ? mf_err_set(
+                         e, MF_INPUT,
+                         "--seq-length is not given, and what the recipe %s says is not "
+                         "known: give its Python file in front (--recipe names the function)",
+                         recipe)
+                   : mf_err_set(e, MF_INPUT, "--seq-length is not given");
     }
     mf_status s = MF_OK;
     if (x->model->experts > 0) {
@@ -109,7 +116,8 @@ static mf_status read_vpp(reading *x, mf_err *e) {
     const char *stages = mf_settings_text(x->s, "pipeline-model-parallel-layout", "None");
     const char *letters = mf_settings_text(x->s, "hybrid-layer-pattern", "None");
     const bool hybrid = strcmp(letters, "None") != 0;
-    mf_status s = whole(x, "model.virtual_pipeline_model_parallel_size", &l->vpp, e);
+    mf_status s = whole(x, "virtual-pipeline-model-parallel-size", &l->vpp, e);
+    s = s == MF_OK ? whole(x, "model.virtual_pipeline_model_parallel_size", &l->vpp, e) : s;
     s = s == MF_OK ? whole(x, "num-virtual-stages-per-pipeline-rank", &l->vpp, e) : s;
     s = s == MF_OK ? whole(x, "num-layers-per-virtual-pipeline-stage", &chunk, e) : s;
     if (s == MF_OK && chunk > 0) {
@@ -470,12 +478,31 @@ static mf_status resolve(const reading *x, mf_err *e) {
     return s;
 }
 
+/* Overrides change a recipe. Where that was not read, what is not overridden is as recipes begin
+ * (_pretrain_common in src/megatron/bridge/recipes/common.py, and the models' providers). */
+static void begin_as_recipes(reading *x) {
+    static const char *const rows[][2] = {
+        {"mixed_precision", "bf16_mixed"},         {"use-distributed-optimizer", "true"},
+        {"overlap-grad-reduce", "true"},           {"overlap-param-gather", "true"},
+        {"moe-token-dispatcher-type", "alltoall"}, {"expert-tensor-parallel-size", "1"},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        if (!mf_settings_has(x->s, rows[i][0])) {
+            mf_settings_put(x->s, rows[i][0], "%s", rows[i][1]);
+            x->r->assumed = true;
+        }
+    }
+}
+
 mf_status mf_read_plan(mf_read *r, const mf_model *m, int64_t gpus, mf_plan *out, mf_err *e) {
     reading x = {.r = r, .s = &r->settings, .model = m, .plan = out, .l = &out->layout};
     mf_plan_init(out);
     mf_layout_init(x.l);
     mf_model_identify(m, &out->model);
     x.l->seq = 0;
+    if (r->overrides && r->python == NULL) {
+        begin_as_recipes(&x);
+    }
     mf_status s = read_gpus(&x, gpus, e);
     s = s == MF_OK ? read_degrees(&x, e) : s;
     s = s == MF_OK ? read_vpp(&x, e) : s;

@@ -78,6 +78,7 @@ static bool take_key(cursor *c, const char *text) {
         return false;
     }
     close_flag(c);
+    c->r->overrides = c->r->overrides || dotted;
     mf_read_key(c->r, key, (size_t)(equals - key), equals + 1);
     return true;
 }
@@ -107,12 +108,46 @@ static bool take_variable(cursor *c, const char *text, mf_status *status) {
     return true;
 }
 
+/* What Slurm's and Megatron-Bridge's launchers take in short; NULL: no such flag. */
+static const char *long_of(const char *text) {
+    static const char *const table[][2] = {
+        {"-N", "nodes"},
+        {"-tp", "tensor-model-parallel-size"},
+        {"-pp", "pipeline-model-parallel-size"},
+        {"-vp", "virtual-pipeline-model-parallel-size"},
+        {"-cp", "context-parallel-size"},
+        {"-ep", "expert-model-parallel-size"},
+        {"-etp", "expert-tensor-parallel-size"},
+        {"-gb", "global-batch-size"},
+        {"-mb", "micro-batch-size"},
+        {"-sl", "seq-length"},
+        {"-ms", "max-steps"},
+    };
+    for (size_t i = 0; i < sizeof table / sizeof table[0]; i++) {
+        if (strcmp(text, table[i][0]) == 0) {
+            return table[i][1];
+        }
+    }
+    return NULL;
+}
+
+/* "--fp8-format hybrid" in quotes: an element of an array, which is expanded without. */
+static bool is_quoted_pair(const char *text) {
+    const size_t flag = strcspn(text, " \t=");
+    return text[0] == '-' && text[1] == '-' && isspace((unsigned char)text[flag]);
+}
+
 static mf_status take(cursor *c, const char *text) {
     mf_status status = MF_OK;
-    if (text[0] == '-' && text[1] == '-' && isalpha((unsigned char)text[2])) {
+    if (is_quoted_pair(text) && c->depth < MOST_DEPTH && c->r->unfolded_B < MOST_UNFOLDED) {
+        cursor inner = {.r = c->r, .into = c->into, .depth = c->depth + 1};
+        close_flag(c);
+        c->r->unfolded_B += strlen(text);
+        status = lex(&inner, text, strlen(text));
+    } else if (text[0] == '-' && text[1] == '-' && isalpha((unsigned char)text[2])) {
         open_flag(c, text + 2);
-    } else if (strcmp(text, "-N") == 0) {
-        open_flag(c, "nodes");
+    } else if (long_of(text) != NULL) {
+        open_flag(c, long_of(text));
     } else if (c->flag[0] != '\0' && c->word != NULL && c->word->kind == MF_WORD_LIST) {
         add_value(c, text);
     } else if (c->flag[0] != '\0' && (c->word == NULL || c->word->kind == MF_WORD_VALUE) &&

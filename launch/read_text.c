@@ -233,6 +233,22 @@ mf_status mf_read_text(mf_read *r, const char *name, const char *text, const cha
     return status == MF_OK ? status : mf_err_prefix(e, "%s", name);
 }
 
+/* What has an option of its own is no job. */
+static mf_status check_is_job(const char *path, const char *text, mf_err *e) {
+    if (text[strspn(text, " \t\r\n")] != '{') {
+        return MF_OK;
+    }
+    if (strstr(text, "\"moefold-plan\"") != NULL) {
+        return mf_err_set(e, MF_USAGE,
+                          "%s is a plan: tune, simulate, explain and export take it as --plan %s",
+                          path, path);
+    }
+    return strstr(text, "\"model_type\"") == NULL
+               ? MF_OK
+               : mf_err_set(e, MF_USAGE, "%s is a model's config.json: give it as --model %s", path,
+                            path);
+}
+
 mf_status mf_read_file(mf_read *r, const char *path, const char *recipe, mf_err *e) {
     char *text = NULL;
     size_t length = 0;
@@ -240,6 +256,7 @@ mf_status mf_read_file(mf_read *r, const char *path, const char *recipe, mf_err 
     if (status == MF_OK && memchr(text, '\0', length) != NULL) {
         status = mf_err_set(e, MF_INPUT, "%s: expected text, found a zero byte", path);
     }
+    status = status == MF_OK ? check_is_job(path, text, e) : status;
     if (status == MF_OK && is_python(path, text)) {
         status = mf_read_imports(r, path, text, e);
     }

@@ -14,8 +14,18 @@
 
 #define LL(x) ((long long)(x))
 
+/* A recipe has a schedule of its own, decays weights by the schedule's numbers, and takes the
+ * tokenizer's vocabulary for the model's. */
+static void write_instead_of_recipe(mf_settings *out) {
+    mf_settings_put(out, "lr-decay-iters", "null"); /* all steps */
+    mf_settings_put(out, "lr-warmup-iters", "0");
+    mf_settings_put(out, "start-weight-decay", "0.1");
+    mf_settings_put(out, "end-weight-decay", "0.1");
+    mf_settings_put(out, "weight-decay-incr-style", "constant");
+    mf_settings_put(out, "tokenizer.use_tokenizer_vocab_size", "false");
+}
+
 void mf_write_run(const mf_launch *x, mf_settings *out) {
-    (void)x;
     mf_settings_put(out, "optimizer", "adam");
     mf_settings_put(out, "lr", "${LR:-3e-4}");
     mf_settings_put(out, "min-lr", "${MIN_LR:-3e-5}");
@@ -32,6 +42,9 @@ void mf_write_run(const mf_launch *x, mf_settings *out) {
     mf_settings_put(out, "log-interval", "1");
     mf_settings_on(out, "log-throughput");
     mf_settings_put(out, "distributed-timeout-minutes", "60");
+    if (x->target == MF_TARGET_BRIDGE) {
+        write_instead_of_recipe(out);
+    }
 }
 
 /* --- environment ------------------------------------------------------------------------------ */
@@ -170,20 +183,41 @@ static void print_head(const mf_launch *x, const char *const *notes, int count, 
     fputs("set -euo pipefail\n\n", out);
 }
 
-/* Mock data until there is some; a tokenizer is asked for beside it. */
+/* Mock data until there is some; a tokenizer is asked for beside it. Hydra, by which Bridge reads
+ * its settings, has quotes of its own: a path may hold "=" and a list of paths blanks. */
 static void print_data(const mf_launch *x, FILE *out) {
-    if (x->target == MF_TARGET_BRIDGE) {
+    const bool bridge = x->target == MF_TARGET_BRIDGE;
+    fputs("if [ -n \"${DATA_PATH:-}\" ]; then\n", out);
+    if (!bridge) {
+        fputs("    DATA=(--data-path $DATA_PATH --split 99,1,0 --tokenizer-type "
+              "HuggingFaceTokenizer\n"
+              "        --tokenizer-model \"${TOKENIZER_MODEL:?the tokenizer of DATA_PATH}\")\n"
+              "else\n"
+              "    DATA=(--mock-data --tokenizer-type NullTokenizer)\n"
+              "fi\n"
+              "[ -n \"${CHECKPOINTS:-}\" ] && DATA+=(--save \"$CHECKPOINTS\" --load "
+              "\"$CHECKPOINTS\" --save-interval 500)\n\n",
+              out);
         return;
     }
-    fprintf(out, "if [ -n \"${DATA_PATH:-}\" ]; then\n"
-                 "    DATA=(--data-path $DATA_PATH --split 99,1,0 --tokenizer-type "
-                 "HuggingFaceTokenizer\n"
-                 "        --tokenizer-model \"$TOKENIZER_MODEL\")\n"
-                 "else\n"
-                 "    DATA=(--mock-data --tokenizer-type NullTokenizer)\n"
-                 "fi\n"
-                 "[ -n \"${CHECKPOINTS:-}\" ] && DATA+=(--save \"$CHECKPOINTS\" --load "
-                 "\"$CHECKPOINTS\" --save-interval 500)\n\n");
+    fprintf(out,
+            "    DATA=(--dataset megatron-indexed \"dataset.data_path='$DATA_PATH'\" "
+            "\"dataset.split='99,1,0'\"\n"
+            "        tokenizer.tokenizer_type=HuggingFaceTokenizer "
+            "\"tokenizer.tokenizer_model='${TOKENIZER_MODEL:?the tokenizer of DATA_PATH}'\")\n"
+            "else\n"
+            "    DATA=(--dataset mock tokenizer.tokenizer_type=NullTokenizer "
+            "tokenizer.tokenizer_model=null\n"
+            "        tokenizer.vocab_size=%lld)\n" /* without its end of a text */
+            "fi\n",
+            LL(x->model->vocab - 1));
+    fputs("if [ -n \"${CHECKPOINTS:-}\" ]; then\n"
+          "    DATA+=(\"checkpoint.save='$CHECKPOINTS'\" \"checkpoint.load='$CHECKPOINTS'\" "
+          "checkpoint.save_interval=500)\n"
+          "else\n"
+          "    DATA+=(checkpoint.save=null checkpoint.load=null checkpoint.async_save=false)\n"
+          "fi\n\n",
+          out);
 }
 
 /* Where the processes meet. */
@@ -201,6 +235,12 @@ static void print_first_node(const mf_launch *x, int64_t nodes, FILE *out) {
     }
 }
 
+static const char *program_of(const mf_launch *x) {
+    return x->target == MF_TARGET_BRIDGE   ? "scripts/training/run_recipe.py"
+           : mf_target_is_hybrid(x->model) ? "pretrain_hybrid.py"
+                                           : "pretrain_gpt.py";
+}
+
 /* One launcher a node; torchrun starts its processes and gives them their ranks. */
 static void print_launch(const mf_launch *x, FILE *out) {
     const int64_t gpus = x->plan->layout.gpus, node = x->cluster->gpus_per_node;
@@ -209,7 +249,8 @@ static void print_launch(const mf_launch *x, FILE *out) {
         each--;
     }
     const int64_t nodes = gpus / each;
-    const bool bridge = x->target == MF_TARGET_BRIDGE;
+    fprintf(out, "[ -f %s ] || { echo \"start this in the folder of %s\" >&2; exit 1; }\n",
+            program_of(x), mf_target_info_of(x->target)->program);
     print_first_node(x, nodes, out);
     if (x->launcher == MF_LAUNCHER_SRUN) {
         fprintf(out, "srun --nodes %lld --ntasks-per-node 1 --kill-on-bad-exit=1 \\\n    ",
@@ -217,16 +258,9 @@ static void print_launch(const mf_launch *x, FILE *out) {
     }
     fprintf(out,
             "torchrun --nnodes %lld --nproc-per-node %lld --rdzv-backend c10d --rdzv-endpoint "
-            "\"$HEAD:29500\" --rdzv-id moefold \\\n    ",
-            LL(nodes), LL(each));
-    if (bridge) {
-        fputs("scripts/training/run_recipe.py --recipe \"$RECIPE\" --mode pretrain --dataset mock "
-              "\"${ARGS[@]}\"\n",
-              out);
-    } else {
-        fprintf(out, "pretrain_%s.py \"${ARGS[@]}\" \"${DATA[@]}\"\n",
-                mf_target_is_hybrid(x->model) ? "hybrid" : "gpt");
-    }
+            "\"$HEAD:29500\" --rdzv-id moefold \\\n    %s %s\"${DATA[@]}\" \"${ARGS[@]}\"\n",
+            LL(nodes), LL(each), program_of(x),
+            x->target == MF_TARGET_BRIDGE ? "--recipe \"$RECIPE\" --mode pretrain " : "");
 }
 
 mf_status mf_write_script(const mf_launch *x, const char *const *notes, int count, FILE *out,

@@ -85,8 +85,12 @@ mf_status mf_json_check_keys(const mf_json_value *object, const char *const *kno
 /* Records MF_INPUT with v's position in front of the text; returns MF_INPUT. */
 mf_status mf_json_fail(const mf_json_value *v, mf_err *e, const char *fmt, ...) MF_PRINTF(3, 4);
 
-/* The entry of `known` nearest to `word` by edit distance, or NULL when none is near: for "did you
- * mean" texts everywhere (keys, options, names). */
+/* The entry of `known` that other programs and people call `word` ("tensor_parallel_degree" for
+ * "tp"), or NULL. */
+const char *mf_word_elsewhere(const char *word, const char *const *known, size_t count);
+
+/* That entry, else the only one that begins with `word`, else the nearest by edit distance, or NULL
+ * when none is near: for "did you mean" texts everywhere (keys, options, names). */
 const char *mf_nearest_word(const char *word, const char *const *known, size_t count);
 
 #endif

@@ -44,9 +44,15 @@ mf_status mf_parse_size(const char *text, int64_t low, int64_t high, int64_t *ou
     char digits[24];
     const size_t length = strlen(text);
     const char last = length > 1 ? text[length - 1] : '\0';
-    const int64_t factor = last == 'k' ? 1024 : last == 'M' ? 1048576 : 1;
+    const int64_t factor = last == 'k' || last == 'K'   ? 1024
+                           : last == 'M' || last == 'm' ? 1048576
+                                                        : 1;
     if (factor == 1 || length >= sizeof digits) {
-        return mf_parse_i64(text, low, high, out, e);
+        const bool digits_only = text[strspn(text, "-0123456789")] == '\0';
+        return length == 0 || digits_only
+                   ? mf_parse_i64(text, low, high, out, e)
+                   : mf_err_set(e, MF_USAGE, "expected an integer such as 4096 or 4k, got \"%s\"",
+                                text);
     }
     int64_t value = 0;
     snprintf(digits, sizeof digits, "%.*s", (int)length - 1, text);
@@ -130,7 +136,8 @@ static bool read_scaled(const char *text, const suffix *known, size_t count, dou
 }
 
 mf_status mf_parse_count(const char *text, double low, double high, double *out, mf_err *e) {
-    static const suffix known[] = {{"", 1}, {"k", 1e3}, {"M", 1e6}, {"B", 1e9}, {"T", 1e12}};
+    static const suffix known[] = {{"", 1},    {"k", 1e3}, {"K", 1e3},  {"m", 1e6}, {"M", 1e6},
+                                   {"b", 1e9}, {"B", 1e9}, {"t", 1e12}, {"T", 1e12}};
     double value = 0;
     if (!read_scaled(text, known, sizeof known / sizeof known[0], &value) || value < low ||
         value > high) {

@@ -40,12 +40,35 @@ static size_t distance(const char *a, size_t a_length, const char *b, size_t b_l
     return last[b_length];
 }
 
+/* The one known word that begins so; NULL where several do, or none. */
+static const char *only_longer(const char *word, size_t length, const char *const *known,
+                               size_t count) {
+    const char *longer = NULL;
+    for (size_t i = 0; i < count; i++) {
+        size_t same = 0;
+        while (same < length && folded(known[i][same]) == folded(word[same])) {
+            same++;
+        }
+        if (same == length && longer != NULL) {
+            return NULL;
+        }
+        longer = same == length ? known[i] : longer;
+    }
+    return longer;
+}
+
 const char *mf_nearest_word(const char *word, const char *const *known, size_t count) {
     size_t length = strlen(word);
     if (length == 0 || length > WORD_MAX) {
         return NULL;
     }
-    const char *nearest = NULL;
+    const char *nearest = mf_word_elsewhere(word, known, count);
+    if (nearest == NULL && length > 2) {
+        nearest = only_longer(word, length, known, count);
+    }
+    if (nearest != NULL) {
+        return nearest;
+    }
     size_t least = (length + 2) / 3 + 1; /* one slip in three characters is still a slip */
     for (size_t i = 0; i < count; i++) {
         size_t known_length = strlen(known[i]);

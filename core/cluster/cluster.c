@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <sys/stat.h>
 
 static const char *const shipped[] = {"a100",   "a100-40", "b200",  "b300", "cpu",
@@ -38,8 +39,24 @@ static bool is_shipped(const char *name) {
     return false;
 }
 
+/* The longest shipped name inside a longer one, as in "H100-SXM5-80GB"; NULL: none. */
+static const char *named_inside(const char *name) {
+    const char *longest = NULL;
+    for (size_t i = 0; i < SHIPPED; i++) {
+        const size_t length = strlen(shipped[i]);
+        for (const char *at = name; *at != '\0'; at++) {
+            if (strncasecmp(at, shipped[i], length) == 0 &&
+                (longest == NULL || length > strlen(longest))) {
+                longest = shipped[i];
+            }
+        }
+    }
+    return longest;
+}
+
 static mf_status unknown_name(const char *name, mf_err *e) {
-    const char *near = mf_nearest_word(name, shipped, SHIPPED);
+    const char *inside = named_inside(name);
+    const char *near = inside != NULL ? inside : mf_nearest_word(name, shipped, SHIPPED);
     if (near != NULL) {
         return mf_err_set(e, MF_USAGE, "unknown cluster \"%.60s\": did you mean \"%s\"?", name,
                           near);

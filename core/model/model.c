@@ -152,29 +152,63 @@ static bool begins_alike(const char *name, const char *with, size_t length) {
     return true;
 }
 
-/* The shipped name that was meant: one that begins with what was given (the shortest), or that what
- * was given begins with (the longest), an organisation in front aside; else the nearest. NULL:
- * none.
- */
-static const char *meant(const char *given) {
+/* What was given, an organisation or a folder in front aside. */
+static const char *last_part(const char *given) {
     const char *slash = strrchr(given, '/');
-    const char *word = slash != NULL ? slash + 1 : given;
+    return slash != NULL ? slash + 1 : given;
+}
+
+/* The shipped names that begin with what was given, one behind the other; how many. */
+static int names_from(const char *given, char *names, size_t size) {
+    const char *word = last_part(given);
     const size_t length = strlen(word);
-    const char *longer = NULL, *shorter = NULL;
-    for (size_t i = 0; i < sizeof shipped / sizeof shipped[0] && length > 2; i++) {
-        const size_t known = strlen(shipped[i]);
-        if (begins_alike(shipped[i], word, length) && (longer == NULL || known < strlen(longer))) {
-            longer = shipped[i];
+    size_t used = 0;
+    int count = 0;
+    names[0] = '\0';
+    for (size_t i = 0; i < sizeof shipped / sizeof shipped[0] && length > 1; i++) {
+        if (begins_alike(shipped[i], word, length)) {
+            const int n =
+                snprintf(names + used, size - used, "%s%s", count > 0 ? ", " : "", shipped[i]);
+            used += n > 0 && (size_t)n < size - used ? (size_t)n : 0;
+            count++;
         }
-        if (begins_alike(word, shipped[i], known) && word[known] == '-' &&
+    }
+    return count;
+}
+
+/* The shipped name that was meant: the longest that what was given begins with, else the nearest.
+ * NULL: none. */
+static const char *meant(const char *given) {
+    const char *word = last_part(given), *shorter = NULL;
+    for (size_t i = 0; i < sizeof shipped / sizeof shipped[0]; i++) {
+        const size_t known = strlen(shipped[i]);
+        if (begins_alike(word, shipped[i], known) && (word[known] == '-' || word[known] == '\0') &&
             (shorter == NULL || known > strlen(shorter))) {
             shorter = shipped[i];
         }
     }
-    if (longer != NULL || shorter != NULL || slash != NULL) {
-        return longer != NULL ? longer : shorter;
+    const bool file = strlen(word) > 5 && strcmp(word + strlen(word) - 5, ".json") == 0;
+    return shorter != NULL || file
+               ? shorter
+               : mf_nearest_word(word, shipped, sizeof shipped / sizeof shipped[0]);
+}
+
+static mf_status unknown_name(const char *given, mf_err *e) {
+    char names[1024];
+    const int count = names_from(given, names, sizeof names);
+    const char *near = count == 1 ? names : meant(given);
+    const bool whole = near != NULL && strlen(near) == strlen(last_part(given));
+    if (count > 1 && !whole) {
+        return mf_err_set(e, MF_USAGE, "unknown model \"%.80s\"; names that begin so: %s", given,
+                          names);
     }
-    return mf_nearest_word(given, shipped, sizeof shipped / sizeof shipped[0]);
+    return near != NULL
+               ? mf_err_set(e, MF_USAGE, "unknown model \"%.80s\"; did you mean \"%s\"?", given,
+                            near)
+               : mf_err_set(e, MF_USAGE,
+                            "unknown model \"%.80s\" (no such file, and no shipped name: `moefold "
+                            "models` lists them)",
+                            given);
 }
 
 /* Where a model's config.json lies (*path to be freed) and what to call the model. */
@@ -199,13 +233,8 @@ static mf_status locate(const char *name_or_path, char **path, char *name, size_
     if (stat(name_or_path, &info) == 0 && S_ISDIR(info.st_mode)) {
         snprintf(*path, size, "%s/config.json", name_or_path);
     } else if (stat(name_or_path, &info) != 0) {
-        const char *near = meant(name_or_path);
-        if (near != NULL || strchr(name_or_path, '/') == NULL) {
-            return mf_err_set(
-                e, MF_USAGE, "unknown model \"%.80s\"%s%s%s", name_or_path,
-                near != NULL ? "; did you mean \""
-                             : " (no such file, and no shipped name: `moefold models` lists them)",
-                near != NULL ? near : "", near != NULL ? "\"?" : "");
+        if (meant(name_or_path) != NULL || strchr(name_or_path, '/') == NULL) {
+            return unknown_name(name_or_path, e);
         }
     }
     name_from_path(*path, name, name_size);

@@ -74,45 +74,136 @@ void mf_doubt_mfu(mf_doubts *d, const mf_cluster *c, const mf_layout *l, double 
 
 /* --- slips ------------------------------------------------------------------------------------ */
 
-/* A power of two or the sum of two, less one or more by one. */
-static int64_t off_by_one(int64_t n) {
-    for (int step = -1; step <= 1; step += 2) {
-        int64_t near = n + step, odd = near;
-        while (odd > 0 && odd % 2 == 0) {
-            odd /= 2;
-        }
-        if (near >= 64 && (odd == 1 || odd == 3) && n % 2 != 0) {
-            return near;
+/* A power of two, or three times one: what people take. */
+static bool is_usual(int64_t n) {
+    while (n > 0 && n % 2 == 0) {
+        n /= 2;
+    }
+    return n == 1 || n == 3;
+}
+
+/* Whether one number is the other with a digit left out, too many, wrong, or two in wrong order. */
+static bool one_key_apart(int64_t a, int64_t b) {
+    char x[24], y[24];
+    int n = snprintf(x, sizeof x, "%lld", (long long)a);
+    int m = snprintf(y, sizeof y, "%lld", (long long)b);
+    int i = 0;
+    while (x[i] != '\0' && x[i] == y[i]) {
+        i++;
+    }
+    while (n > i && m > i && x[n - 1] == y[m - 1]) {
+        n--;
+        m--;
+    }
+    n -= i; /* of each what differs */
+    m -= i;
+    return (n <= 1 && m <= 1) || (n == 2 && m == 2 && x[i] == y[i + 1] && x[i + 1] == y[i]);
+}
+
+/* The usual number from `least` on that was meant by one that is not: one key beside it, else not
+ * more than 5 % away. 0: none. */
+static int64_t meant(int64_t n, int64_t least) {
+    int64_t best = 0;
+    double best_off = 0;
+    for (int64_t power = 1; power < (int64_t)1 << 32; power *= 2) {
+        for (int64_t near = power; near <= 3 * power; near += 2 * power) {
+            const double ratio = (double)near / (double)n;
+            const double apart = ratio > 1 ? ratio : 1 / ratio;
+            const double off = one_key_apart(n, near) ? apart / 100 : apart; /* those first */
+            if (near >= least && (off < 1 || apart < 1.05) && (best == 0 || off < best_off)) {
+                best = near;
+                best_off = off;
+            }
         }
     }
-    return 0;
+    return is_usual(n) ? 0 : best;
+}
+
+static int64_t common_divisor(int64_t a, int64_t b) {
+    while (b != 0) {
+        const int64_t rest = a % b;
+        a = b;
+        b = rest;
+    }
+    return a;
+}
+
+/* Kernels take whole tiles, so no published run has another sequence. CPU ranks take any. */
+static void doubt_sequence(mf_doubts *d, const mf_model *m, const mf_cluster *c, int64_t seq) {
+    const bool gpu = !mf_cluster_is_cpu(c);
+    if (gpu && seq > 0 && seq <= 128) {
+        mf_doubt(d, "--seq %lld is short for a training run: was a suffix left out (%lldk)?",
+                 (long long)seq, (long long)seq);
+    } else if (seq % 64 != 0 && (gpu || seq > 63)) {
+        const int64_t near = meant(seq, 512);
+        if (near > 0) {
+            mf_doubt(d, "--seq %lld looks like a slip: %lld?", (long long)seq, (long long)near);
+        } else if (gpu) {
+            mf_doubt(d, "--seq %lld is no multiple of 64, as sequences usually are",
+                     (long long)seq);
+        }
+    }
+    if (m->max_position > 0 && seq > m->max_position) {
+        mf_doubt(d, "--seq %lld is longer than the %lld positions of %s", (long long)seq,
+                 (long long)m->max_position, m->name);
+    }
 }
 
 /* Most tokens of a step that were published: some 63 M (DeepSeek-V3). */
 static const double most_tokens = 256e6;
 
-void mf_doubt_job(mf_doubts *d, const mf_model *m, const mf_cluster *c, const mf_layout *l) {
-    const int64_t seq = off_by_one(l->seq), gpus = off_by_one(l->gpus);
+/* Most tokens of a step and GPU that were published: 1 M (GPT-OSS-120B on 4, Mixtral at 128k). */
+static const double most_tokens_of_gpu = 8e6;
+static const double least_tokens_of_gpu = 64; /* published: 1,024 */
+
+/* A batch that few data-parallel ranks can share, beside one that many can. */
+static bool shares_badly(int64_t gbs, int64_t near, int64_t gpus) {
+    const int64_t least = gbs % 2 != 0 ? 8 : 32; /* of even ones 126 on 32 GPUs was published */
+    return near > 0 && common_divisor(near, gpus) >= least * common_divisor(gbs, gpus);
+}
+
+static void doubt_batch(mf_doubts *d, const mf_layout *l) {
     const double tokens = (double)l->gbs * (double)l->seq;
-    if (seq > 0) {
-        mf_doubt(d, "--seq %lld looks like a slip: %lld?", (long long)l->seq, (long long)seq);
-    }
-    if (m->max_position > 0 && l->seq > m->max_position) {
-        mf_doubt(d, "--seq %lld is longer than the %lld positions of %s", (long long)l->seq,
-                 (long long)m->max_position, m->name);
-    }
-    if (l->gbs > 0 && tokens > most_tokens) {
+    const double of_gpu = l->gpus > 0 ? tokens / (double)l->gpus : 0;
+    const int64_t near = l->gbs > 9 ? meant(l->gbs, 64) : 0;
+    if (tokens > most_tokens) {
         mf_doubt(
             d,
             "--global-batch %lld is %.3g billion tokens a step: it counts samples, a suffix M (4M) "
             "counts tokens",
             (long long)l->gbs, 1e-9 * tokens);
+    } else if (of_gpu > most_tokens_of_gpu) {
+        mf_doubt(d,
+                 "--global-batch %lld is %.3g million tokens a GPU and step: is a digit too many?",
+                 (long long)l->gbs, 1e-6 * of_gpu);
+    } else if (of_gpu < least_tokens_of_gpu) {
+        mf_doubt(d, "--global-batch %lld is %.3g tokens a GPU and step: was a digit left out?",
+                 (long long)l->gbs, of_gpu);
+    } else if (shares_badly(l->gbs, near, l->gpus)) {
+        mf_doubt(d, "--global-batch %lld looks like a slip: %lld?", (long long)l->gbs,
+                 (long long)near);
     }
-    if (gpus > 0 || (c->gpus_per_node > 0 && l->gpus > c->gpus_per_node &&
-                     l->gpus % (int64_t)c->gpus_per_node != 0)) {
-        mf_doubt(d, "%lld GPUs are no whole nodes of %lld", (long long)l->gpus,
-                 (long long)c->gpus_per_node);
+}
+
+static void doubt_gpus(mf_doubts *d, const mf_cluster *c, int64_t gpus) {
+    const int64_t node = (int64_t)c->gpus_per_node, near = gpus > 48 ? meant(gpus, 64) : 0;
+    if (node <= 1 || gpus <= node || gpus % node == 0) {
+        return;
     }
+    char question[32] = "";
+    if (near > 0 && near % node == 0) {
+        snprintf(question, sizeof question, ": %lld?", (long long)near);
+    }
+    mf_doubt(d, "%lld GPUs are no whole nodes of %lld%s", (long long)gpus, (long long)node,
+             question);
+}
+
+void mf_doubt_job(mf_doubts *d, const mf_model *m, const mf_cluster *c, const mf_layout *l) {
+    doubt_sequence(d, m, c, l->seq);
+    if (l->gbs > 0 && !mf_cluster_is_cpu(c)) {
+        doubt_batch(d, l);
+    }
+    doubt_gpus(d, c, l->gpus);
 }
 
 void mf_doubt_tokens(mf_doubts *d, double tokens) {

@@ -209,3 +209,20 @@ def tune(*words, **options):
 def version():
     """The version of the library and the commit that it was built from."""
     return _library.version()
+
+
+def __getattr__(name):
+    """The version as packages name it; what is not here is refused with what was probably meant."""
+    if name == "__version__":
+        return version().split()[0]
+    if name.startswith("_"):
+        raise AttributeError("module 'moefold' has no attribute %r" % name)
+    if name in ("import_", "import"):
+        raise AttributeError("moefold import is moefold.import_job(): Python has taken the word")
+    if name in ("train", "compare", "profile"):
+        raise AttributeError("%s is a command of the program alone: moefold %s" % (name, name))
+    try:
+        _call(name.replace("_", "-"), {})
+    except Error as e:
+        said = str(e).partition(";")[0]
+    raise AttributeError("moefold.%s: %s" % (name, said))

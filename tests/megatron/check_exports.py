@@ -79,8 +79,10 @@ def run_script(path):
         with open(fake, "w") as out:
             out.write(TELL)
         os.chmod(fake, 0o755)
-        env = dict(os.environ, PATH=folder + os.pathsep + os.environ["PATH"])
-        return json.loads(subprocess.run(["bash", path], env=env, check=True,
+        for program in ("pretrain_gpt.py", "pretrain_hybrid.py"):  # which the script looks for
+            open(os.path.join(folder, program), "w").close()
+        env = dict(os.environ, HEAD="here", PATH=folder + os.pathsep + os.environ["PATH"])
+        return json.loads(subprocess.run(["bash", os.path.abspath(path)], env=env, cwd=folder, check=True,
                                          capture_output=True, text=True).stdout)
 
 

@@ -110,6 +110,19 @@ class Package(unittest.TestCase):
         for name in moefold.__all__:
             self.assertTrue(getattr(moefold, name).__doc__, name)
 
+    def test_names_that_are_not_there_are_answered(self):
+        self.assertEqual(moefold.__version__, moefold.version().split()[0])
+        for name, says in (
+            ("sim", "did you mean simulate?"),
+            ("import_", "import_job()"),
+            ("train", "a command of the program"),
+            ("bananas", 'unknown command "bananas"'),
+        ):
+            with self.assertRaises(AttributeError) as caught:
+                getattr(moefold, name)
+            self.assertIn(says, str(caught.exception))
+        self.assertFalse(hasattr(moefold, "_nothing"))
+
     def test_the_ten_lines_of_the_documentation(self):
         text = (HERE.parent.parent / "docs" / "LIBRARY.md").read_text()
         code = re.search(r"```python\n(.*?)```", text, re.S).group(1)

@@ -117,7 +117,7 @@ static void unknown_and_repeated_options_are_refused(void **state) {
     refuse("--tpp", "8", "unknown option --tpp (did you mean --tp?)");
     refuse("--frobnicate", NULL, "unknown option --frobnicate");
     refuse("-t", "8", "unknown option -t (did you mean --tp?)");
-    refuse("--ep", "8", "--ep is an option of other commands, not of this one");
+    refuse("--ep", "8", "--ep is an option of other commands, not of this command");
     assert_int_equal(parse("--tp", "8", "--tp", "4"), MF_USAGE);
     assert_string_equal(err.text, "--tp: given twice (\"8\" and \"4\")");
     assert_int_equal(parse("one", "two", NULL, NULL), MF_USAGE);
@@ -173,9 +173,13 @@ static void sizes_take_k_and_batches_m(void **state) {
     assert_int_equal(n, 2048);
     assert_int_equal(mf_parse_size("1M", 1, 1 << 28, &n, &err), MF_OK);
     assert_int_equal(n, 1048576);
+    assert_int_equal(mf_parse_size("4K", 1, 1 << 28, &n, &err), MF_OK);
+    assert_int_equal(n, 4096);
+    assert_int_equal(mf_parse_size("2m", 1, 1 << 28, &n, &err), MF_OK);
+    assert_int_equal(n, 2097152);
     assert_int_equal(mf_parse_size("4096", 1, 1 << 28, &n, &err), MF_OK);
     assert_int_equal(n, 4096);
-    static const char *const bad[] = {"k", "0k", "-1k", "1.5k", "2K", "999M", "9999999999999999M",
+    static const char *const bad[] = {"k", "0k", "-1k", "1.5k", "2g", "999M", "9999999999999999M",
                                       ""};
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         mf_err_clear(&err);

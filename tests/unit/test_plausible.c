@@ -11,7 +11,17 @@
 
 /* --- published runs --------------------------------------------------------------------------- */
 
-enum { FIELDS = 28, F_ID = 0, F_GPU = 4, F_PRECISION = 6, F_TFLOPS = 22, F_MFU = 23 };
+enum {
+    FIELDS = 28,
+    F_ID = 0,
+    F_GPU = 4,
+    F_GPUS = 5,
+    F_PRECISION = 6,
+    F_SEQ = 7,
+    F_GBS = 8,
+    F_TFLOPS = 22,
+    F_MFU = 23
+};
 
 /* Cuts a line of CSV in place; quoted fields may hold commas. */
 static int cut(char *line, char *field[FIELDS]) {
@@ -121,6 +131,107 @@ static void slips_are_named(void **state) {
                      2); /* and more than was published */
 }
 
+/* Of a job of a model that takes sequences of any length. */
+static mf_doubts doubts_of(const char *cluster, int64_t gpus, int64_t gbs, int64_t seq) {
+    mf_model m = {.name = "any"};
+    mf_layout l;
+    mf_cluster c;
+    mf_doubts d = {0};
+    mf_layout_init(&l);
+    l.gpus = gpus;
+    l.gbs = gbs;
+    l.seq = seq;
+    assert_ok(mf_cluster_load(cluster, &c, NULL));
+    mf_doubt_job(&d, &m, &c, &l);
+    return d;
+}
+
+static void expect_doubt(const char *cluster, int64_t gpus, int64_t gbs, int64_t seq,
+                         const char *says) {
+    const mf_doubts d = doubts_of(cluster, gpus, gbs, seq);
+    if (d.count != 1 || strstr(d.text[0], says) == NULL) {
+        fail_msg("%lld GPUs, batch %lld, sequence %lld: %d warnings, not \"%s\" but \"%s\"",
+                 (long long)gpus, (long long)gbs, (long long)seq, d.count, says, d.text[0]);
+    }
+}
+
+static void a_number_one_key_beside_a_usual_one_is_named_with_it(void **state) {
+    (void)state;
+    static const int64_t sequences[][2] = {
+        {409, 4096},   {496, 4096},     {4906, 4096},     {4069, 4096},
+        {4094, 4096},  {4000, 4096},    {819, 8192},      {8129, 8192},
+        {204, 2048},   {2408, 2048},    {1638, 16384},    {3276, 32768},
+        {6553, 65536}, {13107, 131072}, {131073, 131072}, {1000, 1024},
+    };
+    for (size_t i = 0; i < sizeof sequences / sizeof sequences[0]; i++) {
+        char says[80];
+        snprintf(says, sizeof says, "--seq %lld looks like a slip: %lld?",
+                 (long long)sequences[i][0], (long long)sequences[i][1]);
+        expect_doubt("h100", 64, 256, sequences[i][0], says);
+    }
+    expect_doubt("h100", 64, 256, 5000, "no multiple of 64");
+    expect_doubt("h100", 8, 4096, 4, "was a suffix left out (4k)?");
+    expect_doubt("h100", 8, 256, 128, "was a suffix left out (128k)?");
+
+    expect_doubt("h100", 128, 250, 4096, "--global-batch 250 looks like a slip: 256?");
+    expect_doubt("h100", 8, 255, 4096, "--global-batch 255 looks like a slip: 256?");
+    expect_doubt("h100", 1024, 1042, 4096, "--global-batch 1042 looks like a slip: 1024?");
+    expect_doubt("h100", 8, 25600, 4096, "is a digit too many?");
+    expect_doubt("h100", 1024, 8, 4096, "was a digit left out?");
+
+    expect_doubt("h100", 1042, 2048, 4096, "1042 GPUs are no whole nodes of 8: 1024?");
+    expect_doubt("h100", 12, 48, 4096, "12 GPUs are no whole nodes of 8");
+    assert_null(strchr(doubts_of("h100", 12, 48, 4096).text[0], '?')); /* nothing is near */
+    assert_null(strchr(doubts_of("h100", 9, 9, 4096).text[0], '?'));
+    expect_doubt("gb200", 127, 256, 4096, "127 GPUs are no whole nodes of 4: 128?");
+}
+
+/* What people train with, and small tries on CPU ranks. */
+static void usual_numbers_raise_no_doubt(void **state) {
+    (void)state;
+    static const int64_t sequences[] = {256,  512,   1024,  1536,  2048,  3072,  4096,   6144,
+                                        8192, 10240, 16384, 32768, 40960, 65536, 131072, 163840};
+    static const int64_t batches[] = {1,  2,   4,   8,   12,  20,   48,   60,
+                                      96, 100, 160, 252, 720, 1008, 2240, 15360};
+    static const int64_t gpus[] = {1, 2, 3, 4, 6, 8, 16, 24, 72, 96, 280, 576, 720, 1152, 2048};
+    for (size_t i = 0; i < sizeof sequences / sizeof sequences[0]; i++) {
+        assert_int_equal(doubts_of("h100", 8, 64, sequences[i]).count, 0);
+    }
+    for (size_t i = 0; i < sizeof batches / sizeof batches[0]; i++) {
+        assert_int_equal(doubts_of("h100", 16, batches[i], 4096).count, 0);
+    }
+    for (size_t i = 0; i < sizeof gpus / sizeof gpus[0]; i++) {
+        assert_int_equal(doubts_of("h100", gpus[i], 1024, 4096).count, 0);
+    }
+    assert_int_equal(doubts_of("cpu", 2, 1, 16).count, 0);
+    assert_int_equal(doubts_of("cpu", 3, 7, 100).count, 0);
+}
+
+static void no_published_job_looks_like_a_slip(void **state) {
+    (void)state;
+    FILE *f = fopen("bench/published/published.csv", "r");
+    char line[8192], *field[FIELDS];
+    int jobs = 0;
+    assert_non_null(f);
+    while (fgets(line, sizeof line, f) != NULL) {
+        if (line[0] == '#' || strncmp(line, "id,", 3) == 0 || cut(line, field) < F_MFU + 1) {
+            continue;
+        }
+        const int64_t gpus = atoll(field[F_GPUS]), seq = atoll(field[F_SEQ]),
+                      gbs = atoll(field[F_GBS]);
+        if (gpus > 0 && seq > 0 && gbs > 0) {
+            const mf_doubts d =
+                doubts_of(strstr(field[F_GPU], "GB") != NULL ? "gb200" : "h100", gpus, gbs, seq);
+            if (d.count > 0) {
+                fail_msg("%s: %s", field[F_ID], d.text[0]);
+            }
+            jobs++;
+        }
+    }
+    fclose(f);
+    assert_above(jobs, 500);
+}
+
 /* Of a long cluster's name a profile's has the beginning. */
 static void a_correction_from_another_cluster_is_named(void **state) {
     (void)state;
@@ -228,6 +339,9 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_table_holds_the_best_published_rows),
         cmocka_unit_test(slips_are_named),
+        cmocka_unit_test(a_number_one_key_beside_a_usual_one_is_named_with_it),
+        cmocka_unit_test(usual_numbers_raise_no_doubt),
+        cmocka_unit_test(no_published_job_looks_like_a_slip),
         cmocka_unit_test(a_correction_from_another_cluster_is_named),
         cmocka_unit_test(an_mfu_above_all_published_of_that_gpu_and_precision_is_named),
         cmocka_unit_test(capacity_holds_to_megatron_under_its_profile),

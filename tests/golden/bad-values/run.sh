@@ -73,6 +73,9 @@ bad capacity --models olmoe-1b-7b,none --clusters h100 --sizes 8 --global-batch 
 bad capacity --models olmoe-1b-7b --clusters h10 --sizes 8 --global-batch 8 --seq 4096
 bad capacity --models olmoe-1b-7b --clusters h100 --sizes 8,x --global-batch 8 --seq 4096
 bad capacity --models olmoe-1b-7b --clusters h100 --sizes , --global-batch 8 --seq 4096
+bad capacity --models olmoe-1b-7b --clusters h100 --sizes 64:256 --global-batch 8 --seq 4096
+bad capacity --models olmoe-1b-7b --clusters h100 --sizes 1K..512 --global-batch 8 --seq 4K
+bad capacity --models olmoe-1b-7b --clusters "h100, h1000" --sizes 8 --global-batch 8 --seq 4096
 bad capacity --models olmoe-1b-7b --clusters h100 --sizes 8,,16 --global-batch 8 --seq 4096
 bad capacity --models olmoe-1b-7b --clusters h100, --sizes 8 --global-batch 8 --seq 4096
 bad capacity --models olmoe-1b-7b --clusters h100 --sizes 8 --global-batch 8 --seq 4096 --tokens 1TB

@@ -48,10 +48,27 @@ mf plan --model olmoe-1b-7b --cluster h100 --gpus 8 --global-batch 64 --seq 4096
 mf export --plan "$work/llama.json" --out "$work/launch.sh"
 $golden_binary export --plan "$work/llama.json" | cmp - "$work/launch.sh" >>"$golden_transcript" 2>&1
 mf export --plan "$work/v3.json" -o "$work/bridge.sh" --format bridge
+# What the launcher gets, with data and a rate from the environment, and what import reads of it.
+mkdir "$work/bin"
+printf '#!/bin/sh\nprintf "%%s\\n" "$@" | grep -E "^(--dataset|--data-path|--tokenizer|/|mock|mega|30|dataset|tokenizer|checkpoint|optimizer|scheduler|train\\.t|--lr|--train)"\n' >"$work/bin/torchrun"
+chmod +x "$work/bin/torchrun"
+"$golden_binary" export --plan "$work/v3.json" >"$work/megatron.sh"
+mkdir -p "$work/checkout/scripts/training"
+touch "$work/checkout/pretrain_gpt.py" "$work/checkout/scripts/training/run_recipe.py"
+for golden_script in bridge megatron; do
+    echo "$golden_script.sh on mock data" >>"$golden_transcript"
+    HEAD=here PATH=$work/bin:$PATH bash "$work/$golden_script.sh" >>"$golden_transcript" 2>&1
+    (cd "$work/checkout" && HEAD=here PATH=$work/bin:$PATH bash "../$golden_script.sh") >>"$golden_transcript" 2>&1
+    echo "$golden_script.sh on data" >>"$golden_transcript"
+    (cd "$work/checkout" && HEAD=here PATH=$work/bin:$PATH DATA_PATH='30 /a=b/c 70 /d' TOKENIZER_MODEL=/tokens \
+        CHECKPOINTS=/saved LR=1e-4 STEPS=50 bash "../$golden_script.sh") >>"$golden_transcript" 2>&1
+    (DATA_PATH=/d bash "$work/$golden_script.sh" 2>&1 | sed 's/^.*: line [0-9]*: //') >>"$golden_transcript"
+    mf_plain_lines 'not read|^!' import "$work/$golden_script.sh"
+done
 mf export --plan "$work/llama.json" --out "$work/none/launch.sh"
 mf export --plan "$work/v3.json" --launcher slurm
 mf export
 mf export --plan "$work/none.json"
-sed -i -e 's/([-+][0-9.]* GB, [-+][0-9.]* ms)/(N GB, N ms)/' -e 's/[0-9.]* of [0-9.]* GB/N of N GB/' \
+sed -i -e 's/^\(predicted *\)[0-9.]* m*s/\1N s/' -e 's/([-+][0-9.]* GB, [-+][0-9.]* ms)/(N GB, N ms)/' -e 's/[0-9.]* of [0-9.]* GB/N of N GB/' \
     -e 's/"\(step_time_s\|peak_memory_B\|plan_step_time_s\|plan_peak_memory_B\)": [-0-9.e+]*/"\1": N/g' "$golden_transcript"
 golden_end

@@ -36,6 +36,16 @@ if command -v bash >/dev/null; then
         complete moefold capacity --clusters gb
         complete moefold plan --gpus ''
         complete moefold capacity --bud
+        # in a list, behind a comma, what it does not hold yet; behind "=", whether bash parts words there or not
+        complete moefold capacity --clusters h100,h
+        complete moefold capacity --models deepseek-v3,qwen3-2
+        complete moefold plan --overlap dp,p
+        complete moefold plan --cluster = h1
+        complete moefold plan --cluster=h1
+        complete moefold plan --cuda-graph =
+        complete moefold capacity --clusters = h100,gb
+        complete moefold capacity --clusters=h100,gb
+        complete moefold plan --gpus=
     } >>"$golden_transcript"
 fi
 # for zsh: every command and every option of its help; no complaint of the shell, where there is one

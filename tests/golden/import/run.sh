@@ -49,6 +49,33 @@ mf_lines '^rests on' simulate --plan "$work/plan.json" --software "$work/fix.jso
 mf_lines '^1\.|^2\.|^3\.|^verdict' tune --plan "$work/plan.json" --runs-on megatron --threads 2
 mf_lines 'not read|--no-such|^layout' import TP=2 --model mixtral-8x7b --gpus 32 --cluster h100 -- \
     --tensor-model-parallel-size 2 --seq-length 4096 --no-such-flag 3 --bf16
+# What is no job is answered with where it goes; so are flags in front of "--".
+mf import "$work/plan.json"
+mf import profiles/models/olmoe-1b-7b.json --cluster h100
+mf import --cluster h100 --tensor-model-parallel-size 2
+mf_plain_lines '^!' tune "$work/plan.json"
+# Where the present plan is the best, none is written, which is said.
+$golden_binary plan --model olmoe-1b-7b --cluster h100 --gpus 8 --global-batch 64 --seq 4096 --effort 1 --out "$work/best.json" >/dev/null
+mf_lines '^verdict|^!' tune --plan "$work/best.json" --effort 1 --out "$work/better.json"
+# Flags in quotes with their values, as scripts of Megatron-LM keep them in arrays.
+cat >"$work/quoted.sh" <<'SCRIPT'
+TP=${1:-2}
+ARGS=(--num-layers 32 --hidden-size 4096 --ffn-hidden-size 14336 --num-attention-heads 32 --group-query-attention
+    --num-query-groups 8 --seq-length 8192 --micro-batch-size=1 --global-batch-size 128 --bf16)
+if [[ "$DTYPE" == "fp8" ]]; then
+    ARGS+=("--fp8-format hybrid" "--fp8-recipe blockwise" "--no-such-flag 7")
+fi
+DATA=("--mock-data" "--tokenizer-type NullTokenizer" "--split '99,1,0'")
+torchrun --nproc_per_node 8 --nnodes 2 pretrain_gpt.py ${ARGS[@]} ${DATA[@]} --tensor-model-parallel-size $TP --use-distributed-optimizer
+SCRIPT
+mf_plain_lines 'not read|--no-such|^layout|1f1b|^!' import "$work/quoted.sh" --cluster h100
+# Megatron-Bridge's launcher has short flags; a recipe that was not read leaves its beginning to be assumed.
+echo 'torchrun --nproc-per-node 8 --nnodes 2 scripts/training/run_recipe.py --recipe qwen3_30b_a3b_pretrain_config -tp 2 -gb 256 -mb 2 -pp 2 -vp 4 model.expert_model_parallel_size=8' >"$work/bridge.sh"
+mf import "$work/bridge.sh" --cluster h100
+echo ' -sl 4096' >>"$work/bridge.sh"
+mf_plain_lines 'assumed|front|^layout|1f1b|interleaved|samples|not read|^!' import "$work/bridge.sh" --cluster h100
+mf_plain_lines 'assumed|front|^layout|1f1b|samples|not read|^!' import --cluster h100 --model qwen3-30b-a3b --gpus 16 \
+    model.seq_length=4096 train.global_batch_size=256 train.micro_batch_size=1 model.expert_model_parallel_size=8
 # A recipe brings the modules of its checkout that it imports, in circles too, and their constants; what is not there
 # (torch) is passed over.
 mkdir -p "$work/src/megatron/bridge/perf/qwen" "$work/src/megatron/bridge/recipes/h100"

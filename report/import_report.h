@@ -1,0 +1,14 @@
+/* import_report.h - a job that was read, for people and as JSON. */
+#ifndef MF_REPORT_IMPORT_REPORT_H
+#define MF_REPORT_IMPORT_REPORT_H
+
+#include "job/import_job.h"
+
+#include <stdio.h>
+
+/* The report of its plan, what was not read of it, and what its log measured. */
+mf_status mf_import_report_print(FILE *out, mf_imported *x, mf_err *e);
+/* {"plan", "set", "not_read", "measured"} */
+mf_status mf_import_report_json(FILE *out, const mf_imported *x, mf_err *e);
+
+#endif
