@@ -180,7 +180,7 @@ static const mf_option table[MF_OPT_COUNT] = {
     ROW(TRACE, "trace", PLAY, "FILE", NULL,
         "Write a Chrome trace of the step, for ui.perfetto.dev or chrome://tracing", TEXT),
 
-    ROW(TOP, "top", SEARCH, "N", "plan 4, fit 20, explain 12, compare 20",
+    ROW(TOP, "top", SEARCH, "N", "plan 4, fit 8, explain 12, compare 20",
         "How many results to show, the best one included. With it, plan also looks for the fastest "
         "plans of other degrees",
         INT(1, 100000)),

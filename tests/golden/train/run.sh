@@ -49,6 +49,12 @@ mf_lines '^!|^step' $job --steps 2 --out "$work/late" --record "$work/text.db"
 mf_lines '^!|^step' $job --steps 1 --out "$work/late" --record "$work/new.db"
 # no CUDA graphs for CPU ranks
 mf_lines 'what helps' compare --run "$work/run" --tolerance 100
+# its folder has each op beside its measured time, and says which files of the run were read
+"$golden_binary" compare --run "$work/run" --tolerance 100 -o "$work/page" >/dev/null 2>&1
+sed -n '1,3p' "$work/page/compared.csv" | cut -d, -f1-4 >>"$golden_transcript"
+echo "$(($(wc -l <"$work/page/compared.csv") > 20)): there are ops" >>"$golden_transcript"
+grep -o '"option": "run", "path": "[^"]*"' "$work/page/inputs.json" | sed "s|$work|TMP|" >>"$golden_transcript"
+echo >>"$golden_transcript"
 mf compare
 mf compare --run /nowhere
 # the cluster cpu is measured when it is first used, and kept, by `train` without --cluster, too
