@@ -199,8 +199,7 @@ void mf_capacity_say_ends(const mf_capacity_table *t, char *out, size_t size) {
     }
 }
 
-/* Kinds of GPU whose energies are an H200's, each once. */
-static void say_carried(const mf_capacity_table *t, char *out, size_t size) {
+void mf_capacity_say_carried(const mf_capacity_table *t, char *out, size_t size) {
     size_t used = 0;
     out[0] = '\0';
     for (int i = 0; i < t->count && used < size; i++) {
@@ -215,17 +214,9 @@ static void say_carried(const mf_capacity_table *t, char *out, size_t size) {
     }
 }
 
-/* What the tables rest on that nobody measured: joules, and copies to host memory. */
+/* What the tables rest on that nobody measured: copies to host memory. */
 void mf_capacity_print_unmeasured(FILE *out, const mf_capacity_table *t) {
-    char text[480], who[96] = "";
-    say_carried(t, text, sizeof text);
-    const bool begun = t->tokens != NULL && text[0] != '\0';
-    if (begun) {
-        fputs("\nenergy      ", out);
-        const size_t used = strlen(text);
-        snprintf(text + used, sizeof text - used, ": as an H200, its joules of ops scaled");
-        mf_show_wrap(out, text, 12, 12, 99);
-    }
+    char who[96] = "";
     mf_host_copies most = {0}; /* of the plans that copy, the one whose copies take longest */
     int plans = 0;
     for (int i = 0; i < t->count; i++) {
@@ -236,7 +227,7 @@ void mf_capacity_print_unmeasured(FILE *out, const mf_capacity_table *t) {
         }
     }
     if (plans > 0) {
-        fputs(begun ? "" : "\n", out);
+        putc('\n', out);
         snprintf(who, sizeof who, "%d plan%s, with up to %s of the step", plans,
                  plans == 1 ? " rests" : "s rest",
                  mf_show_percent(fmin(1, most.copies_s / most.step_s)).s);

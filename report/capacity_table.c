@@ -115,26 +115,37 @@ static void say_strains(const mf_capacity_table *t, char *out, size_t size) {
                                       : "; none: nothing fits; !: misses a limit.");
 }
 
+/* Of what the columns of money, energy and rate are. */
+static void say_columns(const mf_capacity_table *t, char *out, size_t size) {
+    char carried[320];
+    mf_capacity_say_carried(t, carried, sizeof carried);
+    if (t->tokens == NULL) {
+        snprintf(out, size, "tokens/s: of all GPUs; USD/Mtok: US dollars for a million tokens.");
+    } else {
+        snprintf(out, size,
+                 "Run time, GPU-h (GPU-hours), USD and energy are those of the whole run. Energy: "
+                 "what all GPUs draw by the joules of a step's ops%s%s%s, and their share of the "
+                 "hosts.",
+                 carried[0] != '\0' ? " (" : "", carried,
+                 carried[0] != '\0' ? ": scaled from an H200)" : "");
+    }
+}
+
 /* One matter a line, what a reader needs first on top: on a small screen the last make way. */
 static void print_notes(FILE *out, const mf_capacity_table *t, const char *proof) {
-    char ends[320], sources[1024], strains[320], note[3072];
+    char ends[320], sources[1024], strains[320], of[640], note[3584];
     say_strains(t, strains, sizeof strains);
+    say_columns(t, of, sizeof of);
     mf_capacity_say_prices(t, true, sources, sizeof sources);
     mf_capacity_say_ends(t, ends, sizeof ends);
-    snprintf(
-        note, sizeof note,
-        "%s\n*: no other row is both as fast and as cheap.\n%s%s"
-        "A tie: the gap and, between clusters, the band leave it open which is better.\n"
-        "band: how far a measured step time may lie below and above the predicted one.\n"
-        "%sgoodput: share of the time that makes progress, with failures and checkpoints.\n"
-        "%s).%s%s%s",
-        proof, strains, strains[0] != '\0' ? "\n" : "",
-        t->tokens != NULL
-            ? "Run time, GPU-h (GPU-hours), USD and energy are those of the whole run. Energy: "
-              "what all GPUs draw by the joules of a step's ops, and their share of the "
-              "hosts.\n"
-            : "tokens/s: of all GPUs; USD/Mtok: US dollars for a million tokens.\n",
-        ends, sources[0] != '\0' ? "\nPrices: " : "", sources, sources[0] != '\0' ? "." : "");
+    snprintf(note, sizeof note,
+             "%s\n*: no other row is both as fast and as cheap.\n%s%s"
+             "A tie: the gap and, between clusters, the band leave it open which is better.\n"
+             "band: how far a measured step time may lie below and above the predicted one.\n%s\n"
+             "goodput: share of the time that makes progress, with failures and checkpoints.\n"
+             "%s).%s%s%s",
+             proof, strains, strains[0] != '\0' ? "\n" : "", of, ends,
+             sources[0] != '\0' ? "\nPrices: " : "", sources, sources[0] != '\0' ? "." : "");
     putc('\n', out);
     mf_show_wrap(out, note, 0, 0, 99);
     mf_capacity_print_unmeasured(out, t);

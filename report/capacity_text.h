@@ -30,6 +30,8 @@ void mf_capacity_print_runs_on(FILE *out, const mf_capacity_table *t);
 void mf_capacity_print_routing(FILE *out, const mf_capacity_table *t);
 void mf_capacity_print_prices(FILE *out, const mf_capacity_table *t);
 void mf_capacity_print_unmeasured(FILE *out, const mf_capacity_table *t);
+/* Kinds of GPU whose energies are an H200's, each once: "h100, b200". */
+void mf_capacity_say_carried(const mf_capacity_table *t, char *out, size_t size);
 /* "2026-05-18", "undated", "given, no date"; "-" where no price is known. */
 const char *mf_capacity_price_date(const mf_capacity_price *p);
 /* What an hour costs on each cluster, with its date; where that is from if `source`. */

@@ -33,7 +33,7 @@ static const struct {
     {"FLOPs as ", DETAIL, false},     {"cluster  ", ANSWER, false},
     {"Every plan is ", NOTE, true},   {"Plans are proven ", NOTE, true},
     {"No plan is ", NOTE, true},      {"op by op", ANSWER, false},
-    {"every row", ANSWER, false},
+    {"every row", ANSWER, false},     {"cluster GPUs", ANSWER, false},
 };
 
 typedef struct line {
@@ -186,12 +186,14 @@ enum { ROW_INDENT = 8 };
 /* Numbers at the beginning of rows have more or fewer digits. */
 enum { ROW_DIGITS = 3 };
 
-/* Lines of one table follow each other, begin alike, and none of them is empty. */
+/* Lines of one table follow each other, begin alike, and none of them is empty. What a row of
+ * answers says at length goes on below it, further in. */
 static bool is_next_row(const line *first, const line *next) {
     const int more = next->indent - first->indent;
+    const bool goes_on = first->worth == ANSWER && first->indent > 0 && next->indent > ROW_INDENT;
     return first->length > 0 && next->length > 0 && !next->kept && next->hidden == 0 &&
-           (first->indent == 0 ? more == 0 : next->indent > 0) && more <= ROW_DIGITS &&
-           more >= -ROW_DIGITS;
+           (first->indent == 0 ? more == 0 : next->indent > 0) &&
+           ((more <= ROW_DIGITS && more >= -ROW_DIGITS) || goes_on);
 }
 
 /* Writes a row without the columns that are marked. */

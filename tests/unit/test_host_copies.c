@@ -179,8 +179,8 @@ static void capacity_says_which_plans_copy_and_whose_joules_it_takes(void **stat
     "--sizes 4 --threads 2 --clusters "
     assert_says(CELLS "h200", "host copies 1 plan rests, with up to", true);
     assert_says(CELLS "h200", unmeasured, true);
-    assert_says(CELLS "h200", "its joules of ops scaled", false);
-    assert_says(CELLS "h200,b200", "energy b200: as an H200", true);
+    assert_says(CELLS "h200", "scaled from an H200", false);
+    assert_says(CELLS "h200,b200", "joules of a step's ops (b200: scaled from an H200)", true);
     cli_result r = cli_json(CELLS "h200,b200 --json");
     const mf_json_value *cells = cli_member(mf_json_root(r.json), "cells");
     static const char *const energies[] = {"h200", "h200"};

@@ -279,6 +279,29 @@ static char *shown_models(int models) {
     return shown(text, 80, false);
 }
 
+/* What a row says below it goes with the row: a table of such rows is not lost as a whole. */
+static void rows_that_go_on_below_are_rows(void **state) {
+    (void)state;
+    char text[8192] = "";
+    for (int i = 0; i < 8; i++) {
+        snprintf(text + strlen(text), 64, "head %d\n            and more\n", i);
+    }
+    strcat(text, "\nmodel\n  cluster GPUs time\n");
+    for (int i = 0; i < 12; i++) {
+        snprintf(text + strlen(text), 96,
+                 "  h%-2d        8 needs more\n               than is there\n", i);
+    }
+    strcat(text, "* h12       8 1 d\n* h13       8 2 d\n\nverdict\n");
+    for (int i = 0; i < 10; i++) {
+        snprintf(text + strlen(text), 64, "  says %d\n", i);
+    }
+    char *out = shown(text, 80, false);
+    assert_at_most(shape_of(out).lines, MF_SCREEN_LINES);
+    assert_non_null(strstr(out, "\nmodel\n  cluster GPUs time\n"));
+    assert_non_null(strstr(out, "* h12       8 1 d\n* h13       8 2 d\n\nverdict\n  says 0\n"));
+    free(out);
+}
+
 /* Where a verdict on all ends the text, those of its parts make way before rows do. */
 static void rows_stay_where_verdicts_of_parts_go(void **state) {
     (void)state;
@@ -502,6 +525,7 @@ int main(void) {
         cmocka_unit_test(marked_rows_stay),
         cmocka_unit_test(a_table_cut_in_two_keeps_its_title_and_its_verdict),
         cmocka_unit_test(room_that_is_left_is_filled),
+        cmocka_unit_test(rows_that_go_on_below_are_rows),
         cmocka_unit_test(rows_stay_where_verdicts_of_parts_go),
         cmocka_unit_test(tables_of_parts_stay_whole_or_go),
         cmocka_unit_test(remedies_stay_where_details_go),
