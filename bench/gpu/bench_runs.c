@@ -1,7 +1,8 @@
 /* bench_runs.c - what is predicted beside what is measured: training runs that differ in model,
  * depth, micro-batch, sequence, recomputation, what waits in host memory, graphs and routing (of
  * one GPU), or in how two or four GPUs share the work (--gpus 2, 4); and of other models,
- * which no price was ever fitted to, a run of each of 24 on one GPU and of 20 on two (--runs
+ * which no price was ever fitted to, a run of each of 24 on one GPU and
+ * 22 runs of 20 on two (--runs
  * models).
  *
  *     bench_runs FILE [--gpus N] [--only TEXT] [--seconds S] [--warm S] [--watch S] [--keep DIR]
@@ -292,6 +293,10 @@ static const char *const runs_of_models_on_two[] = {
         "--micro-batch 1 --global-batch 4 --seq 4096" STEP,
     TWO "--model hy3-preview --set num_hidden_layers=2 --set num_experts=64 --ep 2 --micro-batch 1 "
         "--global-batch 4 --seq 4096" STEP,
+    /* stages with copies of a table: an MTP depth's, a tied head's */
+    TWO "--model mimo-7b --set num_hidden_layers=8 --pp 2 --micro-batch 1 --global-batch 8 --seq "
+        "4096" STEP,
+    TWO "--model granite-3.1-1b-a400m --pp 2 --micro-batch 2 --global-batch 16 --seq 4096" STEP,
 };
 
 static const struct set {
