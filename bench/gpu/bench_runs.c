@@ -1,8 +1,7 @@
 /* bench_runs.c - what is predicted beside what is measured: training runs that differ in model,
  * depth, micro-batch, sequence, recomputation, what waits in host memory, graphs and routing (of
- * one GPU), or in how two or four GPUs share the work (--gpus 2, 4); and of other models,
- * which no price was ever fitted to, a run of each of 24 on one GPU and
- * 22 runs of 20 on two (--runs
+ * one GPU), or in how two or four GPUs share the work (--gpus 2, 4); and of other models, which no
+ * price was ever fitted to, a run of each of 24 on one GPU and 22 runs of 20 on two (--runs
  * models).
  *
  *     bench_runs FILE [--gpus N] [--only TEXT] [--seconds S] [--warm S] [--watch S] [--keep DIR]
