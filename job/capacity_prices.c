@@ -86,7 +86,8 @@ mf_capacity_price mf_capacity_price_of(const mf_capacity_request *r, const char 
                                        const mf_cluster *c) {
     mf_capacity_price p = {.known = c->price_usd_gpu_h > 0, .usd_gpu_h = c->price_usd_gpu_h};
     const char *usd;
-    snprintf(p.date, sizeof p.date, "%s", c->price_date);
+    const bool dated = c->price_date[0] >= '0' && c->price_date[0] <= '9'; /* else words */
+    snprintf(p.date, sizeof p.date, "%s", dated ? c->price_date : "");
     snprintf(p.source, sizeof p.source, "%s", c->price_source);
     for (int i = 0; i < r->prices; i++) {
         const bool is =

@@ -14,8 +14,10 @@ static bool is_given(const mf_capacity_price *p) {
 }
 
 const char *mf_capacity_price_date(const mf_capacity_price *p) {
-    const bool dated = p->date[0] >= '0' && p->date[0] <= '9';
-    return !p->known ? "-" : dated ? p->date : is_given(p) ? "given, no date" : "undated";
+    return !p->known            ? "-"
+           : p->date[0] != '\0' ? p->date
+           : is_given(p)        ? "given, no date"
+                                : "undated";
 }
 
 /* What an hour costs, the unit beside the first; its date, or where it is from if `source`. */
