@@ -16,7 +16,7 @@ import random
 import subprocess
 import sys
 
-CLUSTERS = {"h100": ["--software", "megatron-26.06"], "gb200": []}  # with Megatron's prices, and ours
+CLUSTERS = {"h100": ["--software", "megatron-26.06"], "gb200": ["--software", "moefold"]}  # with Megatron's prices, and ours
 TARGETS = ("megatron", "bridge")
 SEED = 20
 
