@@ -192,8 +192,10 @@ static mf_status report(const mf_args *a, const mf_cli *cli, const mf_capacity *
     } else {
         mf_capacity_print(cli->out, &t);
     }
-    if (s == MF_OK) {
-        s = mf_report_folder_capacity(mf_args_report(a, cli), &t, e);
+    if (s == MF_OK || s == MF_INTERRUPTED) { /* the part that is done is worth keeping, too */
+        mf_status kept =
+            mf_report_folder_capacity(mf_args_report(a, cli), &t, s == MF_OK ? e : NULL);
+        s = s == MF_OK ? kept : s;
     }
     free(offer);
     return s == MF_OK && feasible == 0

@@ -44,6 +44,22 @@ wait $search
 note "$?" 130 "interrupted: exit 130"
 note "$(grep -c '^proof.*interrupted' "$work/out")" 1 "the best so far was printed"
 note "$(tail -n 1 "$work/err")" "moefold plan: interrupted: the best plan so far was printed" "and said to be"
+# A table likewise: rows that are done stand in its folder, too.
+: >"$work/err"
+timeout --foreground -s KILL 300 "$golden_binary" capacity --models olmoe-1b-7b,mixtral-8x22b --clusters h100 \
+    --sizes 128 --global-batch 256 --seq 4096 --gap 1e-9 --effort 100000 --threads 1 --progress \
+    -o "$work/table" >"$work/out" 2>"$work/err" &
+search=$!
+tries=0
+until grep -q 'mixtral' "$work/err" || ! kill -0 $search 2>/dev/null || [ $tries -ge 600 ]; do
+    sleep 0.1
+    tries=$((tries + 1))
+done
+kill -INT $search
+wait $search
+note "$?" 130 "capacity, interrupted: exit 130"
+note "$(grep -c '^"olmoe-1b-7b"' "$work/table/candidates.csv")" 1 "the row that was done is in the folder"
+note "$(grep -c '"interrupted": *true' "$work/table/report.json")" 1 "and the report says so"
 
 echo >>"$golden_transcript"
 mf_masked plan --model mixtral-8x22b --cluster h100 --gpus 2 --global-batch 64 --seq 4096
