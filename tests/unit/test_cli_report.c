@@ -264,6 +264,37 @@ static void a_plan_lists_its_candidates(void **state) {
     cli_free(&r);
 }
 
+/* Runs under strain that miss a limit have a mark, and no other has one; a card says which. */
+static void says_which_limits_are_missed(const char *page, const mf_json_value *root) {
+    const mf_json_value *cells = cli_member(cli_member(root, "capacity"), "cells");
+    const char *const strains[] = {"skewed", "node_lost"};
+    int marks = 0, plain = 0;
+    for (size_t i = 0; i < 2 * mf_json_size(cells); i++) {
+        char place[96];
+        const mf_json_value *cell = mf_json_at(cells, i / 2);
+        const mf_json_value *x = mf_json_find(cell, strains[i % 2]);
+        snprintf(place, sizeof place, "<td><data data-at=\"/capacity/cells/%zu/%s/run_s\"", i / 2,
+                 strains[i % 2]);
+        const char *at = strstr(page, place);
+        if (x != NULL && at != NULL) {
+            bool in_time = false, in_budget = false;
+            assert_ok(mf_json_get_bool(x, "in_time", &in_time, NULL));
+            assert_ok(mf_json_get_bool(x, "in_budget", &in_budget, NULL));
+            const bool kept = in_time && in_budget;
+            at = strstr(at, "</data>") + strlen("</data>");
+            assert_int_equal(*at == '!', !kept);
+            marks += !kept;
+            plain += kept;
+        }
+    }
+    assert_above(marks, 0);
+    assert_above(plain, 0);
+    assert_non_null(strstr(page, "<td>none!</td>"));
+    assert_non_null(strstr(page, "; !: misses a limit."));
+    assert_non_null(strstr(page, " d</data>, misses the deadline"));
+    assert_non_null(strstr(page, " d</data>, keeps both"));
+}
+
 static void sizes_are_a_front_of_time_and_money(void **state) {
     (void)state;
     char line[512];
@@ -288,6 +319,11 @@ static void sizes_are_a_front_of_time_and_money(void **state) {
     assert_non_null(strstr(page, "<br>under zipf:0.5: "));
     assert_non_null(strstr(page, "<span>cheapest, a node less</span><b>"));
     assert_non_null(strstr(page, "the 95th percentile of 20 draws"));
+    says_which_limits_are_missed(page, mf_json_root(doc));
+    assert_non_null(strstr(page, " Price: none is known for h20: "));
+    assert_null(strstr(page, "none is known for h100"));
+    assert_non_null(strstr(page, "</i>h20 (no point: no price is known)</li>"));
+    assert_non_null(strstr(page, "</i>h100</li>"));
     assert_non_null(strstr(csv, ",skewed_fits,skewed_step_time_s,skewed_expert_load,"));
     assert_non_null(strstr(csv, ",node_lost_gpus,node_lost_step_time_s,"));
     assert_rectangular(csv, 7);
