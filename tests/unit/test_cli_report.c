@@ -210,6 +210,40 @@ static void a_simulated_step_is_a_page_of_the_numbers_that_json_prints(void **st
     cli_free(&r);
 }
 
+/* What a page says stands in the text in the same words: remedies, and kinds of memory. */
+static void a_page_has_the_words_of_the_text(void **state) {
+    (void)state;
+    char line[512];
+    static const char *const kinds[] = {"p2p", "scratch", "comm"};
+    snprintf(line, sizeof line, "simulate " JOB "--pp 4 --ep 4 -o %s", dir);
+    cli_result r = cli_run(line, NULL);
+    assert_int_equal(r.code, 0);
+    char *page = read_file("report.html");
+    for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
+        char head[32], label[32];
+        snprintf(head, sizeof head, " %s", kinds[i]);
+        snprintf(label, sizeof label, "title=\"%s: ", kinds[i]);
+        assert_non_null(strstr(r.out, head));
+        assert_non_null(strstr(page, label));
+    }
+    assert_null(strstr(page, ">workspace<"));
+    cli_free(&r);
+    snprintf(line, sizeof line, "explain --plan %s/plan.json --json", dir);
+    r = cli_json(line);
+    const mf_json_value *remedies = cli_member(mf_json_root(r.json), "remedies");
+    bool capped = false;
+    for (size_t i = 0; i < mf_json_size(remedies); i++) {
+        char name[192];
+        const char *what = cli_text(mf_json_at(remedies, i), "what");
+        snprintf(name, sizeof name, "<span class=\"name\">%s</span>", what);
+        assert_non_null(strstr(page, name));
+        capped |= strstr(what, "holds on average") != NULL;
+    }
+    assert_true(capped);
+    cli_free(&r);
+    free(page);
+}
+
 /* Fields of a line of CSV; commas in quotes are text. */
 static int fields_of(const char *line) {
     bool quoted = false;
@@ -675,6 +709,8 @@ static void what_can_be_no_folder_is_refused_before_the_work(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(a_page_has_the_words_of_the_text, new_folder,
+                                        remove_folder),
         cmocka_unit_test_setup_teardown(a_simulated_step_is_a_page_of_the_numbers_that_json_prints,
                                         new_folder, remove_folder),
         cmocka_unit_test_setup_teardown(advice_is_no_slower_than_the_best_single_step, new_folder,
