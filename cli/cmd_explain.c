@@ -114,7 +114,7 @@ static mf_status run(const mf_args *a, const mf_cli *cli, mf_err *e) {
             .top = a->value[MF_OPT_TOP].given ? (int)a->value[MF_OPT_TOP].i : 12,
         };
         s = mf_report_add_up(&f.report, &j, e);
-        s = s == MF_OK ? mf_step_power_add_waits(&explanation, &j, &f.report.power, e) : s;
+        s = s == MF_OK ? mf_step_power_add_waits(&explanation, &j, &j.plan, &f.report.power, e) : s;
         const bool changed = j.asked.beside_plan != NULL;
         mf_verdict_text_explain(&f.verdict, &f.report, &explanation, f.to_fit,
                                 changed ? NULL : mf_args_text(a, MF_OPT_PLAN, NULL));

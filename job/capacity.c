@@ -4,9 +4,11 @@
 #include "job/capacity_strain.h"
 #include "job/capacity_table.h"
 #include "job/prices.h"
+#include "job/unmeasured.h"
 #include "planner/capacity/wavefront.h"
 #include "planner/order/order_book.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -277,19 +279,42 @@ static mf_status all_under_megatron(growing *g, mf_err *e) {
 
 /* --- the table -------------------------------------------------------------------------------- */
 
-/* Warns of the best MFU of a row's cells, if it is above all that was published. */
-static void doubt_best(const growing *g, int row) {
-    mf_capacity *z = g->z;
+/* The cell of a row with the best MFU; NULL: nothing fits. */
+static const mf_capacity_cell *best_of(const mf_capacity *z, int row) {
     const mf_capacity_cell *best = NULL;
-    char where[160];
     for (int i = 0; z->cell != NULL && i < z->count; i++) {
         const mf_capacity_cell *c = &z->cell[i];
         best = c->row == row && c->feasible && (best == NULL || c->mfu > best->mfu) ? c : best;
     }
+    return best;
+}
+
+/* Warns of the best MFU of a row's cells, if it is above all that was published. */
+static void doubt_best(const growing *g, int row) {
+    mf_capacity *z = g->z;
+    const mf_capacity_cell *best = best_of(z, row);
+    char where[160];
     if (best != NULL) {
         snprintf(where, sizeof where, "%.60s on %lld x %.40s", best->model, (long long)best->gpus,
                  best->cluster);
         mf_doubt_mfu(&z->doubts, &g->row[row].job.cluster, &best->layout, best->mfu, where);
+    }
+}
+
+/* Warns once of each cluster on which most of the time was not measured: of a model's best cell,
+ * and of the models the one that rests most on it. */
+static void doubt_prices(const growing *g) {
+    const mf_capacity_request *r = g->z->r;
+    for (int cluster = 0; cluster < r->clusters; cluster++) {
+        double most = 0;
+        for (int row = cluster; row < r->models * r->clusters; row += r->clusters) {
+            const mf_capacity_cell *c = best_of(g->z, row);
+            if (c != NULL) {
+                most =
+                    fmax(most, mf_unmeasured_share(&g->row[row].job, &c->layout, &c->assignment));
+            }
+        }
+        mf_doubt_prices(&g->z->doubts, &g->row[cluster].job, most);
     }
 }
 
@@ -311,6 +336,9 @@ static mf_status grow(growing *g, int rows, int threads, mf_err *e) {
     }
     for (int i = 0; i < rows; i++) {
         doubt_best(g, i);
+    }
+    if (s == MF_OK) {
+        doubt_prices(g);
     }
     s = s == MF_OK ? mf_capacity_share_plans(g, threads, e) : s;
     s = s == MF_OK ? all_under_megatron(g, e) : s;

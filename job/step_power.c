@@ -247,12 +247,12 @@ static mf_status recovered_s(const mf_job *j, const mf_plan *plan, const mf_step
     return s;
 }
 
-mf_status mf_step_power_add_waits(mf_explanation *x, const mf_job *j, const mf_step_power *p,
-                                  mf_err *e) {
+mf_status mf_step_power_add_waits(mf_explanation *x, const mf_job *j, const mf_plan *plan,
+                                  const mf_step_power *p, mf_err *e) {
     mf_remedy r = {.what = "a power cap that holds on average over the step, waits included",
                    .basis = "re-simulated, not measured"};
-    mf_status s = recovered_s(j, &j->plan, p, &r.step_time_s, e);
-    r.gain = s == MF_OK ? 1 - r.step_time_s / j->plan.prediction.step_time_s : 0;
+    mf_status s = recovered_s(j, plan, p, &r.step_time_s, e);
+    r.gain = s == MF_OK ? 1 - r.step_time_s / plan->prediction.step_time_s : 0;
     if (r.gain < MF_LEAST_GAIN || x->remedies == MF_EXPLAIN_MAX_REMEDIES) {
         return s;
     }

@@ -24,11 +24,11 @@ struct mf_job;
 mf_status mf_step_power_of(const struct mf_job *j, const mf_plan *plan, mf_step_power *out,
                            mf_err *e);
 
-/* Adds the job's waits, in which a GPU draws less than its cap, to what `explain` names as
- * remedies: what the step would take if the cap held on average over it. Keeps the list in order of
- * gain, and adds nothing where it gains nothing. Errors: as mf_job_load. */
-mf_status mf_step_power_add_waits(mf_explanation *x, const struct mf_job *j, const mf_step_power *p,
-                                  mf_err *e);
+/* Adds the waits of a plan of the job, in which a GPU draws less than its cap, to what `explain`
+ * names as remedies: what the step would take if the cap held on average over it. Keeps the list in
+ * order of gain, and adds nothing where it gains nothing. Errors: as mf_job_load. */
+mf_status mf_step_power_add_waits(mf_explanation *x, const struct mf_job *j, const mf_plan *plan,
+                                  const mf_step_power *p, mf_err *e);
 
 /* The power that a GPU draws over a step; for CPU ranks, that of their cluster file. */
 double mf_step_power_drawn_W(const mf_step_power *p, const mf_cluster *c);

@@ -81,7 +81,7 @@ void mf_capacity_print_runs_on(FILE *out, const mf_capacity_table *t) {
     }
 }
 
-/* Of the plans that Megatron cannot express: "memory of 3, schedule of 1". */
+/* Of the plans that Megatron cannot express: "memory (3 plans), schedule (1 plan)". */
 static void say_inexpressible(const mf_capacity_table *t, char *out, size_t size) {
     size_t used = 0;
     for (int i = 0; i < t->count && used < size; i++) {
@@ -93,8 +93,9 @@ static void say_inexpressible(const mf_capacity_table *t, char *out, size_t size
             before += is && k < i;
         }
         if (same > 0 && before == 0) {
-            used += (size_t)snprintf(out + used, size - used, "%s%s of %d", used > 0 ? ", " : "",
-                                     why, same);
+            used +=
+                (size_t)snprintf(out + used, size - used, "%s%s (%d plan%s)", used > 0 ? ", " : "",
+                                 mf_report_inexpressible(why), same, same == 1 ? "" : "s");
         }
     }
 }

@@ -42,15 +42,8 @@ static void print_label(FILE *out, const char *label) {
     }
 }
 
-/* "misses the deadline", "keeps both", ... */
 static const char *kept(const mf_capacity_table *t, const mf_capacity_strain *x) {
-    if (!x->in_time) {
-        return x->in_budget ? "misses the deadline" : "misses deadline and budget";
-    }
-    return !x->in_budget         ? "misses the budget"
-           : t->deadline == NULL ? t->budget == NULL ? "" : "keeps the budget"
-           : t->budget == NULL   ? "keeps the deadline"
-                                 : "keeps both";
+    return mf_show_limits_kept(t->deadline != NULL, t->budget != NULL, x->in_time, x->in_budget);
 }
 
 /* The offer under uneven routing, and without a node. */

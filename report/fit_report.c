@@ -13,7 +13,7 @@ static void print_entry(FILE *out, const mf_fit_entry *f) {
     fprintf(out, "  %3lld %3lld %3lld %3lld %3lld %4lld  %8.2f  %+9.2f   %-12s %7.2f  %d/%d  %s%s",
             (long long)l->tp, (long long)l->cp, (long long)l->pp, (long long)l->ep,
             (long long)l->etp, (long long)l->dp, f->peak_B / 1e9, f->headroom_B / 1e9,
-            mf_memory_text(f->dominant), f->dominant_B / 1e9, l->zero, l->expert_zero, recompute,
+            mf_memory_name(f->dominant), f->dominant_B / 1e9, l->zero, l->expert_zero, recompute,
             l->memory.offload != 0 ? " + offload" : "");
     if (f->host_missing_B > 0) {
         fprintf(out, ", %.1f GB of host memory missing", f->host_missing_B / 1e9);

@@ -191,6 +191,10 @@ const char *mf_report_not_trained(const mf_software *s, const mf_model *m, const
     return model != NULL ? model : mf_layout_not_executed(l, cpu);
 }
 
+const char *mf_report_inexpressible(const char *why) {
+    return strcmp(why, "ZeRO") == 0 ? "unequal ZeRO levels of dense and expert parameters" : why;
+}
+
 static void print_program(FILE *out, const mf_report *r) {
     char text[240];
     const char *lacks = mf_report_not_trained(r->software, r->model, &r->plan->layout, r->cluster);
@@ -202,7 +206,8 @@ static void print_program(FILE *out, const mf_report *r) {
         fprintf(out, "            %s does not train it yet: %s\n", r->software->name, lacks);
     }
     if (m != NULL && m->why[0] != '\0') {
-        fprintf(out, "            Megatron cannot express its %s\n", m->why);
+        fprintf(out, "            Megatron cannot express its %s\n",
+                mf_report_inexpressible(m->why));
     } else if (m != NULL) {
         fprintf(out, "            %s would take %s for this plan, %.0f %% %s\n", m->software,
                 mf_show_time(m->step_time_s).s, 100 * fabs(m->more), m->more < 0 ? "less" : "more");

@@ -57,6 +57,8 @@ double mf_report_max_load(const mf_report *r, bool *overflows);
 void mf_report_json(mf_json_writer *w, const mf_report *r);
 /* Of it, what Megatron would take: "in_megatron": {...}. */
 void mf_report_under_megatron_json(mf_json_writer *w, const mf_under_megatron *m);
+/* For people: mf_under_megatron.why, which Megatron cannot express. */
+const char *mf_report_inexpressible(const char *why);
 
 /* The same for people: layout, time, memory, breakdown, stages. */
 void mf_report_print(FILE *out, const mf_report *r);

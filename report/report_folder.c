@@ -328,6 +328,7 @@ mf_status mf_report_folder_step(mf_report_folder to, const mf_job *j, const mf_r
     s = s == MF_OK ? write_tables(to.dir, step, e) : s;
     s = s == MF_OK ? mf_runs_on_parse(step->runs_on, j->software.name, &on, e) : s;
     s = s == MF_OK ? mf_planner_explain(step->problem, &plan->layout, &plan->assignment, &x, e) : s;
+    s = s == MF_OK ? mf_step_power_add_waits(&x, j, plan, &step->report->power, e) : s;
     if (s != MF_OK) {
         return s;
     }

@@ -18,6 +18,15 @@ const char *mf_memory_text(mf_memory_kind k) {
     return (unsigned)k < MF_MEM_COUNT ? text[k] : "?";
 }
 
+const char *mf_memory_name(mf_memory_kind k) {
+    static const char *const name[MF_MEM_COUNT] = {
+        [MF_MEM_HELD] = "held for wgrad", [MF_MEM_BOUNDARY] = "p2p",
+        [MF_MEM_WORKSPACE] = "scratch",   [MF_MEM_GATHERED] = "gathered weights",
+        [MF_MEM_COMM] = "comm",
+    };
+    return (unsigned)k < MF_MEM_COUNT && name[k] != NULL ? name[k] : mf_memory_text(k);
+}
+
 /* What a process holds before its first tensor. CUDA context with the modules of cuBLASLt and cuDNN
  * loaded: 0.5 to 0.7 GB on H100/H200 by nvidia-smi; cuBLASLt's workspace 32 MiB a stream
  * (NVIDIA's recommendation for Hopper). CPU ranks hold none of it. */

@@ -107,6 +107,9 @@ double mf_memory_unreduced_B(const mf_layout *l, const mf_block *b);
 /* The same for that many elements. */
 double mf_memory_unreduced_of_B(const mf_layout *l, int64_t dense, int64_t expert);
 
+/* As files and JSON name it; */
 const char *mf_memory_text(mf_memory_kind k);
+/* and people: "p2p", "scratch", "held for wgrad". */
+const char *mf_memory_name(mf_memory_kind k);
 
 #endif

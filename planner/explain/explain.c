@@ -38,8 +38,8 @@ static void say_memory(const mf_plan_prediction *p, const mf_cluster *c, mf_expl
              "stage %lld peaks at %.2f GB of %.2f GB usable: it %s by %.2f GB; largest kinds: %s "
              "%.2f GB there, %s %.2f GB; the emptiest stage is %lld with %.2f GB",
              LL(worst), p->stage[worst].peak_B / 1e9, p->usable_B / 1e9,
-             over > 0 ? "misses" : "fits", fabs(over) / 1e9, mf_memory_text((mf_memory_kind)first),
-             kind[first] / 1e9, mf_memory_text((mf_memory_kind)second), kind[second] / 1e9,
+             over > 0 ? "misses" : "fits", fabs(over) / 1e9, mf_memory_name((mf_memory_kind)first),
+             kind[first] / 1e9, mf_memory_name((mf_memory_kind)second), kind[second] / 1e9,
              LL(least), p->stage[least].peak_B / 1e9);
     size_t used = strlen(out->memory);
     if (c->host_memory_B > 0 && p->stage[host].host_B > c->host_memory_B) {

@@ -116,7 +116,7 @@ static void say_missing(const mf_space *s, mf_fit_result *r) {
                  "needs %.1f GB on stage %lld, usable are %.1f GB: %.1f GB are missing; largest "
                  "kind: %s, %.1f GB",
                  f->peak_B / 1e9, LL(f->stage), f->usable_B / 1e9, -f->headroom_B / 1e9,
-                 mf_memory_text(f->dominant), f->dominant_B / 1e9);
+                 mf_memory_name(f->dominant), f->dominant_B / 1e9);
     }
     if (f->host_missing_B > 0) {
         snprintf(host, sizeof host,

@@ -1,6 +1,8 @@
 /* page_capacity.c - sizes of clusters: verdicts, the front of time and money, the table. */
 #include "report/page/page.h"
 
+#include "report/text/show.h"
+
 #include <math.h>
 #include <string.h>
 
@@ -43,6 +45,23 @@ static void write_offer(const mf_page *p, size_t cell) {
     mf_page_text(p, text_at(p, cell, "cluster"));
 }
 
+/* Whether a strained run misses a limit, "in_time" or "in_budget", that there is. */
+static bool misses(const mf_page *p, size_t cell, const char *strain, const char *limit) {
+    const mf_json_value *kept = mf_page_at(p, CELL "%s/%s", cell, strain, limit);
+    return kept != NULL && !mf_page_true(kept);
+}
+
+/* ", misses the deadline": which of the limits a strained run keeps, as the text says it. */
+static void write_kept(const mf_page *p, size_t cell, const char *strain) {
+    const bool timed = mf_page_at(p, CELL "%s/in_time", cell, strain) != NULL;
+    const bool paid = mf_page_at(p, CELL "%s/in_budget", cell, strain) != NULL;
+    if (timed || paid) {
+        fprintf(p->f, ", %s",
+                mf_show_limits_kept(timed, paid, !misses(p, cell, strain, "in_time"),
+                                    !misses(p, cell, strain, "in_budget")));
+    }
+}
+
 /* The plan under uneven routing: days of the run, or without a run the step. */
 static void write_skewed(const mf_page *p, size_t cell) {
     if (mf_page_at(p, CELL "skewed", cell) == NULL) {
@@ -55,6 +74,7 @@ static void write_skewed(const mf_page *p, size_t cell) {
         fputs("does not fit", p->f);
     } else if (mf_page_at(p, CELL "skewed/run_s", cell) != NULL) {
         mf_page_figure(p, MF_UNIT_DAYS, CELL "skewed/run_s", cell);
+        write_kept(p, cell, "skewed");
     } else {
         mf_page_figure(p, MF_UNIT_TIME, CELL "skewed/step_time_s", cell);
         fputs(" a step", p->f);
@@ -75,6 +95,7 @@ static void write_node_lost(const mf_page *p, size_t cell) {
     mf_page_figure(p, MF_UNIT_WHOLE, CELL "node_lost/gpus", cell);
     fputs(" GPUs, ", p->f);
     mf_page_figure(p, MF_UNIT_DAYS, CELL "node_lost/run_s", cell);
+    write_kept(p, cell, "node_lost");
 }
 
 static void write_verdict(const mf_page *p, size_t model, const char *key, const char *says) {
@@ -133,11 +154,31 @@ static void write_strains_note(const mf_page *p) {
         fputs(" Node lost: what is left goes on, with fewer data-parallel ranks.", p->f);
     }
     if (skewed || lost) {
-        fputs(" None: nothing fits.", p->f);
+        fprintf(p->f, " None: nothing fits%s.", lost ? "; !: misses a limit" : "");
     }
 }
 
-static void write_limits(const mf_page *p) {
+/* Does the cell begin the cells of a cluster, which stand together? */
+static bool begins_cluster(const mf_page *p, size_t cell) {
+    return cell == 0 || strcmp(text_at(p, cell - 1, "cluster"), text_at(p, cell, "cluster")) != 0 ||
+           strcmp(text_at(p, cell - 1, "model"), text_at(p, cell, "model")) != 0;
+}
+
+/* Clusters of a model without a price, and how to give one. */
+static void write_unpriced(const mf_page *p, const char *model) {
+    for (size_t i = 0; i < cells_of(p); i++) {
+        if (strcmp(text_at(p, i, "model"), model) == 0 && begins_cluster(p, i) &&
+            mf_page_at(p, CELL "price_usd_gpu_h", i) == NULL) {
+            fputs(" Price: none is known for ", p->f);
+            mf_page_text(p, text_at(p, i, "cluster"));
+            fputs(": <span class=\"keep\">--price ", p->f);
+            mf_page_text(p, text_at(p, i, "cluster"));
+            fputs("=USD</span>.", p->f);
+        }
+    }
+}
+
+static void write_limits(const mf_page *p, const char *model) {
     fputs("<p class=\"note\">A tie: the gap of the search and, between clusters, the band of the "
           "prices leave it open which is better.",
           p->f);
@@ -152,6 +193,7 @@ static void write_limits(const mf_page *p) {
         fputs(" USD.", p->f);
     }
     write_strains_note(p);
+    write_unpriced(p, model);
     fputs("</p>\n", p->f);
 }
 
@@ -300,16 +342,32 @@ static void write_tags(const mf_page *p, const char *model, const axis *x, const
     }
 }
 
+/* Why none of a cluster's cells, which begin at `first`, is a point; NULL: one is. */
+static const char *why_no_point(const mf_page *p, size_t first) {
+    const char *model = text_at(p, first, "model");
+    bool fits = false;
+    for (size_t i = first; i < cells_of(p) && (i == first || !begins_cluster(p, i)); i++) {
+        if (plotted(p, i, model)) {
+            return NULL;
+        }
+        fits |= mf_page_true(mf_page_at(p, CELL "fits", i));
+    }
+    return !fits                                                  ? "nothing fits"
+           : mf_page_at(p, CELL "price_usd_gpu_h", first) == NULL ? "no point: no price is known"
+                                                                  : "no point: the run never ends";
+}
+
 static void write_clusters(const mf_page *p, const char *model) {
-    const char *before = "";
     fputs("<ul class=\"legend\">", p->f);
     for (size_t i = 0; i < cells_of(p); i++) {
-        const char *name = text_at(p, i, "cluster");
-        if (strcmp(text_at(p, i, "model"), model) == 0 && strcmp(name, before) != 0) {
+        if (strcmp(text_at(p, i, "model"), model) == 0 && begins_cluster(p, i)) {
+            const char *why = why_no_point(p, i);
             fprintf(p->f, "<li><i style=\"background:var(--c%d)\"></i>", cluster_colour(p, i));
-            mf_page_text(p, name);
+            mf_page_text(p, text_at(p, i, "cluster"));
+            if (why != NULL) {
+                fprintf(p->f, " (%s)", why);
+            }
             fputs("</li>", p->f);
-            before = name;
         }
     }
     fputs("</ul>\n", p->f);
@@ -406,7 +464,8 @@ static size_t columns_of(const mf_page *p) {
     return count;
 }
 
-/* Of a strained plan that does not fit there is no time; its load says why. */
+/* Of a strained plan that does not fit there is no time; its load says why. A run that misses a
+ * limit has a mark. */
 static void write_value(const mf_page *p, size_t i, const struct column *c) {
     const char *slash = strchr(c->key, '/');
     const bool strained = slash != NULL && strcmp(slash, "/expert_load") != 0;
@@ -416,6 +475,12 @@ static void write_value(const mf_page *p, size_t i, const struct column *c) {
         fputs("none", p->f);
     } else {
         mf_page_figure(p, c->unit, CELL "%s", i, c->key);
+    }
+    if (strained && strcmp(slash, "/run_s") == 0) {
+        char strain[32];
+        snprintf(strain, sizeof strain, "%.*s", length, c->key);
+        fputs(misses(p, i, strain, "in_time") || misses(p, i, strain, "in_budget") ? "!" : "",
+              p->f);
     }
 }
 
@@ -485,7 +550,7 @@ void mf_page_capacity(const mf_page *p) {
             write_verdict(p, m, "cheapest_a_node_less", "cheapest, a node less");
         }
         fputs("</div>\n", p->f);
-        write_limits(p);
+        write_limits(p, model);
         write_front(p, model);
         write_table(p, model);
         fputs("</section>\n", p->f);

@@ -1,6 +1,8 @@
 /* page_step.c - a predicted step: verdict, where it goes, memory by stage, the schedule. */
 #include "report/page/page.h"
 
+#include "core/memory/memory.h"
+
 #include <math.h>
 #include <string.h>
 
@@ -13,6 +15,15 @@ static void write_name(const mf_page *p, const char *key) {
     for (; *key != '\0'; key++) {
         putc(*key == '_' ? ' ' : *key, p->f);
     }
+}
+
+/* The word for a kind of memory that the text has, of its key in the JSON. */
+static const char *memory_name(const char *key) {
+    int k = 0;
+    while (k < MF_MEM_COUNT && strcmp(key, mf_memory_text((mf_memory_kind)k)) != 0) {
+        k++;
+    }
+    return k < MF_MEM_COUNT ? mf_memory_name((mf_memory_kind)k) : key;
 }
 
 /* A colour and what it stands for. */
@@ -162,7 +173,7 @@ static void write_memory_row(const mf_page *p, size_t stage, double scale_B) {
                 "<i data-at=\"/step/stages/%zu/memory_B/%s\" style=\"width:%.2f%%;"
                 "background:var(--c%d)\" title=\"",
                 stage, mf_json_key_at(kinds, k), 100 * bytes / scale_B, colour(k));
-        write_name(p, mf_json_key_at(kinds, k));
+        write_name(p, memory_name(mf_json_key_at(kinds, k)));
         fprintf(p->f, ": %s\"></i>", text);
     }
     fprintf(p->f, "<u style=\"left:%.2f%%\"></u></div><span>", 100 * usable_B / scale_B);
@@ -185,7 +196,7 @@ static void write_memory(const mf_page *p) {
     const mf_json_value *kinds = mf_page_at(p, "/step/stages/0/memory_B");
     for (size_t k = 0; kinds != NULL && k < mf_json_size(kinds); k++) {
         if (shows(p, mf_json_key_at(kinds, k), mf_json_size(stages), scale_B)) {
-            write_legend(p, colour(k), mf_json_key_at(kinds, k));
+            write_legend(p, colour(k), memory_name(mf_json_key_at(kinds, k)));
         }
     }
     fputs("</ul>\n<p class=\"note\">At the peak of each stage; the line is what is usable, ", p->f);

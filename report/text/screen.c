@@ -559,6 +559,39 @@ static void fill_up(line *l, int count, worth w) {
     }
 }
 
+/* The end of a paragraph that begins with a title above a table; 0: it is none. */
+static int end_of_table(const line *l, int count, int at) {
+    int end = at + 1;
+    const bool title = at > 0 && l[at - 1].length == 0 && l[at].length > 0 && l[at].indent == 0;
+    while (title && end < count && l[end].length > 0 && l[end].indent > 0) {
+        end++;
+    }
+    return title && end > at + 1 && (end == count || l[end].length == 0) ? end : 0;
+}
+
+/* A title goes with its table when no row of that is left. `join`: what is left
+ * out on both sides of an empty line is counted together, unless it begins with rows of a table
+ * that has others. */
+static void hide_bare_titles(line *l, int count, bool join) {
+    for (int at = 1; at < count; at++) {
+        const int end = l[at].hidden == 0 && !l[at].kept ? end_of_table(l, count, at) : 0;
+        bool bare = end > 0;
+        for (int i = at + 1; i < end; i++) {
+            bare = bare && l[i].hidden > 0;
+        }
+        if (bare) {
+            hide(l, at, end);
+        }
+    }
+    for (int i = 1, first = 0; join && i + 1 < count; i++) {
+        first = l[i].hidden > 0 && l[i - 1].hidden == 0 ? i : first;
+        if (l[i].length == 0 && l[i - 1].hidden > 0 && l[i + 1].hidden > 0 &&
+            l[first].indent == 0) {
+            hide(l, i, i + 1);
+        }
+    }
+}
+
 /* Leaves lines out until no more than MF_SCREEN_LINES are left: of notes, then verdicts of parts,
  * then of the longest tables at first, then of details, then of all tables, then whole details and
  * paragraphs, then tables of parts, then what stands in the middle. */
@@ -578,11 +611,13 @@ static void shorten(line *l, int count) {
     if (total(l, count) > MF_SCREEN_LINES) {
         hide_middle(l, count);
     }
+    hide_bare_titles(l, count, false);
     if (total(l, count) < MF_SCREEN_LINES) {
         fill_up(l, count, ANSWER);
         fill_up(l, count, PLAIN);
         fill_up(l, count, DETAIL);
     }
+    hide_bare_titles(l, count, true);
 }
 
 mf_status mf_screen_write(FILE *out, const char *text, const mf_screen *how, mf_err *e) {

@@ -189,3 +189,13 @@ void mf_show_wrap(FILE *out, const char *text, int column, int indent, int width
     const int columns = mf_screen_columns(width), narrow = columns < width ? columns : width;
     mf_show_wrap_at(out, text, column, indent <= narrow / 2 ? indent : 4, narrow);
 }
+
+const char *mf_show_limits_kept(bool timed, bool paid, bool in_time, bool in_budget) {
+    if (!in_time) {
+        return in_budget ? "misses the deadline" : "misses deadline and budget";
+    }
+    return !in_budget ? "misses the budget"
+           : !timed   ? !paid ? "" : "keeps the budget"
+           : !paid    ? "keeps the deadline"
+                      : "keeps both";
+}

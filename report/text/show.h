@@ -35,4 +35,8 @@ void mf_show_wrap_at(FILE *out, const char *text, int column, int indent, int wi
  */
 void mf_show_wrap(FILE *out, const char *text, int column, int indent, int width);
 
+/* Of a run that has a deadline (timed), a budget (paid) or both: "misses the deadline", "keeps
+ * both". */
+const char *mf_show_limits_kept(bool timed, bool paid, bool in_time, bool in_budget);
+
 #endif

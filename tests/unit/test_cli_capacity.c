@@ -415,6 +415,26 @@ static int64_t verdict_cell(const cli_result *r, const char *which) {
 
 /* Against the rows themselves: nothing in time is cheaper, nothing for the money is faster, nothing
  * that is both is smaller. */
+/* One line of each cluster on which most of the time was not measured; what of a plan Megatron
+ * cannot express is said in words. */
+static void clusters_that_nobody_measured_are_warned_of(void **state) {
+    (void)state;
+    cli_result r = cli_run("capacity --models olmoe-1b-7b,qwen3-30b-a3b --clusters h100,h20,gb300 "
+                           "--sizes 8,16 --effort 1 --global-batch 64 --seq 4096",
+                           NULL);
+    assert_int_equal(r.code, 0);
+    int warned = 0;
+    for (const char *p = r.err; (p = strstr(p, "was not measured on ")) != NULL; p++) {
+        warned++;
+    }
+    assert_int_equal(warned, 2);
+    assert_non_null(strstr(r.err, "was not measured on h20: "));
+    assert_non_null(strstr(r.err, "was not measured on gb300: "));
+    assert_null(strstr(r.out, "ZeRO of "));
+    assert_non_null(strstr(r.out, "unequal ZeRO levels of dense and expert parameters"));
+    cli_free(&r);
+}
+
 static void verdicts_name_the_best_rows(void **state) {
     (void)state;
     cli_result r = cli_json("capacity --models olmoe-1b-7b --clusters h100,gb200 --sizes 8..64 "
@@ -793,6 +813,7 @@ int main(void) {
         cmocka_unit_test(nothing_stands_in_two_rows),
         cmocka_unit_test(who_trains_is_said_of_the_clusters_that_it_is_true_of),
         cmocka_unit_test(plans_hold_to_what_the_program_can_express),
+        cmocka_unit_test(clusters_that_nobody_measured_are_warned_of),
         cmocka_unit_test(verdicts_name_the_best_rows),
         cmocka_unit_test(rows_say_what_skew_and_a_lost_node_leave),
         cmocka_unit_test(what_megatron_runs_has_its_times),

@@ -210,6 +210,40 @@ static void a_simulated_step_is_a_page_of_the_numbers_that_json_prints(void **st
     cli_free(&r);
 }
 
+/* What a page says stands in the text in the same words: remedies, and kinds of memory. */
+static void a_page_has_the_words_of_the_text(void **state) {
+    (void)state;
+    char line[512];
+    static const char *const kinds[] = {"p2p", "scratch", "comm"};
+    snprintf(line, sizeof line, "simulate " JOB "--pp 4 --ep 4 -o %s", dir);
+    cli_result r = cli_run(line, NULL);
+    assert_int_equal(r.code, 0);
+    char *page = read_file("report.html");
+    for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
+        char head[32], label[32];
+        snprintf(head, sizeof head, " %s", kinds[i]);
+        snprintf(label, sizeof label, "title=\"%s: ", kinds[i]);
+        assert_non_null(strstr(r.out, head));
+        assert_non_null(strstr(page, label));
+    }
+    assert_null(strstr(page, ">workspace<"));
+    cli_free(&r);
+    snprintf(line, sizeof line, "explain --plan %s/plan.json --json", dir);
+    r = cli_json(line);
+    const mf_json_value *remedies = cli_member(mf_json_root(r.json), "remedies");
+    bool capped = false;
+    for (size_t i = 0; i < mf_json_size(remedies); i++) {
+        char name[192];
+        const char *what = cli_text(mf_json_at(remedies, i), "what");
+        snprintf(name, sizeof name, "<span class=\"name\">%s</span>", what);
+        assert_non_null(strstr(page, name));
+        capped |= strstr(what, "holds on average") != NULL;
+    }
+    assert_true(capped);
+    cli_free(&r);
+    free(page);
+}
+
 /* Fields of a line of CSV; commas in quotes are text. */
 static int fields_of(const char *line) {
     bool quoted = false;
@@ -264,6 +298,37 @@ static void a_plan_lists_its_candidates(void **state) {
     cli_free(&r);
 }
 
+/* Runs under strain that miss a limit have a mark, and no other has one; a card says which. */
+static void says_which_limits_are_missed(const char *page, const mf_json_value *root) {
+    const mf_json_value *cells = cli_member(cli_member(root, "capacity"), "cells");
+    const char *const strains[] = {"skewed", "node_lost"};
+    int marks = 0, plain = 0;
+    for (size_t i = 0; i < 2 * mf_json_size(cells); i++) {
+        char place[96];
+        const mf_json_value *cell = mf_json_at(cells, i / 2);
+        const mf_json_value *x = mf_json_find(cell, strains[i % 2]);
+        snprintf(place, sizeof place, "<td><data data-at=\"/capacity/cells/%zu/%s/run_s\"", i / 2,
+                 strains[i % 2]);
+        const char *at = strstr(page, place);
+        if (x != NULL && at != NULL) {
+            bool in_time = false, in_budget = false;
+            assert_ok(mf_json_get_bool(x, "in_time", &in_time, NULL));
+            assert_ok(mf_json_get_bool(x, "in_budget", &in_budget, NULL));
+            const bool kept = in_time && in_budget;
+            at = strstr(at, "</data>") + strlen("</data>");
+            assert_int_equal(*at == '!', !kept);
+            marks += !kept;
+            plain += kept;
+        }
+    }
+    assert_above(marks, 0);
+    assert_above(plain, 0);
+    assert_non_null(strstr(page, "<td>none!</td>"));
+    assert_non_null(strstr(page, "; !: misses a limit."));
+    assert_non_null(strstr(page, " d</data>, misses the deadline"));
+    assert_non_null(strstr(page, " d</data>, keeps both"));
+}
+
 static void sizes_are_a_front_of_time_and_money(void **state) {
     (void)state;
     char line[512];
@@ -288,6 +353,11 @@ static void sizes_are_a_front_of_time_and_money(void **state) {
     assert_non_null(strstr(page, "<br>under zipf:0.5: "));
     assert_non_null(strstr(page, "<span>cheapest, a node less</span><b>"));
     assert_non_null(strstr(page, "the 95th percentile of 20 draws"));
+    says_which_limits_are_missed(page, mf_json_root(doc));
+    assert_non_null(strstr(page, " Price: none is known for h20: "));
+    assert_null(strstr(page, "none is known for h100"));
+    assert_non_null(strstr(page, "</i>h20 (no point: no price is known)</li>"));
+    assert_non_null(strstr(page, "</i>h100</li>"));
     assert_non_null(strstr(csv, ",skewed_fits,skewed_step_time_s,skewed_expert_load,"));
     assert_non_null(strstr(csv, ",node_lost_gpus,node_lost_step_time_s,"));
     assert_rectangular(csv, 7);
@@ -639,6 +709,8 @@ static void what_can_be_no_folder_is_refused_before_the_work(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(a_page_has_the_words_of_the_text, new_folder,
+                                        remove_folder),
         cmocka_unit_test_setup_teardown(a_simulated_step_is_a_page_of_the_numbers_that_json_prints,
                                         new_folder, remove_folder),
         cmocka_unit_test_setup_teardown(advice_is_no_slower_than_the_best_single_step, new_folder,

@@ -432,6 +432,39 @@ static void any_text_is_held_to_the_screen(void **state) {
     assert_above(shortened, 300);
 }
 
+/* A title with none of its rows says nothing: it goes with them. */
+static void titles_go_with_the_last_of_their_rows(void **state) {
+    (void)state;
+    char text[8192] = "";
+    for (int i = 0; i < 8; i++) {
+        snprintf(text + strlen(text), 64, "%shead %d\n", i > 0 ? "\n" : "", i);
+    }
+    strcat(text, "\nmemory by stage at its peak\n");
+    for (int i = 0; i < 5; i++) {
+        snprintf(text + strlen(text), 64, "  stage-%d  12.0\n", i);
+    }
+    strcat(text, "\nwhere the step goes\n");
+    for (int i = 0; i < 12; i++) {
+        snprintf(text + strlen(text), 64, "  part-%d  12.0\n", i);
+    }
+    strcat(text, "\nwhat would help\n");
+    for (int i = 0; i < 8; i++) {
+        snprintf(text + strlen(text), 64, "  remedy-%d  12.0\n", i);
+    }
+    strcat(text, "\nverdict     go on\n");
+    for (int i = 0; i < 7; i++) {
+        strcat(text, "            and on\n");
+    }
+    char *out = shown(text, 80, false);
+    const shape s = shape_of(out);
+    assert_at_most(s.lines, MF_SCREEN_LINES);
+    assert_null(strstr(out, "memory by stage at its peak\n  ... "));
+    assert_null(strstr(out, "where the step goes\n  ... "));
+    assert_non_null(strstr(out, "what would help\n  remedy-0"));
+    assert_non_null(strstr(out, "  remedy-3"));
+    free(out);
+}
+
 /* Colour adds escapes and nothing else, to whole lines of a verdict wherever they are folded. */
 static void colour_changes_no_word(void **state) {
     (void)state;
@@ -529,6 +562,7 @@ int main(void) {
         cmocka_unit_test(rows_stay_where_verdicts_of_parts_go),
         cmocka_unit_test(tables_of_parts_stay_whole_or_go),
         cmocka_unit_test(remedies_stay_where_details_go),
+        cmocka_unit_test(titles_go_with_the_last_of_their_rows),
         cmocka_unit_test(colour_changes_no_word),
         cmocka_unit_test(any_text_is_held_to_the_screen),
         cmocka_unit_test(names_of_rows_keep_columns_in_line),
