@@ -120,8 +120,11 @@ static mf_status save_script(const char *path, const exported *x, mf_err *e) {
 /* What the file holds. */
 static void print_saved(FILE *out, const char *path, const exported *x) {
     const mf_target_info *info = mf_target_info_of(x->target);
-    fprintf(out, "%s starts the plan with %s (commit %.12s): bash %s\n", path, info->program,
-            info->commit, path);
+    char needs[256];
+    const bool lacks = mf_target_needs(x->target, &x->job.model, x->model, needs, sizeof needs);
+    fprintf(out, "%s starts the plan with %s (commit %.12s)%s%s: %sbash %s\n", path, info->program,
+            info->commit, lacks ? " once RECIPE names " : "", needs, lacks ? "RECIPE=NAME " : "",
+            path);
     for (int i = 0; i < x->notes; i++) {
         fprintf(out, "not the same  %s\n", x->note[i].text);
     }
@@ -184,6 +187,15 @@ static mf_status print_json(FILE *out, const exported *x, mf_err *e) {
         mf_json_write_f64(&w, "step_time_s", x->note[i].step_time_s);
         mf_json_write_f64(&w, "peak_memory_B", x->note[i].peak_memory_B);
         mf_json_write_end(&w);
+    }
+    mf_json_write_end(&w);
+    char needs[256];
+    const bool lacks = mf_target_needs(x->target, l.model, l.model_name, needs, sizeof needs);
+    mf_json_write_array(&w, "needs", false);
+    if (lacks) {
+        char named[300];
+        snprintf(named, sizeof named, "%s: RECIPE=NAME", needs);
+        mf_json_write_string(&w, NULL, named);
     }
     mf_json_write_end(&w);
     mf_json_write_bool(&w, "fits", now->fits);
@@ -274,7 +286,9 @@ const mf_command mf_cmd_export = {
         "the first of several) or once in an allocation (srun). It trains on mock data until "
         "DATA_PATH and TOKENIZER_MODEL name something else; LR, MIN_LR, STEPS, WARMUP (a share of "
         "the steps) and CHECKPOINTS are read from the environment, too. Without --out the script "
-        "is printed.\nWhat the program cannot express is replaced by what it runs instead; the "
+        "is printed. A model that no recipe of Megatron-Bridge builds needs one: RECIPE names it, "
+        "and what is printed says so.\nWhat the program cannot express is replaced by what it runs "
+        "instead; the "
         "script begins with a list of these differences, each with its memory and its time. A plan "
         "that no longer fits with them is refused (exit code 3) without --force, a model with "
         "parts that the program cannot build in any case.",

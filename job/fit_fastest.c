@@ -101,6 +101,7 @@ static void take_plans(const mf_model *m, mf_fit_result *fit, const mf_search_re
                 x->timed = x->searched = true;
                 x->step_time_s = plan->prediction.step_time_s;
                 x->timed_layout = plan->layout;
+                x->timed_peak_B = plan->prediction.peak_memory_B;
                 x->by_layer = !one_choice(m, &plan->assignment, &x->timed_layout.memory);
             }
         }

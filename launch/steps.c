@@ -1,6 +1,7 @@
 /* steps.c - one dimension at a time, each value simulated. */
 #include "launch/steps.h"
 
+#include <math.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -34,6 +35,7 @@ static const struct number {
     {"--micro-batch", offsetof(mf_layout, mbs), false, MF_SPACE_MAX_MBS},
 };
 enum { NUMBERS = sizeof numbers / sizeof numbers[0] };
+enum { VPP = 3 }; /* its place */
 
 enum {
     SCHEDULE = NUMBERS,
@@ -114,8 +116,18 @@ static int64_t divisor(int64_t n, int i) {
     return 0;
 }
 
+static int64_t number_of(const struct number *n, int i, const mf_layout *l) {
+    return n->most > 0 ? i + 1 : divisor(l->gpus, i);
+}
+
+static int64_t number_in(const struct number *n, const mf_layout *l) {
+    int64_t value;
+    memcpy(&value, (const char *)l + n->at, sizeof value);
+    return value;
+}
+
 static bool set_number(const struct number *n, int i, const mf_model *m, mf_layout *l) {
-    int64_t value = n->most > 0 ? i + 1 : divisor(l->gpus, i);
+    const int64_t value = number_of(n, i, l);
     if (value == 0 || (n->experts && m->experts == 0) || (n->most > 0 && value > n->most)) {
         return false;
     }
@@ -198,10 +210,8 @@ static bool set_value(int dimension, int i, const mf_model *m, mf_layout *l) {
 static void name_step(int dimension, const mf_layout *l, char *out, size_t size) {
     char mask[96];
     if (dimension < NUMBERS) {
-        const char *field = (const char *)l + numbers[dimension].at;
-        int64_t value;
-        memcpy(&value, field, sizeof value);
-        snprintf(out, size, "%s %lld", numbers[dimension].option, (long long)value);
+        snprintf(out, size, "%s %lld", numbers[dimension].option,
+                 (long long)number_in(&numbers[dimension], l));
     } else if (dimension == SCHEDULE) {
         snprintf(out, size, "--schedule %s", mf_schedule_text(l->schedule));
     } else if (dimension == ZERO) {
@@ -233,7 +243,8 @@ typedef struct player {
     const mf_target *target;
     const volatile int *cancel;
     mf_steps *out;
-    bool to_fit; /* only steps that fit are played */
+    bool to_fit; /* steps that leave the memory as it is are passed over */
+    bool weigh;  /* only what may fit by the sums of its memory is simulated */
     bool asked;  /* no steps of what a search chooses */
 } player;
 
@@ -369,8 +380,8 @@ static mf_status play(player *x, mf_one_step *step, const mf_layout *from, const
     if (!can_say(x, step)) {
         return MF_OK;
     }
-    mf_status s = x->to_fit ? weigh(x, step, e) : MF_OK;
-    if (s == MF_OK && x->to_fit && !step->fits) {
+    mf_status s = x->weigh ? weigh(x, step, e) : MF_OK;
+    if (s == MF_OK && x->weigh && !step->fits) {
         return add(x->out, step) ? MF_OK : mf_err_set(e, MF_NOMEM, "out of memory");
     }
     if (s != MF_OK) {
@@ -400,17 +411,22 @@ static int by_peak(const void *a, const void *b) {
     return (x->peak_B > y->peak_B) - (x->peak_B < y->peak_B);
 }
 
+static bool is_tried(const player *x, int dimension) {
+    const uint32_t by_search = chosen[dimension];
+    if (dimension == GRAPH ||
+        dimension == OVERLAP) { /* memory is the same; CPU ranks have neither */
+        return !x->to_fit && !mf_cluster_is_cpu(mf_cost_cluster(x->p->cost));
+    }
+    return !x->asked || by_search == 0 || (by_search & x->p->pinned) != 0;
+}
+
 static mf_status play_single(player *x, const mf_layout *l, const mf_assignment *a, mf_err *e) {
     const mf_problem *p = x->p;
     mf_steps *out = x->out;
     mf_status s = MF_OK;
     *out = (mf_steps){0};
     for (int d = 0; d < DIMENSIONS && s == MF_OK; d++) {
-        if ((d == GRAPH || d == OVERLAP) &&
-            (x->to_fit || mf_cluster_is_cpu(mf_cost_cluster(p->cost)))) {
-            continue; /* memory is the same; CPU ranks have neither */
-        }
-        if (x->asked && chosen[d] != 0 && (chosen[d] & p->pinned) == 0) {
+        if (!is_tried(x, d)) {
             continue;
         }
         for (int i = 0; i < MOST_VALUES && s == MF_OK; i++) {
@@ -476,57 +492,201 @@ void mf_steps_keep_said(mf_target t, const mf_model *m, const mf_layout *l, cons
 
 /* --- pairs ------------------------------------------------------------------------------------ */
 
-#define MOST_PAIRED 12
+/* Pairs that are weighed, and those of them that are simulated: a second of one core at most. */
+#define MOST_WEIGHED 600
+#define MOST_PLAYED 60
+/* Two steps together may take less than their times and peaks let expect. */
+#define TIME_SLACK 1.15
+#define PEAK_SLACK 1.25
 
-static mf_status play_pairs(player *x, const mf_layout *l, const mf_assignment *a,
-                            const mf_steps *single, mf_err *e) {
-    mf_status s = MF_OK;
-    int most = single->count < MOST_PAIRED ? single->count : MOST_PAIRED;
-    for (int i = 0; i < most && s == MF_OK; i++) {
-        for (int k = i + 1; k < most && s == MF_OK; k++) {
-            const mf_one_step *first = &single->step[i], *second = &single->step[k];
-            mf_one_step pair = {.dimension = first->dimension, .layout = first->layout};
-            if (first->fits || second->fits || first->dimension == second->dimension ||
-                !set_value(second->dimension, second->value, x->p->model, &pair.layout)) {
-                continue; /* one alone is enough, or they exclude each other */
+/* Two steps of a list, with what they let expect: shares of time and peak multiply. */
+typedef struct couple {
+    int first, second;
+    double time_s, rank_s; /* rank_s: time_s times what it is above the usable memory, squared */
+} couple;
+
+static int by_rank(const void *a, const void *b) {
+    const couple *x = a, *y = b;
+    if (x->rank_s != y->rank_s) {
+        return x->rank_s > y->rank_s ? 1 : -1;
+    }
+    return x->first != y->first ? x->first - y->first : x->second - y->second;
+}
+
+/* Couples that may fit, best rank first; the caller frees them. NULL: no memory. One that fits
+ * alone is coupled with what makes it faster. */
+static couple *find_couples(const mf_steps *single, const mf_plan_prediction *now, int *count) {
+    const size_t n = (size_t)single->count;
+    couple *out = malloc((n * n / 2 + 1) * sizeof *out);
+    *count = 0;
+    for (int i = 0; out != NULL && i < single->count; i++) {
+        for (int k = i + 1; k < single->count; k++) {
+            const mf_one_step *x = &single->step[i], *y = &single->step[k];
+            const double time_s = x->step_time_s * y->step_time_s / now->step_time_s;
+            const double peak_B = x->peak_B * y->peak_B / now->peak_memory_B;
+            const double above = peak_B > now->usable_B ? peak_B / now->usable_B : 1;
+            const bool slower = (x->fits && y->step_time_s >= now->step_time_s) ||
+                                (y->fits && x->step_time_s >= now->step_time_s);
+            if (x->dimension != y->dimension && !slower && above <= PEAK_SLACK) {
+                out[(*count)++] = (couple){i, k, time_s, time_s * above * above};
             }
-            snprintf(pair.what, sizeof pair.what, "%.119s %.119s", first->what, second->what);
-            bool memory = first->dimension == RECOMPUTE || first->dimension == OFFLOAD ||
-                          second->dimension == RECOMPUTE || second->dimension == OFFLOAD;
-            s = play(x, &pair, l, a, memory ? RECOMPUTE : -1, e);
         }
     }
+    if (*count > 0) {
+        qsort(out, (size_t)*count, sizeof *out, by_rank);
+    }
+    return out;
+}
+
+/* The time of the most-th fastest that fits, HUGE_VAL where there are fewer. */
+static double slowest_kept(const mf_steps *s, int most) {
+    double last_s = 0;
+    for (int i = 0; i < most && last_s < HUGE_VAL; i++) {
+        double next_s = HUGE_VAL;
+        for (int k = 0; k < s->count; k++) {
+            const mf_one_step *x = &s->step[k];
+            next_s = x->fits && x->step_time_s > last_s ? fmin(next_s, x->step_time_s) : next_s;
+        }
+        last_s = next_s;
+    }
+    return last_s;
+}
+
+static mf_status play_pair(player *x, const mf_layout *l, const mf_assignment *a,
+                           const mf_one_step *first, const mf_one_step *second, mf_err *e) {
+    const mf_model *m = x->p->model;
+    mf_one_step pair = {
+        .dimension = first->dimension, .layout = *l, .faster_only = first->fits || second->fits};
+    char name[2][120];
+    if (first->dimension == VPP) { /* the number of stages first: one has no chunks */
+        const mf_one_step *last = first;
+        first = second;
+        second = last;
+    }
+    set_value(first->dimension, first->value, m, &pair.layout);
+    name_step(first->dimension, &pair.layout, name[0], sizeof name[0]);
+    if (!set_value(second->dimension, second->value, m, &pair.layout)) {
+        return MF_OK;
+    }
+    name_step(second->dimension, &pair.layout, name[1], sizeof name[1]);
+    snprintf(pair.what, sizeof pair.what, "%s %s", name[0], name[1]);
+    bool memory = first->dimension == RECOMPUTE || first->dimension == OFFLOAD ||
+                  second->dimension == RECOMPUTE || second->dimension == OFFLOAD;
+    return play(x, &pair, l, a, memory ? RECOMPUTE : -1, e);
+}
+
+static mf_status play_pairs(player *x, const mf_layout *l, const mf_assignment *a,
+                            const mf_steps *single, const mf_plan_prediction *now, int most,
+                            mf_err *e) {
+    mf_status s = MF_OK;
+    int count, weighed = 0, played = 0;
+    couple *pair = find_couples(single, now, &count);
+    if (pair == NULL) {
+        return mf_err_set(e, MF_NOMEM, "out of memory");
+    }
+    double slowest_s = slowest_kept(x->out, most);
+    for (int i = 0; i < count && s == MF_OK; i++) {
+        const int before = x->out->count;
+        if (weighed == MOST_WEIGHED || played == MOST_PLAYED) {
+            break;
+        }
+        if (pair[i].time_s > slowest_s * TIME_SLACK) {
+            continue;
+        }
+        s = play_pair(x, l, a, &single->step[pair[i].first], &single->step[pair[i].second], e);
+        if (x->out->count > before) {
+            const mf_one_step *last = &x->out->step[before];
+            weighed++;
+            played += last->step_time_s > 0;
+            slowest_s = last->fits ? slowest_kept(x->out, most) : slowest_s;
+        }
+    }
+    free(pair);
     return s;
 }
 
-/* Keeps those that fit, at most `most`. */
+/* Keeps those that fit, at most `most`; of the pairs with a step that fits alone, the one that is
+ * faster than all else. */
 static void keep_fitting(mf_steps *s, int most) {
     int kept = 0;
     qsort(s->step, (size_t)s->count, sizeof *s->step, by_time);
-    while (kept < s->count && kept < most && s->step[kept].fits) {
-        kept++;
+    for (int i = 0; i < s->count && kept < most && s->step[i].fits; i++) {
+        if (!s->step[i].faster_only || i == 0) {
+            s->step[kept++] = s->step[i];
+        }
     }
     s->count = kept;
+}
+
+/* A number that is valid only beside another (EP 32 with fewer stages) lets expect what the next
+ * smaller valid one does. */
+static void guess(mf_one_step *step, const mf_steps *single, const mf_layout *l,
+                  const mf_plan_prediction *now) {
+    const struct number *n = &numbers[step->dimension];
+    const int64_t value = number_of(n, step->value, l);
+    int64_t nearest = number_in(n, l) < value ? number_in(n, l) : 0;
+    step->step_time_s = now->step_time_s;
+    step->peak_B = now->peak_memory_B;
+    for (int i = 0; i < single->count; i++) {
+        const mf_one_step *x = &single->step[i];
+        const int64_t has = number_in(n, &x->layout);
+        if (x->dimension == step->dimension && has < value && has > nearest) {
+            nearest = has;
+            step->step_time_s = x->step_time_s;
+            step->peak_B = x->peak_B;
+        }
+    }
+}
+
+/* Adds numbers that are not valid alone to the valid single steps. */
+static mf_status add_beside(const player *x, const mf_layout *l, const mf_plan_prediction *now,
+                            mf_steps *single, mf_err *e) {
+    const mf_steps valid = *single;
+    mf_steps more = {0};
+    mf_status s = MF_OK;
+    for (int d = 0; d < NUMBERS && s == MF_OK; d++) {
+        for (int i = 0; i < MOST_VALUES && s == MF_OK; i++) {
+            mf_one_step step = {.dimension = d, .value = i, .layout = *l};
+            if (!is_tried(x, d) || !set_value(d, i, x->p->model, &step.layout) ||
+                (mf_layout_valid(&step.layout, x->p->model) &&
+                 number_in(&numbers[d], &step.layout) == number_of(&numbers[d], i, l))) {
+                continue;
+            }
+            guess(&step, &valid, l, now);
+            s = add(&more, &step) ? MF_OK : mf_err_set(e, MF_NOMEM, "out of memory");
+        }
+    }
+    for (int i = 0; i < more.count && s == MF_OK; i++) {
+        s = add(single, &more.step[i]) ? MF_OK : mf_err_set(e, MF_NOMEM, "out of memory");
+    }
+    mf_steps_clear(&more);
+    return s;
 }
 
 static mf_status find_to_fit(const player *how, const mf_layout *l, const mf_assignment *a,
                              int most, mf_err *e) {
     mf_steps single = {0};
+    mf_plan now;
     mf_steps *out = how->out;
     player alone = *how, x = *how;
     alone.out = &single;
+    x.weigh = true;
     *out = (mf_steps){0};
-    mf_status s = play_single(&alone, l, a, e);
+    mf_status s = mf_planner_predict(how->p, l, a, &now, NULL, e);
+    if (s != MF_OK) {
+        return s;
+    }
+    s = play_single(&alone, l, a, e);
+    for (int i = 0; i < single.count && s == MF_OK; i++) {
+        s = add(out, &single.step[i]) ? MF_OK : mf_err_set(e, MF_NOMEM, "out of memory");
+    }
+    s = s == MF_OK ? add_beside(how, l, &now.prediction, &single, e) : s;
     if (s == MF_OK && single.count > 0) {
         qsort(single.step, (size_t)single.count, sizeof *single.step, by_peak);
-        s = play_pairs(&x, l, a, &single, e);
-    }
-    for (int i = 0; i < single.count && s == MF_OK; i++) {
-        if (single.step[i].fits && !add(out, &single.step[i])) {
-            s = mf_err_set(e, MF_NOMEM, "out of memory");
-        }
+        s = play_pairs(&x, l, a, &single, &now.prediction, most, e);
     }
     mf_steps_clear(&single);
+    mf_plan_clear(&now);
     if (out->count > 0) {
         keep_fitting(out, most);
     }

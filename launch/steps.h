@@ -18,6 +18,7 @@ typedef struct mf_one_step {
     mf_layout layout;
     mf_assignment assignment;
     bool fits;
+    bool faster_only; /* a pair of which one fits alone: the other makes it faster */
     double step_time_s, peak_B;
 } mf_one_step;
 
@@ -41,8 +42,10 @@ mf_status mf_steps_single(const mf_problem *p, const mf_layout *l, const mf_assi
 void mf_steps_keep_said(mf_target t, const mf_model *m, const mf_layout *l, const mf_assignment *a,
                         mf_explanation *x);
 
-/* What makes a plan fit that does not: single steps that fit, then pairs of the steps that save
- * most, where they add to these; least time first. At most `most` of them. Errors: as above. */
+/* What makes a plan fit that does not: single steps and pairs of them, least time first, at most
+ * `most`. Pairs are tried in the order of the time that their steps alone let expect, as many as a
+ * second allows; of those with a step that fits alone, the one that is faster than all else is
+ * listed. Errors: as above. */
 mf_status mf_steps_to_fit(const mf_problem *p, const mf_layout *l, const mf_assignment *a,
                           const mf_target *target, const volatile int *cancel, int most,
                           mf_steps *out, mf_err *e);

@@ -52,8 +52,13 @@ bool mf_target_captures_step(const mf_model *m, const mf_layout *l);
 /* Megatron-Bridge's recipe for the model of this name ("deepseek_v3_pretrain_config"); NULL: there
  * is none. */
 const char *mf_target_recipe(const char *name);
-/* Whether that recipe builds this very model: one with other widths or layers is another. */
+/* Whether that recipe builds this very model: one with other widths is another; how many depths of
+ * MTP and, where all layers are alike, how many layers there are is a setting beside it. */
 bool mf_target_has_recipe(const mf_model *m, const char *name);
+
+/* What a script for the target lacks before it can start: "a recipe that builds mixtral-8x22b",
+ * which RECIPE is to name. False: nothing, out is "". */
+bool mf_target_needs(mf_target t, const mf_model *m, const char *name, char *out, size_t size);
 
 /* A step away from a plan. It may look at all of it. */
 typedef struct mf_concession {

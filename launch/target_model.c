@@ -231,8 +231,35 @@ static bool is_shipped(const mf_model *m, const char *name) {
     return strcmp(have.fingerprint, built.fingerprint) == 0;
 }
 
+/* Is it the shipped model of that name, all layers alike, but for their number? */
+static bool is_shipped_but_for_layers(const mf_model *m, const char *name) {
+    mf_model_identity have, built;
+    mf_model shipped;
+    char layers[48];
+    const char *const sets[] = {layers};
+    snprintf(layers, sizeof layers, "num_hidden_layers=%lld", (long long)m->layers);
+    if (m->classes != 1 || m->mtp_layers > 0 ||
+        mf_model_load_with(name, sets, 1, &shipped, NULL) != MF_OK) {
+        return false;
+    }
+    mf_model_identify(m, &have);
+    mf_model_identify(&shipped, &built);
+    return strcmp(have.fingerprint, built.fingerprint) == 0;
+}
+
 bool mf_target_has_recipe(const mf_model *m, const char *name) {
-    return mf_target_recipe(name) != NULL && is_shipped(m, name);
+    return mf_target_recipe(name) != NULL &&
+           (is_shipped(m, name) || is_shipped_but_for_layers(m, name));
+}
+
+bool mf_target_needs(mf_target t, const mf_model *m, const char *name, char *out, size_t size) {
+    const bool needs = t == MF_TARGET_BRIDGE && !mf_target_has_recipe(m, name);
+    out[0] = '\0';
+    if (needs) {
+        snprintf(out, size, "a recipe that builds %s%s", name,
+                 is_shipped(m, name) ? "" : " as it is set here");
+    }
+    return needs;
 }
 
 mf_status mf_target_check_model(mf_target t, const mf_model *m, const char *name, mf_err *e) {

@@ -326,6 +326,9 @@ void mf_write_layout(const mf_launch *x, mf_settings *out) {
     }
     write_graphs(x, &c, out);
     if (x->target == MF_TARGET_BRIDGE) {
+        if (x->model->classes == 1 && x->model->mtp_layers == 0) {
+            mf_settings_put(out, "num-layers", "%lld", LL(x->model->layers));
+        }
         if (x->model->mtp_layers > 0) {
             mf_settings_put(out, "mtp-num-layers", "%lld", LL(x->model->mtp_layers));
         }

@@ -180,6 +180,10 @@ static void print_head(const mf_launch *x, const char *const *notes, int count, 
     for (int i = 0; i < count; i++) {
         fprintf(out, "# not the same: %s\n", notes[i]);
     }
+    char needs[256];
+    if (mf_target_needs(x->target, x->model, x->model_name, needs, sizeof needs)) {
+        fprintf(out, "# starts once RECIPE names %s: RECIPE=NAME bash FILE\n", needs);
+    }
     fputs("set -euo pipefail\n\n", out);
 }
 
@@ -282,10 +286,11 @@ mf_status mf_write_script(const mf_launch *x, const char *const *notes, int coun
         print_items(x->target, &settings, out);
         fputs(")\n\n", out);
         print_data(x, out);
-        if (x->target == MF_TARGET_BRIDGE && mf_target_has_recipe(x->model, x->model_name)) {
-            fprintf(out, "RECIPE=${RECIPE:-%s}\n", mf_target_recipe(x->model_name));
+        char needs[256];
+        if (mf_target_needs(x->target, x->model, x->model_name, needs, sizeof needs)) {
+            fprintf(out, "RECIPE=${RECIPE:?%s}\n", needs);
         } else if (x->target == MF_TARGET_BRIDGE) {
-            fputs("RECIPE=${RECIPE:?a recipe that builds this model}\n", out);
+            fprintf(out, "RECIPE=${RECIPE:-%s}\n", mf_target_recipe(x->model_name));
         }
         print_launch(x, out);
     }

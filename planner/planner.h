@@ -185,6 +185,7 @@ typedef struct mf_fit_entry {
     bool timed;
     double step_time_s;
     mf_layout timed_layout; /* with the choices that take so long, which fit */
+    double timed_peak_B;    /* and what they need */
     bool searched;          /* they are a search's, */
     bool by_layer;          /* and layers choose otherwise each */
 } mf_fit_entry;

@@ -32,7 +32,7 @@ static void print_timed(FILE *out, const mf_fit_entry *f, double best_s) {
             f->timed ? mf_show_time(f->step_time_s).s : "-",
             f->timed && f->step_time_s > best_s ? mf_show_percent(f->step_time_s / best_s - 1).s
                                                 : "",
-            f->peak_B / 1e9);
+            (f->timed ? f->timed_peak_B : f->peak_B) / 1e9);
     if (f->timed && f->by_layer) {
         fprintf(out, "%d/%d   by layer\n", l->zero, l->expert_zero);
     } else {
@@ -46,7 +46,7 @@ static void print_ranking(FILE *out, const mf_fit_result *r, int64_t top) {
     const int64_t shown = r->feasible < top ? r->feasible : top;
     fprintf(out,
             "\nfits, fastest first: %s of %s timed, each with the fastest of a few choices that "
-            "fit\n   TP  CP  PP VPP  EP ETP   DP mbs   step time  slower  least GB  ZeRO  "
+            "fit\n   TP  CP  PP VPP  EP ETP   DP mbs   step time  slower   peak GB  ZeRO  "
             "recompute\n",
             mf_show_i64(r->timed).s, mf_show_i64(r->feasible).s);
     for (int64_t i = 0; i < shown; i++) {
@@ -158,8 +158,11 @@ void mf_fit_report_print(FILE *out, const mf_job *j, const mf_fit_result *r, int
         l->gbs == 1 ? "" : "s", mf_show_i64(l->seq).s, mf_show_i64(r->feasible).s,
         mf_show_i64(r->count).s);
     if (r->timed > 0) {
-        fprintf(out, "Memory in GB, of %.2f that are usable: the least that such degrees need.\n",
-                r->entry[0].usable_B / 1e9);
+        fprintf(
+            out,
+            "Memory in GB, of %.2f that are usable: of what is timed, else the least\nthat such "
+            "degrees need.\n",
+            r->entry[0].usable_B / 1e9);
         print_ranking(out, r, top);
     } else {
         fputs("Each with the choices that need the least memory. In GB; headroom is what remains "
@@ -186,6 +189,7 @@ static void json_entry(mf_json_writer *w, const mf_fit_entry *f) {
         mf_json_write_f64(w, "step_time_s", f->step_time_s);
         mf_json_write_string(w, "timed_by", f->searched ? "search" : "usual choices");
         mf_plan_write_layout(w, "timed_layout", &f->timed_layout);
+        mf_json_write_f64(w, "timed_peak_memory_B", f->timed_peak_B);
     }
     mf_json_write_end(w);
 }

@@ -27,8 +27,8 @@ void mf_fit_report_json_fastest(mf_json_writer *w, const mf_job *j, const char *
                                 const mf_search_result *r);
 
 /* Members of the object that is open in w. "entries" (of those that are timed with "step_time_s",
- * "timed_by" and "timed_layout") holds at most `top` combinations that fit and
- * `top` that do not. */
+ * "timed_by", "timed_layout" and "timed_peak_memory_B") holds at most `top` combinations that fit
+ * and `top` that do not. */
 void mf_fit_report_json(mf_json_writer *w, const mf_job *j, const mf_fit_result *r, int64_t top,
                         bool interrupted);
 

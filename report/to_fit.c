@@ -8,7 +8,7 @@
 
 void mf_to_fit_print(FILE *out, const mf_job *j, const mf_steps *steps, double now_s) {
     if (steps->count == 0) {
-        fputs("\nno single step, and no pair of those that save most, makes it fit\n", out);
+        fputs("\nno single step, and no pair of those that were tried, makes it fit\n", out);
         return;
     }
     int width = 46;

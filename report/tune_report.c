@@ -92,7 +92,7 @@ static void print_fits(FILE *out, const mf_tuning *t, bool *copies) {
         *copies |= copies_in(&t->to_fit.step[i]);
     }
     if (!t->now_fits && t->to_fit.count == 0) {
-        fputs("  no single step, and no pair of those that save most, makes yours fit\n", out);
+        fputs("  no single step, and no pair of those that were tried, makes yours fit\n", out);
     }
     if (t->offloaded > 0) {
         fprintf(out, "  with --offload-optimizer %.3g%% some do: the best of them is below\n",

@@ -272,14 +272,17 @@ mf_status mf_fit_judge_exact(mf_fit_judge *j, mf_fit_entry *x, mf_err *e) {
     x->timed = before.timed;
     x->step_time_s = before.step_time_s;
     x->timed_layout = before.timed_layout;
+    x->timed_peak_B = before.timed_peak_B;
     x->searched = before.searched;
     x->by_layer = before.by_layer;
     return status;
 }
 
-mf_status mf_fit_judge_fits(mf_fit_judge *j, const mf_layout *l, bool *fits, mf_err *e) {
+mf_status mf_fit_judge_fits(mf_fit_judge *j, const mf_layout *l, bool *fits, double *peak_B,
+                            mf_err *e) {
     mf_fit_entry x = {0};
     mf_status status = MF_OK;
     *fits = judge(j, l, false, &x, e, &status) && x.fits && x.host_missing_B <= 0;
+    *peak_B = x.peak_B;
     return status;
 }

@@ -19,8 +19,10 @@ mf_status mf_fit_judge_least_memory(mf_fit_judge *j, mf_layout l, mf_fit_entry *
 /* Makes an entry exact: what it needs is not less then. */
 mf_status mf_fit_judge_exact(mf_fit_judge *j, mf_fit_entry *x, mf_err *e);
 
-/* Whether a layout fits with its memory choice everywhere. One that cannot be laid out does not. */
-mf_status mf_fit_judge_fits(mf_fit_judge *j, const mf_layout *l, bool *fits, mf_err *e);
+/* Whether a layout fits with its memory choice everywhere, and what it needs. One that cannot be
+ * laid out does not. */
+mf_status mf_fit_judge_fits(mf_fit_judge *j, const mf_layout *l, bool *fits, double *peak_B,
+                            mf_err *e);
 
 /* For sorting: those that fit by headroom, then the rest by what is missing; equals by degrees. */
 int mf_fit_by_headroom(const void *a, const void *b);

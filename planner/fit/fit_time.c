@@ -93,14 +93,15 @@ static mf_status time_order(const mf_problem *p, mf_fit_judge *j, const mf_layou
     for (int i = 0; i < USUAL; i++) {
         mf_layout l = *order;
         bool fits = false;
-        double step_s;
+        double step_s, peak_B;
         choose(p, i, &l);
-        mf_status s = mf_fit_judge_fits(j, &l, &fits, e);
+        mf_status s = mf_fit_judge_fits(j, &l, &fits, &peak_B, e);
         s = s == MF_OK && fits ? simulate(p, &l, &step_s, e) : s;
         if (s == MF_OK && fits && (!x->timed || step_s < x->step_time_s)) {
             x->timed = true;
             x->step_time_s = step_s;
             x->timed_layout = l;
+            x->timed_peak_B = peak_B;
         }
         if (s != MF_OK || fits) {
             return s;
@@ -124,7 +125,7 @@ static mf_status time_entry(const mf_problem *p, mf_fit_judge *j, mf_fit_entry *
         return s;
     }
     x->timed_layout = x->layout;
-    s = mf_fit_judge_fits(j, &x->layout, &x->timed, e);
+    s = mf_fit_judge_fits(j, &x->layout, &x->timed, &x->timed_peak_B, e);
     return s == MF_OK && x->timed ? simulate(p, &x->layout, &x->step_time_s, e) : s;
 }
 
@@ -222,6 +223,18 @@ static int by_time(const void *a, const void *b) {
     return mf_fit_by_headroom(a, b);
 }
 
+/* Makes memory of an entry exact: of its leanest choices, and of those that are timed; a search's
+ * plans have theirs. */
+static mf_status make_exact(mf_fit_judge *judge, mf_fit_entry *x, mf_err *e) {
+    mf_status s = x->exact ? MF_OK : mf_fit_judge_exact(judge, x, e);
+    if (s == MF_OK && x->timed && !x->searched) {
+        mf_fit_entry timed = {.layout = x->timed_layout};
+        s = mf_fit_judge_exact(judge, &timed, e);
+        x->timed_peak_B = timed.peak_B;
+    }
+    return s;
+}
+
 mf_status mf_planner_fit_rank(const mf_problem *p, const mf_fit_options *o, mf_fit_result *r,
                               mf_err *e) {
     mf_fit_judge *judge = NULL;
@@ -234,7 +247,7 @@ mf_status mf_planner_fit_rank(const mf_problem *p, const mf_fit_options *o, mf_f
         qsort(r->entry, (size_t)r->feasible, sizeof *r->entry, by_time);
     }
     for (int64_t i = 0; i < r->feasible && i < o->shown && s == MF_OK; i++) {
-        s = r->entry[i].exact ? MF_OK : mf_fit_judge_exact(judge, &r->entry[i], e);
+        s = make_exact(judge, &r->entry[i], e);
     }
     mf_fit_judge_destroy(judge);
     return s;

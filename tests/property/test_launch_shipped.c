@@ -227,7 +227,7 @@ static void test_chunks_begin_with_a_layer_that_chooses(void **state) {
     }
 }
 
-/* A recipe builds the model of its name alone. */
+/* A recipe builds the model of its name alone; other numbers of equal layers are a setting. */
 static void test_a_changed_model_is_not_the_recipes(void **state) {
     (void)state;
     const char *const wider[] = {"hidden_size=4096"}, *const depths[] = {
@@ -241,12 +241,34 @@ static void test_a_changed_model_is_not_the_recipes(void **state) {
     assert_true(mf_target_has_recipe(&m, "deepseek-v3"));
     assert_int_equal(mf_model_load_with("deepseek-v3", wider, 1, &m, &e), MF_OK);
     assert_false(mf_target_has_recipe(&m, "deepseek-v3"));
+    const char *const lower[] = {"num_hidden_layers=32"};
+    assert_int_equal(mf_model_load_with("qwen3-30b-a3b", lower, 1, &m, &e), MF_OK);
+    assert_true(mf_target_has_recipe(&m, "qwen3-30b-a3b"));
+    assert_int_equal(mf_model_load_with("deepseek-v3", lower, 1, &m, &e), MF_OK);
+    assert_false(mf_target_has_recipe(&m, "deepseek-v3")); /* its recipe lists which are dense */
+}
+
+/* Nobody is to learn from a script that stops what it lacks. */
+static void test_what_a_script_lacks_is_named(void **state) {
+    (void)state;
+    char needs[256];
+    mf_model m;
+    mf_err e;
+    mf_err_clear(&e);
+    assert_int_equal(mf_model_load("mixtral-8x22b", &m, &e), MF_OK);
+    assert_true(mf_target_needs(MF_TARGET_BRIDGE, &m, "mixtral-8x22b", needs, sizeof needs));
+    assert_string_equal(needs, "a recipe that builds mixtral-8x22b");
+    assert_false(mf_target_needs(MF_TARGET_MEGATRON, &m, "mixtral-8x22b", needs, sizeof needs));
+    assert_int_equal(mf_model_load("qwen3-30b-a3b", &m, &e), MF_OK);
+    assert_false(mf_target_needs(MF_TARGET_BRIDGE, &m, "qwen3-30b-a3b", needs, sizeof needs));
+    assert_string_equal(needs, "");
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_shipped_models_are_read_back_or_refused),
         cmocka_unit_test(test_what_cannot_be_said_is_named),
+        cmocka_unit_test(test_what_a_script_lacks_is_named),
         cmocka_unit_test(test_layers_of_hybrids_and_sparse_attention_are_written),
         cmocka_unit_test(test_chunks_begin_with_a_layer_that_chooses),
         cmocka_unit_test(test_a_changed_model_is_not_the_recipes),

@@ -184,6 +184,9 @@ static void what_fits_is_listed_by_time(void **state) {
         cli_result one = cli_json(line);
         assert_true(cli_bool(mf_json_root(one.json), "fits"));
         assert_close(cli_number(mf_json_root(one.json), "step_time_s"), step_s, 1e-9 * step_s);
+        /* not the memory of the leanest choices beside the time of others */
+        assert_close(cli_number(mf_json_root(one.json), "peak_memory_B"),
+                     cli_number(f, "timed_peak_memory_B"), 1);
         cli_free(&one);
         played++;
     }
@@ -191,6 +194,8 @@ static void what_fits_is_listed_by_time(void **state) {
     const mf_json_value *first = mf_json_at(cli_member(fastest_of(&r), "plans"), 0);
     assert_close(cli_number(first, "step_time_s"),
                  cli_number(mf_json_at(entries, 0), "step_time_s"), 0);
+    assert_close(cli_number(first, "peak_memory_B"),
+                 cli_number(mf_json_at(entries, 0), "timed_peak_memory_B"), 1);
     cli_free(&r);
 }
 
