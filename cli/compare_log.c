@@ -71,20 +71,23 @@ mf_status mf_compare_log(const mf_args *a, const mf_cli *cli, mf_err *e) {
             s = MF_OK;
         }
     }
-    if (s == MF_OK && out != NULL) {
+    const bool withheld = s == MF_OK && out != NULL && !a->value[MF_OPT_FORCE].given &&
+                          mf_compare_is_other_job(j, &l);
+    if (s == MF_OK && out != NULL && !withheld) {
         s = mf_correction_save(&j->software, j->cluster.name, factor, a->value[MF_OPT_LOG].text,
                                l.used, l.step_time_s, j->plan.prediction.step_time_s, out, e);
     }
-    mf_log_report x = {.j = j, .l = &l, .factor = factor};
+    mf_log_report x = {.j = j, .l = &l, .factor = factor, .withheld = withheld};
     s = s == MF_OK ? mf_host_copies_of_plan(j, &j->plan, &x.copies, e) : s;
     s = s == MF_OK ? find_memory(&x, e) : s;
     if (s == MF_OK) {
         mf_doubts_of_plan(j, &j->plan, &x.doubts);
         mf_doubts_print(a->notes, &x.doubts);
-        mf_verdict_text_log(
-            &x.text, j,
-            &(mf_compared_log){
-                .log = &l, .plan = a->value[MF_OPT_PLAN].text, .out = out, .tolerance = tolerance});
+        mf_verdict_text_log(&x.text, j,
+                            &(mf_compared_log){.log = &l,
+                                               .plan = a->value[MF_OPT_PLAN].text,
+                                               .out = withheld ? NULL : out,
+                                               .tolerance = tolerance});
     }
     if (s == MF_OK && a->value[MF_OPT_JSON].given) {
         s = mf_output_object(cli->out, mf_log_report_json, &x, e);
@@ -92,7 +95,8 @@ mf_status mf_compare_log(const mf_args *a, const mf_cli *cli, mf_err *e) {
         mf_log_report_print(cli->out, &x, out);
     }
     s = s == MF_OK ? write_folder(a, cli, &x, e) : s;
-    if (s == MF_OK && fabs(j->plan.prediction.step_time_s / l.step_time_s - 1) > tolerance) {
+    if (s == MF_OK &&
+        (withheld || fabs(j->plan.prediction.step_time_s / l.step_time_s - 1) > tolerance)) {
         s = mf_err_set(e, MF_TOLERANCE, "%s", ""); /* a result, which was printed */
     }
     mf_log_clear(&l);

@@ -279,7 +279,8 @@ static const mf_option table[MF_OPT_COUNT] = {
         WORDS(" megatron bridge")),
     ROW(LAUNCHER, "launcher", OUTPUT, "WORD", "torchrun", "Program that starts the processes",
         WORDS(" torchrun srun")),
-    ROW(FORCE, "force", OUTPUT, NULL, NULL, "Write a job even if it does not fit into memory",
+    ROW(FORCE, "force", OUTPUT, NULL, NULL,
+        "Write what is refused else: a job that does not fit, a correction from another job's log",
         FLAG),
     ROW(RECIPE, "recipe", JOB, "NAME", "the last one",
         "Function to read in a Python file, with those that it calls; in a script that starts "

@@ -82,6 +82,17 @@ void mf_verdict_text_compare(mf_verdict_text *v, const mf_compare *c, const mf_c
 /* --- of a log ----------------------------------------------------------------------------------
  */
 
+/* A log's TFLOP/s times its step time are the FLOPs of its step, as the job counts them. */
+static double flops_ratio(const mf_job *j, const mf_log *l) {
+    const mf_plan_prediction *p = &j->plan.prediction;
+    return l->tflops > 0 ? l->tflops * l->step_time_s / (p->model_tflops_per_gpu * p->step_time_s)
+                         : 1;
+}
+
+bool mf_compare_is_other_job(const mf_job *j, const mf_log *l) {
+    return fabs(flops_ratio(j, l) - 1) > OTHER_FLOPS;
+}
+
 void mf_verdict_text_log(mf_verdict_text *v, const mf_job *j, const mf_compared_log *of) {
     const mf_plan_prediction *p = &j->plan.prediction;
     const mf_log *l = of->log;
@@ -89,10 +100,9 @@ void mf_verdict_text_log(mf_verdict_text *v, const mf_job *j, const mf_compared_
     const double memory = l->memory_B > 0 ? p->peak_memory_B / l->memory_B - 1 : 0;
     char step[192], other[256] = "";
     say_step(p->step_time_s, l->step_time_s, of->tolerance, step, sizeof step);
-    /* a log's TFLOP/s times its step time are the FLOPs of its step, as the job counts them */
-    const double flops =
-        l->tflops > 0 ? l->tflops * l->step_time_s / (p->model_tflops_per_gpu * p->step_time_s) : 1;
-    if (fabs(flops - 1) > OTHER_FLOPS) {
+    const double flops = flops_ratio(j, l);
+    const bool other_job = mf_compare_is_other_job(j, l);
+    if (other_job) {
         snprintf(
             other, sizeof other,
             "; the log's step has %s %s FLOPs than the plan's, so that it may be another model, "
@@ -104,7 +114,11 @@ void mf_verdict_text_log(mf_verdict_text *v, const mf_job *j, const mf_compared_
                  mf_show_bytes(l->memory_B).s);
     }
     snprintf(v->decides, sizeof v->decides, "%s%s", step, other);
-    if (of->out != NULL) {
+    if (other_job) {
+        snprintf(v->next, sizeof v->next,
+                 "the same with the plan of the log's job (moefold import LOG --out plan.json)%s",
+                 of->out != NULL ? "; what was written corrects nothing else" : "");
+    } else if (of->out != NULL) {
         snprintf(v->next, sizeof v->next,
                  "plan, simulate, capacity and tune with --software %.256s", of->out);
     } else if (fabs(time) > of->tolerance) {

@@ -44,9 +44,14 @@ void mf_log_report_print(FILE *out, const mf_log_report *x, const char *path) {
         mf_verdict_text_print(out, &x->text);
         return;
     }
-    fprintf(
-        out, "\ncorrection  with its efficiencies divided by %.3f %s says what was measured%s%s\n",
-        x->factor, j->software.name, path != NULL ? ", written to " : "", path != NULL ? path : "");
+    fprintf(out,
+            "\ncorrection  with its efficiencies divided by %.3f %s says what was measured%s%s\n",
+            x->factor, j->software.name,
+            path == NULL  ? ""
+            : x->withheld ? ", not\n            written: the log may be of another job; --force "
+                            "writes "
+                          : ", written to ",
+            path != NULL ? path : "");
     mf_verdict_text_print(out, &x->text);
 }
 
@@ -64,6 +69,7 @@ void mf_log_report_json(mf_json_writer *w, const void *user) {
     mf_json_write_f64(w, "measured_memory_B", l->memory_B);
     mf_json_write_f64(w, "predicted_memory_B", x->memory_B);
     mf_json_write_f64(w, "step_factor", x->factor);
+    mf_json_write_bool(w, "withheld", x->withheld);
     mf_json_write_f64(w, "error", j->plan.prediction.step_time_s / l->step_time_s - 1);
     mf_host_copies_json(w, &x->copies);
     mf_doubts_json(w, &x->doubts);

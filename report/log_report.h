@@ -15,6 +15,7 @@ typedef struct mf_log_report {
     const mf_job *j;
     const mf_log *l;
     double factor;         /* NAN: there is none */
+    bool withheld;         /* the factor was not written: the log is of another job */
     double memory_B;       /* predicted, as the program would print it */
     bool allocated;        /* that is what PyTorch allocated, not all that the GPU holds */
     mf_host_copies copies; /* of the plan */
@@ -22,7 +23,7 @@ typedef struct mf_log_report {
     mf_verdict_text text;
 } mf_log_report;
 
-/* path: the file that the correction was written to; NULL. */
+/* path: the file that was asked for, which holds the correction unless it is withheld; NULL. */
 void mf_log_report_print(FILE *out, const mf_log_report *x, const char *path);
 /* The members of its JSON object; user is the mf_log_report. */
 void mf_log_report_json(mf_json_writer *w, const void *user);

@@ -35,12 +35,18 @@ for routing in zipf:1 "hot experts.csv"; do
 done
 cat >"$work/train.log" <<'LOG'
  iteration 1/ 9 | elapsed time per iteration (ms): 90000.0 | throughput per GPU (TFLOP/s/GPU): 10.0 |
- iteration 2/ 9 | elapsed time per iteration (ms): 2800.0 | throughput per GPU (TFLOP/s/GPU): 400.0 |
- iteration 3/ 9 | elapsed time per iteration (ms): 2900.0 | throughput per GPU (TFLOP/s/GPU): 380.0 |
+ iteration 2/ 9 | elapsed time per iteration (ms): 2800.0 | throughput per GPU (TFLOP/s/GPU): 466.0 |
+ iteration 3/ 9 | elapsed time per iteration (ms): 2900.0 | throughput per GPU (TFLOP/s/GPU): 450.0 |
 LOG
 mf_lines '^measured|TFLOP/s/GPU as' import "$work/launch.sh" "$work/train.log"
 mf_lines 'measured|step time|TFLOP|correction' compare --plan "$work/plan.json" --log "$work/train.log" \
     --tolerance 90% --out "$work/fix.json"
+# A log of more FLOPs is another job's: its correction is written only with --force, and has a date.
+sed 's/: 466.0/: 900.0/; s/: 450.0/: 870.0/' "$work/train.log" >"$work/other.log"
+mf_lines 'correction|written|^verdict' compare --plan "$work/plan.json" --log "$work/other.log" --tolerance 90% --out "$work/other.json"
+[ -e "$work/other.json" ] && echo "written all the same" >>"$golden_transcript"
+mf_lines 'correction|written' compare --plan "$work/plan.json" --log "$work/other.log" --tolerance 90% --out "$work/other.json" --force
+grep -c "predicted on .*; $(date -u +%Y)-" "$work/other.json" >>"$golden_transcript"
 # What no correction explains is shown all the same, but is none to keep.
 sed 's/2[89]00.0/28.0/' "$work/train.log" >"$work/fast.log"
 mf_lines 'measured|step time|TFLOP|correction' compare --plan "$work/plan.json" --log "$work/fast.log"
