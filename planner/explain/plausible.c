@@ -1,5 +1,6 @@
 /* plausible.c - slips, and predictions better than what was published. */
 #include "planner/explain/plausible.h"
+#include "planner/price/cost_key.h"
 
 #include "core/program/program.h"
 
@@ -119,15 +120,6 @@ static int64_t meant(int64_t n, int64_t least) {
     return is_usual(n) ? 0 : best;
 }
 
-static int64_t common_divisor(int64_t a, int64_t b) {
-    while (b != 0) {
-        const int64_t rest = a % b;
-        a = b;
-        b = rest;
-    }
-    return a;
-}
-
 /* Kernels take whole tiles, so no published run has another sequence. CPU ranks take any. */
 static void doubt_sequence(mf_doubts *d, const mf_model *m, const mf_cluster *c, int64_t seq) {
     const bool gpu = !mf_cluster_is_cpu(c);
@@ -159,7 +151,7 @@ static const double least_tokens_of_gpu = 64; /* published: 1,024 */
 /* A batch that few data-parallel ranks can share, beside one that many can. */
 static bool shares_badly(int64_t gbs, int64_t near, int64_t gpus) {
     const int64_t least = gbs % 2 != 0 ? 8 : 32; /* of even ones 126 on 32 GPUs was published */
-    return near > 0 && common_divisor(near, gpus) >= least * common_divisor(gbs, gpus);
+    return near > 0 && mf_common_divisor(near, gpus) >= least * mf_common_divisor(gbs, gpus);
 }
 
 static void doubt_batch(mf_doubts *d, const mf_layout *l) {
