@@ -260,22 +260,15 @@ static void tell(sweep *w, int64_t done) {
     }
 }
 
-typedef struct worker {
-    sweep *w;
-    mf_fit_judge *judge;
-    pthread_t thread;
-} worker;
-
-static void *work(void *arg) {
-    worker *me = arg;
-    sweep *w = me->w;
+static void judge_points(void *self, mf_fit_judge *judge) {
+    sweep *w = self;
     int own = -1;
     pthread_mutex_lock(&w->lock);
     for (const mf_dense_point *d; (d = take(w, &own)) != NULL;) {
         const expert_list *x = experts_of(w, d->pp);
         mf_err e = {0};
         pthread_mutex_unlock(&w->lock);
-        mf_status s = visit(w, me->judge, d, x, &e);
+        mf_status s = visit(w, judge, d, x, &e);
         pthread_mutex_lock(&w->lock);
         if (s != MF_OK && w->status == MF_OK) {
             w->status = s;
@@ -287,21 +280,32 @@ static void *work(void *arg) {
         tell(w, x->count);
     }
     pthread_mutex_unlock(&w->lock);
+}
+
+typedef struct worker {
+    void (*work)(void *self, mf_fit_judge *judge);
+    void *self;
+    mf_fit_judge *judge;
+    pthread_t thread;
+} worker;
+
+static void *begin_work(void *arg) {
+    worker *me = arg;
+    me->work(me->self, me->judge);
     return NULL;
 }
 
-/* The calling thread works too; fewer threads than wanted is no failure. */
-static void run_workers(sweep *w, mf_fit_crew *crew) {
-    worker workers[MF_FIT_THREADS] = {{.w = w, .judge = crew->judge[0]}};
+void mf_fit_crew_run(mf_fit_crew *crew, void (*work)(void *self, mf_fit_judge *judge), void *self) {
+    worker workers[MF_FIT_THREADS];
     int started = 1;
-    for (int i = 1; i < crew->threads; i++) {
-        workers[i] = (worker){.w = w, .judge = crew->judge[i]};
+    for (int i = 0; i < crew->threads; i++) {
+        workers[i] = (worker){.work = work, .self = self, .judge = crew->judge[i]};
     }
     while (started < crew->threads &&
-           pthread_create(&workers[started].thread, NULL, work, &workers[started]) == 0) {
+           pthread_create(&workers[started].thread, NULL, begin_work, &workers[started]) == 0) {
         started++;
     }
-    work(&workers[0]);
+    work(self, crew->judge[0]);
     for (int i = 1; i < started; i++) {
         pthread_join(workers[i].thread, NULL);
     }
@@ -350,7 +354,7 @@ mf_status mf_fit_sweep_run(const mf_fit_sweep *q, mf_fit_crew *crew, mf_fit_resu
     if (s == MF_OK && pthread_mutex_init(&w.lock, NULL) != 0) {
         s = mf_err_set(e, MF_NOMEM, "fit: out of memory");
     } else if (s == MF_OK) {
-        run_workers(&w, crew);
+        mf_fit_crew_run(crew, judge_points, &w);
         pthread_mutex_destroy(&w.lock);
         s = w.status;
     }

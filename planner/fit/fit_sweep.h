@@ -16,6 +16,9 @@ typedef struct mf_fit_crew {
 /* threads: as in mf_fit_options. Errors: MF_NOMEM. */
 mf_status mf_fit_crew_init(mf_fit_crew *crew, const mf_problem *p, int threads, mf_err *e);
 void mf_fit_crew_clear(mf_fit_crew *crew);
+/* Calls work(self, judge) on every thread of the crew, each with a judge of its own, and waits for
+ * all. The calling thread works, too; fewer threads than wanted is no failure. */
+void mf_fit_crew_run(mf_fit_crew *crew, void (*work)(void *self, mf_fit_judge *judge), void *self);
 
 typedef struct mf_fit_sweep {
     const mf_problem *p;

@@ -141,12 +141,6 @@ typedef struct timing {
     pthread_mutex_t lock; /* over next, status and e */
 } timing;
 
-typedef struct worker {
-    timing *t;
-    mf_fit_judge *judge;
-    pthread_t thread;
-} worker;
-
 static mf_fit_entry *take(timing *t) {
     mf_fit_entry *x = NULL;
     pthread_mutex_lock(&t->lock);
@@ -160,35 +154,17 @@ static mf_fit_entry *take(timing *t) {
     return x;
 }
 
-static void *work(void *arg) {
-    worker *me = arg;
-    timing *t = me->t;
+static void time_entries(void *self, mf_fit_judge *judge) {
+    timing *t = self;
     for (mf_fit_entry *x; (x = take(t)) != NULL;) {
         mf_err e;
         mf_err_clear(&e);
-        const mf_status s = time_entry(t->p, me->judge, x, &e);
+        const mf_status s = time_entry(t->p, judge, x, &e);
         pthread_mutex_lock(&t->lock);
         if (s != MF_OK && t->status == MF_OK) {
             t->status = mf_err_set(t->e, s, "%s", e.text);
         }
         pthread_mutex_unlock(&t->lock);
-    }
-    return NULL;
-}
-
-static void run_workers(timing *t, mf_fit_crew *crew) {
-    worker workers[MF_FIT_THREADS] = {{.t = t, .judge = crew->judge[0]}};
-    int started = 1;
-    for (int i = 1; i < crew->threads; i++) {
-        workers[i] = (worker){.t = t, .judge = crew->judge[i]};
-    }
-    while (started < crew->threads &&
-           pthread_create(&workers[started].thread, NULL, work, &workers[started]) == 0) {
-        started++;
-    }
-    work(&workers[0]);
-    for (int i = 1; i < started; i++) {
-        pthread_join(workers[i].thread, NULL);
     }
 }
 
@@ -271,7 +247,7 @@ mf_status mf_planner_fit_time(const mf_problem *p, const mf_fit_options *o, int6
     }
     mf_status s = mf_fit_crew_init(&crew, p, o->threads, e);
     if (s == MF_OK) {
-        run_workers(&t, &crew);
+        mf_fit_crew_run(&crew, time_entries, &t);
         s = t.status;
     }
     mf_fit_crew_clear(&crew);
