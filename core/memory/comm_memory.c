@@ -105,8 +105,10 @@ double mf_memory_comm_B(const mf_cluster *c, const mf_layout *l) {
     return bytes + (messages ? first_message_B : 0.0);
 }
 
-/* Ranks of another stage that hold parts of what a rank reduces of a table: stages cut their
- * gradients into shards of different sizes. */
+/* A rank sends what it reduces of a table to the ranks of each other stage that reduce the same
+ * rows. Stages cut their gradients into shards of different sizes, so these are two as a rule:
+ * reckoned, not measured (what was measured is the sum of whole gradients, docs/RUNS2_MODELS.md).
+ */
 enum { SHARDS_OF_A_COPY = 2 };
 
 double mf_memory_table_comm_B(const mf_cluster *c, const mf_layout *l, int64_t copies) {
