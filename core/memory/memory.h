@@ -53,6 +53,7 @@ typedef struct mf_memory {
     int64_t peak_stage;
     double capacity_B, usable_B; /* of the cluster's GPU; usable = capacity x (1 - reserve) */
     bool fits;
+    int64_t sure_stages; /* mf_memory_fit: stages before it fit, gaps counted */
 } mf_memory;
 
 mf_status mf_memory_plan(const mf_program *p, const mf_schedule *s, mf_memory **out, mf_err *e);
@@ -61,8 +62,10 @@ mf_status mf_memory_plan(const mf_program *p, const mf_schedule *s, mf_memory **
 mf_status mf_memory_peak(const mf_program *p, const mf_schedule *s, mf_memory **out, mf_err *e);
 mf_status mf_memory_judge(const mf_program *p, const mf_schedule *s, mf_memory **out, mf_err *e);
 /* In even less time: fits, and where it does not fit all that judge gives. For what fits, the gaps
- * may be larger than a better arrangement's. */
-mf_status mf_memory_fit(const mf_program *p, const mf_schedule *s, mf_memory **out, mf_err *e);
+ * may be larger than a better arrangement's. The first sure_stages stages are known to fit and not
+ * arranged: those of a plan that did not, of which later stages have changed since. */
+mf_status mf_memory_fit(const mf_program *p, const mf_schedule *s, int64_t sure_stages,
+                        mf_memory **out, mf_err *e);
 /* Sums alone, without gaps: what fits by them may not fit with gaps. */
 mf_status mf_memory_sums(const mf_program *p, const mf_schedule *s, mf_memory **out, mf_err *e);
 void mf_memory_destroy(mf_memory *m);

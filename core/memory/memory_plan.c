@@ -118,13 +118,13 @@ static mf_status arrange_largest(const mf_program *p, const mf_schedule *s, mf_m
     return status;
 }
 
-/* those that fit without gaps and might not with them. loose: only as far as shows that they
- * fit. */
+/* those behind the ones that surely fit that fit without gaps and might not with them. loose: only
+ * as far as shows that they fit. */
 static mf_status arrange_some(const mf_program *p, const mf_schedule *s, bool loose, mf_memory *m,
                               mf_err *e) {
     double host_B = p->cluster.host_memory_B > 0 ? p->cluster.host_memory_B : (double)INFINITY;
     mf_status status = MF_OK;
-    for (int64_t i = 0; i < m->stages && status == MF_OK; i++) {
+    for (int64_t i = m->sure_stages; i < m->stages && status == MF_OK; i++) {
         const mf_memory_stage *x = &m->stage[i];
         if (x->peak_B > m->usable_B || x->host_B > host_B) {
             break;
@@ -138,6 +138,7 @@ static mf_status arrange_some(const mf_program *p, const mf_schedule *s, bool lo
         if (x->host_most_B > host_B && status == MF_OK) {
             status = arrange_stage(p, s, i, true, loose ? host_B - x->host_B : 0, m, e);
         }
+        m->sure_stages += m->sure_stages == i && x->host_B <= host_B;
     }
     return status;
 }
@@ -152,13 +153,14 @@ static mf_status arrange_loosely(const mf_program *p, const mf_schedule *s, mf_m
     return arrange_some(p, s, true, m, e);
 }
 
-static mf_status plan(const mf_program *p, const mf_schedule *s,
+static mf_status plan(const mf_program *p, const mf_schedule *s, int64_t sure_stages,
                       mf_status (*arrange)(const mf_program *p, const mf_schedule *s, mf_memory *m,
                                            mf_err *e),
                       mf_memory **out, mf_err *e) {
     mf_memory *m = NULL;
     mf_status status = count_stages(p, s, &m, e);
     if (status == MF_OK) {
+        m->sure_stages = sure_stages;
         status = arrange(p, s, m, e);
     }
     *out = NULL;
@@ -173,11 +175,11 @@ static mf_status plan(const mf_program *p, const mf_schedule *s,
 }
 
 mf_status mf_memory_plan(const mf_program *p, const mf_schedule *s, mf_memory **out, mf_err *e) {
-    return plan(p, s, arrange_all, out, e);
+    return plan(p, s, 0, arrange_all, out, e);
 }
 
 mf_status mf_memory_peak(const mf_program *p, const mf_schedule *s, mf_memory **out, mf_err *e) {
-    return plan(p, s, arrange_largest, out, e);
+    return plan(p, s, 0, arrange_largest, out, e);
 }
 
 static mf_status arrange_none(const mf_program *p, const mf_schedule *s, mf_memory *m, mf_err *e) {
@@ -186,13 +188,14 @@ static mf_status arrange_none(const mf_program *p, const mf_schedule *s, mf_memo
 }
 
 mf_status mf_memory_sums(const mf_program *p, const mf_schedule *s, mf_memory **out, mf_err *e) {
-    return plan(p, s, arrange_none, out, e);
+    return plan(p, s, 0, arrange_none, out, e);
 }
 
 mf_status mf_memory_judge(const mf_program *p, const mf_schedule *s, mf_memory **out, mf_err *e) {
-    return plan(p, s, arrange_doubtful, out, e);
+    return plan(p, s, 0, arrange_doubtful, out, e);
 }
 
-mf_status mf_memory_fit(const mf_program *p, const mf_schedule *s, mf_memory **out, mf_err *e) {
-    return plan(p, s, arrange_loosely, out, e);
+mf_status mf_memory_fit(const mf_program *p, const mf_schedule *s, int64_t sure_stages,
+                        mf_memory **out, mf_err *e) {
+    return plan(p, s, sure_stages, arrange_loosely, out, e);
 }

@@ -100,7 +100,7 @@ mf_status mf_partition_try_all(const mf_partition *in, uint32_t pinned, int64_t 
     bool more = out->complete;
     while (more && status == MF_OK) {
         mf_step step;
-        status = o->ops->step(o->self, &in->layout, &x.a, true, &step, e);
+        status = o->ops->step(o->self, &in->layout, &x.a, &step, e);
         out->tried++;
         if (status == MF_OK && step.fits && (!out->found || step.time_s < out->time_s)) {
             out->found = true;

@@ -381,6 +381,7 @@ mf_status mf_partition_fill_checked(mf_partition *in, const int *first, bool gap
                                     int32_t *count, mf_assignment *out, mf_err *e) {
     filling f = {.in = in, .count = count};
     int misses[MF_MAX_VSTAGES] = {0};
+    int64_t sure_stages = 0;
     mf_status status = mf_partition_own_pairs(in, e);
     for (int p = 0; p < in->stages && status == MF_OK; p++) {
         f.stage = p;
@@ -394,13 +395,14 @@ mf_status mf_partition_fill_checked(mf_partition *in, const int *first, bool gap
         }
         const mf_evaluator_ops *ops = in->evaluator->ops;
         *in->effort_ns += MF_COUNT_POSITION_NS * (int64_t)in->positions;
-        status = gaps ? ops->step(in->evaluator->self, &in->layout, out, false, &step, e)
+        status = gaps ? ops->fit(in->evaluator->self, &in->layout, out, sure_stages, &step, e)
                       : ops->count(in->evaluator->self, &in->layout, out, &step, e);
         if (status != MF_OK || step.fits) {
             return status;
         }
         double over_B = step.peak_B - step.usable_B;
         f.stage = (int)step.stage;
+        sure_stages = step.stage < step.sure_stages ? step.stage : step.sure_stages;
         if (over_B <= 0.0 || tries >= MF_FILL_TRIES(in->stages)) {
             break; /* host memory is missing, or too many tries */
         }

@@ -285,19 +285,26 @@ static void note_memory(const mf_memory *m, mf_step *out) {
     out->peak_B = m->peak_B;
     out->usable_B = m->usable_B;
     out->stage = m->peak_stage;
+    out->sure_stages = m->sure_stages;
 }
 
-typedef mf_status (*memory_fn)(const mf_program *p, const mf_schedule *s, mf_memory **out,
-                               mf_err *e);
+/* What is asked of a step. */
+typedef enum asked {
+    ASKED_STEP, /* simulated, with its memory; */
+    ASKED_PLAY, /* gaps of its arrangement left out */
+    ASKED_FIT,  /* the memory plan alone; */
+    ASKED_SUMS  /* gaps of its arrangement left out */
+} asked;
 
-/* The memory plan alone, as mf_memory_fit or mf_memory_sums makes it. */
-static mf_status memory_alone(const mf_program *program, const mf_layout *l, memory_fn plan,
-                              mf_step *out, mf_err *e) {
+/* The memory plan alone. */
+static mf_status memory_alone(const mf_program *program, const mf_layout *l, bool gaps,
+                              int64_t sure_stages, mf_step *out, mf_err *e) {
     mf_schedule *schedule = NULL;
     mf_memory *memory = NULL;
     mf_status status = mf_schedule_create(l, &schedule, e);
     if (status == MF_OK) {
-        status = plan(program, schedule, &memory, e);
+        status = gaps ? mf_memory_fit(program, schedule, sure_stages, &memory, e)
+                      : mf_memory_sums(program, schedule, &memory, e);
     }
     if (status == MF_OK) {
         note_memory(memory, out);
@@ -321,34 +328,39 @@ static mf_status simulated(const mf_evaluator_real *o, const mf_program *program
     return status;
 }
 
-/* The simulated step (plan NULL; gaps: those of its memory's arrangement count), or a memory plan
- * alone. */
+/* gaps: those of the memory's arrangement count. */
 static mf_status lowered(const mf_evaluator_real *o, const mf_layout *l, const mf_assignment *a,
-                         memory_fn plan, bool gaps, mf_step *out, mf_err *e) {
+                         asked what, int64_t sure_stages, mf_step *out, mf_err *e) {
     mf_program *program = NULL;
     *out = (mf_step){.fits = false};
     mf_status status = mf_program_lower(o->model, l, mf_cost_cluster(o->cost), a, &program, e);
     if (status == MF_OK) {
-        status = plan != NULL ? memory_alone(program, l, plan, out, e)
-                              : simulated(o, program, gaps, out, e);
+        status = what == ASKED_STEP || what == ASKED_PLAY
+                     ? simulated(o, program, what == ASKED_STEP, out, e)
+                     : memory_alone(program, l, what == ASKED_FIT, sure_stages, out, e);
     }
     mf_program_destroy(program);
     return status;
 }
 
-static mf_status real_step(void *self, const mf_layout *l, const mf_assignment *a, bool simulate,
-                           mf_step *out, mf_err *e) {
-    return lowered(self, l, a, simulate ? NULL : mf_memory_fit, true, out, e);
+static mf_status real_step(void *self, const mf_layout *l, const mf_assignment *a, mf_step *out,
+                           mf_err *e) {
+    return lowered(self, l, a, ASKED_STEP, 0, out, e);
+}
+
+static mf_status real_fit(void *self, const mf_layout *l, const mf_assignment *a,
+                          int64_t sure_stages, mf_step *out, mf_err *e) {
+    return lowered(self, l, a, ASKED_FIT, sure_stages, out, e);
 }
 
 static mf_status real_play(void *self, const mf_layout *l, const mf_assignment *a, mf_step *out,
                            mf_err *e) {
-    return lowered(self, l, a, NULL, false, out, e);
+    return lowered(self, l, a, ASKED_PLAY, 0, out, e);
 }
 
 static mf_status real_count(void *self, const mf_layout *l, const mf_assignment *a, mf_step *out,
                             mf_err *e) {
-    return lowered(self, l, a, mf_memory_sums, false, out, e);
+    return lowered(self, l, a, ASKED_SUMS, 0, out, e);
 }
 
 mf_evaluator mf_evaluator_init(mf_evaluator_real *real) {
@@ -365,6 +377,7 @@ mf_evaluator mf_evaluator_init(mf_evaluator_real *real) {
         .tables_comm_B = real_tables_comm_B,
         .usable_B = real_usable_B,
         .step = real_step,
+        .fit = real_fit,
         .play = real_play,
         .count = real_count,
         .schedule = real_schedule,

@@ -73,7 +73,8 @@ typedef struct mf_step {
     double peak_B; /* largest stage; with gaps of the arrangement if they could decide whether it
                       fits */
     double usable_B;
-    int64_t stage; /* the one that peaks */
+    int64_t stage;       /* the one that peaks */
+    int64_t sure_stages; /* fit: stages before it fit, gaps of the arrangement counted */
 } mf_step;
 
 typedef struct mf_evaluator_ops {
@@ -105,10 +106,14 @@ typedef struct mf_evaluator_ops {
     double (*tables_comm_B)(void *self, const mf_layout *l);
     /* Bytes a rank may use. */
     double (*usable_B)(void *self, const mf_layout *l);
-    /* The memory plan alone (simulate false; of what fits, its size may have gaps too many) or with
-     * the simulated step. */
-    mf_status (*step)(void *self, const mf_layout *l, const mf_assignment *a, bool simulate,
-                      mf_step *out, mf_err *e);
+    /* The simulated step and its memory. */
+    mf_status (*step)(void *self, const mf_layout *l, const mf_assignment *a, mf_step *out,
+                      mf_err *e);
+    /* The memory plan alone; of what fits, its size may have gaps too many. The first sure_stages
+     * stages are known to fit: those that an earlier call found, if only later ones have changed.
+     */
+    mf_status (*fit)(void *self, const mf_layout *l, const mf_assignment *a, int64_t sure_stages,
+                     mf_step *out, mf_err *e);
     /* The simulated step; memory without the gaps of its arrangement. */
     mf_status (*play)(void *self, const mf_layout *l, const mf_assignment *a, mf_step *out,
                       mf_err *e);

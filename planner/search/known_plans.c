@@ -16,7 +16,7 @@ static mf_status simulate(const mf_evaluator *o, const mf_search_found *f, mf_se
     if (status == MF_OK && step->fits) {
         const double time_s = step->time_s;
         out->work += MF_LAID_OUT_US + (int64_t)MF_LAID_OUT_POSITION_US * f->assignment.positions;
-        status = o->ops->step(o->self, l, &f->assignment, false, step, e);
+        status = o->ops->fit(o->self, l, &f->assignment, 0, step, e);
         step->time_s = time_s;
     }
     return status;

@@ -20,9 +20,8 @@ static mf_status simulate(const mf_evaluator *evaluator, const mf_layout *l, mf_
                           mf_step *step, mf_err *e) {
     *f = (mf_search_found){.layout = *l};
     mf_status status = mf_assignment_even(evaluator->model, l, &f->assignment, e);
-    status = status == MF_OK
-                 ? evaluator->ops->step(evaluator->self, l, &f->assignment, true, step, e)
-                 : status;
+    status = status == MF_OK ? evaluator->ops->step(evaluator->self, l, &f->assignment, step, e)
+                             : status;
     f->time_s = step->time_s;
     return status;
 }

@@ -48,7 +48,7 @@ static double simulate(refining *c, const mf_assignment *a, int *stage) {
         return time_s;
     }
     if (out->status == MF_OK && step.fits) {
-        out->status = o->ops->step(o->self, l, a, false, &step, &out->err);
+        out->status = o->ops->fit(o->self, l, a, 0, &step, &out->err);
         out->work += laid_out_us(c);
     }
     if (out->status != MF_OK) {

@@ -127,7 +127,7 @@ static void try_plan(fixture *w, const mf_layout *l, const mf_assignment *a) {
     mf_step step;
     mf_err e;
     assert_below(w->plans, w->allocated);
-    if (w->evaluator.ops->step(w->evaluator.self, l, a, true, &step, &e) != MF_OK) {
+    if (w->evaluator.ops->step(w->evaluator.self, l, a, &step, &e) != MF_OK) {
         fail_msg("%s", e.text);
     }
     tried *t = &w->plan[w->plans++];

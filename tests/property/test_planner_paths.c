@@ -55,8 +55,8 @@ static void check_pipelines(rng *r, nearness *n, int *lost) {
         s.model = &p.model;
         for (int i = 0; i < TRIES; i++) {
             planner_assignment(r, &p.space, &s.layout, &s.a[i]);
-            assert_ok(p.evaluator.ops->step(p.evaluator.self, &s.layout, &s.a[i], true, &s.step[i],
-                                            NULL));
+            assert_ok(
+                p.evaluator.ops->step(p.evaluator.self, &s.layout, &s.a[i], &s.step[i], NULL));
         }
         assert_ok(mf_block_costs_create(&p.evaluator, &costs, NULL));
         assert_ok(mf_partition_create(costs, &s.layout, p.space.pinned, NULL, &in, NULL));

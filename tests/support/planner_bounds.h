@@ -150,8 +150,7 @@ static inline void tighten(rng *r, problem *p, sample *s) {
     for (int i = 0; i < TRIES; i++) {
         mf_step *step = &s->step[i];
         double time_s = step->time_s;
-        assert_ok(
-            p->evaluator.ops->step(p->evaluator.self, &s->layout, &s->a[i], false, step, NULL));
+        assert_ok(p->evaluator.ops->fit(p->evaluator.self, &s->layout, &s->a[i], 0, step, NULL));
         step->time_s = time_s; /* does not depend on memory */
         if (step->fits && (s->best < 0 || time_s < s->step[s->best].time_s)) {
             s->best = i;
@@ -168,8 +167,8 @@ static inline bool draw(rng *r, problem *p, sample *s) {
     for (int i = 0; i < TRIES; i++) {
         mf_err e;
         planner_assignment(r, &p->space, &s->layout, &s->a[i]);
-        if (p->evaluator.ops->step(p->evaluator.self, &s->layout, &s->a[i], true, &s->step[i],
-                                   &e) != MF_OK) {
+        if (p->evaluator.ops->step(p->evaluator.self, &s->layout, &s->a[i], &s->step[i], &e) !=
+            MF_OK) {
             fail_msg("%s", e.text);
         }
         if (s->step[i].fits && (s->best < 0 || s->step[i].time_s < s->step[s->best].time_s)) {

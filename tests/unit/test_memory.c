@@ -248,7 +248,7 @@ static void check_readers(const mf_program *p, const mf_schedule *s, const mf_me
     double host = 0, most = 0;
     assert_ok(mf_memory_peak(p, s, &peak, NULL));
     assert_ok(mf_memory_judge(p, s, &judged, NULL));
-    assert_ok(mf_memory_fit(p, s, &fit, NULL));
+    assert_ok(mf_memory_fit(p, s, 0, &fit, NULL));
     assert_true(fit->fits == plan->fits);
     if (!fit->fits) {
         assert_close(fit->peak_B, judged->peak_B, 0.0);
@@ -268,6 +268,27 @@ static void check_readers(const mf_program *p, const mf_schedule *s, const mf_me
     mf_memory_destroy(peak);
     mf_memory_destroy(judged);
     mf_memory_destroy(fit);
+}
+
+/* With a GPU that is a little too small, stages said to fit do, and need not be looked at again. */
+static void check_sure_stages(mf_program *p, const mf_schedule *s, const mf_memory *plan) {
+    const double memory_B = p->cluster.gpu.memory_B;
+    mf_memory *first, *again;
+    p->cluster.gpu.memory_B *= 0.9999 * plan->peak_B / plan->usable_B;
+    assert_ok(mf_memory_fit(p, s, 0, &first, NULL));
+    assert_false(first->fits);
+    assert_true(first->sure_stages < first->stages);
+    for (int64_t k = 0; k < first->sure_stages; k++) {
+        assert_at_most(plan->stage[k].peak_B, first->usable_B);
+    }
+    assert_ok(mf_memory_fit(p, s, first->sure_stages, &again, NULL));
+    assert_false(again->fits);
+    assert_int_equal(again->sure_stages, first->sure_stages);
+    assert_int_equal(again->peak_stage, first->peak_stage);
+    assert_close(again->peak_B, first->peak_B, 0.0);
+    mf_memory_destroy(first);
+    mf_memory_destroy(again);
+    p->cluster.gpu.memory_B = memory_B;
 }
 
 static void the_plan_is_what_a_count_of_everything_alive_gives(void **state) {
@@ -308,6 +329,7 @@ static void the_plan_is_what_a_count_of_everything_alive_gives(void **state) {
             most = fmax(most, st->peak_B);
         }
         check_readers(p, s, plan);
+        check_sure_stages(p, s, plan);
         assert_close(plan->peak_B, most, 0);
         assert_close(plan->stage[plan->peak_stage].peak_B, most, 0);
         mf_memory_destroy(plan);
