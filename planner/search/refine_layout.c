@@ -33,8 +33,9 @@ static int64_t laid_out_us(const refining *c) {
 
 /* Simulates an assignment; a plan that fits and is the fastest of this task is kept, if it is among
  * the fastest of all. Only then the gaps of its memory's arrangement are found, which takes much
- * longer. Returns its time, or INFINITY when it does not fit; *stage is the one that does not. */
-static double simulate(refining *c, const mf_assignment *a, int *stage) {
+ * longer (sure: it is known to fit with them). Returns its time, or INFINITY when it does not fit;
+ * *stage is the one that does not. */
+static double simulate(refining *c, const mf_assignment *a, bool sure, int *stage) {
     mf_search_outcome *out = c->out;
     const mf_evaluator *o = c->w->evaluator;
     const mf_layout *l = &c->in->layout;
@@ -47,7 +48,7 @@ static double simulate(refining *c, const mf_assignment *a, int *stage) {
         *stage = -1;
         return time_s;
     }
-    if (out->status == MF_OK && step.fits) {
+    if (out->status == MF_OK && step.fits && !sure) {
         out->status = o->ops->fit(o->self, l, a, 0, &step, &out->err);
         out->work += laid_out_us(c);
     }
@@ -87,7 +88,7 @@ static void fill_with_gaps(refining *c, const int *first) {
         c->out->work += laid_out_us(c);
     }
     if (status == MF_OK) {
-        simulate(c, &a, &stage);
+        simulate(c, &a, true, &stage);
     } else if (status != MF_INFEASIBLE) {
         c->out->status = status;
     }
@@ -120,7 +121,7 @@ static void try_split(refining *c, int64_t most_us, int *first) {
     }
     c->out->tried = status == MF_OK && c->n->level == MF_LEVEL_TRY;
     if (status == MF_OK && time_s < MF_WORSE * c->best_s) {
-        if (isinf(simulate(c, &a, &stage)) && c->out->status == MF_OK) {
+        if (isinf(simulate(c, &a, false, &stage)) && c->out->status == MF_OK) {
             fill_with_gaps(c, first);
         }
     } else if (status != MF_OK && status != MF_INFEASIBLE) {
@@ -431,7 +432,7 @@ static void by_exact(refining *c) {
             leave_open(c, s.bound_s, MF_CAUSE_LIMIT);
         }
     } else if (is_written(c, s.count, &a)) {
-        double time_s = simulate(c, &a, &stage);
+        double time_s = simulate(c, &a, false, &stage);
         bool optimal = s.outcome == MF_MILP_OPTIMAL && time_s <= s.bound_s * (1.0 + 1e-9);
         if (c->out->status == MF_OK && !optimal && !(first && try_all(c)) &&
             c->out->status == MF_OK) {
