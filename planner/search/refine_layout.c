@@ -16,7 +16,7 @@ typedef struct refining {
     mf_partition *in;
     double best_s, target_s, keep_s;
     int64_t most_us;          /* that one thing may take; 0 = any */
-    bool none;                /* no plan is known that it competes with */
+    bool wants_plan;          /* any is of use */
     const mf_path_set *known; /* paths of the order to begin with; or NULL */
     mf_search_outcome *out;
 } refining;
@@ -174,7 +174,7 @@ static void try_even(refining *c, int64_t most_us) {
 
 static void by_bound(refining *c) {
     const double bound_s = fmax(c->n->key_s, mean_s(c, fmin(c->best_s, c->target_s)));
-    if (c->out->status == MF_OK && c->none) { /* any plan is better than none */
+    if (c->out->status == MF_OK && c->wants_plan) { /* any plan is better than none */
         try_even(c, MF_IMPROVE_US / 4);
     }
     if (c->out->status == MF_OK) { /* where paths are known, the relaxation has nothing to find */
@@ -226,7 +226,7 @@ static double relax(refining *c, mf_search_path_set *found) {
     }
     bound_s = fmax(bound_s, mean);
     out->milp_failed += outcome == MF_MILP_FAILED;
-    if (out->status == MF_OK && outcome == MF_MILP_OPTIMAL && c->none &&
+    if (out->status == MF_OK && outcome == MF_MILP_OPTIMAL && c->wants_plan &&
         mf_partition_is_split(c->in, first)) {
         try_split(c, MF_IMPROVE_US, first);
     }
@@ -478,7 +478,7 @@ void mf_search_refine(mf_search_context *w, mf_search_node *n, const mf_search_a
                   .target_s = aim->target_s,
                   .keep_s = aim->keep_s,
                   .most_us = aim->most_us,
-                  .none = aim->none,
+                  .wants_plan = aim->wants_plan,
                   .out = out};
     if (n->level == MF_LEVEL_LAYOUT) {
         double bound_s = mf_search_bound_again(w, n, aim, out);

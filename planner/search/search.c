@@ -160,10 +160,10 @@ static mf_search_aim aim_at(const mf_search_state *s, const mf_search_node *n) {
                          .most_us = mf_search_most_us(s),
                          .target_s = s->target_s,
                          .keep_s = s->nfound >= top ? s->found[top - 1].time_s : HUGE_VAL,
-                         .none = !mf_search_has_plan(s)};
+                         .wants_plan = !mf_search_has_plan(s) || s->evaluated < MF_FIRST_TRIES};
     if (s->ranking) {
         const int place = mf_search_rank_place(s, n);
-        aim.none = place < 0;
+        aim.wants_plan = place < 0;
         aim.best_s = aim.keep_s = mf_search_rank_cutoff(s, place);
         aim.target_s = mf_search_rank_target(s, aim.best_s);
     }

@@ -202,7 +202,7 @@ typedef struct mf_search_aim {
     double target_s; /* bounds at or above are good enough */
     double keep_s;   /* plans at or above are of no interest */
     int64_t most_us; /* counted, that a tree or a local search may take; 0 = any */
-    bool none;       /* any plan is better than none */
+    bool wants_plan; /* any is of use: none is known, or few layouts were tried */
 } mf_search_aim;
 /* Works on one node. Families at or above the aim's best_s are dropped. Thread-safe. */
 void mf_search_split(mf_search_context *w, const mf_search_node *n, const mf_search_aim *aim,
