@@ -1,6 +1,6 @@
 # Pages of reports in a browser (headless Chromium, one start): nothing on the console, nothing wider than a phone of
 # 390 pixels, a screen of 1,200 or a sheet of paper, and the verdict is seen. No transcript; skipped where there is no
-# Chromium. MF_PAGES=DIR keeps the pages.
+# Chromium; some ten seconds. MF_PAGES=DIR keeps the pages.
 . "${0%/*}/../driver.sh"
 for browser in chromium chromium-browser google-chrome google-chrome-stable; do
     command -v $browser >/dev/null && break
@@ -76,11 +76,11 @@ frame planted 1200 planted.html
 HEAD
     cat "$work/frames"
 } >"$work/frames.html"
-timeout -k 2 20 "$browser" --headless=new --no-sandbox --disable-gpu --disable-dev-shm-usage --no-first-run \
+timeout -k 2 60 "$browser" --headless=new --no-sandbox --disable-gpu --disable-dev-shm-usage --no-first-run \
     --user-data-dir="$work/profile" --window-size=1300,1000 --allow-file-access-from-files --virtual-time-budget=5000 \
     --enable-logging=stderr --v=0 --dump-dom "file://$work/frames.html" >"$work/dom" 2>"$work/log"
 code=$?
-[ $code = 0 ] || { tail -n 5 "$work/log"; fail "$browser: exit $code (124: it took more than 20 s)"; }
+[ $code = 0 ] || { tail -n 5 "$work/log"; fail "$browser: exit $code (124: it took more than 60 s)"; }
 
 grep '^frame \|<pre>frame ' "$work/dom" | sed 's/.*<pre>//' >"$work/seen"
 asked=$(grep -c '<iframe' "$work/frames") told=$(grep -c . "$work/seen")
