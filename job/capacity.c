@@ -318,6 +318,18 @@ static void doubt_prices(const growing *g) {
     }
 }
 
+/* Of the plans that the table ends with. */
+static void say_bases(const growing *g) {
+    for (int i = 0; i < g->z->count; i++) {
+        mf_capacity_cell *c = &g->z->cell[i];
+        const mf_job *j = &g->row[c->row].job;
+        if (c->feasible) {
+            c->moe = j->model.experts > 0;
+            mf_basis_shares(j, &c->layout, &c->assignment, c->basis_share);
+        }
+    }
+}
+
 static mf_status grow(growing *g, int rows, int threads, mf_err *e) {
     const mf_capacity_request *r = g->z->r;
     const mf_wavefront w = wavefront_of(g);
@@ -342,7 +354,9 @@ static mf_status grow(growing *g, int rows, int threads, mf_err *e) {
     }
     s = s == MF_OK ? mf_capacity_share_plans(g, threads, e) : s;
     s = s == MF_OK ? all_under_megatron(g, e) : s;
-    return s == MF_OK ? strain(g, e) : s;
+    s = s == MF_OK ? strain(g, e) : s;
+    say_bases(g);
+    return s;
 }
 
 mf_status mf_capacity_plan(const mf_capacity_request *r, mf_capacity *out, mf_err *e) {

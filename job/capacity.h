@@ -51,7 +51,9 @@ typedef struct mf_capacity_cell {
     const char *runs_on; /* the program that plans are limited to, a word; NULL: none */
     mf_goodput goodput;
     mf_host_copies host;
-    mf_under_megatron megatron; /* software: "" where it was not asked */
+    bool moe;                           /* its model has experts */
+    double basis_share[MF_BASIS_COUNT]; /* what its prices rest on (mf_basis_shares) */
+    mf_under_megatron megatron;         /* software: "" where it was not asked */
     /* For all tokens, failures included; without --tokens for one token. INFINITY: it never ends.
      */
     double run_s, gpu_h, energy_J;

@@ -169,6 +169,8 @@ static void take_plan(mf_one_step *step, const mf_plan *plan) {
         step->layout = plan->layout;
         step->assignment = plan->assignment;
         step->step_time_s = plan->prediction.step_time_s;
+        step->low_s = plan->prediction.step_time_low_s;
+        step->high_s = plan->prediction.step_time_high_s;
         step->peak_B = plan->prediction.peak_memory_B;
     }
 }

@@ -6,18 +6,31 @@
 #include <stdlib.h>
 #include <string.h>
 
-double mf_unmeasured_share(const mf_job *j, const mf_layout *l, const mf_assignment *a) {
+void mf_basis_shares(const mf_job *j, const mf_layout *l, const mf_assignment *a,
+                     double out[MF_BASIS_COUNT]) {
     mf_program *program = NULL;
     mf_account *sum = malloc(sizeof *sum);
-    double share = 0;
+    for (int b = 0; b < MF_BASIS_COUNT; b++) {
+        out[b] = 0;
+    }
     if (sum != NULL && mf_program_lower(&j->model, l, &j->cluster, a, &program, NULL) == MF_OK) {
         mf_account_stage(program, j->cost, NULL, 0, sum);
-        const double s = sum->basis_s[MF_BASIS_TRANSFERRED] + sum->basis_s[MF_BASIS_DERIVED];
-        share = sum->total_s > 0 ? s / sum->total_s : 0;
+        for (int b = 0; b < MF_BASIS_COUNT && sum->total_s > 0; b++) {
+            out[b] = sum->basis_s[b] / sum->total_s;
+        }
     }
     mf_program_destroy(program);
     free(sum);
-    return share;
+}
+
+double mf_unmeasured_of(const double share[MF_BASIS_COUNT]) {
+    return share[MF_BASIS_TRANSFERRED] + share[MF_BASIS_DERIVED];
+}
+
+double mf_unmeasured_share(const mf_job *j, const mf_layout *l, const mf_assignment *a) {
+    double share[MF_BASIS_COUNT];
+    mf_basis_shares(j, l, a, share);
+    return mf_unmeasured_of(share);
 }
 
 /* What ships for CPU ranks was measured nowhere. */

@@ -5,8 +5,16 @@
 #include "job/job.h"
 #include "planner/explain/plausible.h"
 
-/* Share of the time of the first stage's ops that rests on data sheets or on another GPU; 0 where
- * the plan cannot be lowered. It is lowered anew: about a millisecond. */
+/* Shares of the time of the first stage's ops by what their prices rest on; all 0 where the plan
+ * cannot be lowered. It is lowered anew: about a millisecond. */
+void mf_basis_shares(const mf_job *j, const mf_layout *l, const mf_assignment *a,
+                     double out[MF_BASIS_COUNT]);
+
+/* Of them what rests on data sheets or on another GPU. */
+double mf_unmeasured_of(const double share[MF_BASIS_COUNT]);
+
+/* The same of a plan: share of the time of the first stage's ops that rests on data sheets or on
+ * another GPU. */
 double mf_unmeasured_share(const mf_job *j, const mf_layout *l, const mf_assignment *a);
 
 /* Warns of a share above MF_UNMEASURED_SHARE, unless the job's machine was measured. */

@@ -391,6 +391,8 @@ static mf_status play(player *x, mf_one_step *step, const mf_layout *from, const
     if (s == MF_OK) {
         step->fits = plan.prediction.fits;
         step->step_time_s = plan.prediction.step_time_s;
+        step->low_s = plan.prediction.step_time_low_s;
+        step->high_s = plan.prediction.step_time_high_s;
         step->peak_B = plan.prediction.peak_memory_B;
         s = add(x->out, step) ? MF_OK : mf_err_set(e, MF_NOMEM, "out of memory");
     }

@@ -19,7 +19,7 @@ typedef struct mf_one_step {
     mf_assignment assignment;
     bool fits;
     bool faster_only; /* a pair of which one fits alone: the other makes it faster */
-    double step_time_s, peak_B;
+    double step_time_s, low_s, high_s, peak_B; /* low_s, high_s: the band; 0: not known */
 } mf_one_step;
 
 /* Growing list. All zero is empty. */

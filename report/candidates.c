@@ -98,8 +98,8 @@ static void write_steps(FILE *f, const mf_steps *steps) {
                                   .assignment = &s->assignment,
                                   .fits = s->fits,
                                   .step_time_s = s->step_time_s,
-                                  .low_s = (double)NAN,
-                                  .high_s = (double)NAN,
+                                  .low_s = s->low_s > 0 ? s->low_s : (double)NAN,
+                                  .high_s = s->high_s > 0 ? s->high_s : (double)NAN,
                                   .peak_B = s->peak_B,
                                   .mfu = (double)NAN});
     }

@@ -1,4 +1,6 @@
 /* capacity_json.c - the table of `moefold capacity` as JSON. */
+#include "job/unmeasured.h"
+#include "report/accuracy.h"
 #include "report/capacity_table.h"
 #include "report/doubts.h"
 #include "report/host_copies_text.h"
@@ -63,6 +65,38 @@ static void write_strain(mf_json_writer *w, const char *key, const mf_capacity_c
     mf_json_write_end(w);
 }
 
+/* What the prices rest on, as shares of the time of ops. */
+static void write_bases(mf_json_writer *w, const double share[MF_BASIS_COUNT]) {
+    mf_json_write_array(w, "prices_rest_on", true);
+    for (int b = 0; b < MF_BASIS_COUNT; b++) {
+        if (share[b] > 0) {
+            mf_json_write_object(w, NULL, true);
+            mf_json_write_string(w, "basis", mf_basis_text((mf_basis)b));
+            mf_json_write_f64(w, "share", share[b]);
+            mf_json_write_end(w);
+        }
+    }
+    mf_json_write_end(w);
+    mf_json_write_f64(w, "unmeasured_share", mf_unmeasured_of(share));
+}
+
+/* Runs that tell how good predictions of any of the cells are. */
+static void write_accuracy(mf_json_writer *w, const mf_capacity_table *t) {
+    mf_json_write_array(w, "accuracy", false);
+    for (int k = 0; k < mf_accuracy_row_count; k++) {
+        const mf_accuracy_row *row = &mf_accuracy_rows[k];
+        bool tells = false;
+        for (int i = 0; i < t->count; i++) {
+            const mf_capacity_cell *c = &t->cell[i];
+            tells |= c->feasible && mf_accuracy_tells_of(row, c->software, c->gpu, c->moe);
+        }
+        if (tells) {
+            mf_accuracy_json_row(w, row);
+        }
+    }
+    mf_json_write_end(w);
+}
+
 static void write_cell(mf_json_writer *w, const mf_capacity_table *t, int i) {
     const mf_capacity_cell *c = &t->cell[i];
     const mf_offer *o = &t->offer[i];
@@ -104,6 +138,7 @@ static void write_cell(mf_json_writer *w, const mf_capacity_table *t, int i) {
     } else {
         write_or_null(w, "usd_per_million_tokens", c->cost_usd * 1e6, c->price.known);
     }
+    write_bases(w, c->basis_share);
     if (c->megatron.software[0] != '\0') {
         mf_report_under_megatron_json(w, &c->megatron);
     }
@@ -163,6 +198,7 @@ void mf_capacity_write(mf_json_writer *w, const mf_capacity_table *t) {
         write_cell(w, t, i);
     }
     mf_json_write_end(w);
+    write_accuracy(w, t);
     mf_json_write_bool(w, "interrupted", t->interrupted);
     mf_json_write_string(w, "program", t->program);
     write_or_null(w, "budget_usd", t->budget_usd, t->budget != NULL);

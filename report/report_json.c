@@ -1,6 +1,7 @@
 /* report_json.c - a predicted step as JSON. */
 #include "job/job.h"
 #include "job/unsaid.h"
+#include "report/accuracy.h"
 #include "report/host_copies_text.h"
 #include "report/report.h"
 
@@ -103,6 +104,7 @@ void mf_report_json(mf_json_writer *w, const mf_report *r) {
     }
     mf_json_write_end(w);
     write_stages(w, p);
+    mf_accuracy_json(w, r->software, r->cluster->gpu.name, r->model);
     mf_plan_write_layout(w, "layout", l);
 }
 

@@ -249,6 +249,8 @@ static void json_steps(mf_json_writer *w, const char *key, const mf_job *j, cons
         mf_json_write_string(w, "what", s->what);
         mf_json_write_bool(w, "fits", s->fits);
         mf_json_write_f64(w, "step_time_s", s->step_time_s);
+        mf_json_write_f64(w, "step_time_low_s", s->low_s > 0 ? s->low_s : (double)NAN);
+        mf_json_write_f64(w, "step_time_high_s", s->high_s > 0 ? s->high_s : (double)NAN);
         mf_json_write_f64(w, "peak_memory_B", s->peak_B);
         mf_host_copies_json_step(w, j, s);
         mf_json_write_end(w);

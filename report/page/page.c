@@ -190,8 +190,8 @@ void mf_page_write(FILE *f, const mf_json *report, const char *text) {
           "<link rel=\"icon\" href=\"data:,\">\n<title>",
           f);
     mf_page_text(&p, title);
-    fprintf(f, "</title>\n<style>\n%s%s</style></head>\n<body><main>\n<header><h1>", mf_page_style,
-            mf_page_print_style);
+    fprintf(f, "</title>\n<style>\n%s%s%s</style></head>\n<body><main>\n<header><h1>",
+            mf_page_style, mf_page_plot_style, mf_page_print_style);
     mf_page_text(&p, title);
     fputs("</h1></header>\n", f);
     write_verdict(&p);
@@ -201,6 +201,9 @@ void mf_page_write(FILE *f, const mf_json *report, const char *text) {
     mf_page_capacity(&p);
     mf_page_schedule(&p);
     mf_page_help(&p);
+    mf_page_plans(&p);
+    mf_page_accuracy(&p);
+    mf_page_provenance(&p);
     write_inputs(&p);
     fputs("</main>\n", f);
     embed(f, text);

@@ -52,8 +52,13 @@ void mf_page_show(mf_page_unit unit, double value, char out[32]);
 
 void mf_page_step(const mf_page *p);     /* /step: verdict, where the step goes, memory */
 void mf_page_schedule(const mf_page *p); /* /schedule */
-void mf_page_help(const mf_page *p);     /* /remedies, /candidates, /search, /prices_rest_on */
-void mf_page_capacity(const mf_page *p); /* /capacity */
-void mf_page_job(const mf_page *p);      /* /tune, /compare: a job that there is */
+void mf_page_help(const mf_page *p);     /* /remedies: what would help */
+void mf_page_plans(const mf_page *p);    /* /candidates: time against memory */
+void mf_page_tune_plans(
+    const mf_page *p);                   /* the same of /tune, with steps from the present layout */
+void mf_page_accuracy(const mf_page *p); /* /step/accuracy, /capacity/accuracy */
+void mf_page_provenance(const mf_page *p); /* /prices_rest_on, and of the cells of /capacity */
+void mf_page_capacity(const mf_page *p);   /* /capacity */
+void mf_page_job(const mf_page *p);        /* /tune, /compare: a job that there is */
 
 #endif

@@ -1,9 +1,10 @@
 /* page_capacity.c - sizes of clusters: verdicts, the front of time and money, the table. */
-#include "report/page/page.h"
+#include "report/page/plot.h"
 
 #include "report/text/show.h"
 
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define CELL "/capacity/cells/%zu/"
@@ -199,147 +200,28 @@ static void write_limits(const mf_page *p, const char *model) {
 
 /* --- the front -------------------------------------------------------------------------------- */
 
-typedef struct axis {
-    double low, high; /* logarithms */
-} axis;
-
-static double place(const axis *a, double x) {
-    return 100 * (log10(x) - a->low) / (a->high - a->low);
-}
-
-static void widen(axis *a, double low, double high) {
-    a->low = fmin(a->low, log10(low));
-    a->high = fmax(a->high, log10(high));
-}
-
 static bool plotted(const mf_page *p, size_t cell, const char *model) {
     return strcmp(text_at(p, cell, "model"), model) == 0 && number_at(p, cell, "run_s") > 0 &&
            number_at(p, cell, "cost_usd") > 0;
 }
 
-/* Ticks at a few multiples of powers of ten; money, or days of seconds. */
-static void write_ticks(const mf_page *p, const axis *a, bool money) {
-    static const double steps[] = {1, 1.5, 2, 3, 5, 7};
-    const double unit = money ? 1 : 86400;
-    char text[32];
-    for (int e = -3; e < 15; e++) {
-        for (int i = 0; i < 6; i++) {
-            const double value = steps[i] * pow(10, e), at = place(a, value * unit);
-            if (at < 0 || at > 100 || (a->high - a->low > 1 && i % 2 != 0) ||
-                (a->high - a->low > 2 && i > 0)) {
-                continue;
-            }
-            mf_page_show(MF_UNIT_COUNT, value, text);
-            if (!money) {
-                snprintf(text, sizeof text, "%g d", value);
-            }
-            fprintf(p->f,
-                    money ? "<span class=\"g\" style=\"bottom:%.2f%%;left:0;right:0;height:1px\">"
-                            "</span><span class=\"y\" style=\"bottom:%.2f%%\">%s</span>"
-                          : "<span class=\"g\" style=\"left:%.2f%%;top:0;bottom:0;width:1px\">"
-                            "</span><span class=\"x\" style=\"left:%.2f%%\">%s</span>",
-                    at, at, text);
-        }
-    }
-}
-
-static void write_point(const mf_page *p, size_t cell, const axis *x, const axis *y) {
+/* A point of the plot, with its size as a tag on the front. */
+static void set_point(const mf_page *p, size_t cell, mf_plot_point *out) {
     const double run_s = number_at(p, cell, "run_s"), usd = number_at(p, cell, "cost_usd");
     const double low_s = number_at(p, cell, "run_low_s");
     const double high_s = number_at(p, cell, "run_high_s");
-    const double left = place(x, run_s), bottom = place(y, usd);
-    const int c = cluster_colour(p, cell);
-    const bool front = mf_page_true(mf_page_at(p, CELL "on_front", cell));
     char days[32], money[32];
     mf_page_show(MF_UNIT_DAYS, run_s, days);
     mf_page_show(MF_UNIT_COUNT, usd, money);
-    fprintf(p->f,
-            "<span class=\"h\" style=\"left:%.2f%%;width:%.2f%%;bottom:%.2f%%;background:"
-            "var(--c%d)\"></span>",
-            place(x, low_s), place(x, high_s) - place(x, low_s), bottom, c);
-    fprintf(p->f,
-            "<span class=\"v\" style=\"left:%.2f%%;bottom:%.2f%%;height:%.2f%%;background:"
-            "var(--c%d)\"></span>",
-            left, place(y, usd * low_s / run_s), place(y, high_s) - place(y, low_s), c);
-    fprintf(p->f,
-            "<span class=\"dot%s\" style=\"left:%.2f%%;bottom:%.2f%%;background:var(--c%d)\" "
-            "title=\"%.0f x ",
-            front ? " front" : "", left, bottom, c, number_at(p, cell, "gpus"));
-    mf_page_text(p, text_at(p, cell, "cluster"));
-    fprintf(p->f, ": %s, %s USD\"></span>", days, money);
-    putc('\n', p->f);
-}
-
-/* Sizes of the front stand where they hide neither each other nor a point: boxes in percent of a
- * plot as a phone of 390 px shows it, 298 x 300 px; wider ones shrink them towards their points. */
-typedef struct box {
-    double left, right, bottom, top;
-} box;
-
-enum { TAGS = 64 };                                      /* of one plot, at most */
-static const double char_width = 2.4, line_height = 5.4; /* of text of 12 px */
-static const double dot_width = 2.6, dot_height = 2.4;   /* from its middle */
-static const double between[] = {0,    5.4,   -5.4,
-                                 10.8, -10.8, 16.2}; /* a size and its point, upwards */
-
-static bool overlap(const box *a, const box *b) {
-    return a->left < b->right && b->left < a->right && a->bottom < b->top && b->bottom < a->top;
-}
-
-static bool is_free(const box *at, const box *taken, int count) {
-    bool is = at->left >= 0 && at->right <= 100 && at->bottom >= 0 && at->top <= 100;
-    for (int i = 0; i < count; i++) {
-        is = is && !overlap(at, &taken[i]);
-    }
-    return is;
-}
-
-/* The nearest free place for a size beside its point. false: there is none. */
-static bool find_place(double left, double bottom, double width, const box *taken, int count,
-                       box *out) {
-    for (size_t i = 0; i < sizeof between / sizeof between[0]; i++) {
-        for (int back = 0; back < 2; back++) {
-            const double from = back ? left - dot_width - width : left + dot_width;
-            const double middle = bottom + between[i];
-            *out = (box){from, from + width, middle - line_height / 2, middle + line_height / 2};
-            if (is_free(out, taken, count)) {
-                return true;
-            }
-        }
-    }
-    return false;
-}
-
-/* A size for which there is no room is in the table, where the front is bold. */
-static void write_tags(const mf_page *p, const char *model, const axis *x, const axis *y) {
-    box taken[2 * TAGS];
-    int count = 0;
-    for (size_t i = 0; i < cells_of(p) && count < TAGS; i++) {
-        if (plotted(p, i, model)) {
-            const double left = place(x, number_at(p, i, "run_s"));
-            const double bottom = place(y, number_at(p, i, "cost_usd"));
-            taken[count++] =
-                (box){left - dot_width, left + dot_width, bottom - dot_height, bottom + dot_height};
-        }
-    }
-    for (size_t i = 0; i < cells_of(p) && count < 2 * TAGS; i++) {
-        if (!plotted(p, i, model) || !mf_page_true(mf_page_at(p, CELL "on_front", i))) {
-            continue;
-        }
-        const double left = place(x, number_at(p, i, "run_s"));
-        const double width =
-            char_width * (double)snprintf(NULL, 0, "%.0f", number_at(p, i, "gpus"));
-        box at;
-        if (find_place(left, place(y, number_at(p, i, "cost_usd")), width, taken, count, &at)) {
-            const bool back = at.right < left;
-            fprintf(p->f, "<span class=\"tag%s\" style=\"%s:%.2f%%;bottom:%.2f%%\">",
-                    back ? " back" : "", back ? "right" : "left", back ? 100 - left : left,
-                    at.bottom);
-            mf_page_figure(p, MF_UNIT_WHOLE, CELL "gpus", i);
-            fputs("</span>\n", p->f);
-            taken[count++] = at;
-        }
-    }
+    *out = (mf_plot_point){.x = {run_s, low_s, high_s},
+                           .y = {usd, usd * low_s / run_s, usd * high_s / run_s},
+                           .colour = cluster_colour(p, cell),
+                           .front = mf_page_true(mf_page_at(p, CELL "on_front", cell)),
+                           .tag_unit = MF_UNIT_WHOLE};
+    out->tagged = out->front;
+    snprintf(out->tag, sizeof out->tag, CELL "gpus", cell);
+    snprintf(out->title, sizeof out->title, "%.0f x %.100s: %s, %s USD", number_at(p, cell, "gpus"),
+             text_at(p, cell, "cluster"), days, money);
 }
 
 /* Why none of a cluster's cells, which begin at `first`, is a point; NULL: one is. */
@@ -374,86 +256,78 @@ static void write_clusters(const mf_page *p, const char *model) {
 }
 
 static void write_front(const mf_page *p, const char *model) {
-    axis x = {1e9, -1e9}, y = {1e9, -1e9};
-    int points = 0;
-    for (size_t i = 0; i < cells_of(p); i++) {
+    mf_plot_point *point = calloc(cells_of(p) + 1, sizeof *point);
+    mf_plot plot = {.point = point, .x = {.days = true}, .logarithmic = true};
+    for (size_t i = 0; point != NULL && i < cells_of(p); i++) {
         if (plotted(p, i, model)) {
-            const double run_s = number_at(p, i, "run_s"), usd = number_at(p, i, "cost_usd");
-            const double low_s = number_at(p, i, "run_low_s");
-            const double high_s = number_at(p, i, "run_high_s");
-            widen(&x, low_s, high_s);
-            widen(&y, usd * low_s / run_s, usd * high_s / run_s);
-            points++;
+            set_point(p, i, &point[plot.count++]);
         }
     }
-    if (points < 2) {
-        return;
+    if (plot.count >= 2) {
+        fputs("<h2>Time and money</h2>\n", p->f);
+        mf_plot_write(p, &plot);
+        write_clusters(p, model);
+        fputs("<p class=\"note\">Days of the run against USD, both on logarithmic scales. Ringed, "
+              "with their GPUs: no other is both as fast and as cheap. Crosses: the bands of the "
+              "step times.</p>\n",
+              p->f);
     }
-    x = (axis){x.low - 0.04, x.high + 0.04};
-    y = (axis){y.low - 0.04, y.high + 0.04};
-    fputs("<h2>Time and money</h2>\n<div class=\"plot\">", p->f);
-    write_ticks(p, &x, false);
-    write_ticks(p, &y, true);
-    for (size_t i = 0; i < cells_of(p); i++) {
-        if (plotted(p, i, model)) {
-            write_point(p, i, &x, &y);
-        }
-    }
-    write_tags(p, model, &x, &y);
-    fputs("</div>\n", p->f);
-    write_clusters(p, model);
-    fputs("<p class=\"note\">Days of the run against USD, both on logarithmic scales. Ringed, with "
-          "their GPUs: no other is both as fast and as cheap. Crosses: the bands of the step "
-          "times.</p>\n",
-          p->f);
+    free(point);
 }
 
 /* --- the table -------------------------------------------------------------------------------- */
 
+/* A cell of the table: its first member that any row has is the cell's figure, the others stand
+ * below it in small print, between their words. */
+enum { LINES = 3 };
 static const struct column {
-    const char *key, *head;
-    mf_page_unit unit;
-} columns[] = {{"step_time_s", "step time", MF_UNIT_TIME},
-               {"step_time_low_s", "from", MF_UNIT_TIME},
-               {"step_time_high_s", "to", MF_UNIT_TIME},
-               {"tokens_per_s", "tokens/s", MF_UNIT_COUNT},
-               {"run_s", "run", MF_UNIT_DAYS},
-               {"skewed/step_time_s", "skewed: step", MF_UNIT_TIME},
-               {"skewed/expert_load", "skewed: load", MF_UNIT_CENTS},
-               {"skewed/run_s", "skewed: run", MF_UNIT_DAYS},
-               {"node_lost/gpus", "node lost: GPUs", MF_UNIT_WHOLE},
-               {"node_lost/step_time_s", "node lost: step", MF_UNIT_TIME},
-               {"node_lost/run_s", "node lost: run", MF_UNIT_DAYS},
-               {"gpu_h", "GPU-hours", MF_UNIT_COUNT},
-               {"cost_usd", "USD", MF_UNIT_COUNT},
-               {"usd_per_million_tokens", "USD/Mtok", MF_UNIT_CENTS},
-               {"energy_J", "energy", MF_UNIT_WH},
-               {"mfu", "MFU", MF_UNIT_SHARE},
-               {"goodput", "goodput", MF_UNIT_SHARE},
-               {"gap", "gap", MF_UNIT_SHARE},
-               {"price_usd_gpu_h", "USD/GPU-h", MF_UNIT_CENTS}};
-enum { RUN = 4, COLUMNS = sizeof columns / sizeof columns[0] };
+    const char *head;
+    mf_page_unit unit; /* of all lines, but for `load` and `gpus` */
+    struct line {
+        const char *key, *before, *behind;
+    } line[LINES];
+} columns[] = {
+    {"step time, band",
+     MF_UNIT_TIME,
+     {{"step_time_s", "", ""}, {"step_time_low_s", "", " to"}, {"step_time_high_s", "", ""}}},
+    {"tokens/s", MF_UNIT_COUNT, {{"tokens_per_s", "", ""}}},
+    {"run", MF_UNIT_DAYS, {{"run_s", "", ""}}},
+    {"skewed",
+     MF_UNIT_TIME,
+     {{"skewed/run_s", "", ""},
+      {"skewed/step_time_s", "", " a step,"},
+      {"skewed/expert_load", "load ", ""}}},
+    {"node lost",
+     MF_UNIT_TIME,
+     {{"node_lost/run_s", "", ""},
+      {"node_lost/step_time_s", "", " a step,"},
+      {"node_lost/gpus", "", " GPUs"}}},
+    {"GPU-hours", MF_UNIT_COUNT, {{"gpu_h", "", ""}}},
+    {"USD", MF_UNIT_COUNT, {{"cost_usd", "", ""}}},
+    {"USD/Mtok", MF_UNIT_CENTS, {{"usd_per_million_tokens", "", ""}}},
+    {"energy", MF_UNIT_WH, {{"energy_J", "", ""}}},
+    {"MFU", MF_UNIT_SHARE, {{"mfu", "", ""}}},
+    {"goodput", MF_UNIT_SHARE, {{"goodput", "", ""}}},
+    {"gap", MF_UNIT_SHARE, {{"gap", "", ""}}},
+};
+enum { COLUMNS = sizeof columns / sizeof columns[0] };
 
-/* What the figures rest on, as texts. */
-static const struct rest {
-    const char *key, *head;
-} rests[] = {{"price_date", "price of"},
-             {"software", "software"},
-             {"precision", "precision"},
-             {"energies_of", "energies of"}};
-enum { RESTS = sizeof rests / sizeof rests[0] };
-
-/* Some stand there with --tokens alone, some without: the run says what the rate would. */
-static bool has_column(const mf_page *p, const struct column *c) {
-    if (strcmp(c->key, "tokens_per_s") == 0 && has_column(p, &columns[RUN])) {
-        return false;
-    }
-    for (size_t i = 0; i < cells_of(p); i++) {
-        if (mf_page_at(p, CELL "%s", i, c->key) != NULL) {
+static bool has_member(const mf_page *p, const char *key) {
+    for (size_t i = 0; key != NULL && i < cells_of(p); i++) {
+        if (mf_page_at(p, CELL "%s", i, key) != NULL) {
             return true;
         }
     }
     return false;
+}
+
+/* Some stand there with --tokens alone, some without: the run says what the rate would. */
+static bool has_column(const mf_page *p, const struct column *c) {
+    bool some = false;
+    for (int k = 0; k < LINES; k++) {
+        some |= has_member(p, c->line[k].key);
+    }
+    return some && !(strcmp(c->line[0].key, "tokens_per_s") == 0 && has_member(p, "run_s"));
 }
 
 static size_t columns_of(const mf_page *p) {
@@ -464,24 +338,93 @@ static size_t columns_of(const mf_page *p) {
     return count;
 }
 
+static mf_page_unit unit_of(const struct column *c, const char *key) {
+    const char *slash = strchr(key, '/');
+    return slash == NULL                        ? c->unit
+           : strcmp(slash, "/run_s") == 0       ? MF_UNIT_DAYS
+           : strcmp(slash, "/expert_load") == 0 ? MF_UNIT_CENTS
+           : strcmp(slash, "/gpus") == 0        ? MF_UNIT_WHOLE
+                                                : c->unit;
+}
+
+/* What a strained plan is called, "skewed", in a member of it; "" in others. */
+static void strain_of(const char *key, char out[16]) {
+    const char *slash = strchr(key, '/');
+    snprintf(out, 16, "%.*s", slash != NULL ? (int)(slash - key) : 0, key);
+}
+
 /* Of a strained plan that does not fit there is no time; its load says why. A run that misses a
  * limit has a mark. */
-static void write_value(const mf_page *p, size_t i, const struct column *c) {
-    const char *slash = strchr(c->key, '/');
-    const bool strained = slash != NULL && strcmp(slash, "/expert_load") != 0;
-    const int length = strained ? (int)(slash - c->key) : 0;
-    if (strained && mf_page_at(p, CELL "%.*s", i, length, c->key) != NULL &&
-        !mf_page_true(mf_page_at(p, CELL "%.*s/fits", i, length, c->key))) {
+static void write_value(const mf_page *p, size_t i, const struct column *c, const char *key) {
+    char strain[16];
+    strain_of(key, strain);
+    if (strain[0] != '\0' && mf_page_at(p, CELL "%s", i, strain) != NULL &&
+        !mf_page_true(mf_page_at(p, CELL "%s/fits", i, strain))) {
         fputs("none", p->f);
     } else {
-        mf_page_figure(p, c->unit, CELL "%s", i, c->key);
+        mf_page_figure(p, unit_of(c, key), CELL "%s", i, key);
     }
-    if (strained && strcmp(slash, "/run_s") == 0) {
-        char strain[32];
-        snprintf(strain, sizeof strain, "%.*s", length, c->key);
+    if (strain[0] != '\0') {
         fputs(misses(p, i, strain, "in_time") || misses(p, i, strain, "in_budget") ? "!" : "",
               p->f);
     }
+}
+
+/* Whether a line says something of this row: of a strained plan that does not fit, only its load.
+ */
+static bool has_line(const mf_page *p, size_t i, const char *key) {
+    char strain[16];
+    if (key == NULL || mf_page_at(p, CELL "%s", i, key) == NULL) {
+        return false;
+    }
+    strain_of(key, strain);
+    return strain[0] == '\0' || strstr(key, "/expert_load") != NULL ||
+           mf_page_true(mf_page_at(p, CELL "%s/fits", i, strain));
+}
+
+/* The lines below a cell's figure. */
+static void write_below(const mf_page *p, size_t i, const struct column *c, int from) {
+    bool some = false;
+    for (int k = from; k < LINES; k++) {
+        const struct line *l = &c->line[k];
+        if (has_line(p, i, l->key)) {
+            fprintf(p->f, "%s%s", some ? " <span>" : "<small><span>", l->before);
+            mf_page_figure(p, unit_of(c, l->key), CELL "%s", i, l->key);
+            fprintf(p->f, "%s</span>", l->behind);
+            some = true;
+        }
+    }
+    fputs(some ? "</small>" : "", p->f);
+}
+
+static void write_cell(const mf_page *p, size_t i, const struct column *c) {
+    int first = 0;
+    while (!has_member(p, c->line[first].key)) {
+        first++;
+    }
+    fputs("</td><td>", p->f);
+    write_value(p, i, c, c->line[first].key);
+    write_below(p, i, c, first + 1);
+}
+
+/* What the figures rest on: the price and its date; software, precision, whose energies. */
+static void write_rests(const mf_page *p, size_t i) {
+    const char *date = text_at(p, i, "price_date"), *energies = text_at(p, i, "energies_of");
+    fputs("</td><td>", p->f);
+    mf_page_figure(p, MF_UNIT_CENTS, CELL "price_usd_gpu_h", i);
+    fputs("<small><span>", p->f);
+    mf_page_text(p, date[0] >= '0' && date[0] <= '9' ? date : "no date");
+    fputs("</span></small></td><td class=\"l\">", p->f);
+    mf_page_text(p, text_at(p, i, "software"));
+    fputs("<small><span>", p->f);
+    mf_page_text(p, text_at(p, i, "precision"));
+    fputs("</span>", p->f);
+    if (energies[0] != '\0') {
+        fputs(" <span>energies of ", p->f);
+        mf_page_text(p, energies);
+        fputs("</span>", p->f);
+    }
+    fputs("</small>", p->f);
 }
 
 static void write_row(const mf_page *p, size_t i) {
@@ -494,22 +437,17 @@ static void write_row(const mf_page *p, size_t i) {
     mf_page_figure(p, MF_UNIT_WHOLE, CELL "gpus", i);
     if (!fits) {
         fprintf(p->f, "</td><td colspan=\"%zu\" class=\"l\" style=\"white-space:normal\">",
-                columns_of(p) + RESTS);
+                columns_of(p) + 2);
         mf_page_text(p, text_at(p, i, "missing"));
         fputs("</td></tr>\n", p->f);
         return;
     }
     for (size_t k = 0; k < COLUMNS; k++) {
         if (has_column(p, &columns[k])) {
-            fputs("</td><td>", p->f);
-            write_value(p, i, &columns[k]);
+            write_cell(p, i, &columns[k]);
         }
     }
-    for (size_t k = 0; k < RESTS; k++) {
-        const char *text = text_at(p, i, rests[k].key);
-        fputs("</td><td class=\"l\">", p->f);
-        mf_page_text(p, k == 0 && !(text[0] >= '0' && text[0] <= '9') ? "no date" : text);
-    }
+    write_rests(p, i);
     fputs("</td></tr>\n", p->f);
 }
 
@@ -522,10 +460,7 @@ static void write_table(const mf_page *p, const char *model) {
             fprintf(p->f, "<th>%s</th>", columns[k].head);
         }
     }
-    for (size_t k = 0; k < RESTS; k++) {
-        fprintf(p->f, "<th class=\"l\">%s</th>", rests[k].head);
-    }
-    fputs("</tr></thead>\n", p->f);
+    fputs("<th>USD/GPU&#8209;h</th><th class=\"l\">rests on</th></tr></thead>\n", p->f);
     for (size_t i = 0; i < cells_of(p); i++) {
         if (strcmp(text_at(p, i, "model"), model) == 0) {
             write_row(p, i);

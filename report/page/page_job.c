@@ -133,6 +133,7 @@ void mf_page_job(const mf_page *p) {
     if (mf_page_at(p, "/tune") != NULL) {
         write_change(p);
         write_steps(p);
+        mf_page_tune_plans(p);
     }
     if (mf_page_at(p, "/compare") != NULL) {
         write_compare(p);

@@ -30,7 +30,8 @@ const char mf_page_style[] =
     "border-radius:3px;overflow:hidden;min-width:0}\n"
     ".bar i{display:block;height:100%;min-width:0}.bar "
     "u{position:absolute;top:0;bottom:0;width:2px;"
-    "background:var(--bad)}\n"
+    "background:var(--bad)}.bar u.dim{background:var(--dim);width:1px}"
+    ".bar u.middle{background:var(--fg);left:50%;width:1px}\n"
     ".legend{display:flex;flex-wrap:wrap;gap:3px 14px;margin:10px 0 0;padding:0;list-style:none;"
     "font-size:13px;color:var(--dim)}\n"
     ".legend i{display:inline-block;width:11px;height:11px;border-radius:2px;margin-right:6px}\n"
@@ -42,10 +43,17 @@ const char mf_page_style[] =
     "th,td{padding:4px 7px 4px 0;text-align:right;border-bottom:1px solid var(--line);"
     "white-space:nowrap}th{color:var(--dim);font-weight:500;white-space:normal;"
     "vertical-align:bottom}\n"
-    "th.l,td.l{text-align:left;padding-left:7px}tr.front td{font-weight:600}\n"
+    "th.l,td.l{text-align:left;padding-left:7px}tr.front td{font-weight:600}"
+    "td.l:first-child{white-space:normal}\n"
+    "td small{display:block;font-size:11px;font-weight:400;color:var(--dim);white-space:normal}"
+    "td small span{white-space:nowrap}\n"
     "pre{background:var(--card);border:1px solid var(--line);border-radius:6px;padding:10px 12px;"
     "white-space:pre-wrap;overflow-wrap:anywhere;font-size:13px}\n"
-    ".plot{position:relative;height:360px;margin:6px 12px 44px 64px;border-left:1px solid "
+    "@media(max-width:600px){body{font-size:14px}main{padding:14px 14px 36px}h1{font-size:20px}"
+    ".tiles{grid-template-columns:1fr 1fr}.rows{gap:5px 7px}}\n";
+
+const char mf_page_plot_style[] =
+    ".plot{position:relative;height:360px;margin:6px 22px 44px 64px;border-left:1px solid "
     "var(--line);border-bottom:1px solid var(--line)}\n"
     ".plot>*{position:absolute}.lines{white-space:pre-line}\n"
     ".plot .h{height:2px;opacity:.35}.plot .v{width:2px;opacity:.35}\n"
@@ -58,18 +66,16 @@ const char mf_page_style[] =
     "white-space:nowrap}\n"
     ".plot .y{left:-62px;width:56px;text-align:right;transform:translateY(50%);font-size:12px;"
     "color:var(--dim);white-space:nowrap}\n"
-    ".plot .g{background:var(--line);opacity:.5}\n"
-    "@media(max-width:600px){body{font-size:14px}main{padding:14px 14px 36px}h1{font-size:20px}"
-    ".tiles{grid-template-columns:1fr 1fr}.plot{height:300px;margin-left:52px}"
-    ".plot .y{left:-54px;width:48px}.rows{gap:5px 7px}}\n";
+    ".plot .g{background:var(--line);opacity:.5}.plot .limit{background:var(--bad);opacity:.7}\n"
+    "@media(max-width:600px){.plot{height:300px;margin-left:52px}"
+    ".plot .y{left:-54px;width:48px}td small{white-space:nowrap}}\n";
 
 const char mf_page_print_style[] =
     "@media print{:root{color-scheme:light}main{max-width:none;padding:0}body{font-size:11px;"
     "print-color-adjust:exact;-webkit-print-color-adjust:exact}.wide{overflow:visible}"
-    "table{font-size:8.5px}th,td{padding:3px 3px 3px "
+    "table{font-size:8.5px}td small{font-size:7.5px}th,td{padding:3px 3px 3px "
     "0}th.l,td.l{padding-left:3px}h1{font-size:17px}h2{font-size:13px;margin:18px 0 6px}"
     ".tile b{font-size:15px}.tile span,.note,.legend,.gantt>.name,.axis{font-size:10px}"
-    ".tiles{grid-template-columns:repeat(auto-fit,minmax(110px,1fr))}td.l:first-child{white-space:"
-    "normal}"
+    ".tiles{grid-template-columns:repeat(auto-fit,minmax(110px,1fr))}"
     ".rows,.gantt{gap:2px 8px;font-size:10px;line-height:1.25}.bar{height:12px}"
     ".gantt svg{height:13px}.lead{font-size:13px}pre{font-size:10px}}\n";

@@ -210,6 +210,70 @@ static void a_simulated_step_is_a_page_of_the_numbers_that_json_prints(void **st
     cli_free(&r);
 }
 
+/* Shares of a list of bases add up to all of the time. */
+static void assert_adds_up(const mf_json_value *bases) {
+    double sum = 0;
+    for (size_t i = 0; i < mf_json_size(bases); i++) {
+        sum += cli_number(mf_json_at(bases, i), "share");
+    }
+    assert_close(sum, 1, 1e-9);
+}
+
+/* Whether the page draws every row of an "accuracy" at this place of the JSON. */
+static void assert_shows_accuracy(const char *page, const char *place, const mf_json_value *rows) {
+    for (size_t i = 0; i < mf_json_size(rows); i++) {
+        char mark[96];
+        snprintf(mark, sizeof mark, "data-at=\"%s/%zu/mean_error\"", place, i);
+        assert_non_null(strstr(page, mark));
+        assert_non_null(strstr(page, cli_text(mf_json_at(rows, i), "of")));
+        assert_above(cli_number(mf_json_at(rows, i), "runs"), 2);
+    }
+}
+
+static void a_page_says_how_good_such_predictions_were(void **state) {
+    (void)state;
+    static const struct {
+        const char *line, *head;
+        size_t rows;
+    } cases[] = {
+        {"simulate " JOB "--software megatron-26.06 --json", "published runs under megatron", 3},
+        {"simulate --model olmoe-1b-7b --cluster h200 --gpus 2 --global-batch 8 --seq 4096 "
+         "--json",
+         "runs of moefold on two H200", 5},
+        {"simulate " JOB "--software ideal --json", "No run of this program on this GPU", 0}};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        char line[512];
+        snprintf(line, sizeof line, "%s -o %s", cases[i].line, dir);
+        cli_result r = cli_json(line);
+        char *page = read_file("report.html"), *text = read_file("report.json");
+        mf_json *doc = read_json(text);
+        const mf_json_value *said = cli_member(mf_json_root(r.json), "accuracy");
+        const mf_json_value *kept = cli_member(cli_member(mf_json_root(doc), "step"), "accuracy");
+        assert_int_equal(mf_json_size(said), cases[i].rows);
+        assert_int_equal(mf_json_size(kept), cases[i].rows);
+        for (size_t k = 0; k < cases[i].rows; k++) {
+            assert_close(cli_number(mf_json_at(said, k), "mean_error"),
+                         cli_number(mf_json_at(kept, k), "mean_error"), 0);
+        }
+        assert_shows_accuracy(page, "/step/accuracy", kept);
+        assert_non_null(strstr(page, cases[i].head));
+        assert_above(check_figures(page, mf_json_root(doc)), 30);
+        const mf_json_value *bases = cli_member(mf_json_root(doc), "prices_rest_on");
+        assert_adds_up(bases);
+        for (size_t k = 0; k < mf_json_size(bases); k++) { /* a part of the bar, and its figure */
+            snprintf(line, sizeof line, "<i data-at=\"/prices_rest_on/%zu/share\" style=\"width",
+                     k);
+            assert_non_null(strstr(page, line));
+            snprintf(line, sizeof line, "<data data-at=\"/prices_rest_on/%zu/share\"", k);
+            assert_non_null(strstr(page, line));
+        }
+        mf_json_destroy(doc);
+        free(page);
+        free(text);
+        cli_free(&r);
+    }
+}
+
 /* What a page says stands in the text in the same words: remedies, and kinds of memory. */
 static void a_page_has_the_words_of_the_text(void **state) {
     (void)state;
@@ -264,6 +328,38 @@ static void assert_rectangular(const char *csv, int lines) {
     assert_int_equal(lines, 0);
 }
 
+/* The rows that are bold, and the points that are ringed, are those that no other plan beats. */
+static void assert_marks_front(const char *page, const mf_json_value *plans) {
+    int front = 0, bold = 0, ringed = 0, lines = 0;
+    for (size_t i = 0; i < mf_json_size(plans); i++) {
+        const mf_json_value *a = mf_json_at(plans, i);
+        bool beaten = false;
+        for (size_t k = 0; k < mf_json_size(plans); k++) {
+            const mf_json_value *b = mf_json_at(plans, k);
+            const double faster_s = cli_number(a, "step_time_s") - cli_number(b, "step_time_s");
+            const double less_B = cli_number(a, "peak_memory_B") - cli_number(b, "peak_memory_B");
+            beaten |= faster_s >= 0 && less_B >= 0 && faster_s + less_B > 0;
+        }
+        char row[96];
+        snprintf(row, sizeof row, "<tr class=\"front\"><td>%zu</td>", i + 1);
+        assert_int_equal(strstr(page, row) != NULL, !beaten);
+        front += !beaten;
+    }
+    for (const char *p = page; (p = strstr(p, "<tr class=\"front\">")) != NULL; p++) {
+        bold++;
+    }
+    for (const char *p = page; (p = strstr(p, "class=\"dot front\"")) != NULL; p++) {
+        ringed++;
+    }
+    for (const char *p = page; (p = strstr(p, "<span class=\"h\"")) != NULL; p++) {
+        lines++;
+    }
+    assert_above(front, 0);
+    assert_int_equal(bold, front);
+    assert_int_equal(ringed, front);
+    assert_int_equal(lines, (int)mf_json_size(plans)); /* a band each */
+}
+
 static void a_plan_lists_its_candidates(void **state) {
     (void)state;
     char line[512];
@@ -288,6 +384,9 @@ static void a_plan_lists_its_candidates(void **state) {
     assert_close(cli_number(cli_member(root, "step"), "step_time_s"),
                  cli_number(cli_member(mf_json_root(r.json), "best"), "step_time_s"), 0);
     assert_above(check_figures(page, root), 50);
+    assert_above(plans, 1);
+    assert_marks_front(page, cli_member(root, "candidates"));
+    assert_non_null(strstr(page, "data-at=\"/candidates/1/step_time_low_s\""));
     assert_non_null(strstr(page, "data-at=\"/search/gap\""));
     assert_non_null(strstr(page, "data-at=\"/remedies/0/gain\""));
     mf_json_destroy(doc);
@@ -323,7 +422,7 @@ static void says_which_limits_are_missed(const char *page, const mf_json_value *
     }
     assert_above(marks, 0);
     assert_above(plain, 0);
-    assert_non_null(strstr(page, "<td>none!</td>"));
+    assert_non_null(strstr(page, "<td>none!<"));
     assert_non_null(strstr(page, "; !: misses a limit."));
     assert_non_null(strstr(page, " d</data>, misses the deadline"));
     assert_non_null(strstr(page, " d</data>, keeps both"));
@@ -354,6 +453,16 @@ static void sizes_are_a_front_of_time_and_money(void **state) {
     assert_non_null(strstr(page, "<span>cheapest, a node less</span><b>"));
     assert_non_null(strstr(page, "the 95th percentile of 20 draws"));
     says_which_limits_are_missed(page, mf_json_root(doc));
+    const mf_json_value *capacity = cli_member(mf_json_root(doc), "capacity");
+    for (size_t i = 0; i < 6; i++) {
+        const mf_json_value *cell = mf_json_at(cli_member(capacity, "cells"), i);
+        if (cli_bool(cell, "fits")) {
+            assert_adds_up(cli_member(cell, "prices_rest_on"));
+        }
+    }
+    assert_int_equal(mf_json_size(cli_member(capacity, "accuracy")), 1); /* moefold on an H100 */
+    assert_shows_accuracy(page, "/capacity/accuracy", cli_member(capacity, "accuracy"));
+    assert_non_null(strstr(page, "/unmeasured_share\""));
     assert_non_null(strstr(page, " Price: none is known for h20: "));
     assert_null(strstr(page, "none is known for h100"));
     assert_non_null(strstr(page, "</i>h20 (no point: no price is known)</li>"));
@@ -389,7 +498,7 @@ static void a_size_without_figures_has_its_place_in_the_table(void **state) {
     assert_rectangular(csv, 3);
     assert_non_null(strstr(csv, "\"h100\",2,0,0,moefold,,,"));
     assert_non_null(strstr(page, "<br>under zipf:3: does not fit"));
-    assert_non_null(strstr(page, "<td>none</td>"));
+    assert_non_null(strstr(page, "<td>none<small><span>load <data "));
     free(page);
     free(csv);
     cli_free(&r);
@@ -504,6 +613,21 @@ static void a_job_is_tuned_and_compared_on_a_page(void **state) {
     const mf_json_value *tune = cli_member(mf_json_root(doc), "tune");
     char *csv = read_file("candidates.csv");
     assert_rectangular(csv, 3 + (int)mf_json_size(cli_member(tune, "steps")));
+    int points = 0;
+    assert_non_null(strstr(page, "class=\"plot\""));
+    assert_non_null(strstr(page, "title=\"now: "));
+    assert_non_null(strstr(page, "title=\"change to: "));
+    for (size_t i = 0; i < mf_json_size(cli_member(tune, "steps")); i++) {
+        const mf_json_value *s = mf_json_at(cli_member(tune, "steps"), i);
+        const double time_s = cli_number(s, "step_time_s");
+        assert_below(cli_number(s, "step_time_low_s"), time_s);
+        assert_above(cli_number(s, "step_time_high_s"), time_s);
+        const bool drawn = cli_bool(s, "fits") && time_s <= 1.5 * step_s;
+        snprintf(line, sizeof line, " title=\"%s: ", cli_text(s, "what"));
+        assert_int_equal(strstr(page, line) != NULL, drawn);
+        points += drawn;
+    }
+    assert_above(points, 1);
     assert_non_null(strstr(csv, ",1,\"present\"\n"));
     assert_non_null(strstr(csv, ",1,\"best\"\n"));
     assert_non_null(strstr(csv, ",\"--recompute act\"\n"));
@@ -713,6 +837,8 @@ int main(void) {
                                         remove_folder),
         cmocka_unit_test_setup_teardown(a_simulated_step_is_a_page_of_the_numbers_that_json_prints,
                                         new_folder, remove_folder),
+        cmocka_unit_test_setup_teardown(a_page_says_how_good_such_predictions_were, new_folder,
+                                        remove_folder),
         cmocka_unit_test_setup_teardown(advice_is_no_slower_than_the_best_single_step, new_folder,
                                         remove_folder),
         cmocka_unit_test(a_target_recomputes_nothing_where_all_fits),
