@@ -275,6 +275,7 @@ static mf_status judge(const mf_args *a, const mf_cli *cli, mf_job *j, const mf_
     s = s == MF_OK
             ? mf_planner_explain(&problem, &j->plan.layout, &j->plan.assignment, &explanation, e)
             : s;
+    s = s == MF_OK ? mf_step_power_add_waits(&explanation, j, &j->plan, &v.power, e) : s;
     if (s == MF_OK) {
         mf_doubts_of_plan(j, &j->plan, &v.doubts);
         mf_doubts_print(a->notes, &v.doubts);
@@ -380,7 +381,9 @@ const mf_command mf_cmd_compare = {
         "of a Megatron job that ran the plan (or the job that `moefold import --out` made a plan "
         "of) and prints step times, throughput and memory beside the prediction. --out writes the "
         "correction for this software and machine as a software profile, which plan, simulate and "
-        "capacity take with --software FILE and name in their output.\nThe exit code is 4 when the "
+        "capacity take with --software FILE and name in their output; one from a log whose step "
+        "has other FLOPs than the plan's is not written without --force.\nThe exit code is 4 when "
+        "the "
         "step, or an op that takes a hundredth of it or more, is predicted outside the tolerance.",
     .example = "moefold compare --run run --top 10",
     .options = options,

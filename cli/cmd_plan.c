@@ -125,31 +125,6 @@ static mf_status explain_nothing(const mf_args *a, const mf_cli *cli, const mf_j
     return s == MF_INTERRUPTED || s == MF_LAYOUT ? s : MF_INFEASIBLE;
 }
 
-/* What a plan of the whole space takes, beside the best that the target can express. */
-static mf_status price_limit(const mf_problem *limited, const mf_search_options *o, mf_target t,
-                             mf_search_result *r, mf_err *e) {
-    mf_search_result any = {0};
-    mf_problem problem = *limited;
-    problem.pinned |= MF_PIN(OFFLOAD); /* a difference of words, not of host copies */
-    mf_search_options some = *o;
-    const double limited_s = r->plan[0].prediction.step_time_s;
-    const double free_s = r->stats.unlimited_s; /* as the search for the target met it */
-    some.known_s = free_s > 0 ? fmin(free_s, limited_s) : limited_s;
-    some.top = 1;
-    /* of 20: there is a plan to beat. Of an effort that is given a fifth, as it is that of all */
-    some.budget = o->budget > 0 ? o->budget / 5 : o->budget == 0 ? 5000000 : o->budget;
-    mf_status s = mf_planner_search(&problem, &some, &any, e);
-    const double best_s = any.count > 0 ? any.plan[0].prediction.step_time_s : some.known_s;
-    if (s == MF_OK || s == MF_INFEASIBLE) {
-        r->stats.limited_s = limited_s;
-        r->stats.unlimited_s = fmin(best_s, limited_s);
-        snprintf(r->stats.runs_on, sizeof r->stats.runs_on, "%s", mf_target_info_of(t)->word);
-        s = MF_OK;
-    }
-    mf_search_result_clear(&any);
-    return s;
-}
-
 static mf_status search(const mf_args *a, const mf_cli *cli, const mf_problem *problem,
                         const char *software, mf_search_result *r, mf_host_copies *h, mf_err *e) {
     mf_search_options o;
@@ -185,7 +160,7 @@ static mf_status search(const mf_args *a, const mf_cli *cli, const mf_problem *p
         }
     }
     if (s == MF_OK && on.limited) {
-        s = price_limit(problem, &o, on.target, r, e);
+        s = mf_runs_on_price(&on, problem, &o, r, e);
     } else if (s == MF_OK) {
         s = mf_host_copies_gain(problem, &o, &r->plan[0], h, e);
     }
@@ -303,13 +278,34 @@ out:
 }
 
 static const mf_option_id options[] = {
-    MF_OPT_MODEL,        MF_OPT_SET,          MF_OPT_STRICT,      MF_OPT_CLUSTER,
-    MF_OPT_GPUS,         MF_OPT_GLOBAL_BATCH, MF_OPT_SEQ,         MF_OPT_SOFTWARE,
-    MF_OPT_STORE,        MF_OPTS_SEARCHED,    MF_OPT_ROUTING,     MF_OPT_TOP,
-    MF_OPT_PRECISIONS,   MF_OPT_RUNS_ON,      MF_OPT_EVEN_STAGES, MF_OPT_SEARCH_OFFLOAD,
-    MF_OPT_MIN_HEADROOM, MF_OPT_GAP,          MF_OPT_EFFORT,      MF_OPT_THREADS,
-    MF_OPT_OUT,          MF_OPT_REPORT,       MF_OPT_VERBOSE,     MF_OPT_JSON,
-    MF_OPT_PROGRESS,     MF_OPT_HELP,         MF_OPT_COUNT,
+    MF_OPT_MODEL,
+    MF_OPT_SET,
+    MF_OPT_STRICT,
+    MF_OPT_CLUSTER,
+    MF_OPT_GPUS,
+    MF_OPT_GLOBAL_BATCH,
+    MF_OPT_SEQ,
+    MF_OPT_SOFTWARE,
+    MF_OPT_STORE,
+
+    MF_OPTS_SEARCHED,
+    MF_OPT_ROUTING,
+    MF_OPT_TOP,
+    MF_OPT_PRECISIONS,
+    MF_OPT_RUNS_ON,
+    MF_OPT_EVEN_STAGES,
+    MF_OPT_SEARCH_OFFLOAD,
+    MF_OPT_MIN_HEADROOM,
+    MF_OPT_GAP,
+    MF_OPT_EFFORT,
+    MF_OPT_THREADS,
+    MF_OPT_OUT,
+    MF_OPT_REPORT,
+    MF_OPT_VERBOSE,
+    MF_OPT_JSON,
+    MF_OPT_PROGRESS,
+    MF_OPT_HELP,
+    MF_OPT_COUNT,
 };
 
 const mf_command mf_cmd_plan = {

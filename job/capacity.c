@@ -1,6 +1,7 @@
 /* capacity.c - plans the cells of a table, and says what whole runs by them take. */
 #include "job/capacity.h"
 
+#include "core/base/today.h"
 #include "job/capacity_strain.h"
 #include "job/capacity_table.h"
 #include "job/prices.h"
@@ -67,7 +68,7 @@ static mf_status begin_row(growing *g, int row, mf_err *e) {
     if (s == MF_OK) {
         w->price = mf_capacity_price_of(r, cluster, &w->job.cluster);
         mf_doubt_price(&z->doubts, cluster, w->price.usd_gpu_h, w->price.date,
-                       strcmp(w->price.source, "--price") == 0);
+                       strcmp(w->price.source, "--price") == 0, mf_today());
         s = limit_row(r, w, e);
     }
     for (int i = 0; s == MF_OK && i < r->sizes; i++) {

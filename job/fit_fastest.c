@@ -24,6 +24,7 @@ enum {
 typedef struct known_starts {
     const mf_known_plan *start; /* [count] */
     int count;
+    double best_s; /* of the fastest of them, or more */
 } known_starts;
 
 static bool same_degrees(const mf_layout *a, const mf_layout *b) {
@@ -47,23 +48,47 @@ static void thin_out(mf_search_result *r, int rows) {
     r->count = kept;
 }
 
+static mf_search_options options_of(const mf_fit_rank_options *o, int64_t effort_us) {
+    mf_search_options search;
+    mf_search_options_init(&search);
+    search.gap = MF_FIT_FASTEST_GAP;
+    search.budget = effort_us;
+    search.threads = o->threads;
+    search.cancel = o->cancel;
+    return search;
+}
+
+/* A limited search finds more by itself than from starts, which leave out its searches of free
+ * choices (launch/search.h): it has them where it finds nothing as fast. */
+static mf_status search_from(const mf_problem *p, const mf_fit_rank_options *o,
+                             mf_search_options *search, const known_starts *from,
+                             mf_search_result *out, mf_err *e) {
+    mf_runs_on on = *o->on;
+    mf_host_copies host;
+    if (on.limited) {
+        mf_status s =
+            mf_host_copies_search(mf_runs_on_search, &on, p, search, false, out, &host, e);
+        const bool found = out->count > 0;
+        if ((s != MF_OK && s != MF_INFEASIBLE) || from->count == 0 ||
+            (found && out->plan[0].prediction.step_time_s <= from->best_s)) {
+            return s;
+        }
+        mf_search_result_clear(out);
+    }
+    search->start = from->start;
+    search->starts = from->count;
+    return mf_host_copies_search(mf_runs_on_search, &on, p, search, false, out, &host, e);
+}
+
 /* The fastest plans of so many combinations of degrees at most; none where nothing fits. */
 static mf_status find_fastest(const mf_problem *p, const mf_fit_rank_options *o, int rows,
                               int64_t effort_us, const known_starts *from, mf_search_result *out,
                               mf_err *e) {
-    mf_search_options search;
-    mf_host_copies host;
+    mf_search_options search = options_of(o, effort_us);
     mf_err why;
     mf_err_clear(&why);
-    mf_search_options_init(&search);
-    search.gap = MF_FIT_FASTEST_GAP;
     search.top = rows > 1 ? rows * ALIKE : 1;
-    search.budget = effort_us;
-    search.threads = o->threads;
-    search.cancel = o->cancel;
-    search.start = from->start;
-    search.starts = from->count;
-    mf_status s = mf_host_copies_search(NULL, NULL, p, &search, false, out, &host, &why);
+    mf_status s = search_from(p, o, &search, from, out, &why);
     thin_out(out, rows);
     if (s == MF_INFEASIBLE || s == MF_LAYOUT) {
         return MF_OK;
@@ -113,8 +138,8 @@ static int starts_of(const mf_problem *p, const mf_fit_result *fit, mf_known_pla
     int count = 0;
     for (int64_t i = 0; i < fit->timed && count < STARTS; i++) {
         start[count].layout = fit->entry[i].timed_layout;
-        count += mf_assignment_even(p->model, &start[count].layout, &start[count].assignment,
-                                    NULL) == MF_OK;
+        count +=
+            mf_planner_lay_out(p, &start[count].layout, &start[count].assignment, NULL) == MF_OK;
     }
     return count;
 }
@@ -128,7 +153,7 @@ static mf_status rank_fitting(const mf_problem *p, mf_fit_result *fit, const mf_
     }
     mf_status s = mf_planner_fit_time(p, &how, o->effort_us, fit, e);
     if (s == MF_OK) {
-        const known_starts k = {start, starts_of(p, fit, start)};
+        const known_starts k = {start, starts_of(p, fit, start), fit->entry[0].step_time_s};
         s = find_fastest(p, o, o->rows, o->effort_us, &k, &out->fastest, e);
     }
     take_plans(p->model, fit, &out->fastest);
@@ -202,7 +227,7 @@ static mf_status time_usual(const mf_problem *p, const mf_fit_result *fit,
 
 static mf_status search_with(const mf_fit_rank_options *o, remedy *r, int rows, int64_t effort_us,
                              mf_search_result *out, mf_err *e) {
-    const known_starts from = {r->start, r->starts};
+    const known_starts from = {r->start, r->starts, r->step->step_time_s};
     mf_status s = find_fastest(&r->asked, o, rows, effort_us, &from, out, e);
     if (out->count > 0) {
         take_plan(r->step, &out->plan[0]);
@@ -235,11 +260,14 @@ static mf_status time_remedies(const mf_problem *p, const mf_fit_result *fit,
 /* Keeps the best remedies, and lists the fastest plans with the first. */
 static mf_status rank_remedies(const mf_problem *p, const mf_fit_result *fit,
                                const mf_fit_rank_options *o, mf_fit_ranking *out, mf_err *e) {
-    const mf_layout *l = &fit->entry[0].layout;
+    mf_layout l = fit->entry[0].layout;
     mf_steps found = {0};
     mf_assignment even;
-    mf_status s = mf_assignment_even(p->model, l, &even, e);
-    s = s == MF_OK ? mf_steps_to_fit_asked(p, l, &even, o->cancel, TIMED_REMEDIES, &found, e) : s;
+    mf_status s = mf_planner_lay_out(p, &l, &even, e);
+    if (s == MF_OK) {
+        s = mf_steps_to_fit_asked(p, &l, &even, o->on->limited ? &o->on->target : NULL, o->cancel,
+                                  TIMED_REMEDIES, &found, e);
+    }
     const int count = s == MF_OK ? found.count : 0;
     const int kept = count < o->remedies ? count : o->remedies;
     remedy *r = calloc((size_t)count + 1, sizeof *r);
@@ -268,11 +296,19 @@ out:
 
 mf_status mf_fit_rank(const mf_problem *p, mf_fit_result *fit, const mf_fit_rank_options *o,
                       mf_fit_ranking *out, mf_err *e) {
+    mf_problem limited;
     *out = (mf_fit_ranking){.with = ""};
-    if (fit->feasible > 0) {
-        return rank_fitting(p, fit, o, out, e);
+    mf_status s = mf_runs_on_fit_problem(o->on, p, &limited, e);
+    if (s == MF_OK && fit->feasible > 0) {
+        s = rank_fitting(&limited, fit, o, out, e);
+        if (s == MF_OK && o->on->limited && out->fastest.count > 0) {
+            const mf_search_options search = options_of(o, o->effort_us);
+            s = mf_runs_on_price(o->on, p, &search, &out->fastest, e);
+        }
+    } else if (s == MF_OK && fit->count > 0) {
+        s = rank_remedies(&limited, fit, o, out, e);
     }
-    return fit->count > 0 ? rank_remedies(p, fit, o, out, e) : MF_OK;
+    return s;
 }
 
 void mf_fit_ranking_clear(mf_fit_ranking *r) {

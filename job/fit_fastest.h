@@ -6,6 +6,7 @@
 #ifndef MF_JOB_FIT_FASTEST_H
 #define MF_JOB_FIT_FASTEST_H
 
+#include "job/runs_on.h"
 #include "launch/steps.h"
 #include "planner/planner.h"
 
@@ -22,6 +23,7 @@ typedef struct mf_fit_rank_options {
     int64_t effort_us; /* counted work of each search */
     int threads;
     const volatile int *cancel;
+    const mf_runs_on *on; /* what the program can express that is to run the plans */
 } mf_fit_rank_options;
 
 typedef struct mf_fit_ranking {
@@ -35,7 +37,8 @@ typedef struct mf_fit_ranking {
 
 /* Times what fits, as far as the effort goes, and puts fit's entries in the order of time (the rest
  * of them behind that by headroom). Where nothing fits, finds what would make it fit and how fast
- * that is; that nothing does is a result. *fit: of the same problem. The caller clears *out in any
+ * that is; that nothing does is a result. *fit: of mf_runs_on_fit_problem(o->on, p). What its limit
+ * costs stands in out->fastest.stats, where something fits. The caller clears *out in any
  * case. Errors: as mf_planner_search reports them; MF_INTERRUPTED with what was found. */
 mf_status mf_fit_rank(const mf_problem *p, mf_fit_result *fit, const mf_fit_rank_options *o,
                       mf_fit_ranking *out, mf_err *e);

@@ -28,6 +28,16 @@ const char *mf_runs_on_software(const char *word, const char *asked);
 mf_status mf_runs_on_check_model(mf_runs_on *r, const char *word, const char *software,
                                  const mf_model *m, mf_err *e);
 
+/* The problem that phase 1 judges (mf_planner_fit): p, or what the program leaves of it. *r must
+ * outlive *out. Errors: MF_LAYOUT where it cannot run the schedule that p holds. */
+mf_status mf_runs_on_fit_problem(const mf_runs_on *r, const mf_problem *p, mf_problem *out,
+                                 mf_err *e);
+
+/* Of a limited search with the options o that has found a plan: searches p without the limit, with
+ * a fifth of the effort, and notes in the result what the limit costs. Errors: as the search's. */
+mf_status mf_runs_on_price(const mf_runs_on *r, const mf_problem *p, const mf_search_options *o,
+                           mf_search_result *found, mf_err *e);
+
 /* An mf_search_fn (job/host_copies.h); user: const mf_runs_on *. */
 mf_status mf_runs_on_search(void *user, const mf_problem *p, const mf_search_options *o,
                             mf_search_result *r, mf_err *e);

@@ -3,12 +3,12 @@
 
 #include "core/base/file.h"
 #include "core/base/json_write.h"
+#include "core/base/today.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #define MOST_ROUNDS 20
 #define CLOSE 1e-3
@@ -56,9 +56,7 @@ mf_status mf_correction_find(mf_cost *cost, const mf_program *p, const mf_routin
 mf_status mf_correction_save(const mf_software *base, const char *cluster, double factor,
                              const char *log, int steps, double measured_s, double predicted_s,
                              const char *path, mf_err *e) {
-    char name[sizeof base->name], source[512], date[16] = "";
-    const time_t now = time(NULL);
-    struct tm day;
+    char name[sizeof base->name], source[512], date[16];
     mf_json_writer w;
     char *text = NULL;
     size_t length = 0;
@@ -67,9 +65,7 @@ mf_status mf_correction_save(const mf_software *base, const char *cluster, doubl
                           base->name);
     }
     snprintf(name, sizeof name, "%.20s@%.10s", base->name, cluster);
-    if (gmtime_r(&now, &day) != NULL) {
-        strftime(date, sizeof date, "%Y-%m-%d", &day);
-    }
+    mf_today_text(mf_today(), date);
     snprintf(source, sizeof source,
              "%.200s: %d steps, %.4g s in the median, where %.4g s were predicted on %s; %s", log,
              steps, measured_s, predicted_s, cluster, date);

@@ -240,13 +240,7 @@ mf_status mf_target_search(mf_target t, const mf_problem *p, const mf_search_opt
         return mf_err_set(e, MF_NOMEM, "out of memory");
     }
     c.count = mf_choice_families_list(p, c.families);
-    status = c.count > 0
-                 ? search_all(&c, e)
-                 : mf_err_set(e, MF_LAYOUT, "%s cannot run schedule %s%s",
-                              mf_target_info_of(t)->program, mf_schedule_text(p->base.schedule),
-                              p->base.schedule == MF_SCHED_MERGED ? " of this model, or with what "
-                                                                    "is recomputed"
-                                                                  : "");
+    status = c.count > 0 ? search_all(&c, e) : mf_choice_families_none(t, p, e);
     free(c.start);
     if (status == MF_OK || status == MF_INTERRUPTED) {
         note_end(&c);

@@ -18,4 +18,10 @@
 mf_status mf_target_search(mf_target t, const mf_problem *p, const mf_search_options *o,
                            mf_search_result *result, mf_err *e);
 
+/* The problem whose combinations of degrees phase 1 is to judge (mf_planner_fit): it lists none
+ * that the target cannot run, and each with choices that the target has, as the search above does.
+ * *t must outlive *out. Errors: MF_LAYOUT as there. */
+mf_status mf_target_fit_problem(const mf_target *t, const mf_problem *p, mf_problem *out,
+                                mf_err *e);
+
 #endif

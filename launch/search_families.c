@@ -73,18 +73,27 @@ mf_problem mf_choice_families_limit(const mf_problem *p) {
     return q;
 }
 
+mf_status mf_choice_families_none(mf_target t, const mf_problem *p, mf_err *e) {
+    const mf_schedule_kind asked = p->base.schedule;
+    return mf_err_set(e, MF_LAYOUT, "%s cannot run schedule %s%s", mf_target_info_of(t)->program,
+                      mf_schedule_text(asked),
+                      asked == MF_SCHED_MERGED ? " of this model, or with what is recomputed" : "");
+}
+
+void mf_choice_families_schedule(mf_problem *p, bool merged) {
+    p->limits.schedules = merged ? MF_MERGED : MF_PLAIN;
+    if (merged) {
+        p->limits.dispatchers = 1u << MF_DISPATCH_ALLTOALL | 1u << MF_DISPATCH_FUSED;
+        p->limits.least_ep = 2;
+        p->limits.chunked = true;
+    }
+}
+
 mf_problem mf_choice_family_problem(const mf_problem *p, const mf_choice_family *f) {
     mf_problem q = mf_choice_families_limit(p);
     q.pinned |= MF_PIN(RECOMPUTE);
     q.base.memory.recompute = f->recompute;
-    if (f->merged) {
-        q.limits.schedules = MF_MERGED;
-        q.limits.dispatchers = 1u << MF_DISPATCH_ALLTOALL | 1u << MF_DISPATCH_FUSED;
-        q.limits.least_ep = 2;
-        q.limits.chunked = true;
-    } else {
-        q.limits.schedules = MF_PLAIN;
-    }
+    mf_choice_families_schedule(&q, f->merged);
     mf_layout like = q.base;
     like.schedule = f->merged ? MF_SCHED_MERGED : MF_SCHED_1F1B;
     if (like.graph == MF_GRAPH_STEP && !mf_target_captures_step(p->model, &like)) {

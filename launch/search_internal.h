@@ -51,6 +51,10 @@ typedef struct mf_searching {
 int mf_choice_families_list(const mf_problem *p, mf_choice_family out[2 * MF_CHOICES]);
 /* The problem with the limits that all families share. */
 mf_problem mf_choice_families_limit(const mf_problem *p);
+/* Why there are none: MF_LAYOUT. */
+mf_status mf_choice_families_none(mf_target t, const mf_problem *p, mf_err *e);
+/* Limits a problem to schedules that merge passes, or to the others. */
+void mf_choice_families_schedule(mf_problem *p, bool merged);
 /* The problem whose plans are the family's. */
 mf_problem mf_choice_family_problem(const mf_problem *p, const mf_choice_family *f);
 /* Has each layer, where it chooses for itself, every choice that a family makes for it? Then a

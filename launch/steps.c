@@ -703,8 +703,10 @@ mf_status mf_steps_to_fit(const mf_problem *p, const mf_layout *l, const mf_assi
 }
 
 mf_status mf_steps_to_fit_asked(const mf_problem *p, const mf_layout *l, const mf_assignment *a,
-                                const volatile int *cancel, int most, mf_steps *out, mf_err *e) {
-    const player how = {.p = p, .cancel = cancel, .out = out, .to_fit = true, .asked = true};
+                                const mf_target *target, const volatile int *cancel, int most,
+                                mf_steps *out, mf_err *e) {
+    const player how = {
+        .p = p, .target = target, .cancel = cancel, .out = out, .to_fit = true, .asked = true};
     return find_to_fit(&how, l, a, most, e);
 }
 

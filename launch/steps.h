@@ -53,7 +53,8 @@ mf_status mf_steps_to_fit(const mf_problem *p, const mf_layout *l, const mf_assi
 /* The same from the layout that needs least memory of a problem's: steps of what its search does
  * not choose by itself (what is pinned, moments, optimizer states on the host). */
 mf_status mf_steps_to_fit_asked(const mf_problem *p, const mf_layout *l, const mf_assignment *a,
-                                const volatile int *cancel, int most, mf_steps *out, mf_err *e);
+                                const mf_target *target, const volatile int *cancel, int most,
+                                mf_steps *out, mf_err *e);
 /* p as such a step asks for it. */
 mf_problem mf_steps_ask(const mf_problem *p, const mf_one_step *step);
 /* Copies what p's search does not choose from one layout to another. */

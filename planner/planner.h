@@ -22,6 +22,12 @@
 typedef mf_status (*mf_reprice_fn)(const void *user, const mf_cluster *c, const mf_software *s,
                                    mf_cost **out, mf_err *e);
 
+struct mf_problem;
+/* Makes of a layout and its assignment what the program that is to run them would run. False: that
+ * is not what the problem asks for. It may be called from several threads at the same time. */
+typedef bool (*mf_express_fn)(const void *user, const struct mf_problem *p, mf_layout *l,
+                              mf_assignment *a);
+
 /* What to plan. Everything is borrowed for the duration of a call. */
 typedef struct mf_problem {
     const mf_model *model;
@@ -33,6 +39,8 @@ typedef struct mf_problem {
     uint32_t pinned;           /* MF_PIN(...) bits: dimensions that keep base's value */
     uint32_t precisions;       /* 1u << MF_PREC_*: also searched; 0 = base.precision alone */
     mf_space_limits limits;    /* of who is to run the plan */
+    mf_express_fn express; /* phase 1 lists what it makes of layouts; NULL: layouts as they are */
+    const void *express_user;
     /* provenance, copied into plans; NULL = "" */
     const char *generator, *cluster_name, *measurements, *routing_name;
 } mf_problem;
@@ -217,6 +225,10 @@ typedef struct mf_fit_options {
                     * made exact */
     int threads;   /* 0 = as many as the machine has, at most 8; does not change the result */
 } mf_fit_options;
+
+/* Even stages with the layout's memory choice everywhere, both as the program that is to run them
+ * has them (mf_problem.express). Errors: MF_LAYOUT where there is no such assignment. */
+mf_status mf_planner_lay_out(const mf_problem *p, mf_layout *l, mf_assignment *out, mf_err *e);
 
 /* MF_OK: something fits. MF_INFEASIBLE: nothing does; result is complete all the same.
  * MF_LAYOUT: there is no combination because of what is pinned; e names the rule that it breaks;

@@ -109,6 +109,17 @@ void mf_fit_report_fastest(FILE *out, const mf_job *j, const char *among,
     mf_show_wrap(out, why, 2, 2, 99);
 }
 
+void mf_fit_report_runs_on(FILE *out, const mf_runs_on *on, const mf_search_result *r) {
+    if (on->limited && r->stats.runs_on[0] == '\0') {
+        fprintf(out,
+                "\nruns on     %s: only what it can express is listed (--runs-on any lifts that)\n",
+                mf_target_info_of(on->target)->word);
+    } else if (on->limited) {
+        putc('\n', out);
+        mf_search_report_print_runs_on(out, &r->stats);
+    }
+}
+
 void mf_fit_report_remedies(FILE *out, const mf_job *j, const mf_steps *steps) {
     mf_to_fit_print(out, j, steps, 0);
     if (steps->count > 0) {
@@ -127,6 +138,7 @@ void mf_fit_report_json_fastest(mf_json_writer *w, const mf_job *j, const char *
     mf_json_write_f64(w, "lower_bound_s", r->stats.lower_bound_s);
     mf_json_write_f64(w, "gap", r->stats.gap);
     mf_search_report_json_end(w, &r->stats);
+    mf_search_report_json_runs_on(w, &r->stats);
     mf_json_write_array(w, "plans", false);
     for (int i = 0; i < r->count; i++) {
         const mf_plan_prediction *x = &r->plan[i].prediction;

@@ -4,6 +4,7 @@
 
 #include "core/base/json_write.h"
 #include "job/job.h"
+#include "job/runs_on.h"
 #include "launch/steps.h"
 #include "planner/planner.h"
 
@@ -21,8 +22,11 @@ void mf_fit_report_remedies(FILE *out, const mf_job *j, const mf_steps *steps);
  * prints nothing when there are none. */
 void mf_fit_report_fastest(FILE *out, const mf_job *j, const char *among,
                            const mf_search_result *r);
+/* Who is to run what is listed, and what that costs the fastest plan; nothing without a limit. */
+void mf_fit_report_runs_on(FILE *out, const mf_runs_on *on, const mf_search_result *r);
 /* The same as member "fastest" of the object that is open: {"with": options beside the job's own,
- * "lower_bound_s", "gap", "ended_by", "ended", "plans": [...]}, or null. */
+ * "lower_bound_s", "gap", "ended_by", "ended", of a limited search "runs_on" and
+ * "unlimited_step_time_s", "plans": [...]}, or null. */
 void mf_fit_report_json_fastest(mf_json_writer *w, const mf_job *j, const char *with,
                                 const mf_search_result *r);
 

@@ -8,6 +8,14 @@
 #include <math.h>
 #include <string.h>
 
+void mf_search_report_print_runs_on(FILE *out, const mf_search_stats *s) {
+    if (s->runs_on[0] != '\0') {
+        fprintf(out, "runs on     %s, which costs %s: without the limit the search finds %s\n",
+                s->runs_on, mf_show_percent(s->limited_s / s->unlimited_s - 1).s,
+                mf_show_time(s->unlimited_s).s);
+    }
+}
+
 void mf_search_report_print(FILE *out, const mf_search_stats *s) {
     fprintf(out,
             "search      %s layouts, %s of them priced one by one, %s integer programs, %s steps "
@@ -35,14 +43,17 @@ void mf_search_report_print(FILE *out, const mf_search_stats *s) {
         fprintf(out, "runners-up  no plan of degrees that are not listed takes less than %s\n",
                 mf_show_time(s->unlisted_s).s);
     }
-    if (s->runs_on[0] != '\0') {
-        fprintf(out, "runs on     %s, which costs %s: without the limit the search finds %s\n",
-                s->runs_on, mf_show_percent(s->limited_s / s->unlimited_s - 1).s,
-                mf_show_time(s->unlimited_s).s);
-    }
+    mf_search_report_print_runs_on(out, s);
     if (s->left_out[0] != '\0') {
         fputs("left out    ", out);
         mf_show_wrap(out, s->left_out, 12, 12, 99);
+    }
+}
+
+void mf_search_report_json_runs_on(mf_json_writer *w, const mf_search_stats *s) {
+    if (s->runs_on[0] != '\0') {
+        mf_json_write_string(w, "runs_on", s->runs_on);
+        mf_json_write_f64(w, "unlimited_step_time_s", s->unlimited_s);
     }
 }
 
@@ -228,10 +239,7 @@ void mf_search_report_json(mf_json_writer *w, const mf_search_stats *s, bool fou
     mf_json_write_bool(w, "interrupted", s->interrupted);
     mf_search_report_json_end(w, s);
     mf_json_write_f64(w, "unlisted_s", s->unlisted_s > 0 ? s->unlisted_s : (double)NAN);
-    if (s->runs_on[0] != '\0') {
-        mf_json_write_string(w, "runs_on", s->runs_on);
-        mf_json_write_f64(w, "unlimited_step_time_s", s->unlimited_s);
-    }
+    mf_search_report_json_runs_on(w, s);
     mf_json_write_string(w, "left_out", s->left_out);
     mf_json_write_f64(w, "pricing_s", s->pricing_s);
     mf_json_write_f64(w, "wall_s", s->wall_s);

@@ -2,6 +2,7 @@
 #include "planner/explain/plausible.h"
 #include "planner/price/cost_key.h"
 
+#include "core/base/number_text.h"
 #include "core/program/program.h"
 
 #include <math.h>
@@ -226,11 +227,18 @@ void mf_doubt_correction(mf_doubts *d, const char *software, const char *cluster
 }
 
 void mf_doubt_price(mf_doubts *d, const char *cluster, double usd_gpu_h, const char *date,
-                    bool by_hand) {
+                    bool by_hand, int64_t today) {
+    char whole[32];
+    int64_t day = 0;
     if (usd_gpu_h > 0 && (usd_gpu_h < 0.1 || usd_gpu_h > 100)) {
         mf_doubt(d, "%g USD for a GPU-hour of %s looks like a slip", usd_gpu_h, cluster);
     }
     if (usd_gpu_h > 0 && !by_hand && (date[0] < '0' || date[0] > '9')) {
         mf_doubt(d, "the price of %s has no date: --price %s=USD gives today's", cluster, cluster);
+    }
+    snprintf(whole, sizeof whole, "%.20s%s", date, strlen(date) == 7 ? "-01" : "");
+    if (usd_gpu_h > 0 && mf_parse_date(whole, &day, NULL) == MF_OK && today - day > MF_PRICE_DAYS) {
+        mf_doubt(d, "the price of %s is of %s, more than %d days ago: --price %s=USD gives today's",
+                 cluster, date, MF_PRICE_DAYS, cluster);
     }
 }

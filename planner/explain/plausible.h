@@ -37,9 +37,12 @@ void mf_doubt_unmeasured(mf_doubts *d, const mf_cluster *c, double share);
 /* Warns where a software profile that `compare --log` wrote (its name is BASE@CLUSTER) is used on
  * another cluster than the one that was measured. */
 void mf_doubt_correction(mf_doubts *d, const char *software, const char *cluster);
-/* A price that was not given by hand; date "" or no date: what it is worth today is not known. */
+/* A price that looks like a slip, that has no date (unless it was given by hand), or whose date
+ * ("2026-11-30", or "2026-11": its first day) is more than MF_PRICE_DAYS before `today`
+ * (core/base/today.h). */
+enum { MF_PRICE_DAYS = 180 };
 void mf_doubt_price(mf_doubts *d, const char *cluster, double usd_gpu_h, const char *date,
-                    bool by_hand);
+                    bool by_hand, int64_t today);
 /* Tokens of a whole run. */
 void mf_doubt_tokens(mf_doubts *d, double tokens);
 

@@ -154,24 +154,45 @@ static mf_status block_of(void *user, const mf_block_key *key, mf_block **out, m
 
 /* --- one combination -------------------------------------------------------------------------- */
 
+mf_status mf_planner_lay_out(const mf_problem *p, mf_layout *l, mf_assignment *out, mf_err *e) {
+    mf_status s = mf_assignment_even(p->model, l, out, e);
+    if (s == MF_OK && p->express != NULL && !p->express(p->express_user, p, l, out)) {
+        return mf_err_set(e, MF_LAYOUT, "another program cannot run it");
+    }
+    return s;
+}
+
+void mf_fit_choose_zero(const mf_problem *p, uint8_t level, mf_layout *l) {
+    const bool dense = (p->pinned & MF_PIN(ZERO)) != 0;
+    const bool expert = (p->pinned & MF_PIN(EXPERT_ZERO)) != 0;
+    const bool equal = p->limits.equal_zero;
+    if (!dense) {
+        l->zero = equal && expert ? l->expert_zero : level;
+    }
+    if (!expert) {
+        l->expert_zero = equal && dense ? l->zero : level;
+    }
+}
+
 /* Peak of one layout with its memory choice everywhere. False when it cannot be laid out. */
 static bool judge(mf_fit_judge *j, const mf_layout *l, bool exact, mf_fit_entry *out, mf_err *e,
                   mf_status *status) {
     const mf_problem *p = j->p;
-    mf_layout few = *l;
+    mf_layout said = *l;
     mf_assignment a;
     mf_program *program = NULL;
     mf_schedule *schedule = NULL;
     mf_memory *memory = NULL;
+    mf_status s = mf_planner_lay_out(p, &said, &a, e);
+    if (s == MF_LAYOUT) {
+        return false;
+    }
     /* In-flight counts are complete after a pipeline's fill; groups of PP stay whole. */
-    int64_t enough = 2 * l->pp * l->vpp;
+    mf_layout few = said;
+    int64_t enough = 2 * few.pp * few.vpp;
     if (few.micro_batches > enough) {
         few.micro_batches = enough;
         few.gbs = enough * few.mbs * few.dp;
-    }
-    mf_status s = mf_assignment_even(p->model, &few, &a, e);
-    if (s == MF_LAYOUT) {
-        return false;
     }
     if (s == MF_OK) {
         const mf_block_source source = {block_of, j};
@@ -188,7 +209,7 @@ static bool judge(mf_fit_judge *j, const mf_layout *l, bool exact, mf_fit_entry 
     }
     if (s == MF_OK) {
         const mf_memory_stage *peak = &memory->stage[memory->peak_stage];
-        *out = (mf_fit_entry){.layout = *l,
+        *out = (mf_fit_entry){.layout = said,
                               .fits = memory->fits,
                               .exact = exact,
                               .peak_B = memory->peak_B,
@@ -236,12 +257,7 @@ mf_status mf_fit_judge_least_memory(mf_fit_judge *j, mf_layout l, mf_fit_entry *
     for (size_t i = 0; i < sizeof low_memory / sizeof low_memory[0]; i++) {
         mf_fit_entry now;
         mf_status status = MF_OK;
-        if (!(pinned & MF_PIN(ZERO))) {
-            l.zero = low_memory[i].zero;
-        }
-        if (!(pinned & MF_PIN(EXPERT_ZERO))) {
-            l.expert_zero = low_memory[i].zero;
-        }
+        mf_fit_choose_zero(j->p, low_memory[i].zero, &l);
         if (!(pinned & MF_PIN(RECOMPUTE))) {
             l.memory.recompute = low_memory[i].recompute;
         }

@@ -11,6 +11,10 @@ typedef struct mf_fit_judge mf_fit_judge;
 mf_status mf_fit_judge_create(const mf_problem *p, mf_fit_judge **out, mf_err *e);
 void mf_fit_judge_destroy(mf_fit_judge *j);
 
+/* Sets what is not pinned of the ZeRO levels to `level`, or to what is pinned of them where both
+ * are to be equal. */
+void mf_fit_choose_zero(const mf_problem *p, uint8_t level, mf_layout *l);
+
 /* The best of a few small choices of ZeRO, recomputation and offload for these degrees; dimensions
  * that the problem pins stay. *laid_out is false where the layers cannot be placed. */
 mf_status mf_fit_judge_least_memory(mf_fit_judge *j, mf_layout l, mf_fit_entry *out, bool *laid_out,

@@ -43,12 +43,7 @@ static uint16_t modules_of(const mf_model *m) {
 }
 
 static void choose(const mf_problem *p, int i, mf_layout *l) {
-    if (!(p->pinned & MF_PIN(ZERO))) {
-        l->zero = usual[i].zero;
-    }
-    if (!(p->pinned & MF_PIN(EXPERT_ZERO))) {
-        l->expert_zero = usual[i].zero;
-    }
+    mf_fit_choose_zero(p, usual[i].zero, l);
     if (!(p->pinned & MF_PIN(RECOMPUTE))) {
         l->memory.recompute = usual[i].recompute & modules_of(p->model);
     }
@@ -70,12 +65,13 @@ static bool cut(const mf_problem *p, int64_t chunks, mf_layout *l) {
 
 /* --- one combination -------------------------------------------------------------------------- */
 
-static mf_status simulate(const mf_problem *p, const mf_layout *l, double *step_s, mf_err *e) {
+/* *l becomes what is run. */
+static mf_status simulate(const mf_problem *p, mf_layout *l, double *step_s, mf_err *e) {
     const mf_sim_options o = {.routing = p->routing, .sums = true};
     mf_assignment a;
     mf_program *program = NULL;
     mf_sim *sim = NULL;
-    mf_status s = mf_assignment_even(p->model, l, &a, e);
+    mf_status s = mf_planner_lay_out(p, l, &a, e);
     if (s == MF_OK) {
         s = mf_program_lower(p->model, l, mf_cost_cluster(p->cost), &a, &program, e);
     }
@@ -126,7 +122,7 @@ static mf_status time_entry(const mf_problem *p, mf_fit_judge *j, mf_fit_entry *
     }
     x->timed_layout = x->layout;
     s = mf_fit_judge_fits(j, &x->layout, &x->timed, &x->timed_peak_B, e);
-    return s == MF_OK && x->timed ? simulate(p, &x->layout, &x->step_time_s, e) : s;
+    return s == MF_OK && x->timed ? simulate(p, &x->timed_layout, &x->step_time_s, e) : s;
 }
 
 /* --- all that there is time for --------------------------------------------------------------- */

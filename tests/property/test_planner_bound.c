@@ -71,7 +71,7 @@ static bool walk_down(mf_search_context *w, const sample *s, nearness *n, mf_sea
             return true;
         }
         memset(&out, 0, sizeof out);
-        const mf_search_aim aim = {HUGE_VAL, HUGE_VAL, HUGE_VAL, .none = true};
+        const mf_search_aim aim = {HUGE_VAL, HUGE_VAL, HUGE_VAL, .wants_plan = true};
         mf_search_split(w, at, &aim, &out);
         if (out.status != MF_OK) {
             fail_msg("%s", out.err.text);
@@ -366,7 +366,7 @@ static void check_family(mf_search_context *w, const mf_search_node *node, const
             at.key_s = 0.0;
             at.tries = (uint8_t)tries;
             const mf_search_aim aim = {
-                .best_s = cutoff_s[i], .target_s = HUGE_VAL, .none = isinf(cutoff_s[i])};
+                .best_s = cutoff_s[i], .target_s = HUGE_VAL, .wants_plan = isinf(cutoff_s[i])};
             double bound_s = mf_search_bound_again(w, &at, &aim, &out);
             assert_ok(out.status);
             check(n, tries == 0 ? FAMILY : CHOICES, bound_s, s, s->best);

@@ -1,5 +1,8 @@
 /* `fit` and `explain`: what fits stands first, what fits nowhere is said to with a size that would
  * do, and the account of a stage agrees with its simulation. */
+#include "job/job.h"
+#include "job/problem.h"
+#include "launch/search.h"
 #include "tests/support/cli_test.h"
 #include "tests/support/sampled.h"
 
@@ -491,6 +494,109 @@ static void every_peak_is_the_one_that_simulate_finds(void **state) {
     assert_above(compared, case_count(60, 2));
 }
 
+/* --- what a program can express --------------------------------------------------------------- */
+
+/* Does the target run these choices as they are? */
+static bool is_said(mf_target t, const mf_model *m, const mf_layout *l) {
+    mf_plan plan;
+    mf_plan_init(&plan);
+    plan.layout = *l;
+    assert_ok(mf_assignment_even(m, l, &plan.assignment, NULL));
+    const mf_layout *to = &plan.layout;
+    return mf_target_concede(t, m, &plan, NULL, NULL, NULL) == MF_OK &&
+           to->schedule == l->schedule && to->vpp == l->vpp && to->zero == l->zero &&
+           to->expert_zero == l->expert_zero && to->memory.recompute == l->memory.recompute &&
+           to->memory.offload == l->memory.offload && to->overlap == l->overlap &&
+           to->graph == l->graph && to->dispatcher == l->dispatcher &&
+           (l->pp == 1 || l->pp * l->vpp <= 1 + mf_target_chunk_starts(m, NULL));
+}
+
+/* Layouts of phase 1 that the target does not run as they are; *seen: all. */
+static int count_unsaid(const mf_problem *p, mf_target t, int *seen) {
+    const mf_fit_options o = {.shown = 4};
+    mf_fit_result r;
+    int unsaid = 0;
+    assert_ok(mf_planner_fit(p, &o, &r, NULL));
+    assert_ok(mf_planner_fit_time(p, &o, 50000, &r, NULL));
+    assert_above(r.timed, 0);
+    for (int64_t i = 0; i < r.count; i++) {
+        const mf_fit_entry *x = &r.entry[i];
+        unsaid += !is_said(t, p->model, &x->layout);
+        unsaid += x->timed && !is_said(t, p->model, &x->timed_layout);
+        *seen += 1 + x->timed;
+    }
+    mf_fit_result_clear(&r);
+    return unsaid;
+}
+
+/* Chunks begin at few layers of the third, the fourth is a hybrid, which Megatron-Bridge runs with
+ * one chunk a stage. */
+static void only_layouts_that_a_program_can_express_are_listed_for_it(void **state) {
+    (void)state;
+    static const struct {
+        const char *model;
+        int64_t gpus;
+        mf_target target;
+    } jobs[] = {
+        {"mixtral-8x7b", 16, MF_TARGET_MEGATRON},
+        {"deepseek-v3", 512, MF_TARGET_BRIDGE},
+        {"glm-5", 256, MF_TARGET_MEGATRON},
+        {"nemotron-3-nano", 16, MF_TARGET_BRIDGE},
+    };
+    const int count = cases_sampled() ? 1 : 4;
+    for (int i = 0; i < count; i++) {
+        mf_job j;
+        mf_job_request r;
+        mf_problem all, limited;
+        int seen = 0;
+        mf_job_request_init(&r);
+        r.model = jobs[i].model;
+        r.cluster = "h100";
+        r.software = "megatron-26.06";
+        r.layout.gpus = jobs[i].gpus;
+        r.layout.gbs = 8 * jobs[i].gpus;
+        r.layout.seq = 4096;
+        assert_ok(mf_job_load(&j, &r, NULL));
+        assert_ok(mf_problem_from_job(&j, &all, NULL));
+        assert_ok(mf_target_fit_problem(&jobs[i].target, &all, &limited, NULL));
+        assert_above(count_unsaid(&all, jobs[i].target, &seen), 0);
+        seen = 0;
+        assert_int_equal(count_unsaid(&limited, jobs[i].target, &seen), 0);
+        assert_above(seen, 50);
+        mf_job_clear(&j);
+    }
+}
+
+/* The profile's program limits; what that costs is said, and `any` lifts it. */
+static void the_program_that_runs_a_plan_limits_what_is_listed(void **state) {
+    (void)state;
+#define MIXTRAL                                                                                    \
+    "fit --model mixtral-8x7b --cluster h100 --gpus 16 --global-batch 64 --seq 4096 --top 3 "
+    cli_result r = cli_json(MIXTRAL "--software megatron-26.06 --json");
+    const mf_json_value *fastest = cli_member(mf_json_root(r.json), "fastest");
+    assert_string_equal(cli_text(mf_json_root(r.json), "runs_on"), "megatron");
+    assert_string_equal(cli_text(fastest, "runs_on"), "megatron");
+    const double best_s = cli_number(mf_json_at(cli_member(fastest, "plans"), 0), "step_time_s");
+    assert_at_most(cli_number(fastest, "unlimited_step_time_s"), best_s);
+    cli_free(&r);
+    r = cli_run(MIXTRAL "--software megatron-26.06 --runs-on bridge", NULL);
+    assert_non_null(strstr(r.out, "\nruns on     bridge, which costs "));
+    cli_free(&r);
+    r = cli_run(MIXTRAL "--runs-on megatron --effort 0", NULL);
+    assert_non_null(strstr(r.out, "\nruns on     megatron: only what it can express is listed"));
+    assert_null(strstr(r.out, "layer + offload"));
+    cli_free(&r);
+    r = cli_run(MIXTRAL "--software megatron-26.06 --runs-on any --effort 0", NULL);
+    assert_null(strstr(r.out, "\nruns on "));
+    assert_non_null(strstr(r.out, "layer + offload"));
+    cli_free(&r);
+    r = cli_run(MIXTRAL "--runs-on megatron --schedule zb-h1", NULL);
+    assert_int_equal(r.code, 2);
+    assert_non_null(strstr(r.err, "Megatron-LM cannot run schedule zb-h1"));
+    cli_free(&r);
+#undef MIXTRAL
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(fit_puts_what_fits_first),
@@ -508,6 +614,8 @@ int main(void) {
         cmocka_unit_test(the_size_that_would_do_may_be_part_of_a_node),
         cmocka_unit_test(the_size_that_would_do_may_be_no_multiple),
         cmocka_unit_test(options_pin_their_dimension),
+        cmocka_unit_test(only_layouts_that_a_program_can_express_are_listed_for_it),
+        cmocka_unit_test(the_program_that_runs_a_plan_limits_what_is_listed),
         cmocka_unit_test(explain_accounts_for_the_compute_of_a_stage),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

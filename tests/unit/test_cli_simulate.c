@@ -1,4 +1,5 @@
 /* `simulate --json`: the promised fields are there, and the numbers agree with each other. */
+#include "executor/checkpoint/checkpoint.h"
 #include "report/text/show.h"
 #include "tests/support/cli_test.h"
 #include "tests/support/sampled.h"
@@ -343,6 +344,43 @@ static void an_owners_cap_slows_steps_and_less_so_if_it_holds_on_average(void **
     cli_free(&usual);
 }
 
+/* A run on GPUs at their power cap hears of it from `compare`, as a layout does from `explain`. */
+static void compare_names_the_remedy_of_a_power_cap(void **state) {
+    (void)state;
+    char folder[] = "/tmp/moefold-run-XXXXXX", path[96], line[512], print[20];
+    mf_model m;
+    assert_non_null(mkdtemp(folder));
+    snprintf(line, sizeof line,
+             "simulate --model mixtral-8x22b --gpus 32 --pp 4 --ep 8 --global-batch 32 --seq 4096 "
+             "--json --cluster h200 --out %s/plan.json",
+             folder);
+    cli_result r = cli_json(line);
+    assert_ok(mf_model_load("mixtral-8x22b", &m, NULL));
+    mf_checkpoint_fingerprint(&m, print);
+    snprintf(path, sizeof path, "%s/op_times.json", folder);
+    FILE *f = fopen(path, "w");
+    assert_non_null(f);
+    fprintf(f,
+            "{\"format\": \"moefold-op-times\", \"version\": 1, \"model_fingerprint\": \"%s\", "
+            "\"aux_coef\": 0.02, \"aux_scope\": \"global\", \"ranks\": 32, \"steps\": 3, "
+            "\"step_time_s\": %.9f, \"ops\": [], \"once\": []}\n",
+            print, cli_number(mf_json_root(r.json), "step_time_s"));
+    fclose(f);
+    cli_free(&r);
+    snprintf(line, sizeof line, "compare --run %s", folder);
+    r = cli_run(line, NULL);
+    assert_non_null(strstr(r.out, "\n  a power cap that holds on average over the\n"));
+    cli_free(&r);
+    snprintf(line, sizeof line, "compare --run %s --json", folder);
+    r = cli_json(line);
+    assert_above(recovered_s(mf_json_root(r.json)), 0);
+    cli_free(&r);
+    remove(path);
+    snprintf(path, sizeof path, "%s/plan.json", folder);
+    remove(path);
+    remove(folder);
+}
+
 /* The sentence at the end says the figures of the JSON that it is a member of. */
 static void assert_decides(const char *line, const char *best) {
     cli_result r = cli_json(line);
@@ -499,6 +537,7 @@ int main(void) {
         cmocka_unit_test(explain_names_an_option_that_does_it),
         cmocka_unit_test(options_beside_a_plan_change_its_layout),
         cmocka_unit_test(an_owners_cap_slows_steps_and_less_so_if_it_holds_on_average),
+        cmocka_unit_test(compare_names_the_remedy_of_a_power_cap),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -96,7 +96,7 @@ static void figures_are_those_of_the_published_tables(void **state) {
     assert_true(near(c.host_Bps, 63e9));
     assert_true(near(c.host_shared_Bps, 450e9));
     assert_int_equal(c.gpu.sms, 132);
-    assert_true(near(c.price_usd_gpu_h, 10.0));
+    assert_true(near(c.price_usd_gpu_h, 6.305));
     assert_true(near(c.scaleup_latency_s, 0.6e-6));
     assert_int_equal(c.gpus_per_node, 8);
     assert_int_equal(c.domain_gpus_used, 8);

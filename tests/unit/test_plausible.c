@@ -1,5 +1,7 @@
 /* Warnings: the best published runs are the best rows of bench/published, slips get a
  * warning, and neither shipped examples nor published jobs get any. */
+#include "core/base/number_text.h"
+#include "core/base/today.h"
 #include "core/program/program.h"
 #include "planner/explain/plausible.h"
 #include "tests/support/cli_test.h"
@@ -8,6 +10,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#define THIS_DAY "1793491200" /* 2026-11-01, from which prices are as old as they are */
 
 /* --- published runs --------------------------------------------------------------------------- */
 
@@ -313,11 +317,14 @@ static void sound_jobs_are_not_warned_of(void **state) {
 /* The same texts, in the order of standard error. */
 static void json_holds_what_standard_error_says(void **state) {
     (void)state;
+    setenv("SOURCE_DATE_EPOCH", "1806000000", 1); /* 2027-03-25 */
     cli_result r = cli_json("capacity --models olmoe-1b-7b --clusters h100 --sizes 16 "
                             "--global-batch 64 --seq 4095 --pp 1 --cp 1 --recompute none "
                             "--offload none --tokens 15 --json");
     const mf_json_value *warnings = cli_member(mf_json_root(r.json), "warnings");
-    const char *const says[] = {"--tokens 15 is little", "the price of h100 has no date", "4096?"};
+    const char *const says[] = {"--tokens 15 is little",
+                                "the price of h100 is of 2026-09-20, more than 180 days ago",
+                                "4096?"};
     assert_int_equal(mf_json_size(warnings), 3);
     for (size_t i = 0; i < 3; i++) {
         const char *text = NULL;
@@ -326,6 +333,7 @@ static void json_holds_what_standard_error_says(void **state) {
         assert_non_null(strstr(r.err, text));
     }
     cli_free(&r);
+    setenv("SOURCE_DATE_EPOCH", THIS_DAY, 1);
     r = cli_json(OLMOE "--gpus 8 --global-batch 64 --seq 4096 --json");
     assert_int_equal(mf_json_size(cli_member(mf_json_root(r.json), "warnings")), 0);
     cli_free(&r);
@@ -335,7 +343,51 @@ static void json_holds_what_standard_error_says(void **state) {
     cli_free(&r);
 }
 
+/* Shipped prices have a day each, and none of them is doubted on the day that tests take for today.
+ */
+static void a_price_is_doubted_without_a_date_and_when_it_is_old(void **state) {
+    (void)state;
+    static const struct {
+        double usd;
+        const char *date;
+        bool by_hand;
+        int64_t after; /* days from 2026-05-18 to today */
+        const char *says;
+    } prices[] = {
+        {2, "2026-05-18", false, 180, NULL},
+        {2, "2026-05-18", false, 181, "the price of x is of 2026-05-18, more than 180 days ago: "},
+        {2, "2026-05-18", true, 181, "the price of x is of 2026-05-18, more than 180 days ago: "},
+        {2, "2026-05", false, 163, NULL},
+        {2, "2026-05", false, 164, "the price of x is of 2026-05, more than 180 days ago: "},
+        {2, "", true, 1000, NULL},
+        {2, "", false, 0, "the price of x has no date"},
+        {2, "date not resolved", false, 0, "the price of x has no date"},
+        {1000, "2026-05-18", false, 0, "looks like a slip"},
+        {0, "", false, 0, NULL},
+    };
+    int64_t day = 0;
+    assert_ok(mf_parse_date("2026-05-18", &day, NULL));
+    for (size_t i = 0; i < sizeof prices / sizeof prices[0]; i++) {
+        mf_doubts d = {0};
+        mf_doubt_price(&d, "x", prices[i].usd, prices[i].date, prices[i].by_hand,
+                       day + prices[i].after);
+        assert_int_equal(d.count, prices[i].says != NULL);
+        assert_true(d.count == 0 || strstr(d.text[0], prices[i].says) != NULL);
+    }
+    size_t count;
+    const char *const *name = mf_cluster_shipped(&count);
+    for (size_t i = 0; i < count; i++) {
+        mf_cluster c;
+        mf_doubts d = {0};
+        assert_ok(mf_cluster_load(name[i], &c, NULL));
+        mf_doubt_price(&d, c.name, c.price_usd_gpu_h, c.price_date, false, mf_today());
+        assert_int_equal(d.count, 0);
+        assert_true(!(c.price_usd_gpu_h > 0) || c.price_source[0] != '\0');
+    }
+}
+
 int main(void) {
+    setenv("SOURCE_DATE_EPOCH", THIS_DAY, 1);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_table_holds_the_best_published_rows),
         cmocka_unit_test(slips_are_named),
@@ -346,6 +398,7 @@ int main(void) {
         cmocka_unit_test(an_mfu_above_all_published_of_that_gpu_and_precision_is_named),
         cmocka_unit_test(capacity_holds_to_megatron_under_its_profile),
         cmocka_unit_test(sound_jobs_are_not_warned_of),
+        cmocka_unit_test(a_price_is_doubted_without_a_date_and_when_it_is_old),
         cmocka_unit_test(json_holds_what_standard_error_says),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
