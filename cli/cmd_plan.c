@@ -284,7 +284,7 @@ static mf_status run(const mf_args *a, const mf_cli *cli, mf_err *e) {
     }
     if (s == MF_OK) {
         mf_report_folder to = mf_args_report(a, cli);
-        to.cancel = found == MF_OK ? to.cancel : NULL; /* the best so far is kept */
+        to.cancel = NULL; /* what was found is kept; a second signal ends the process */
         const mf_report_step step = {.report = &report,
                                      .problem = &problem,
                                      .found = &r,

@@ -44,7 +44,7 @@ static mf_status write_folder(const mf_args *a, const mf_cli *cli, const finding
     const bool proven = f->tuning.search.stats.lower_bound_s > 0;
     mf_report report = mf_report_of(&f->x.job, plan);
     mf_report_folder to = mf_args_report(a, cli);
-    to.cancel = f->tuning.finished < MF_TUNE_PLAN ? NULL : to.cancel; /* what there is is kept */
+    to.cancel = NULL; /* what was found is kept; a second signal ends the process */
     const mf_report_step step = {.report = &report,
                                  .problem = &f->tuning.problem,
                                  .found = better != NULL && proven ? &f->tuning.search : NULL,
