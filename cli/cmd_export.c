@@ -17,7 +17,7 @@
 
 typedef struct note {
     char text[400];
-    double step_time_s, peak_memory_B; /* more than before */
+    double step_time_change_s, peak_memory_change_B; /* what it adds */
 } note;
 
 typedef struct exported {
@@ -48,11 +48,11 @@ static mf_status note_difference(void *user, const mf_plan *p, const mf_concessi
         return mf_err_prefix(e, "%s", c->why);
     }
     note *n = &x->note[x->notes];
-    n->step_time_s = x->job.plan.prediction.step_time_s - time_s;
-    n->peak_memory_B = x->job.plan.prediction.peak_memory_B - peak_B;
-    if (x->notes + 1 < MOST_NOTES && (n->step_time_s != 0 || n->peak_memory_B != 0)) {
-        snprintf(n->text, sizeof n->text, "%s (%+.3f GB, %+.3f ms)", c->why, n->peak_memory_B / 1e9,
-                 n->step_time_s * 1e3);
+    n->step_time_change_s = x->job.plan.prediction.step_time_s - time_s;
+    n->peak_memory_change_B = x->job.plan.prediction.peak_memory_B - peak_B;
+    if (x->notes + 1 < MOST_NOTES && (n->step_time_change_s != 0 || n->peak_memory_change_B != 0)) {
+        snprintf(n->text, sizeof n->text, "%s (%+.3f GB, %+.3f ms)", c->why,
+                 n->peak_memory_change_B / 1e9, n->step_time_change_s * 1e3);
         x->notes++;
     }
     return MF_OK;
@@ -184,8 +184,8 @@ static mf_status print_json(FILE *out, const exported *x, mf_err *e) {
     for (int i = 0; i < x->notes; i++) {
         mf_json_write_object(&w, NULL, true);
         mf_json_write_string(&w, "what", x->note[i].text);
-        mf_json_write_f64(&w, "step_time_s", x->note[i].step_time_s);
-        mf_json_write_f64(&w, "peak_memory_B", x->note[i].peak_memory_B);
+        mf_json_write_f64(&w, "step_time_change_s", x->note[i].step_time_change_s);
+        mf_json_write_f64(&w, "peak_memory_change_B", x->note[i].peak_memory_change_B);
         mf_json_write_end(&w);
     }
     mf_json_write_end(&w);

@@ -257,7 +257,9 @@ static mf_status run(const mf_args *a, const mf_cli *cli, mf_err *e) {
     if (s == MF_OK && saved != MF_OK) {
         s = mf_err_set(e, saved, "%s", unsaved.text);
     }
-    if (s == MF_OK && found == MF_OK) {
+    if (s == MF_OK) {
+        mf_report_folder to = mf_args_report(a, cli);
+        to.cancel = NULL; /* what was found is kept; a second signal ends the process */
         const mf_report_step step = {.report = &report,
                                      .problem = &problem,
                                      .found = &r,
@@ -266,7 +268,7 @@ static mf_status run(const mf_args *a, const mf_cli *cli, mf_err *e) {
                                      .runs_on = mf_args_text(a, MF_OPT_RUNS_ON, NULL),
                                      .doubts = &doubts};
         s = mf_report_add_up(&report, &j, e);
-        s = s == MF_OK ? mf_report_folder_step(mf_args_report(a, cli), &j, &step, e) : s;
+        s = s == MF_OK ? mf_report_folder_step(to, &j, &step, e) : s;
     }
     if (s == MF_OK && found == MF_INTERRUPTED) {
         s = mf_err_set(e, MF_INTERRUPTED, "interrupted: the best plan so far was printed");

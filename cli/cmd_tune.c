@@ -41,17 +41,20 @@ static const char *runs_on(const mf_args *a) {
 static mf_status write_folder(const mf_args *a, const mf_cli *cli, const findings *f, mf_err *e) {
     const mf_plan *better = mf_tuning_better_plan(&f->tuning);
     const mf_plan *plan = better != NULL ? better : &f->x.job.plan;
+    const bool proven = f->tuning.search.stats.lower_bound_s > 0;
     mf_report report = mf_report_of(&f->x.job, plan);
+    mf_report_folder to = mf_args_report(a, cli);
+    to.cancel = NULL; /* what was found is kept; a second signal ends the process */
     const mf_report_step step = {.report = &report,
                                  .problem = &f->tuning.problem,
-                                 .found = better != NULL ? &f->tuning.search : NULL,
+                                 .found = better != NULL && proven ? &f->tuning.search : NULL,
                                  .verdict = f->report.verdict.decides,
                                  .runs_on = runs_on(a),
                                  .more = write_tune,
                                  .candidates = write_candidates,
                                  .user = &f->report};
     mf_status s = mf_report_add_up(&report, &f->x.job, e);
-    return s == MF_OK ? mf_report_folder_step(mf_args_report(a, cli), &f->x.job, &step, e) : s;
+    return s == MF_OK ? mf_report_folder_step(to, &f->x.job, &step, e) : s;
 }
 
 static mf_status load(const mf_args *a, findings *f, mf_err *e) {
@@ -103,12 +106,19 @@ static mf_status run(const mf_args *a, const mf_cli *cli, mf_err *e) {
     s = s == MF_OK ? mf_report_folder_create(mf_args_text(a, MF_OPT_REPORT, NULL), e) : s;
     s = s == MF_OK ? load(a, f, e) : s;
     s = s == MF_OK ? mf_job_tune(&f->x.job, &r, &f->tuning, e) : s;
-    if (s == MF_OK && f->tuning.on.limited) {
+    const bool some = s == MF_OK || (s == MF_INTERRUPTED && f->tuning.finished > 0);
+    if (some && f->tuning.on.limited) {
         const mf_plan *now = &f->x.job.plan;
         mf_steps_keep_said(f->tuning.on.target, &f->x.job.model, &now->layout, &now->assignment,
                            &f->tuning.explanation);
     }
-    s = s == MF_OK ? report(a, cli, f, e) : s;
+    if (some) {
+        const mf_status found = s;
+        s = report(a, cli, f, e);
+        s = s != MF_OK || found == MF_OK
+                ? s
+                : mf_err_set(e, found, "interrupted: what was found so far was printed");
+    }
     mf_tuning_clear(&f->tuning);
     mf_import_clear(&f->x);
     free(f);
@@ -131,7 +141,7 @@ const mf_command mf_cmd_tune = {
              "dispatcher, graphs, overlap, recomputation, offload), each simulated, and the best "
              "plan; and what holds the step back. The verdict comes last. Of a job that was read, "
              "and under a megatron-* profile, only what Megatron can express counts (--runs-on any "
-             "lifts that).",
+             "lifts that).\nInterrupt it (Ctrl-C) to get what was found so far.",
     .example = "moefold tune launch.sh train.log --cluster h100",
     .words = MF_ARGS_MAX_WORDS,
     .options = options,

@@ -135,11 +135,23 @@ static void give_back(const mf_layout *now, mf_steps *steps) {
     }
 }
 
-static mf_status find_all(mf_tuning *t, const mf_tune_request *r, mf_err *e) {
+/* Single steps, and what makes a layout fit that does not, of what leaves enough memory free. */
+static mf_status find_steps(mf_tuning *t, const mf_tune_request *r, const mf_problem *tight,
+                            const mf_layout *from, mf_err *e) {
     const mf_plan *now = &t->job->plan;
-    const mf_layout *l = &now->layout;
+    const mf_assignment *a = &now->assignment;
     const mf_target *target = t->on.limited ? &t->on.target : NULL;
-    const mf_fit_options fit = {.cancel = r->cancel, .shown = 1, .threads = r->threads};
+    mf_status s = mf_steps_single(tight, from, a, target, r->cancel, &t->steps, e);
+    give_back(&now->layout, &t->steps);
+    if (s == MF_OK && !t->now_fits) {
+        s = mf_steps_to_fit(tight, from, a, target, r->cancel, 3, &t->to_fit, e);
+        give_back(&now->layout, &t->to_fit);
+    }
+    return s;
+}
+
+/* The best plan; of an interrupted search the best so far, or a single step. */
+static mf_status find_plan(mf_tuning *t, const mf_tune_request *r, mf_err *e) {
     mf_search_options o;
     mf_search_options_init(&o);
     o.cancel = r->cancel;
@@ -147,28 +159,47 @@ static mf_status find_all(mf_tuning *t, const mf_tune_request *r, mf_err *e) {
     o.budget = r->effort_us;
     o.top = 1;
     o.min_headroom_B = t->min_headroom_B;
+    if (t->fit.feasible == 0) {
+        return t->problem.base.offload_optimizer < 1 ? find_best_offloaded(t, &o, e) : MF_OK;
+    }
+    mf_status s = find_best(t, &o, e);
+    s = s == MF_INFEASIBLE ? MF_OK : s; /* nothing is faster */
+    if (s == MF_OK || s == MF_INTERRUPTED) {
+        const mf_status took = take_step(t, s == MF_OK ? e : NULL);
+        s = took == MF_OK ? s : took;
+    }
+    return s;
+}
+
+static mf_status find_all(mf_tuning *t, const mf_tune_request *r, mf_err *e) {
+    const mf_plan *now = &t->job->plan;
+    const mf_layout *l = &now->layout;
+    const mf_fit_options fit = {.cancel = r->cancel, .shown = 1, .threads = r->threads};
     mf_problem tight = t->problem;
     mf_layout from = *l;
     tight.base.reserve = from.reserve = fmin(l->reserve + r->min_headroom, MOST_RESERVED);
     mf_status s = mf_planner_fit(&tight, &fit, &t->fit, e);
     s = s == MF_INFEASIBLE ? MF_OK : s;
     if (s == MF_OK) {
-        s = mf_steps_single(&tight, &from, &now->assignment, target, r->cancel, &t->steps, e);
-        give_back(l, &t->steps);
+        t->finished = MF_TUNE_FITS;
+        s = find_steps(t, r, &tight, &from, e);
     }
-    if (s == MF_OK && !t->now_fits) {
-        s = mf_steps_to_fit(&tight, &from, &now->assignment, target, r->cancel, 3, &t->to_fit, e);
-        give_back(l, &t->to_fit);
+    if (s == MF_OK) {
+        t->finished = MF_TUNE_STEPS;
+        s = find_plan(t, r, e);
     }
-    if (s == MF_OK && t->fit.feasible > 0) {
-        s = find_best(t, &o, e);
-        s = s == MF_INFEASIBLE ? MF_OK : s; /* nothing is faster */
-        s = s == MF_OK ? take_step(t, e) : s;
-    } else if (s == MF_OK && t->problem.base.offload_optimizer < 1) {
-        s = find_best_offloaded(t, &o, e);
+    if (s == MF_OK) {
+        t->finished = MF_TUNE_PLAN;
     }
-    return s == MF_OK ? mf_planner_explain(&t->problem, l, &now->assignment, &t->explanation, e)
-                      : s;
+    return s;
+}
+
+/* What holds the present layout back, and what rests on copies: said of what there is, too. */
+static mf_status explain(mf_tuning *t, mf_err *e) {
+    const mf_plan *now = &t->job->plan;
+    mf_status s =
+        mf_planner_explain(&t->problem, &now->layout, &now->assignment, &t->explanation, e);
+    return s == MF_OK ? count_copies(t, e) : s;
 }
 
 mf_status mf_job_tune(const mf_job *j, const mf_tune_request *r, mf_tuning *out, mf_err *e) {
@@ -190,5 +221,9 @@ mf_status mf_job_tune(const mf_job *j, const mf_tune_request *r, mf_tuning *out,
         }
     }
     s = s == MF_OK ? find_all(out, r, e) : s;
-    return s == MF_OK ? count_copies(out, e) : s;
+    if (s == MF_OK || (s == MF_INTERRUPTED && out->finished >= MF_TUNE_FITS)) {
+        const mf_status explained = explain(out, s == MF_OK ? e : NULL);
+        s = explained == MF_OK ? s : explained;
+    }
+    return s;
 }

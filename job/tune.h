@@ -17,14 +17,18 @@ typedef struct mf_tune_request {
     const volatile int *cancel;
 } mf_tune_request;
 
+/* Phases in their order: what fits, single steps and what makes the job fit, the best plan. */
+enum { MF_TUNE_FITS = 1, MF_TUNE_STEPS, MF_TUNE_PLAN };
+
 typedef struct mf_tuning {
     const mf_job *job; /* borrowed; its plan is the present layout */
+    int finished;      /* phases; fewer than MF_TUNE_PLAN: it was interrupted */
     mf_problem problem;
     mf_runs_on on;
     double min_headroom_B; /* the same in bytes */
     bool now_fits;         /* the present layout, with so much free */
     mf_fit_result fit;
-    mf_steps steps;  /* single ones, fastest first */
+    mf_steps steps;  /* single ones, fastest first; if interrupted those that were played */
     mf_steps to_fit; /* of a layout that does not fit: what makes it fit */
     mf_search_result search;
     mf_host_copies host;     /* of the best plan */
@@ -36,7 +40,8 @@ typedef struct mf_tuning {
 
 /* The job must be simulated. No option of its request pins the search. That nothing fits, or
  * nothing is faster, is a result. The caller clears *out in any case. Errors: MF_USAGE for
- * --runs-on; those of the planner and of mf_steps_single. */
+ * --runs-on; MF_INTERRUPTED through cancel, with what was found; those of the planner and of
+ * mf_steps_single. */
 mf_status mf_job_tune(const mf_job *j, const mf_tune_request *r, mf_tuning *out, mf_err *e);
 void mf_tuning_clear(mf_tuning *t);
 

@@ -119,6 +119,7 @@ static void write_found(mf_json_writer *w, const mf_search_result *r) {
     mf_json_write_i64(w, "space", r->stats.space);
     mf_json_write_f64(w, "lower_bound_s", r->stats.lower_bound_s);
     mf_json_write_f64(w, "gap", r->stats.gap);
+    mf_json_write_bool(w, "interrupted", r->stats.interrupted);
     mf_search_report_json_end(w, &r->stats);
     mf_json_write_end(w);
     mf_json_write_array(w, "candidates", false);

@@ -92,7 +92,10 @@ static void print_fits(FILE *out, const mf_tuning *t, bool *copies) {
         *copies |= copies_in(&t->to_fit.step[i]);
     }
     if (!t->now_fits && t->to_fit.count == 0) {
-        fputs("  no single step, and no pair of those that were tried, makes yours fit\n", out);
+        fputs(t->finished < MF_TUNE_STEPS
+                  ? "  interrupted before it was found what makes yours fit\n"
+                  : "  no single step, and no pair of those that were tried, makes yours fit\n",
+              out);
     }
     if (t->offloaded > 0) {
         fprintf(out, "  with --offload-optimizer %.3g%% some do: the best of them is below\n",
@@ -104,7 +107,8 @@ static void print_fits(FILE *out, const mf_tuning *t, bool *copies) {
 static void print_steps(FILE *out, const mf_tuning *t, bool *copies) {
     const mf_plan_prediction *now = &t->job->plan.prediction;
     bool seen[MOST_DIMENSIONS] = {false};
-    fputs("\n2. single steps from here, the best of each kind\n", out);
+    fprintf(out, "\n2. single steps from here, the best of each kind%s\n",
+            t->finished < MF_TUNE_STEPS ? " (interrupted: of those that were tried)" : "");
     int shown = 0;
     for (int i = 0; i < t->steps.count && shown < 8; i++) {
         const mf_one_step *s = &t->steps.step[i];
@@ -140,39 +144,60 @@ static void print_bottlenecks(FILE *out, const mf_tuning *t) {
     }
 }
 
+/* Where there is no better plan: keep it, or why nobody can say. */
+static void say_none(const mf_tuning *t, char *out, size_t size) {
+    const double now_s = t->job->plan.prediction.step_time_s;
+    const double bound_s = t->search.stats.lower_bound_s;
+    const bool interrupted = t->finished < MF_TUNE_PLAN;
+    char left[64] = "";
+    if (bound_s > 0) {
+        snprintf(left, sizeof left, "; at best %.1f %% are left", 100 * (1 - bound_s / now_s));
+    }
+    if (!t->now_fits && t->fit.feasible == 0 && !interrupted) {
+        mf_err why;
+        mf_err_clear(&why);
+        mf_problem_nothing_fits(&t->fit, &why);
+        snprintf(out, size, "%.760s", why.text);
+    } else if (!t->now_fits) {
+        snprintf(out, size, "%s",
+                 interrupted ? "interrupted before a plan that fits was found"
+                             : "the search finds no plan that fits");
+    } else if (interrupted) {
+        snprintf(out, size, "interrupted before a faster plan was found%s", left);
+    } else {
+        snprintf(out, size, "keep it: the search finds nothing faster%s%s",
+                 t->on.limited ? " that the program can express" : "", left);
+    }
+}
+
 static void say_verdict(mf_tune_report *r) {
     const mf_tuning *t = r->found;
     const mf_plan_prediction *now = &t->job->plan.prediction;
     const mf_plan *best = mf_tuning_better_plan(t);
     char *out = r->verdict.decides;
     const size_t size = sizeof r->verdict.decides;
-    if (best == NULL && !t->now_fits) {
-        mf_err why;
-        mf_err_clear(&why);
-        mf_problem_nothing_fits(&t->fit, &why);
-        snprintf(out, size, "%.760s",
-                 t->fit.feasible == 0 ? why.text : "the search finds no plan that fits");
-    } else if (best == NULL) {
-        snprintf(out, size, "keep it: the search finds nothing faster%s; at best %.1f %% are left",
-                 t->on.limited ? " that the program can express" : "",
-                 100 * (1 - t->search.stats.lower_bound_s / now->step_time_s));
-    } else {
-        const mf_plan_prediction *then = &best->prediction;
-        char before[96];
-        snprintf(before, sizeof before, "and it fits (yours would take %s)",
-                 mf_show_time(now->step_time_s).s);
-        if (t->now_fits) {
-            snprintf(before, sizeof before, "instead of %s: %.2f x as fast",
-                     mf_show_time(now->step_time_s).s, now->step_time_s / then->step_time_s);
-        }
-        snprintf(out, size,
-                 "%s a step (%s to %s) %s, with %s of memory free; no plan%s takes less than %s",
-                 mf_show_time(then->step_time_s).s, mf_show_time(then->step_time_low_s).s,
-                 mf_show_time(then->step_time_high_s).s, before,
-                 mf_show_bytes(then->usable_B - then->peak_memory_B).s,
-                 t->offloaded > 0 ? " with that" : "",
-                 mf_show_time(t->search.stats.lower_bound_s).s);
+    if (best == NULL) {
+        say_none(t, out, size);
+        return;
     }
+    const mf_plan_prediction *then = &best->prediction;
+    const double bound_s = t->search.stats.lower_bound_s;
+    char before[96], bound[96] = "";
+    snprintf(before, sizeof before, "and it fits (yours would take %s)",
+             mf_show_time(now->step_time_s).s);
+    if (t->now_fits) {
+        snprintf(before, sizeof before, "instead of %s: %.2f x as fast",
+                 mf_show_time(now->step_time_s).s, now->step_time_s / then->step_time_s);
+    }
+    if (bound_s > 0) {
+        snprintf(bound, sizeof bound, "; no plan%s takes less than %s",
+                 t->offloaded > 0 ? " with that" : "", mf_show_time(bound_s).s);
+    }
+    snprintf(out, size, "%s%s a step (%s to %s) %s, with %s of memory free%s",
+             t->finished < MF_TUNE_PLAN ? "interrupted; the best so far: " : "",
+             mf_show_time(then->step_time_s).s, mf_show_time(then->step_time_low_s).s,
+             mf_show_time(then->step_time_high_s).s, before,
+             mf_show_bytes(then->usable_B - then->peak_memory_B).s, bound);
 }
 
 void mf_tune_report_decide(mf_tune_report *r, const char *saved) {
@@ -278,6 +303,7 @@ static void json_remedies(mf_json_writer *w, const mf_tuning *t) {
 void mf_tune_report_json(mf_json_writer *w, const mf_tune_report *r) {
     const mf_tuning *t = r->found;
     mf_plan_write(w, "now", &t->job->plan);
+    mf_json_write_bool(w, "interrupted", t->finished < MF_TUNE_PLAN);
     mf_json_write_i64(w, "combinations", t->fit.count);
     mf_json_write_i64(w, "feasible", t->fit.feasible);
     mf_json_write_f64(w, "min_headroom_B", t->min_headroom_B);
@@ -294,7 +320,8 @@ void mf_tune_report_json(mf_json_writer *w, const mf_tune_report *r) {
         mf_json_write_null(w, "best");
     }
     mf_host_copies_json(w, &t->host); /* of the best plan */
-    mf_json_write_f64(w, "lower_bound_s", t->search.stats.lower_bound_s);
+    const double bound_s = t->search.stats.lower_bound_s;
+    mf_json_write_f64(w, "lower_bound_s", bound_s > 0 ? bound_s : (double)NAN);
     mf_search_report_json_end(w, &t->search.stats);
     mf_json_write_f64(w, "measured_step_time_s", r->measured->step_time_s);
     mf_json_write_string(w, "time", t->explanation.time);

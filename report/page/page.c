@@ -182,6 +182,16 @@ static void write_warnings(const mf_page *p) {
     }
 }
 
+/* That the work was not done when it was ended. */
+static void write_interrupted(const mf_page *p) {
+    if (mf_page_true(mf_page_at(p, "/search/interrupted")) ||
+        mf_page_true(mf_page_at(p, "/tune/interrupted")) ||
+        mf_page_true(mf_page_at(p, "/capacity/interrupted"))) {
+        fputs("<p class=\"note\"><b>Interrupted</b>: this is what was found until then.</p>\n",
+              p->f);
+    }
+}
+
 void mf_page_write(FILE *f, const mf_json *report, const char *text) {
     const mf_page p = {.f = f, .root = mf_json_root(report)};
     const char *title = mf_page_string(mf_page_at(&p, "/title"));
@@ -195,6 +205,7 @@ void mf_page_write(FILE *f, const mf_json *report, const char *text) {
     mf_page_text(&p, title);
     fputs("</h1></header>\n", f);
     write_verdict(&p);
+    write_interrupted(&p);
     write_warnings(&p);
     mf_page_job(&p);
     mf_page_step(&p);

@@ -24,18 +24,25 @@ static void write_change(const mf_page *p) {
         mf_page_figure(p, MF_UNIT_BYTES, "/tune/%s/prediction/peak_memory_B", which);
         fputs("</span></div>\n", p->f);
     }
-    if (!better && !mf_page_true(mf_page_at(p, "/tune/now/prediction/fits"))) {
+    if (!better && !mf_page_true(mf_page_at(p, "/tune/now/prediction/fits")) &&
+        !mf_page_true(mf_page_at(p, "/tune/interrupted"))) {
         fputs("<div class=\"tile\"><span>it does not fit</span><b>no plan does</b></div></div>"
               "</section>\n",
               p->f);
         return;
     }
-    fputs("<div class=\"tile\"><span>no plan takes less than</span><b>", p->f);
-    mf_page_figure(p, MF_UNIT_TIME, "/tune/lower_bound_s");
-    fputs(better ? "</b></div></div>\n<p class=\"note\">What follows the steps is the plan to "
-                   "change to.</p></section>\n"
-                 : "</b><span>keep it: the search finds nothing faster</span></div></div></section>"
-                   "\n",
+    const bool interrupted = mf_page_true(mf_page_at(p, "/tune/interrupted"));
+    if (mf_page_at(p, "/tune/lower_bound_s") != NULL) {
+        fputs("<div class=\"tile\"><span>no plan takes less than</span><b>", p->f);
+        mf_page_figure(p, MF_UNIT_TIME, "/tune/lower_bound_s");
+        fputs(better || interrupted
+                  ? "</b></div>"
+                  : "</b><span>keep it: the search finds nothing faster</span></div>",
+              p->f);
+    }
+    fputs(better ? "</div>\n<p class=\"note\">What follows the steps is the plan to change "
+                   "to.</p></section>\n"
+                 : "</div></section>\n",
           p->f);
 }
 

@@ -93,6 +93,8 @@ void mf_page_accuracy(const mf_page *p) {
               : "No run of this program on this GPU was held against its prediction: what is known "
                 "is the band.",
           p->f);
+    fputs(step || mf_json_size(all) == 0 ? "" : " Of GPUs that no line names no run is known.",
+          p->f);
     fputs("</p></section>\n", p->f);
 }
 

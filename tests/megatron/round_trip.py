@@ -71,8 +71,8 @@ def check_same(said, read):
 
 def check_differences(said):
     """Each difference has its time and memory; together they are what the plan loses."""
-    for key in ("step_time_s", "peak_memory_B"):
-        named = sum(x[key] for x in said["not_the_same"])
+    for key, change in (("step_time_s", "step_time_change_s"), ("peak_memory_B", "peak_memory_change_B")):
+        named = sum(x[change] for x in said["not_the_same"])
         lost = said[key] - said["plan_" + key]
         if abs(named - lost) > 1e-9 * abs(said[key]):
             raise Failed(f"{key}: differences say {named}, the plan loses {lost}")

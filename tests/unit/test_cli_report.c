@@ -2,11 +2,14 @@
 #include "tests/support/cli_test.h"
 
 #include "core/base/file.h"
+#include "core/base/flag.h"
 
 #include <math.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 static char dir[64]; /* of a test */
@@ -689,6 +692,91 @@ static void a_job_is_tuned_and_compared_on_a_page(void **state) {
     free(text);
 }
 
+/* Sets `cancel` once the process has worked for so long: the same place of the work on any machine,
+ * whoever else it works for. */
+typedef struct watch {
+    double until_s;
+    volatile int cancel;
+    volatile int over;
+} watch;
+
+static double worked_s(void) {
+    struct timespec t;
+    assert_int_equal(clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t), 0);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static void *watch_work(void *user) {
+    watch *w = user;
+    while (!mf_flag_is_set(&w->over) && worked_s() < w->until_s) {
+        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+    }
+    mf_flag_set(&w->cancel, true);
+    return NULL;
+}
+
+static cli_result run_for(const char *line, double work_s) {
+    watch w = {.until_s = worked_s() + work_s};
+    pthread_t thread;
+    assert_int_equal(pthread_create(&thread, NULL, watch_work, &w), 0);
+    cli_result r = cli_run(line, &w.cancel);
+    mf_flag_set(&w.over, true);
+    pthread_join(thread, NULL);
+    return r;
+}
+
+static bool has_file(const char *name) {
+    char path[160];
+    snprintf(path, sizeof path, "%s/%s", dir, name);
+    return access(path, R_OK) == 0;
+}
+
+/* Interrupted later and later: as soon as a phase is done, what was found is printed and stands in
+ * the folder, which says that it is not all. */
+static void an_interrupted_tune_keeps_what_it_found(void **state) {
+    (void)state;
+    char line[512];
+    int kept = 0, code = 130;
+    snprintf(line, sizeof line, "simulate " EIGHT "--tp 2 --ep 4 --out %s/now.json", dir);
+    cli_result r = cli_run(line, NULL);
+    assert_int_equal(r.code, 0);
+    cli_free(&r);
+    snprintf(line, sizeof line, "tune --plan %s/now.json -o %s/found --threads 1", dir, dir);
+    for (double work_s = 0.02; code == 130; work_s *= 1.5) {
+        char command[160];
+        snprintf(command, sizeof command, "rm -rf %s/found", dir);
+        assert_int_equal(system(command), 0);
+        r = run_for(line, work_s);
+        code = r.code;
+        if (code == 130 &&
+            strstr(r.err, "interrupted: what was found so far was printed") == NULL) {
+            assert_false(has_file("found/report.json"));
+        } else if (code == 130) {
+            char *page = read_file("found/report.html"), *text = read_file("found/report.json");
+            mf_json *doc = read_json(text);
+            const mf_json_value *tune = cli_member(mf_json_root(doc), "tune");
+            assert_true(cli_bool(tune, "interrupted"));
+            assert_above(cli_number(tune, "feasible"), 0);
+            assert_above(check_figures(page, mf_json_root(doc)), 30);
+            assert_non_null(strstr(page, "<b>Interrupted</b>"));
+            assert_non_null(strstr(r.out, "verdict     interrupted"));
+            assert_null(strstr(r.out, "keep it"));
+            assert_null(strstr(r.out, "less than 0"));
+            assert_true(has_file("found/candidates.csv") && has_file("found/plan.json"));
+            mf_json_destroy(doc);
+            free(page);
+            free(text);
+            kept++;
+        }
+        cli_free(&r);
+    }
+    assert_int_equal(code, 0);
+    char *page = read_file("found/report.html");
+    assert_null(strstr(page, "<b>Interrupted</b>"));
+    free(page);
+    assert_above(kept, 0);
+}
+
 /* As plan does: plans and steps leave so much free, and a layout that does not is changed although
  * it fits and is faster. */
 static void tune_leaves_the_headroom_that_is_asked_for(void **state) {
@@ -849,6 +937,8 @@ int main(void) {
         cmocka_unit_test_setup_teardown(sizes_are_a_front_of_time_and_money, new_folder,
                                         remove_folder),
         cmocka_unit_test_setup_teardown(tune_leaves_the_headroom_that_is_asked_for, new_folder,
+                                        remove_folder),
+        cmocka_unit_test_setup_teardown(an_interrupted_tune_keeps_what_it_found, new_folder,
                                         remove_folder),
         cmocka_unit_test_setup_teardown(what_fits_with_the_optimizer_on_the_host_is_planned,
                                         new_folder, remove_folder),

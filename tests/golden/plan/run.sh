@@ -32,7 +32,7 @@ note "$(cksum <"$work/plan.json")" "$(cksum <"$work/again.json")" "three threads
 # A search that would go on for long, interrupted once it has a plan. The limit passes the signal on.
 : >"$work/err" # here from the start: the shell that runs the search may open it after the first look
 timeout --foreground -s KILL 300 "$golden_binary" plan --model mixtral-8x22b --cluster h100 --gpus 128 \
-    --global-batch 256 --seq 4096 --gap 1e-9 --effort 100000 --progress >"$work/out" 2>"$work/err" &
+    --global-batch 256 --seq 4096 --gap 1e-9 --effort 100000 --progress -o "$work/best" >"$work/out" 2>"$work/err" &
 search=$!
 tries=0
 until grep -q 'best' "$work/err" || ! kill -0 $search 2>/dev/null || [ $tries -ge 600 ]; do
@@ -44,6 +44,8 @@ wait $search
 note "$?" 130 "interrupted: exit 130"
 note "$(grep -c '^proof.*interrupted' "$work/out")" 1 "the best so far was printed"
 note "$(tail -n 1 "$work/err")" "moefold plan: interrupted: the best plan so far was printed" "and said to be"
+note "$(grep -c '"interrupted": *true' "$work/best/report.json")" 1 "a report of it is in the folder, and says so"
+note "$(grep -c '<b>Interrupted</b>' "$work/best/report.html")" 1 "as the page does"
 # A table likewise: rows that are done stand in its folder, too.
 : >"$work/err"
 timeout --foreground -s KILL 300 "$golden_binary" capacity --models olmoe-1b-7b,mixtral-8x22b --clusters h100 \
