@@ -82,6 +82,7 @@ mf_status mf_args_request(const mf_args *a, mf_job_request *out, mf_err *e) {
         out->software = mf_runs_on_software(mf_args_text(a, MF_OPT_RUNS_ON, NULL), out->software);
     }
     out->store = mf_args_text(a, MF_OPT_STORE, NULL);
+    out->corrected = a->corrected;
     out->routing = mf_args_text(a, MF_OPT_ROUTING, mf_args_text(a, MF_OPT_FORCE_ROUTING, NULL));
     out->plan = mf_args_text(a, MF_OPT_PLAN, NULL);
     out->beside_plan = layout_option(a);

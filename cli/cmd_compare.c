@@ -353,20 +353,24 @@ static mf_status run_folder(const mf_args *a, const mf_cli *cli, mf_err *e) {
 }
 
 static mf_status run(const mf_args *a, const mf_cli *cli, mf_err *e) {
+    if (a->value[MF_OPT_CORRECT].given && !a->value[MF_OPT_LOG].given) {
+        return mf_err_set(e, MF_USAGE, "--correct: expected --log FILE beside it");
+    }
     return a->value[MF_OPT_LOG].given ? mf_compare_log(a, cli, e) : run_folder(a, cli, e);
 }
 
 static const mf_option_id options[] = {
-    MF_OPT_LOG,     MF_OPT_OUT,  MF_OPT_PLAN,   MF_OPT_RUN,     MF_OPT_TOLERANCE,
-    MF_OPT_MODEL,   MF_OPT_SET,  MF_OPT_STRICT, MF_OPT_CLUSTER, MF_OPT_SOFTWARE,
-    MF_OPT_STORE,   MF_OPT_TOP,  MF_OPT_EXPORT, MF_OPT_RECORD,  MF_OPT_REPORT,
-    MF_OPT_VERBOSE, MF_OPT_JSON, MF_OPT_FORCE,  MF_OPT_HELP,    MF_OPT_COUNT,
+    MF_OPT_LOG,     MF_OPT_OUT,    MF_OPT_PLAN,    MF_OPT_RUN,      MF_OPT_TOLERANCE, MF_OPT_MODEL,
+    MF_OPT_SET,     MF_OPT_STRICT, MF_OPT_CLUSTER, MF_OPT_SOFTWARE, MF_OPT_STORE,     MF_OPT_TOP,
+    MF_OPT_EXPORT,  MF_OPT_RECORD, MF_OPT_REPORT,  MF_OPT_VERBOSE,  MF_OPT_JSON,      MF_OPT_FORCE,
+    MF_OPT_CORRECT, MF_OPT_HELP,   MF_OPT_COUNT,
 };
 
 const mf_command mf_cmd_compare = {
     .name = "compare",
     .summary = "predicted against measured, op by op, and what would help",
-    .usage = {"[--plan FILE] --run DIR [options]", "--plan FILE --log FILE [--out FILE] [options]"},
+    .usage = {"[--plan FILE] --run DIR [options]",
+              "--plan FILE --log FILE [--correct] [--out FILE] [options]"},
     .about =
         "Puts the op times that a training run measured (op_times.json in its --out) beside those "
         "predicted for its plan, largest difference first, and says where the step goes and what "
@@ -379,9 +383,11 @@ const mf_command mf_cmd_compare = {
         "as text, which `moefold profile --import` "
         "reads.\nWith --log it reads the log "
         "of a Megatron job that ran the plan (or the job that `moefold import --out` made a plan "
-        "of) and prints step times, throughput and memory beside the prediction. --out writes the "
-        "correction for this software and machine as a software profile, which plan, simulate and "
-        "capacity take with --software FILE and name in their output; one from a log whose step "
+        "of) and prints step times, throughput and memory beside the prediction. --correct "
+        "keeps the correction for this software and cluster: plan, simulate, fit, explain, tune "
+        "and capacity price by it from then on and say so, --no-corrections leaves it out, and the "
+        "next one takes its place. --out writes it as a software profile, for --software FILE; one "
+        "from a log whose step "
         "has other FLOPs than the plan's is not written without --force.\nThe exit code is 4 when "
         "the "
         "step, or an op that takes a hundredth of it or more, is predicted outside the tolerance.",

@@ -131,10 +131,10 @@ static mf_status run(const mf_args *a, const mf_cli *cli, mf_err *e) {
 }
 
 static const mf_option_id options[] = {
-    MF_OPT_PLAN,    MF_OPT_MODEL,        MF_OPT_SET, MF_OPT_STRICT,   MF_OPT_CLUSTER,
-    MF_OPT_GPUS,    MF_OPT_GLOBAL_BATCH, MF_OPT_SEQ, MF_OPT_SOFTWARE, MF_OPT_STORE,
-    MF_OPTS_LAYOUT, MF_OPT_ROUTING,      MF_OPT_TOP, MF_OPT_VERBOSE,  MF_OPT_JSON,
-    MF_OPT_HELP,    MF_OPT_COUNT,
+    MF_OPT_PLAN,           MF_OPT_MODEL,        MF_OPT_SET,     MF_OPT_STRICT,   MF_OPT_CLUSTER,
+    MF_OPT_GPUS,           MF_OPT_GLOBAL_BATCH, MF_OPT_SEQ,     MF_OPT_SOFTWARE, MF_OPT_STORE,
+    MF_OPT_NO_CORRECTIONS, MF_OPTS_LAYOUT,      MF_OPT_ROUTING, MF_OPT_TOP,      MF_OPT_VERBOSE,
+    MF_OPT_JSON,           MF_OPT_HELP,         MF_OPT_COUNT,
 };
 
 const mf_command mf_cmd_explain = {

@@ -26,11 +26,12 @@ enum { EXIT_CODES = sizeof exit_codes / sizeof exit_codes[0] };
 static const struct {
     const char *name, *text;
 } environment[] = {
-    {"COLUMNS", "width to print for where standard output is no terminal"},
+    {"COLUMNS", "width where standard output is no terminal"},
     {"NO_COLOR", "set to anything: no colour on terminals"},
     {"MOEFOLD_DATA", "folder with models, clusters and measurements, in place of what ships"},
     {"MOEFOLD_CPU",
      "folder of what was measured for cluster cpu [~/.cache/moefold]; off: nothing is"},
+    {"MOEFOLD_CORRECTIONS", "folder of compare --correct; off: no"},
     {"MOEFOLD_CUDA_LIBRARY", "library of GPU kernels; none: no GPU"},
 };
 enum { ENVIRONMENT = sizeof environment / sizeof environment[0] };

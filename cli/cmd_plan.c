@@ -289,7 +289,7 @@ static const mf_option_id options[] = {
     MF_OPT_SEQ,
     MF_OPT_SOFTWARE,
     MF_OPT_STORE,
-
+    MF_OPT_NO_CORRECTIONS,
     MF_OPTS_SEARCHED,
     MF_OPT_ROUTING,
     MF_OPT_TOP,

@@ -126,10 +126,10 @@ static mf_status run(const mf_args *a, const mf_cli *cli, mf_err *e) {
 }
 
 static const mf_option_id options[] = {
-    MF_OPT_PLAN,    MF_OPT_MODEL,   MF_OPT_CLUSTER,      MF_OPT_GPUS,    MF_OPT_SOFTWARE,
-    MF_OPT_STORE,   MF_OPT_RUNS_ON, MF_OPT_MIN_HEADROOM, MF_OPT_RECIPE,  MF_OPT_EFFORT,
-    MF_OPT_THREADS, MF_OPT_OUT,     MF_OPT_REPORT,       MF_OPT_VERBOSE, MF_OPT_JSON,
-    MF_OPT_HELP,    MF_OPT_COUNT};
+    MF_OPT_PLAN,   MF_OPT_MODEL,          MF_OPT_CLUSTER, MF_OPT_GPUS,         MF_OPT_SOFTWARE,
+    MF_OPT_STORE,  MF_OPT_NO_CORRECTIONS, MF_OPT_RUNS_ON, MF_OPT_MIN_HEADROOM, MF_OPT_RECIPE,
+    MF_OPT_EFFORT, MF_OPT_THREADS,        MF_OPT_OUT,     MF_OPT_REPORT,       MF_OPT_VERBOSE,
+    MF_OPT_JSON,   MF_OPT_HELP,           MF_OPT_COUNT};
 
 const mf_command mf_cmd_tune = {
     .name = "tune",

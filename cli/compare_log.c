@@ -53,6 +53,8 @@ static mf_status write_folder(const mf_args *a, const mf_cli *cli, const mf_log_
 mf_status mf_compare_log(const mf_args *a, const mf_cli *cli, mf_err *e) {
     const double tolerance = a->value[MF_OPT_TOLERANCE].given ? a->value[MF_OPT_TOLERANCE].f : 0.10;
     const char *out = a->value[MF_OPT_OUT].given ? a->value[MF_OPT_OUT].text : NULL;
+    const bool keep = a->value[MF_OPT_CORRECT].given;
+    char kept[1024] = "";
     mf_log l = {0};
     double factor = 1;
     mf_job *j = calloc(1, sizeof *j);
@@ -66,18 +68,32 @@ mf_status mf_compare_log(const mf_args *a, const mf_cli *cli, mf_err *e) {
     s = s == MF_OK ? mf_job_simulate(j, &(mf_sim_options){0}, e) : s;
     if (s == MF_OK) {
         s = mf_correction_find(j->cost, j->program, &j->routing, l.step_time_s, &factor, e);
-        if (s == MF_INPUT && out == NULL) { /* what was measured is to be seen all the same */
+        if (s == MF_INPUT && out == NULL &&
+            !keep) { /* what was measured is to be seen all the same */
             factor = (double)NAN;
             s = MF_OK;
         }
     }
-    const bool withheld = s == MF_OK && out != NULL && !a->value[MF_OPT_FORCE].given &&
+    const bool withheld = s == MF_OK && (out != NULL || keep) && !a->value[MF_OPT_FORCE].given &&
                           mf_compare_is_other_job(j, &l);
-    if (s == MF_OK && out != NULL && !withheld) {
-        s = mf_correction_save(&j->software, j->cluster.name, factor, a->value[MF_OPT_LOG].text,
-                               l.used, l.step_time_s, j->plan.prediction.step_time_s, out, e);
+    if (s == MF_OK && keep) {
+        s = mf_corrections_path(&j->asked, &j->cluster, &j->software, !withheld, kept, e);
+        s = s == MF_OK ? s : mf_err_prefix(e, "--correct");
     }
-    mf_log_report x = {.j = j, .l = &l, .factor = factor, .withheld = withheld};
+    if (s == MF_OK && !withheld) {
+        const mf_correction_basis on = {.cluster = j->cluster.name,
+                                        .log = a->value[MF_OPT_LOG].text,
+                                        .steps = l.used,
+                                        .measured_s = l.step_time_s,
+                                        .predicted_s = j->plan.prediction.step_time_s};
+        s = out != NULL ? mf_correction_save(&j->software, factor, &on, out, e) : s;
+        s = s == MF_OK && keep ? mf_correction_save(&j->software, factor, &on, kept, e) : s;
+    }
+    mf_log_report x = {.j = j,
+                       .l = &l,
+                       .factor = factor,
+                       .withheld = withheld,
+                       .kept = keep && !withheld ? kept : NULL};
     s = s == MF_OK ? mf_host_copies_of_plan(j, &j->plan, &x.copies, e) : s;
     s = s == MF_OK ? find_memory(&x, e) : s;
     if (s == MF_OK) {
@@ -87,12 +103,13 @@ mf_status mf_compare_log(const mf_args *a, const mf_cli *cli, mf_err *e) {
                             &(mf_compared_log){.log = &l,
                                                .plan = a->value[MF_OPT_PLAN].text,
                                                .out = withheld ? NULL : out,
+                                               .kept = x.kept != NULL,
                                                .tolerance = tolerance});
     }
     if (s == MF_OK && a->value[MF_OPT_JSON].given) {
         s = mf_output_object(cli->out, mf_log_report_json, &x, e);
     } else if (s == MF_OK) {
-        mf_log_report_print(cli->out, &x, out);
+        mf_log_report_print(cli->out, &x, out != NULL || !keep ? out : kept);
     }
     s = s == MF_OK ? write_folder(a, cli, &x, e) : s;
     if (s == MF_OK &&

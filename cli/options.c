@@ -64,6 +64,8 @@ static const mf_option table[MF_OPT_COUNT] = {
         TEXT),
     ROW(STORE, "store", JOB, "FILE", "the shipped measurements; profile has none",
         "Profile store: the measured times that prices are computed from", TEXT),
+    ROW(NO_CORRECTIONS, "no-corrections", JOB, NULL, NULL,
+        "Leave out what compare --log --correct has kept for this software and cluster", FLAG),
     ROW(PLAN, "plan", JOB, "FILE", NULL,
         "Take model, cluster and layout from this plan file. --model, --cluster, --software and "
         "--store may be given beside it: they say where to find the same model, or what else to "
@@ -281,6 +283,11 @@ static const mf_option table[MF_OPT_COUNT] = {
         WORDS(" torchrun srun")),
     ROW(FORCE, "force", OUTPUT, NULL, NULL,
         "Write what is refused else: a job that does not fit, a correction from another job's log",
+        FLAG),
+    ROW(CORRECT, "correct", OUTPUT, NULL, NULL,
+        "With --log: keep the correction for this software and cluster, in the folder "
+        "MOEFOLD_CORRECTIONS, else ~/.local/share/moefold/corrections; plan, simulate, fit, "
+        "explain, tune and capacity then price by it and say so",
         FLAG),
     ROW(RECIPE, "recipe", JOB, "NAME", "the last one",
         "Function to read in a Python file, with those that it calls; in a script that starts "

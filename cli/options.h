@@ -24,6 +24,7 @@ typedef enum mf_option_id {
     MF_OPT_SEQ,
     MF_OPT_SOFTWARE,
     MF_OPT_STORE,
+    MF_OPT_NO_CORRECTIONS,
     MF_OPT_PLAN,
     /* layout: degrees, then choices */
     MF_OPT_TP,
@@ -140,6 +141,7 @@ typedef enum mf_option_id {
     MF_OPT_FORMAT,
     MF_OPT_LAUNCHER,
     MF_OPT_FORCE,
+    MF_OPT_CORRECT,
     MF_OPT_RECIPE,
     MF_OPT_LOG,
     MF_OPT_VERBOSE,
@@ -199,7 +201,8 @@ typedef struct mf_args {
     const char *set[MF_ARGS_MAX_LIST];
     int price_count; /* of --price */
     const char *price[MF_ARGS_MAX_LIST];
-    FILE *notes; /* where commands say what they leave out; NULL: nowhere */
+    bool corrected; /* the command takes kept corrections, and is not told to leave them out */
+    FILE *notes;    /* where commands say what they leave out; NULL: nowhere */
 } mf_args;
 
 typedef enum mf_option_group {

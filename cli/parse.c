@@ -205,6 +205,10 @@ mf_status mf_args_parse(int argc, const char *const *argv, const mf_option_id *a
             out->word[out->words++] = argv[i];
         }
     }
+    for (int i = 0; allowed[i] != MF_OPT_COUNT; i++) {
+        out->corrected |= allowed[i] == MF_OPT_NO_CORRECTIONS;
+    }
+    out->corrected &= !out->value[MF_OPT_NO_CORRECTIONS].given;
     return s == MF_OK ? batch_of_tokens(out, e) : s;
 }
 

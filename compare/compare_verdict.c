@@ -117,13 +117,19 @@ void mf_verdict_text_log(mf_verdict_text *v, const mf_job *j, const mf_compared_
     if (other_job) {
         snprintf(v->next, sizeof v->next,
                  "the same with the plan of the log's job (moefold import LOG --out plan.json)%s",
-                 of->out != NULL ? "; what was written corrects nothing else" : "");
+                 of->out != NULL || of->kept ? "; what was written corrects nothing else" : "");
+    } else if (of->kept) {
+        snprintf(v->next, sizeof v->next, "moefold tune --plan %.256s", of->plan);
     } else if (of->out != NULL) {
         snprintf(v->next, sizeof v->next,
                  "plan, simulate, capacity and tune with --software %.256s", of->out);
     } else if (fabs(time) > of->tolerance) {
-        snprintf(v->next, sizeof v->next,
-                 "the same with --out mine.json, which --software mine.json then prices by");
+        const bool theirs = strncmp(j->software.name, "megatron-", 9) == 0;
+        snprintf(v->next, sizeof v->next, "%s",
+                 theirs ? "the same with --correct, which plan, simulate, tune and capacity then "
+                          "price by"
+                        : "the same with --out mine.json, which --software mine.json then prices "
+                          "by");
     } else {
         snprintf(v->next, sizeof v->next, "moefold tune --plan %.256s", of->plan);
     }

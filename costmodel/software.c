@@ -302,9 +302,10 @@ void mf_software_slow(mf_software *s, double factor) {
     }
 }
 
-/* {"name", "extends", "step_factor"}: another profile, slower or faster throughout. */
+/* {"name", "extends", "step_factor", "measured"}: another profile, slower or faster throughout;
+ * "measured" (what the factor rests on) is for who keeps it. */
 static mf_status read_corrected(const mf_json_value *root, mf_software *out, mf_err *e) {
-    static const char *const known[] = {"name", "extends", "step_factor"};
+    static const char *const known[] = {"name", "extends", "step_factor", "measured"};
     const char *base = "";
     double factor = 1;
     mf_software s = {.name = ""};

@@ -32,6 +32,7 @@ static mf_capacity_cell cell_of(const growing *g, int row, int64_t gpus) {
     snprintf(c.cluster, sizeof c.cluster, "%s", j->cluster.name);
     snprintf(c.gpu, sizeof c.gpu, "%.31s", j->cluster.gpu.name);
     snprintf(c.software, sizeof c.software, "%s", j->software.name);
+    c.correction = j->correction;
     c.runs_on = w->on.limited ? mf_target_info_of(w->on.target)->word : NULL;
     return c;
 }

@@ -35,6 +35,7 @@ typedef struct mf_capacity_strain {
 
 typedef struct mf_capacity_cell {
     char model[96], cluster[64], software[32];
+    mf_kept_correction correction; /* of that software's prices */
     int64_t gpus;
     int row; /* which model and cluster of the command line */
     bool feasible, keeps_deadline;

@@ -108,9 +108,11 @@ static mf_status price(const mf_import_request *r, mf_imported *x, mf_err *e) {
     j->asked = r->asked;
     mf_status s =
         mf_job_read_routing(j, mf_settings_text(&x->read.moefold, "routing", ""), &routing, e);
-    s = s == MF_OK
-            ? mf_prices_load(&j->asked, cluster, software, &j->cluster, &j->software, &j->cost, e)
-            : s;
+    s = s == MF_OK ? mf_prices_read(&j->asked, cluster, software, &j->cluster, &j->software, e) : s;
+    if (s == MF_OK) {
+        s = mf_corrections_use(&j->asked, &j->cluster, &j->software, &j->correction, e);
+    }
+    s = s == MF_OK ? mf_prices_create(&j->asked, &j->cluster, &j->software, &j->cost, e) : s;
     if (s == MF_OK) {
         j->plan.layout.software_traits = j->software.traits;
         snprintf(p->generator, sizeof p->generator, "%s", MF_GENERATOR);

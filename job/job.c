@@ -353,6 +353,16 @@ static const char *find_file(const mf_job_request *r, const char *name, char *pa
     return used > 0 && (size_t)used < size && access(path, R_OK) == 0 ? path : name;
 }
 
+/* A plan may have been priced with a correction that is not here, or left out. */
+static void note_lost_correction(const mf_job *j, const mf_plan_provenance *from) {
+    const mf_job_request *r = &j->asked;
+    if (strchr(from->software, '@') != NULL && r->software == NULL && !j->correction.used &&
+        r->notes != NULL) {
+        fprintf(r->notes, "note: the plan's times are of %s, these of %s without that correction\n",
+                from->software, j->software.name);
+    }
+}
+
 mf_status mf_job_read(mf_job *j, const mf_job_request *r, mf_err *e) {
     mf_job_init(j);
     j->asked = *r;
@@ -370,6 +380,8 @@ mf_status mf_job_read(mf_job *j, const mf_job_request *r, mf_err *e) {
     if (s == MF_OK) {
         s = mf_prices_read(r, cluster, from.software[0] != '\0' ? from.software : NULL, &j->cluster,
                            &j->software, e);
+        s = s == MF_OK ? mf_corrections_use(r, &j->cluster, &j->software, &j->correction, e) : s;
+        note_lost_correction(j, &from);
         if (s == MF_OK && mf_host_cpu_is_asked(r, cluster) &&
             mf_host_cpu_find(j->plan.layout.gpus, &j->host) && j->host.known) {
             mf_host_cpu_correct(&j->host, &j->software);

@@ -7,6 +7,7 @@
 #define MF_JOB_JOB_H
 
 #include "core/plan/plan.h"
+#include "job/corrections.h"
 #include "job/host_cpu.h"
 #include "job/request.h"
 #include "job/under_megatron.h"
@@ -26,8 +27,9 @@ typedef struct mf_job {
     char made_for[64];     /* cluster of a plan file that was made for another one; "" */
     unsigned unsaid, open; /* options that are guesses or were not given; those of them not given
                               (job/unsaid.h) */
-    mf_host_cpu host;      /* `known` for the cluster `cpu` when it was measured */
-    bool borrowed;         /* another job owns `cost` */
+    mf_kept_correction correction; /* of `software`, which it is then named after */
+    mf_host_cpu host;              /* `known` for the cluster `cpu` when it was measured */
+    bool borrowed;                 /* another job owns `cost` */
     /* of the last simulation */
     mf_program *program;
     mf_sim *sim;

@@ -1,6 +1,7 @@
 /* prices.c - request -> cluster, software profile, profile store -> prices. */
 #include "job/prices.h"
 
+#include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
 
@@ -31,7 +32,12 @@ mf_status mf_prices_read(const mf_job_request *r, const char *cluster_name,
     const char *option = r->cluster_option != NULL ? r->cluster_option : "cluster";
     mf_status s = mf_request_named(mf_cluster_load(cluster_name, cluster, e), option, e);
     if (s == MF_OK) {
+        char base[sizeof software->name];
         const char *name = r->software != NULL ? r->software : software_name;
+        if (r->software == NULL && name != NULL && strchr(name, '@') != NULL) {
+            snprintf(base, sizeof base, "%.*s", (int)strcspn(name, "@"), name);
+            name = base;
+        }
         s = mf_request_named(mf_software_load(name, software, e), "software", e);
     }
     return s;

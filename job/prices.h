@@ -5,8 +5,8 @@
 #include "costmodel/cost.h"
 #include "job/request.h"
 
-/* Reads cluster and software profile. A request that names no software gets `software_name`; NULL:
- * the default. */
+/* Reads cluster and software profile. A request that names no software gets `software_name`, of
+ * a correction (BASE@CLUSTER) what it corrects; NULL: the default. */
 mf_status mf_prices_read(const mf_job_request *r, const char *cluster_name,
                          const char *software_name, mf_cluster *cluster, mf_software *software,
                          mf_err *e);

@@ -49,6 +49,7 @@ typedef struct mf_job_request {
     size_t set_count;
     bool strict; /* a model that is not read whole is refused */
     const char *software, *store, *routing;
+    bool corrected;          /* prices are corrected by what is kept of logs (job/corrections.h) */
     const char *plan;        /* a file that holds layout and assignment */
     const char *beside_plan; /* a layout option that was given; an error together with a plan, which
                                 layout.deterministic is not, unless a plan may be changed: */

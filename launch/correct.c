@@ -53,8 +53,20 @@ mf_status mf_correction_find(mf_cost *cost, const mf_program *p, const mf_routin
     return s;
 }
 
-mf_status mf_correction_save(const mf_software *base, const char *cluster, double factor,
-                             const char *log, int steps, double measured_s, double predicted_s,
+static void write_basis(mf_json_writer *w, const mf_software *base, const mf_correction_basis *on,
+                        const char *date) {
+    mf_json_write_object(w, "measured", false);
+    mf_json_write_string(w, "cluster", on->cluster);
+    mf_json_write_string(w, "log", on->log);
+    mf_json_write_i64(w, "steps", on->steps);
+    mf_json_write_string(w, "date", date);
+    mf_json_write_string(w, "software_date", base->date);
+    mf_json_write_f64(w, "measured_step_time_s", on->measured_s);
+    mf_json_write_f64(w, "predicted_step_time_s", on->predicted_s);
+    mf_json_write_end(w);
+}
+
+mf_status mf_correction_save(const mf_software *base, double factor, const mf_correction_basis *on,
                              const char *path, mf_err *e) {
     char name[sizeof base->name], source[512], date[16];
     mf_json_writer w;
@@ -64,11 +76,11 @@ mf_status mf_correction_save(const mf_software *base, const char *cluster, doubl
         return mf_err_set(e, MF_USAGE, "%s is a correction itself: compare with what it extends",
                           base->name);
     }
-    snprintf(name, sizeof name, "%.20s@%.10s", base->name, cluster);
+    snprintf(name, sizeof name, "%.20s@%.10s", base->name, on->cluster);
     mf_today_text(mf_today(), date);
     snprintf(source, sizeof source,
-             "%.200s: %d steps, %.4g s in the median, where %.4g s were predicted on %s; %s", log,
-             steps, measured_s, predicted_s, cluster, date);
+             "%.200s: %d steps, %.4g s in the median, where %.4g s were predicted on %s; %s",
+             on->log, on->steps, on->measured_s, on->predicted_s, on->cluster, date);
     mf_json_writer_init(&w);
     mf_json_write_object(&w, NULL, false);
     mf_json_write_string(&w, "name", name);
@@ -77,6 +89,7 @@ mf_status mf_correction_save(const mf_software *base, const char *cluster, doubl
     mf_json_write_f64(&w, "value", factor);
     mf_json_write_string(&w, "source", source);
     mf_json_write_end(&w);
+    write_basis(&w, base, on, date);
     mf_json_write_end(&w);
     mf_status s = mf_json_writer_finish(&w, &text, &length, e);
     if (s == MF_OK) {

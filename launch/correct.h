@@ -12,10 +12,17 @@
 mf_status mf_correction_find(mf_cost *cost, const mf_program *p, const mf_routing *routing,
                              double measured_s, double *factor, mf_err *e);
 
-/* Writes {"name", "extends", "step_factor"} (costmodel/cost.h), with what it rests on. Errors:
- * MF_IO, MF_USAGE where the profile is itself such a file. */
-mf_status mf_correction_save(const mf_software *base, const char *cluster, double factor,
-                             const char *log, int steps, double measured_s, double predicted_s,
+/* What a correction rests on. */
+typedef struct mf_correction_basis {
+    const char *cluster, *log; /* a name, a file */
+    int steps;
+    double measured_s, predicted_s; /* of a step */
+} mf_correction_basis;
+
+/* Writes {"name", "extends", "step_factor"} (costmodel/cost.h), and as "measured" {"cluster",
+ * "log", "steps", "date", "software_date", "measured_step_time_s", "predicted_step_time_s"}.
+ * Errors: MF_IO, MF_USAGE where the profile is itself such a file. */
+mf_status mf_correction_save(const mf_software *base, double factor, const mf_correction_basis *on,
                              const char *path, mf_err *e);
 
 #endif

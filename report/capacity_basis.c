@@ -68,6 +68,21 @@ void mf_capacity_print_prices(FILE *out, const mf_capacity_table *t) {
     mf_show_wrap(out, text, 12, 12, 99);
 }
 
+void mf_capacity_print_corrections(FILE *out, const mf_capacity_table *t) {
+    const char *label = "corrected";
+    for (int i = 0; i < t->count && t->cell[i].row < t->clusters; i++) {
+        const mf_capacity_cell *c = &t->cell[i];
+        if (c->correction.used && mf_capacity_begins_row(t, i)) {
+            char said[320], text[400];
+            mf_corrections_say(&c->correction, said, sizeof said);
+            snprintf(text, sizeof text, "%s: %s", c->cluster, said);
+            fprintf(out, "%-12s", label);
+            mf_show_wrap(out, text, 12, 12, 99);
+            label = "";
+        }
+    }
+}
+
 /* Which programs plans are limited to, if any. */
 void mf_capacity_print_runs_on(FILE *out, const mf_capacity_table *t) {
     const char *before = NULL;

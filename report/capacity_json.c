@@ -105,6 +105,7 @@ static void write_cell(mf_json_writer *w, const mf_capacity_table *t, int i) {
     mf_json_write_string(w, "cluster", c->cluster);
     mf_json_write_i64(w, "gpus", c->gpus);
     mf_json_write_string(w, "software", c->software);
+    mf_corrections_json(w, &c->correction);
     mf_json_write_string(w, "runs_on", c->runs_on);
     write_price(w, &c->price);
     mf_json_write_bool(w, "fits", c->feasible);

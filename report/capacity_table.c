@@ -158,6 +158,7 @@ void mf_capacity_print(FILE *out, const mf_capacity_table *t) {
     mf_show_wrap(out, t->program, 12, 12, 99);
     mf_capacity_print_megatron(out, t);
     mf_capacity_print_runs_on(out, t);
+    mf_capacity_print_corrections(out, t);
     mf_capacity_print_routing(out, t);
     if (some) {
         print_notes(out, t, proof);

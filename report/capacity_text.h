@@ -27,6 +27,8 @@ void mf_capacity_print_shared(FILE *out, const mf_capacity_table *t);
 /* One paragraph each, or nothing where there is nothing to say. */
 void mf_capacity_print_megatron(FILE *out, const mf_capacity_table *t);
 void mf_capacity_print_runs_on(FILE *out, const mf_capacity_table *t);
+/* Corrections from logs that prices rest on, a line for each cluster that has one. */
+void mf_capacity_print_corrections(FILE *out, const mf_capacity_table *t);
 void mf_capacity_print_routing(FILE *out, const mf_capacity_table *t);
 void mf_capacity_print_prices(FILE *out, const mf_capacity_table *t);
 void mf_capacity_print_unmeasured(FILE *out, const mf_capacity_table *t);

@@ -2,6 +2,7 @@
 #include "report/fit_report.h"
 
 #include "report/host_copies_text.h"
+#include "report/report.h"
 #include "report/search_report.h"
 #include "report/text/show.h"
 #include "report/to_fit.h"
@@ -169,6 +170,7 @@ void mf_fit_report_print(FILE *out, const mf_job *j, const mf_fit_result *r, int
         j->model.name, mf_show_i64(l->gpus).s, j->cluster.name, mf_show_i64(l->gbs).s,
         l->gbs == 1 ? "" : "s", mf_show_i64(l->seq).s, mf_show_i64(r->feasible).s,
         mf_show_i64(r->count).s);
+    mf_report_print_correction(out, &j->correction);
     if (r->timed > 0) {
         fprintf(
             out,
@@ -211,6 +213,7 @@ void mf_fit_report_json(mf_json_writer *w, const mf_job *j, const mf_fit_result 
     mf_json_write_string(w, "model", j->model.name);
     mf_json_write_string(w, "cluster", j->cluster.name);
     mf_json_write_i64(w, "gpus", j->plan.layout.gpus);
+    mf_corrections_json(w, &j->correction);
     mf_json_write_i64(w, "combinations", r->count);
     mf_json_write_i64(w, "feasible", r->feasible);
     mf_json_write_i64(w, "timed", r->timed);

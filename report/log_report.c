@@ -52,6 +52,13 @@ void mf_log_report_print(FILE *out, const mf_log_report *x, const char *path) {
                             "writes "
                           : ", written to ",
             path != NULL ? path : "");
+    if (x->kept != NULL) {
+        fprintf(
+            out,
+            "            plan, simulate, fit, explain, tune and capacity price %s on %s by it from "
+            "now on\n",
+            j->software.name, j->cluster.name);
+    }
     mf_verdict_text_print(out, &x->text);
 }
 
@@ -70,6 +77,9 @@ void mf_log_report_json(mf_json_writer *w, const void *user) {
     mf_json_write_f64(w, "predicted_memory_B", x->memory_B);
     mf_json_write_f64(w, "step_factor", x->factor);
     mf_json_write_bool(w, "withheld", x->withheld);
+    if (x->kept != NULL) {
+        mf_json_write_string(w, "kept", x->kept);
+    }
     mf_json_write_f64(w, "error", j->plan.prediction.step_time_s / l->step_time_s - 1);
     mf_host_copies_json(w, &x->copies);
     mf_doubts_json(w, &x->doubts);

@@ -146,10 +146,19 @@ mf_report mf_report_of(const mf_job *j, const mf_plan *plan) {
                        .cluster = &j->cluster,
                        .plan = plan,
                        .routing = &j->routing,
+                       .correction = &j->correction,
                        .made_for = j->made_for,
                        .unsaid = j->unsaid,
                        .software = &j->software,
                        .measured = j->cost != NULL ? mf_cost_measured(j->cost) : ""};
+}
+
+void mf_report_print_correction(FILE *out, const mf_kept_correction *k) {
+    char text[320];
+    if (k->used) {
+        mf_corrections_say(k, text, sizeof text);
+        fprintf(out, "corrected   %s\n", text);
+    }
 }
 
 mf_status mf_report_add_up(mf_report *r, const mf_job *j, mf_err *e) {
@@ -235,6 +244,7 @@ void mf_report_print_job(FILE *out, const mf_report *r) {
     fprintf(out, "rests on    software profile %s, routing %s, measurements %s\n",
             r->plan->provenance.software, r->plan->provenance.routing,
             r->plan->provenance.measurements);
+    mf_report_print_correction(out, r->correction);
     if (r->unsaid != 0) {
         char words[128];
         mf_unsaid_format(r->unsaid, words, sizeof words);

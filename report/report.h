@@ -17,6 +17,7 @@ typedef struct mf_report {
     const mf_cluster *cluster;
     const mf_plan *plan;
     const mf_routing *routing;
+    const mf_kept_correction *correction; /* of the software's prices */
     const char *made_for; /* cluster that a plan file was made for, if another one; "" */
     unsigned unsaid;      /* options that are guesses (job/unsaid.h) */
     const mf_software *software;
@@ -26,6 +27,9 @@ typedef struct mf_report {
     mf_host_copies copies; /* of the plan; not counted: not printed */
     double reported_B;     /* peak that its program prints (mf_reported_memory); 0: not asked */
 } mf_report;
+
+/* A line on a correction that prices rest on; nothing where none is used. */
+void mf_report_print_correction(FILE *out, const mf_kept_correction *k);
 
 /* Of a job and one of its plans; nothing of Megatron, neither power nor copies. */
 mf_report mf_report_of(const mf_job *j, const mf_plan *plan);

@@ -30,6 +30,7 @@ static void write_what(mf_json_writer *w, const mf_report *r) {
     mf_json_write_string(w, "routing", r->plan->provenance.routing);
     mf_json_write_string(w, "software_date", r->software->date);
     mf_json_write_string(w, "gpu_measured", r->measured);
+    mf_corrections_json(w, r->correction);
     if (r->megatron != NULL) {
         mf_report_under_megatron_json(w, r->megatron);
     }

@@ -4,6 +4,7 @@
 #include "job/problem.h"
 #include "report/doubts.h"
 #include "report/host_copies_text.h"
+#include "report/report.h"
 #include "report/search_report.h"
 #include "report/text/screen.h"
 #include "report/text/show.h"
@@ -248,6 +249,7 @@ void mf_tune_report_print(FILE *out, const mf_tune_report *r) {
             t->on.limited ? ", runs on " : "",
             t->on.limited ? mf_target_info_of(t->on.target)->program : "",
             uneven ? ", routing " : "", uneven ? j->plan.provenance.routing : "");
+    mf_report_print_correction(out, &j->correction);
     print_layout(out, "now", &j->plan);
     fprintf(out, "            %s a step, %.1f TFLOP/s/GPU\n", mf_show_time(now->step_time_s).s,
             now->model_tflops_per_gpu);
@@ -304,6 +306,7 @@ void mf_tune_report_json(mf_json_writer *w, const mf_tune_report *r) {
     const mf_tuning *t = r->found;
     mf_plan_write(w, "now", &t->job->plan);
     mf_json_write_bool(w, "interrupted", t->finished < MF_TUNE_PLAN);
+    mf_corrections_json(w, &t->job->correction);
     mf_json_write_i64(w, "combinations", t->fit.count);
     mf_json_write_i64(w, "feasible", t->fit.feasible);
     mf_json_write_f64(w, "min_headroom_B", t->min_headroom_B);

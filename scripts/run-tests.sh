@@ -36,6 +36,7 @@ waits=$(echo $waits) long=$(echo $long) plain=$(echo $plain)
 # Runs of `train` stay on CPU ranks where there are GPUs, too.
 export MOEFOLD_CUDA_LIBRARY=none
 export MOEFOLD_CPU=off # tests hold what ships, not what this machine measures
+export MOEFOLD_CORRECTIONS=off # nor what its user has kept of logs
 
 # mpirun ties two ranks to the first two cores, which those of every program would share.
 export OMPI_MCA_hwloc_base_binding_policy="${OMPI_MCA_hwloc_base_binding_policy:-none}"

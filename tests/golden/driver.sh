@@ -17,6 +17,7 @@ unset COLUMNS # cases that mean a width say so
 export MOEFOLD_CUDA_LIBRARY=/nowhere/libmoefold_cuda.so
 export SOURCE_DATE_EPOCH=1795996800 # 2026-11-30: how old prices are does not depend on the day
 export MOEFOLD_CPU=off # prices do not depend on the machine
+export MOEFOLD_CORRECTIONS=off # nor on its user
 golden_case=${0%/*}
 golden_binary=${MF_BUILD:-build}/moefold
 golden_limit="timeout -s KILL ${MF_GOLDEN_SECONDS:-300}"

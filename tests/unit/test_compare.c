@@ -167,6 +167,14 @@ static void the_verdict_of_a_log_says_when_it_is_of_another_job(void **state) {
         "the step is predicted 20.0 % too short (2.000 s, measured 2.500 s), outside 10.0 %");
     assert_string_equal(v.next,
                         "the same with --out mine.json, which --software mine.json then prices by");
+    snprintf(j->software.name, sizeof j->software.name, "megatron-26.06");
+    mf_verdict_text_log(&v, j, &of);
+    assert_string_equal(
+        v.next, "the same with --correct, which plan, simulate, tune and capacity then price by");
+    of.kept = true;
+    mf_verdict_text_log(&v, j, &of);
+    assert_string_equal(v.next, "moefold tune --plan plan.json");
+    of.kept = false;
     l.memory_B = 80e9; /* a quarter more */
     of.out = "mine.json";
     mf_verdict_text_log(&v, j, &of);
