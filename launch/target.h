@@ -56,10 +56,6 @@ const char *mf_target_recipe(const char *name);
  * MTP and, where all layers are alike, how many layers there are is a setting beside it. */
 bool mf_target_has_recipe(const mf_model *m, const char *name);
 
-/* What a script for the target lacks before it can start: "a recipe that builds mixtral-8x22b",
- * which RECIPE is to name. False: nothing, out is "". */
-bool mf_target_needs(mf_target t, const mf_model *m, const char *name, char *out, size_t size);
-
 /* A step away from a plan. It may look at all of it. */
 typedef struct mf_concession {
     const char *what; /* "schedule", "memory choices", ...: what the plan asks for */
