@@ -11,7 +11,7 @@
 
 typedef enum mf_target {
     MF_TARGET_MEGATRON, /* Megatron-LM: pretrain_gpt.py and its flags */
-    MF_TARGET_BRIDGE,   /* Megatron-Bridge: a recipe and overrides of its configuration */
+    MF_TARGET_BRIDGE, /* Megatron-Bridge: a recipe, or a model made by the script, and overrides */
     MF_TARGET_COUNT
 } mf_target;
 

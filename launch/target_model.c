@@ -1,9 +1,8 @@
 /* target_model.c - which models a target cannot build.
  *
- * Megatron-LM: what launch/write_model.c has no flag for. Megatron-Bridge: recipes build its
- * models, those of the table below at the commit of launch/target.c
- * (src/megatron/bridge/recipes/.../__init__.py), or one that the user names; settings on top of a
- * recipe say no more than flags do.
+ * Megatron-LM: what launch/write_model.c has no flag for. Megatron-Bridge: the same, as scripts
+ * build what flags can say (launch/write_bridge.c), but for models that a recipe builds: those of
+ * the table below at the commit of launch/target.c (src/megatron/bridge/recipes/.../__init__.py).
  */
 #include "launch/target.h"
 
