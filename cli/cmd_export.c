@@ -120,20 +120,17 @@ static mf_status save_script(const char *path, const exported *x, mf_err *e) {
 /* What the file holds. */
 static void print_saved(FILE *out, const char *path, const exported *x) {
     const mf_target_info *info = mf_target_info_of(x->target);
-    char needs[256];
-    const bool lacks = mf_target_needs(x->target, &x->job.model, x->model, needs, sizeof needs);
-    fprintf(out, "%s starts the plan with %s (commit %.12s)%s%s: %sbash %s\n", path, info->program,
-            info->commit, lacks ? " once RECIPE names " : "", needs, lacks ? "RECIPE=NAME " : "",
-            path);
+    fprintf(out, "%s starts the plan with %s (commit %.12s): bash %s\n", path, info->program,
+            info->commit, path);
     for (int i = 0; i < x->notes; i++) {
         fprintf(out, "not the same  %s\n", x->note[i].text);
     }
     if (strncmp(x->job.software.name, "megatron", 8) != 0) {
         fprintf(out,
                 "predicted     %s a step as %s trains; as %s does: moefold import %s --software "
-                "megatron-26.06\n",
+                "%s\n",
                 mf_show_time(x->job.plan.prediction.step_time_s).s, x->job.software.name,
-                info->program, path);
+                info->program, path, mf_software_newest_megatron());
     }
 }
 
@@ -162,11 +159,7 @@ static mf_status print_json(FILE *out, const exported *x, mf_err *e) {
     const mf_launch l = launch_of(x);
     const mf_plan_prediction *now = &x->job.plan.prediction;
     mf_settings settings = {0}, environment = {0};
-    if (x->target == MF_TARGET_MEGATRON) {
-        mf_write_model(l.model, &l.plan->layout, &settings);
-    }
-    mf_write_layout(&l, &settings);
-    mf_write_run(&l, &settings);
+    mf_write_settings(&l, &settings);
     mf_write_environment(&l, &environment);
     mf_json_writer w;
     mf_json_writer_init(&w);
@@ -187,15 +180,6 @@ static mf_status print_json(FILE *out, const exported *x, mf_err *e) {
         mf_json_write_f64(&w, "step_time_change_s", x->note[i].step_time_change_s);
         mf_json_write_f64(&w, "peak_memory_change_B", x->note[i].peak_memory_change_B);
         mf_json_write_end(&w);
-    }
-    mf_json_write_end(&w);
-    char needs[256];
-    const bool lacks = mf_target_needs(x->target, l.model, l.model_name, needs, sizeof needs);
-    mf_json_write_array(&w, "needs", false);
-    if (lacks) {
-        char named[300];
-        snprintf(named, sizeof named, "%s: RECIPE=NAME", needs);
-        mf_json_write_string(&w, NULL, named);
     }
     mf_json_write_end(&w);
     mf_json_write_bool(&w, "fits", now->fits);
@@ -280,14 +264,15 @@ const mf_command mf_cmd_export = {
     .usage = {"--plan FILE [--format megatron|bridge] [--launcher torchrun|srun] [--out FILE]"},
     .about =
         "Writes a script that starts the plan with Megatron-LM or Megatron-Bridge, as of the "
-        "commit that it names at its top: flags of the model (of Bridge a recipe) and of the plan, "
+        "commit that it names at its top: flags of the model and of the plan, "
         "optimizer, schedule of the rate, environment variables that the program insists on, and "
         "the launch line. Start it in the program's folder, on every node (torchrun; HEAD names "
         "the first of several) or once in an allocation (srun). It trains on mock data until "
         "DATA_PATH and TOKENIZER_MODEL name something else; LR, MIN_LR, STEPS, WARMUP (a share of "
         "the steps) and CHECKPOINTS are read from the environment, too. Without --out the script "
-        "is printed. A model that no recipe of Megatron-Bridge builds needs one: RECIPE names it, "
-        "and what is printed says so.\nWhat the program cannot express is replaced by what it runs "
+        "is printed. For Megatron-Bridge the script names the recipe that builds the model; where "
+        "there is none it has a short program of its own that builds it.\nWhat the program cannot "
+        "express is replaced by what it runs "
         "instead; the "
         "script begins with a list of these differences, each with its memory and its time. A plan "
         "that no longer fits with them is refused (exit code 3) without --force, a model with "

@@ -55,9 +55,8 @@ static const mf_option table[MF_OPT_COUNT] = {
     ROW(SEQ, "seq", JOB, "N", NULL, "Tokens per sample, such as 4096 or 4k", SIZE(1, GIB28),
         SETS(seq)),
     ROW(SOFTWARE, "software", JOB, "NAME|FILE",
-        "moefold; megatron-26.06 with --runs-on megatron or bridge; import, tune: what the job "
-        "says, "
-        "else megatron-26.06",
+        "moefold; the newest megatron with --runs-on megatron or bridge; import, tune: what the "
+        "job says, else the newest megatron",
         "Software profile: how efficient the program is that trains. One of ideal, moefold, "
         "megatron-eager, pytorch-fsdp, or megatron-YY.MM, which takes the newest known release up "
         "to that month; or a file",

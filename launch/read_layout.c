@@ -330,7 +330,7 @@ static void read_precision(reading *x) {
         l->precision = MF_PREC_MXFP8;
     } else if (says(text, "blockwise", "subchannel") || strstr(text, "fp8_sc") != NULL) {
         l->precision = MF_PREC_FP8_BLOCK;
-    } else if (fp8 || strstr(text, "fp8") != NULL) {
+    } else if (fp8 || strstr(text, text[0] == '{' ? ",fp8:" : "fp8") != NULL) {
         l->precision = MF_PREC_FP8_TENSOR;
     }
     bool gathers8 = mf_settings_is_on(x->s, "fp8-param-gather");
@@ -487,7 +487,7 @@ static void begin_as_recipes(reading *x) {
         {"moe-token-dispatcher-type", "alltoall"}, {"expert-tensor-parallel-size", "1"},
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
-        if (!mf_settings_has(x->s, rows[i][0])) {
+        if (mf_settings_text(x->s, rows[i][0], NULL) == NULL) {
             mf_settings_put(x->s, rows[i][0], "%s", rows[i][1]);
             x->r->assumed = true;
         }

@@ -148,7 +148,7 @@ static mf_status take(cursor *c, const char *text) {
         open_flag(c, text + 2);
     } else if (long_of(text) != NULL) {
         open_flag(c, long_of(text));
-    } else if (c->flag[0] != '\0' && c->word != NULL && c->word->kind == MF_WORD_LIST) {
+    } else if (c->flag[0] != '\0' && c->word != NULL && mf_word_takes_several(c->word)) {
         add_value(c, text);
     } else if (c->flag[0] != '\0' && (c->word == NULL || c->word->kind == MF_WORD_VALUE) &&
                !c->any) {

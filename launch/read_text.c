@@ -59,7 +59,7 @@ static void put(mf_read *r, const mf_word *w, bool inverse, const char *value) {
         }
         return;
     }
-    plain_value(value, w->kind == MF_WORD_LIST, text, sizeof text);
+    plain_value(value, mf_word_takes_several(w), text, sizeof text);
     if (w->kind == MF_WORD_SWITCH) {
         bool on = strcmp(text, "false") != 0 && strcmp(text, "False") != 0 &&
                   strcmp(text, "None") != 0 && strcmp(text, "null") != 0 && strcmp(text, "0") != 0;

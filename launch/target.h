@@ -11,7 +11,7 @@
 
 typedef enum mf_target {
     MF_TARGET_MEGATRON, /* Megatron-LM: pretrain_gpt.py and its flags */
-    MF_TARGET_BRIDGE,   /* Megatron-Bridge: a recipe and overrides of its configuration */
+    MF_TARGET_BRIDGE, /* Megatron-Bridge: a recipe, or a model made by the script, and overrides */
     MF_TARGET_COUNT
 } mf_target;
 
@@ -55,10 +55,6 @@ const char *mf_target_recipe(const char *name);
 /* Whether that recipe builds this very model: one with other widths is another; how many depths of
  * MTP and, where all layers are alike, how many layers there are is a setting beside it. */
 bool mf_target_has_recipe(const mf_model *m, const char *name);
-
-/* What a script for the target lacks before it can start: "a recipe that builds mixtral-8x22b",
- * which RECIPE is to name. False: nothing, out is "". */
-bool mf_target_needs(mf_target t, const mf_model *m, const char *name, char *out, size_t size);
 
 /* A step away from a plan. It may look at all of it. */
 typedef struct mf_concession {

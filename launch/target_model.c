@@ -1,9 +1,8 @@
 /* target_model.c - which models a target cannot build.
  *
- * Megatron-LM: what launch/write_model.c has no flag for. Megatron-Bridge: recipes build its
- * models, those of the table below at the commit of launch/target.c
- * (src/megatron/bridge/recipes/.../__init__.py), or one that the user names; settings on top of a
- * recipe say no more than flags do.
+ * Megatron-LM: what launch/write_model.c has no flag for. Megatron-Bridge: the same, as scripts
+ * build what flags can say (launch/write_bridge.c), but for models that a recipe builds: those of
+ * the table below at the commit of launch/target.c (src/megatron/bridge/recipes/.../__init__.py).
  */
 #include "launch/target.h"
 
@@ -252,24 +251,10 @@ bool mf_target_has_recipe(const mf_model *m, const char *name) {
            (is_shipped(m, name) || is_shipped_but_for_layers(m, name));
 }
 
-bool mf_target_needs(mf_target t, const mf_model *m, const char *name, char *out, size_t size) {
-    const bool needs = t == MF_TARGET_BRIDGE && !mf_target_has_recipe(m, name);
-    out[0] = '\0';
-    if (needs) {
-        snprintf(out, size, "a recipe that builds %s%s", name,
-                 is_shipped(m, name) ? "" : " as it is set here");
-    }
-    return needs;
-}
-
 mf_status mf_target_check_model(mf_target t, const mf_model *m, const char *name, mf_err *e) {
     const char *program = mf_target_info_of(t)->program;
     char text[512];
     list_parts(m, text, sizeof text);
-    if (t == MF_TARGET_BRIDGE && !mf_model_in_bridge(m)) {
-        return mf_err_set(e, MF_INFEASIBLE, "%s does not know the family %s, which %s is of",
-                          program, m->family, name);
-    }
     if (text[0] == '\0' || (t == MF_TARGET_BRIDGE && mf_target_has_recipe(m, name))) {
         return MF_OK;
     }

@@ -16,6 +16,7 @@ typedef enum mf_word_kind {
     MF_WORD_SWITCH, /* there or not */
     MF_WORD_VALUE,  /* one word */
     MF_WORD_LIST,   /* one word or more */
+    MF_WORD_EACH,   /* one word for all of several (layers, losses), or one for each */
 } mf_word_kind;
 
 /* A setting. `key` is NULL where Megatron-Bridge takes it from elsewhere (a recipe, a precision by
@@ -37,6 +38,9 @@ const mf_word *mf_word_of_dest(const char *dest, size_t length);
 
 /* The i-th word; NULL past the last. */
 const mf_word *mf_word_at(size_t i);
+
+/* Whether several words may follow it. */
+bool mf_word_takes_several(const mf_word *w);
 
 /* Whether the word is a key of Megatron-Bridge that no flag says. */
 bool mf_word_is_key(const mf_word *w);

@@ -27,6 +27,16 @@ typedef struct mf_launch {
 /* The model, one that mf_target_check_model passes, in Megatron-LM's flags. */
 void mf_write_model(const mf_model *m, const mf_layout *l, mf_settings *out);
 
+/* The same as settings of Megatron-Bridge, where no recipe builds the model (mf_write_builds). */
+void mf_write_bridge_model(const mf_model *m, const mf_layout *l, mf_settings *out);
+
+/* Whether the script has to build the model itself: it is Megatron-Bridge's, and no recipe does. */
+bool mf_write_builds(const mf_launch *x);
+
+/* Everything that the script hands to the program: the model where no recipe builds it, the plan,
+ * and what a start needs. */
+void mf_write_settings(const mf_launch *x, mf_settings *out);
+
 /* Its layers that are not plain attention. */
 void mf_write_mixers(const mf_model *m, mf_settings *out);
 
@@ -50,6 +60,9 @@ void mf_write_stages(const mf_model *m, const mf_assignment *a, char *out, size_
  * stand at the ends. */
 void mf_write_letters(const mf_model *m, const mf_assignment *a, bool depths, char *out,
                       size_t size);
+
+/* The program of such a script, as a variable of the shell: TRAIN. */
+void mf_write_bridge_program(const mf_launch *x, FILE *out);
 
 /* A setting as the target's command line takes it, quoted for the shell; false where the target
  * has no word for it. */

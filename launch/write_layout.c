@@ -42,11 +42,12 @@ void mf_write_stages(const mf_model *m, const mf_assignment *a, char *out, size_
  * are said for the stages alone. */
 static void write_chunks(const mf_launch *x, mf_settings *s) {
     const mf_layout *l = &x->plan->layout;
-    const bool several = l->pp > 1 || l->vpp > 1, bridge = x->target == MF_TARGET_BRIDGE;
+    const bool several = l->pp > 1 || l->vpp > 1;
+    const bool whole = x->target == MF_TARGET_MEGATRON || mf_write_builds(x);
     char stages[4096];
     if (mf_target_is_hybrid(x->model)) {
-        if (several || !bridge) {
-            mf_write_letters(x->model, &x->plan->assignment, !bridge, stages, sizeof stages);
+        if (several || whole) {
+            mf_write_letters(x->model, &x->plan->assignment, whole, stages, sizeof stages);
             mf_settings_put(s, "hybrid-layer-pattern", "%s", stages);
         }
     } else if (several) {
@@ -148,6 +149,7 @@ static void write_sharding(const mf_layout *l, mf_settings *s) {
     if (l->zero > 0) {
         mf_settings_on(s, "use-distributed-optimizer");
     }
+    mf_settings_put(s, "optimizer.use_distributed_optimizer", l->zero > 0 ? "true" : "false");
     if (l->zero > 1) {
         mf_settings_on(s, "use-megatron-fsdp");
         mf_settings_put(s, "data-parallel-sharding-strategy", "%s", strategy[l->zero]);
@@ -170,6 +172,37 @@ static void write_sharding(const mf_layout *l, mf_settings *s) {
     }
 }
 
+/* Megatron-Bridge's configuration of a precision wins over what ddp and model say. It has names,
+ * whose other choices (gradients, gathered weights, first and last layers) are fixed: one of them
+ * where it says what the plan does, else all of it. */
+static void write_named_precision(const mf_layout *l, const char *format, const char *recipe,
+                                  const char *name, mf_settings *s) {
+    const bool four = l->precision == MF_PREC_NVFP4, eight = format != NULL && !four;
+    const bool primary = l->fp8_primary_weights;
+    const bool gathers = l->precision == MF_PREC_MXFP8 || four; /* so named */
+    const bool same = gathers ? primary : format == NULL;
+    char low[160] = "";
+    if (same && !l->grads_bf16 && !l->fp8_attention) {
+        mf_settings_put(s, "mixed_precision", "%s", name);
+        return;
+    }
+    if (format != NULL) {
+        snprintf(low, sizeof low, ",%s:%s,%s_recipe:%s,%s_param_gather:%s", eight ? "fp8" : "fp4",
+                 format, eight ? "fp8" : "fp4", recipe, eight ? "fp8" : "fp4",
+                 primary ? "true" : "false");
+    }
+    mf_settings_put(s, "mixed_precision",
+                    "{_target_:megatron.bridge.training.mixed_precision.MixedPrecisionConfig,"
+                    "bf16:true,params_dtype:{_target_:torch.bfloat16,_call_:false},"
+                    "pipeline_dtype:{_target_:torch.bfloat16,_call_:false},"
+                    "grad_reduce_in_fp32:%s%s%s%s}",
+                    l->grads_bf16 ? "false" : "true", low,
+                    l->fp8_attention ? ",fp8_dot_product_attention:true" : "",
+                    primary && l->precision == MF_PREC_MXFP8 && l->zero == 1
+                        ? ",reuse_grad_buf_for_mxfp8_param_ag:true"
+                        : "");
+}
+
 static void write_precision(const mf_layout *l, mf_settings *s) {
     static const struct {
         const char *format_flag, *format, *recipe_flag, *recipe, *bridge;
@@ -182,11 +215,13 @@ static void write_precision(const mf_layout *l, mf_settings *s) {
         [MF_PREC_MXFP8] = {"fp8-format", "e4m3", "fp8-recipe", "mxfp8", "bf16_with_mxfp8_mixed"},
         [MF_PREC_NVFP4] = {"fp4-format", "e2m1", "fp4-recipe", "nvfp4", "bf16_with_nvfp4_mixed"},
     };
-    if (l->precision == MF_PREC_FP32) {
-        return; /* what holds without a flag */
+    if (l->precision == MF_PREC_FP32) { /* of Megatron-LM what holds without a flag */
+        mf_settings_put(s, "mixed_precision", "null");
+        return;
     }
     mf_settings_on(s, "bf16");
-    mf_settings_put(s, "mixed_precision", "%s", row[l->precision].bridge);
+    write_named_precision(l, row[l->precision].format, row[l->precision].recipe,
+                          row[l->precision].bridge, s);
     if (row[l->precision].format_flag != NULL) {
         mf_settings_put(s, row[l->precision].format_flag, "%s", row[l->precision].format);
         mf_settings_put(s, row[l->precision].recipe_flag, "%s", row[l->precision].recipe);
@@ -297,6 +332,7 @@ static void write_absences(mf_settings *s) {
         {"overlap-param-gather", "false"},
         {"use-distributed-optimizer", "false"},
         {"use-megatron-fsdp", "false"},
+        {"fp8-param-gather", "false"},
         {"grad-reduce-in-bf16", "false"},
         {"exp-avg-dtype", "fp32"},
         {"exp-avg-sq-dtype", "fp32"},

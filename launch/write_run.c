@@ -118,7 +118,8 @@ static bool write_key(const mf_word *w, const mf_setting *s, char *out, size_t s
     if (w->key == NULL) {
         return false;
     }
-    if (w->kind == MF_WORD_LIST) {
+    const bool each = w->kind == MF_WORD_EACH && strchr(s->value, ' ') != NULL;
+    if (w->kind == MF_WORD_LIST || each) {
         int used = snprintf(out, size, "'%s=[", w->key);
         for (const char *at = s->value; *at != '\0' && (size_t)used + 3 < size; at++) {
             out[used++] = *at == ' ' ? ',' : *at;
@@ -127,8 +128,10 @@ static bool write_key(const mf_word *w, const mf_setting *s, char *out, size_t s
     } else if (w->kind == MF_WORD_SWITCH) {
         bool on = strcmp(s->value, "true") == 0;
         snprintf(out, size, "%s=%s", w->key, on != w->inverse ? "true" : "false");
+    } else if (s->value[0] == '{') { /* in place of what is there, not merged into it */
+        snprintf(out, size, "%s=null '%s=%s'", w->key, w->key, s->value);
     } else {
-        bool quote = strpbrk(s->value, "|*") != NULL;
+        bool quote = strpbrk(s->value, "|*[") != NULL;
         snprintf(out, size, "%s%s=%s%s", quote ? "'" : "", w->key, s->value, quote ? "'" : "");
     }
     return true;
@@ -180,17 +183,13 @@ static void print_head(const mf_launch *x, const char *const *notes, int count, 
     for (int i = 0; i < count; i++) {
         fprintf(out, "# not the same: %s\n", notes[i]);
     }
-    char needs[256];
-    if (mf_target_needs(x->target, x->model, x->model_name, needs, sizeof needs)) {
-        fprintf(out, "# starts once RECIPE names %s: RECIPE=NAME bash FILE\n", needs);
-    }
     fputs("set -euo pipefail\n\n", out);
 }
 
 /* Mock data until there is some; a tokenizer is asked for beside it. Hydra, by which Bridge reads
  * its settings, has quotes of its own: a path may hold "=" and a list of paths blanks. */
 static void print_data(const mf_launch *x, FILE *out) {
-    const bool bridge = x->target == MF_TARGET_BRIDGE;
+    const bool bridge = x->target == MF_TARGET_BRIDGE, recipe = bridge && !mf_write_builds(x);
     fputs("if [ -n \"${DATA_PATH:-}\" ]; then\n", out);
     if (!bridge) {
         fputs("    DATA=(--data-path $DATA_PATH --split 99,1,0 --tokenizer-type "
@@ -205,15 +204,15 @@ static void print_data(const mf_launch *x, FILE *out) {
         return;
     }
     fprintf(out,
-            "    DATA=(--dataset megatron-indexed \"dataset.data_path='$DATA_PATH'\" "
-            "\"dataset.split='99,1,0'\"\n"
+            "    DATA=(%s\"dataset.data_path='$DATA_PATH'\" \"dataset.split='99,1,0'\"\n"
             "        tokenizer.tokenizer_type=HuggingFaceTokenizer "
             "\"tokenizer.tokenizer_model='${TOKENIZER_MODEL:?the tokenizer of DATA_PATH}'\")\n"
             "else\n"
-            "    DATA=(--dataset mock tokenizer.tokenizer_type=NullTokenizer "
+            "    DATA=(%stokenizer.tokenizer_type=NullTokenizer "
             "tokenizer.tokenizer_model=null\n"
             "        tokenizer.vocab_size=%lld)\n" /* without its end of a text */
             "fi\n",
+            recipe ? "--dataset megatron-indexed " : "", recipe ? "--dataset mock " : "",
             LL(x->model->vocab - 1));
     fputs("if [ -n \"${CHECKPOINTS:-}\" ]; then\n"
           "    DATA+=(\"checkpoint.save='$CHECKPOINTS'\" \"checkpoint.load='$CHECKPOINTS'\" "
@@ -239,8 +238,10 @@ static void print_first_node(const mf_launch *x, int64_t nodes, FILE *out) {
     }
 }
 
+/* A file of the program that is there where the script is started. */
 static const char *program_of(const mf_launch *x) {
-    return x->target == MF_TARGET_BRIDGE   ? "scripts/training/run_recipe.py"
+    return mf_write_builds(x)              ? "src/megatron/bridge/training/pretrain.py"
+           : x->target == MF_TARGET_BRIDGE ? "scripts/training/run_recipe.py"
            : mf_target_is_hybrid(x->model) ? "pretrain_hybrid.py"
                                            : "pretrain_gpt.py";
 }
@@ -253,6 +254,7 @@ static void print_launch(const mf_launch *x, FILE *out) {
         each--;
     }
     const int64_t nodes = gpus / each;
+    const bool built = mf_write_builds(x);
     fprintf(out, "[ -f %s ] || { echo \"start this in the folder of %s\" >&2; exit 1; }\n",
             program_of(x), mf_target_info_of(x->target)->program);
     print_first_node(x, nodes, out);
@@ -263,18 +265,26 @@ static void print_launch(const mf_launch *x, FILE *out) {
     fprintf(out,
             "torchrun --nnodes %lld --nproc-per-node %lld --rdzv-backend c10d --rdzv-endpoint "
             "\"$HEAD:29500\" --rdzv-id moefold \\\n    %s %s\"${DATA[@]}\" \"${ARGS[@]}\"\n",
-            LL(nodes), LL(each), program_of(x),
-            x->target == MF_TARGET_BRIDGE ? "--recipe \"$RECIPE\" --mode pretrain " : "");
+            LL(nodes), LL(each), built ? "--no-python python3" : program_of(x),
+            built                           ? "-c \"$TRAIN\" "
+            : x->target == MF_TARGET_BRIDGE ? "--recipe \"$RECIPE\" --mode pretrain "
+                                            : "");
+}
+
+void mf_write_settings(const mf_launch *x, mf_settings *out) {
+    if (x->target == MF_TARGET_MEGATRON) {
+        mf_write_model(x->model, &x->plan->layout, out);
+    } else if (mf_write_builds(x)) {
+        mf_write_bridge_model(x->model, &x->plan->layout, out);
+    }
+    mf_write_layout(x, out);
+    mf_write_run(x, out);
 }
 
 mf_status mf_write_script(const mf_launch *x, const char *const *notes, int count, FILE *out,
                           mf_err *e) {
     mf_settings settings = {0}, environment = {0};
-    if (x->target == MF_TARGET_MEGATRON) {
-        mf_write_model(x->model, &x->plan->layout, &settings);
-    }
-    mf_write_layout(x, &settings);
-    mf_write_run(x, &settings);
+    mf_write_settings(x, &settings);
     mf_write_environment(x, &environment);
     bool failed = settings.failed || environment.failed;
     if (!failed) {
@@ -286,9 +296,8 @@ mf_status mf_write_script(const mf_launch *x, const char *const *notes, int coun
         print_items(x->target, &settings, out);
         fputs(")\n\n", out);
         print_data(x, out);
-        char needs[256];
-        if (mf_target_needs(x->target, x->model, x->model_name, needs, sizeof needs)) {
-            fprintf(out, "RECIPE=${RECIPE:?%s}\n", needs);
+        if (mf_write_builds(x)) {
+            mf_write_bridge_program(x, out);
         } else if (x->target == MF_TARGET_BRIDGE) {
             fprintf(out, "RECIPE=${RECIPE:-%s}\n", mf_target_recipe(x->model_name));
         }

@@ -70,16 +70,6 @@ void mf_verdict_text_run(mf_verdict_text *v, const mf_report *r, const char *sav
     }
 }
 
-/* What the program that is to run the plan lacks. */
-static void say_needs(const mf_report *r, const mf_target *target, mf_verdict_text *v) {
-    char needs[256];
-    const size_t used = strlen(v->decides);
-    if (target != NULL && mf_target_needs(*target, r->model, r->model->name, needs, sizeof needs)) {
-        snprintf(v->decides + used, sizeof v->decides - used, "; %s starts it once RECIPE names %s",
-                 mf_target_info_of(*target)->program, needs);
-    }
-}
-
 void mf_verdict_text_plan(mf_verdict_text *v, const mf_report *r, const mf_search_stats *s,
                           const char *saved, const mf_target *target) {
     char layout[160], time[128], memory[96], proof[96];
@@ -89,7 +79,6 @@ void mf_verdict_text_plan(mf_verdict_text *v, const mf_report *r, const mf_searc
     say_proof(s->lower_bound_s, s->gap, proof, sizeof proof);
     snprintf(v->decides, sizeof v->decides, "run plan 1 (%s): it %s and %s; %s%s", layout, time,
              memory, proof, s->interrupted ? " (interrupted)" : "");
-    say_needs(r, target, v);
     mf_verdict_text_run(v, r, saved, target);
 }
 

@@ -39,6 +39,20 @@ else
     echo "SKIPPED: Megatron's own checks: neither MEGATRON_LM=DIR nor megatron-core in $python"
 fi
 
+# Scripts that build their model make Bridge's configuration: a checkout at that commit, with 3rdparty/Megatron-LM, or
+# BRIDGE_MEGATRON=DIR, a checkout of Megatron-LM at the commit that Bridge has there.
+core=${BRIDGE_MEGATRON:-${BRIDGE:-}/3rdparty/Megatron-LM}
+if ! "$python" -c 'import hydra, omegaconf, torch' 2>/dev/null; then
+    echo "SKIPPED: programs for Megatron-Bridge: $python lacks one of torch, omegaconf and hydra-core"
+elif [ -z "${BRIDGE:-}" ] || [ ! -d "$core/megatron/core" ]; then
+    echo "SKIPPED: programs for Megatron-Bridge: no BRIDGE=DIR with its 3rdparty/Megatron-LM (or BRIDGE_MEGATRON=DIR)"
+elif ! grep -lq 'TRAIN=' "$work"/*-bridge.sh; then
+    echo "SKIPPED: programs for Megatron-Bridge: recipes build all of these models"
+else
+    "$python" "$here/tests/megatron/check_bridge.py" "$BRIDGE" "$core" "$work"/*-bridge.sh || failed=1
+    "$python" "$here/tests/megatron/check_bridge.py" "$BRIDGE" "$core" --plant "$work"/*-bridge.sh || failed=1
+fi
+
 # What import reads of Bridge's recipes is what they set: BRIDGE=DIR, a checkout at the commit that exports name.
 if [ -n "${BRIDGE:-}" ]; then
     "$python" "$here/tests/megatron/check_recipes.py" "$BRIDGE" "$build/moefold" || failed=1

@@ -10,7 +10,8 @@
 enum { LONGEST = 63 };
 
 /* Without what is cut off a word, see stem_of. A word may mean several things: that one counts
- * which is known where it is asked for. */
+ * which is known where it is asked for. "megatron-#": the newest release, the last of the known
+ * ones that go on with a digit. */
 static const struct {
     const char *elsewhere, *here;
 } table[] = {
@@ -161,13 +162,13 @@ static const struct {
     {"layernorm", "norm"},
     {"full-iteration", "step"},
     {"full", "step"},
-    {"mcore", "megatron-26.06"},
-    {"megatron", "megatron-26.06"},
-    {"megatron-lm", "megatron-26.06"},
-    {"megatron-core", "megatron-26.06"},
-    {"megatron-bridge", "megatron-26.06"},
-    {"nemo", "megatron-26.06"},
-    {"bridge", "megatron-26.06"},
+    {"mcore", "megatron-#"},
+    {"megatron", "megatron-#"},
+    {"megatron-lm", "megatron-#"},
+    {"megatron-core", "megatron-#"},
+    {"megatron-bridge", "megatron-#"},
+    {"nemo", "megatron-#"},
+    {"bridge", "megatron-#"},
     {"fsdp", "pytorch-fsdp"},
     {"fsdp2", "pytorch-fsdp"},
     {"pytorch", "pytorch-fsdp"},
@@ -232,10 +233,17 @@ static void stem_of(char *word) {
     cut(word, fronts, false);
 }
 
+static bool is_meant(const char *word, const char *known) {
+    const size_t stem = strcspn(word, "#");
+    return word[stem] == '\0'
+               ? strcmp(word, known) == 0
+               : strncmp(word, known, stem) == 0 && isdigit((unsigned char)known[stem]);
+}
+
 static const char *known_as(const char *word, const char *const *known, size_t count) {
-    for (size_t i = 0; i < count; i++) {
-        if (strcmp(word, known[i]) == 0) {
-            return known[i];
+    for (size_t i = count; i > 0; i--) {
+        if (is_meant(word, known[i - 1])) {
+            return known[i - 1];
         }
     }
     return NULL;

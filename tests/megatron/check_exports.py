@@ -79,7 +79,9 @@ def run_script(path):
         with open(fake, "w") as out:
             out.write(TELL)
         os.chmod(fake, 0o755)
-        for program in ("pretrain_gpt.py", "pretrain_hybrid.py"):  # which the script looks for
+        for program in ("pretrain_gpt.py", "pretrain_hybrid.py",  # which the script looks for
+                        "src/megatron/bridge/training/pretrain.py"):
+            os.makedirs(os.path.dirname(os.path.join(folder, program)), exist_ok=True)
             open(os.path.join(folder, program), "w").close()
         env = dict(os.environ, HEAD="here", PATH=folder + os.pathsep + os.environ["PATH"])
         return json.loads(subprocess.run(["bash", os.path.abspath(path)], env=env, cwd=folder, check=True,

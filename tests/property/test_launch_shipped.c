@@ -248,27 +248,109 @@ static void test_a_changed_model_is_not_the_recipes(void **state) {
     assert_false(mf_target_has_recipe(&m, "deepseek-v3")); /* its recipe lists which are dense */
 }
 
-/* Nobody is to learn from a script that stops what it lacks. */
-static void test_what_a_script_lacks_is_named(void **state) {
+/* Where no recipe builds a model, the script for Megatron-Bridge does: fields as its config.json
+ * says them, a provider of its kind, and nothing that is asked for before it starts. */
+static void test_a_model_without_a_recipe_is_built_by_its_script(void **state) {
     (void)state;
-    char needs[256];
-    mf_model m;
-    mf_err e;
-    mf_err_clear(&e);
-    assert_int_equal(mf_model_load("mixtral-8x22b", &m, &e), MF_OK);
-    assert_true(mf_target_needs(MF_TARGET_BRIDGE, &m, "mixtral-8x22b", needs, sizeof needs));
-    assert_string_equal(needs, "a recipe that builds mixtral-8x22b");
-    assert_false(mf_target_needs(MF_TARGET_MEGATRON, &m, "mixtral-8x22b", needs, sizeof needs));
-    assert_int_equal(mf_model_load("qwen3-30b-a3b", &m, &e), MF_OK);
-    assert_false(mf_target_needs(MF_TARGET_BRIDGE, &m, "qwen3-30b-a3b", needs, sizeof needs));
-    assert_string_equal(needs, "");
+    static const struct {
+        const char *model, *line; /* NULL: started with a recipe */
+    } rows[] = {
+        {"mixtral-8x22b", "\nmodel = GPTModelProvider(transformer_layer_spec=layers)\n"},
+        {"mixtral-8x22b", "    model.num_query_groups=8\n"},
+        {"mixtral-8x22b", "    model.moe_router_load_balancing_type=aux_loss\n"},
+        {"mixtral-8x22b", "    model.activation_func=silu\n"},
+        {"mixtral-8x22b", "    model.layernorm_epsilon=1e-05\n"},
+        {"mixtral-8x22b", "    model.vocab_size=32768\n"},
+        {"deepseek-v3-proxy", "\nmodel = MLAModelProvider(transformer_layer_spec=layers)\n"},
+        {"deepseek-v3-proxy", "    model.multi_latent_attention=true\n"},
+        {"deepseek-v3-proxy", "    'model.moe_layer_freq=[0,0,0,1,1,"},
+        {"deepseek-v3-proxy", "    model.moe_router_score_function=sigmoid\n"},
+        {"glm-5",
+         "\nlayers = specs.get_transformer_block_with_experimental_attention_variant_spec\n"},
+        {"glm-5", "    model.dsa_indexer_topk=2048\n"},
+        {"glm-5", "    model.dsa_indexer_rotate_activation=false\n"},
+        {"deepseek-v3.2",
+         "    model.experimental_attention_variant=dsa\n"}, /* a family of ours alone */
+        {"qwen3.5-397b-a17b", "    'model.linear_attention_freq=[1,1,1,0,1,1,1,0,"},
+        {"qwen3.5-397b-a17b", "    model.layernorm_zero_centered_gamma=true\n"},
+        {"llama2-70b", "    model.add_bias_linear=false\n"},
+        {"llama2-70b", "    model.share_embeddings_and_output_weights=false\n"},
+        {"qwen3-30b-a3b", NULL},
+    };
+    const mf_cluster c = test_cluster();
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        mf_model m;
+        mf_plan p;
+        mf_err e;
+        mf_err_clear(&e);
+        mf_plan_init(&p);
+        p.layout.gpus = p.layout.gbs = 1;
+        p.layout.seq = 4096;
+        assert_int_equal(mf_model_load(rows[i].model, &m, &e), MF_OK);
+        assert_int_equal(mf_target_check_model(MF_TARGET_BRIDGE, &m, m.name, &e), MF_OK);
+        assert_int_equal(mf_layout_resolve(&p.layout, &m, &e), MF_OK);
+        assert_int_equal(mf_assignment_even(&m, &p.layout, &p.assignment, &e), MF_OK);
+        char *script = named_script_of(MF_TARGET_BRIDGE, &m, &c, &p, m.name);
+        if (strstr(script, rows[i].line != NULL ? rows[i].line : "RECIPE:-qwen3_30b_a3b") == NULL) {
+            fail_msg("%s: no line %s", rows[i].model, rows[i].line);
+        }
+        assert_null(strstr(script, "RECIPE:?"));
+        assert_int_equal(strstr(script, "-c \"$TRAIN\"") != NULL, rows[i].line != NULL);
+        free(script);
+    }
+}
+
+/* A name of Megatron-Bridge's says what the plan does, or all of the precision is said. */
+static void test_a_precision_by_name_is_the_plans(void **state) {
+    (void)state;
+    static const struct {
+        mf_precision precision;
+        bool grads_bf16, primary;
+        const char *line;
+    } rows[] = {
+        {MF_PREC_BF16, false, false, "    mixed_precision=bf16_mixed\n"},
+        {MF_PREC_BF16, true, false, "grad_reduce_in_fp32:false}'\n"},
+        {MF_PREC_MXFP8, false, true, "    mixed_precision=bf16_with_mxfp8_mixed\n"},
+        {MF_PREC_MXFP8, false, false, ",fp8:e4m3,fp8_recipe:mxfp8,fp8_param_gather:false}'\n"},
+        {MF_PREC_FP8_TENSOR, false, true,
+         ",fp8:hybrid,fp8_recipe:tensorwise,fp8_param_gather:true}'\n"},
+        {MF_PREC_FP32, false, false, "    mixed_precision=null\n"},
+    };
+    const mf_cluster c = test_cluster();
+    const mf_model m = test_model_moe(true);
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        mf_plan p, back;
+        mf_err e;
+        mf_err_clear(&e);
+        mf_plan_init(&p);
+        p.layout.gpus = 8;
+        p.layout.gbs = 8;
+        p.layout.ep = 8;
+        p.layout.seq = 2048;
+        p.layout.zero = p.layout.expert_zero = 1;
+        p.layout.precision = rows[i].precision;
+        p.layout.grads_bf16 = rows[i].grads_bf16;
+        p.layout.fp8_primary_weights = rows[i].primary;
+        assert_int_equal(mf_layout_resolve(&p.layout, &m, &e), MF_OK);
+        assert_int_equal(mf_assignment_even(&m, &p.layout, &p.assignment, &e), MF_OK);
+        char *script = script_of(MF_TARGET_BRIDGE, &m, &c, &p);
+        if (strstr(script, rows[i].line) == NULL) {
+            fail_msg("no line %s", rows[i].line);
+        }
+        read_back(script, &m, &back);
+        free(script);
+        assert_int_equal(back.layout.precision, rows[i].precision);
+        assert_int_equal(back.layout.grads_bf16, rows[i].grads_bf16);
+        assert_int_equal(back.layout.fp8_primary_weights, rows[i].primary);
+    }
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_shipped_models_are_read_back_or_refused),
         cmocka_unit_test(test_what_cannot_be_said_is_named),
-        cmocka_unit_test(test_what_a_script_lacks_is_named),
+        cmocka_unit_test(test_a_model_without_a_recipe_is_built_by_its_script),
+        cmocka_unit_test(test_a_precision_by_name_is_the_plans),
         cmocka_unit_test(test_layers_of_hybrids_and_sparse_attention_are_written),
         cmocka_unit_test(test_chunks_begin_with_a_layer_that_chooses),
         cmocka_unit_test(test_a_changed_model_is_not_the_recipes),

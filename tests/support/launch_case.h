@@ -136,6 +136,7 @@ static void draw(rng *r, const mf_model *m, mf_plan *p) {
         p->layout.offload_optimizer = rng_range(r, 0, 2) ? 0 : 1.0 / (double)rng_range(r, 1, 7);
         p->layout.graph = (mf_graph_mode)rng_range(r, 0, MF_GRAPH_COUNT - 1);
         p->layout.fp8_attention = rng_range(r, 0, 3) == 0;
+        p->layout.grads_bf16 = rng_range(r, 0, 3) == 0 && p->layout.precision != MF_PREC_FP32;
         const uint32_t any = 1u << rng_range(r, 0, 18);
         const uint32_t some[] = {0, MF_TRAIT_DISPATCH_PERMUTES, any, any};
         p->layout.traits = some[rng_range(r, 0, 3)];

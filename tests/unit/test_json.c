@@ -306,6 +306,9 @@ static void nearest_words_are_near(void **state) {
     static const char *const keys[] = {"num_experts", "num_hidden_layers", "hidden_size"};
     assert_string_equal(mf_nearest_word("num_layers", keys, 3), "num_hidden_layers");
     assert_string_equal(mf_nearest_word("d_model", keys, 3), "hidden_size");
+    static const char *const software[] = {"moefold", "megatron-26.02", "megatron-30.01",
+                                           "megatron-eager"};
+    assert_string_equal(mf_nearest_word("mcore", software, 4), "megatron-30.01"); /* the newest */
     assert_null(mf_nearest_word("z", letters, 2)); /* one letter for another is no likeness */
     assert_string_equal(mf_nearest_word("nkk", letters, 2), "nk");
     assert_string_equal(mf_nearest_word("mixtral8x7b", known, n), "mixtral-8x7b");

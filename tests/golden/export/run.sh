@@ -34,21 +34,19 @@ $golden_binary simulate --model olmoe-1b-7b --cluster h100 --gpus 8 --global-bat
     --out "$work/olmoe.json" >/dev/null
 mf export --plan "$work/olmoe.json"
 mf_plain_lines 'RECIPE:' export --plan "$work/olmoe.json" --format bridge
-# No recipe builds it: the script's head, what is printed and --json say what it needs. Equal layers of
-# another number are a setting beside a recipe.
+# No recipe builds it: the script does, with a program of its own. Equal layers of another number are a
+# setting beside a recipe.
 $golden_binary simulate --model mixtral-8x22b --cluster h100 --gpus 64 --global-batch 128 --seq 4096 \
     --tp 2 --pp 4 --ep 8 --recompute full --out "$work/mixtral.json" >/dev/null
-mf_plain_lines 'RECIPE' export --plan "$work/mixtral.json" --format bridge
-mf_plain_lines 'RECIPE' export --plan "$work/mixtral.json" --format bridge --out "$work/mixtral.sh"
-mf_plain_lines 'needs|RECIPE' export --plan "$work/mixtral.json" --format bridge --json
-mf_plain_lines 'needs|RECIPE' export --plan "$work/mixtral.json" --json
+mf export --plan "$work/mixtral.json" --format bridge
+mf_plain_lines 'starts' export --plan "$work/mixtral.json" --format bridge --out "$work/mixtral.sh"
+mf_plain_lines 'model.num_moe|activation_func' export --plan "$work/mixtral.json" --format bridge --json
+mf_plain_lines 'not read|^!' import "$work/mixtral.sh"
 for golden_set in num_hidden_layers=32 hidden_size=4096; do
     $golden_binary simulate --model qwen3-30b-a3b --set $golden_set --cluster h100 --gpus 64 --global-batch 128 --seq 4096 \
         --ep 8 --recompute full --out "$work/set.json" >/dev/null
-    mf_plain_lines 'RECIPE=|num_layers|needs' export --plan "$work/set.json" --format bridge
+    mf_plain_lines 'RECIPE=|num_layers|Provider' export --plan "$work/set.json" --format bridge
 done
-"$golden_binary" plan --model mixtral-8x22b --cluster h200 --gpus 64 --global-batch 128 --seq 4096 --runs-on bridge \
-    --effort 1 --json 2>/dev/null | grep -o 'Megatron-Bridge starts it[^"]*' >>"$golden_transcript"
 mf plan --model llama4-maverick --cluster h200 --gpus 64 --global-batch 256 --seq 4096 --runs-on megatron
 # With the least effort, too, something is proven of every family, and the plan can be exported; so can one of which nothing is.
 mf_lines '^proof' plan --model mixtral-8x7b --cluster gb200 --gpus 16 --global-batch 64 --seq 4096 --runs-on megatron \
