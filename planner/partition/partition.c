@@ -215,6 +215,9 @@ static mf_status price_class(mf_partition *in, const mf_block_key *key, uint32_t
     const mf_block_cost *q = &out->choice[0].cost;
     out->exchanges = q->f.ep_s > 0.0 && key->kind == MF_POS_LAYER;
     out->persistent_B = mf_persistent_B(l, q->params);
+    mf_param_count all = q->params;
+    all.dense += mf_block_shared_elements(in->model, l, key);
+    in->evaluator->ops->unreduced_B(in->evaluator->self, l, all, &out->whole_B, &out->scratch_B);
     in->evaluator->ops->step_comm(in->evaluator->self, l, q->params, &out->reduce_s,
                                   &out->gather_s);
     return MF_OK;

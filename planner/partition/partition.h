@@ -70,6 +70,7 @@ typedef struct mf_partition_class {
     mf_block_key key; /* memory aside */
     bool exchanges;   /* a layer whose rows travel over expert parallelism */
     double reduce_s, gather_s, persistent_B;
+    double whole_B, scratch_B;   /* of its gradient (mf_evaluator_ops.unreduced_B) */
     double beside_s;             /* least reduction of the block before it in a backward pass */
     double own_lost_s;           /* its loss to that */
     double anew_s;               /* time saved by weight gradients of the first micro-batch */

@@ -84,6 +84,13 @@ mf_status mf_rows_add_fixed(mf_rows *b, const mf_partition_tried *tried);
 
 /* Least bytes that the last block of a pass on a stage needs, whichever block that is. */
 double mf_rows_least_beside_B(const mf_partition *in, int stage);
+/* A slot of one layer that may stand on a stage or elsewhere, as an MTP depth does, and what the
+ * stage needs more than that where it does: its buffers. The slot that needs most; -1 = none. */
+typedef struct mf_guest {
+    int slot;
+    double more_B;
+} mf_guest;
+mf_guest mf_rows_guest(const mf_partition *in, int stage);
 
 /* --- whole positions (most_positions.c) --- */
 /* The most positions that memory allows on every virtual stage and, behind these, on every

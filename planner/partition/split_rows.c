@@ -207,6 +207,7 @@ static void add_memory(mf_rows *b) {
     const mf_partition *in = b->in;
     for (int p = 0; p < in->stages; p++) {
         double free_B = in->usable_B - in->fixed_B - mf_rows_least_beside_B(in, p);
+        const mf_guest guest = mf_rows_guest(in, p);
         for (int k = 0; k < in->order.rows[p]; k++) {
             for (int c = 0; c < in->chunks; c++) {
                 int v = (int)mf_layout_vstage(&in->layout, p, c);
@@ -214,7 +215,8 @@ static void add_memory(mf_rows *b) {
                 sum_figure(b, v, MF_FIGURE_HELD, mf_order_held(&in->order, p, k, c));
                 for (int s = 0; s < in->slots; s++) {
                     if (may_hold(in, v, s)) {
-                        double own_B = mf_partition_class_at(in, v, s)->persistent_B;
+                        double own_B = mf_partition_class_at(in, v, s)->persistent_B +
+                                       (s == guest.slot ? guest.more_B : 0.0);
                         sum_layers(b, v, s, own_B / MF_ROWS_BYTES);
                     }
                 }

@@ -270,6 +270,16 @@ static double real_tables_comm_B(void *self, const mf_layout *l) {
     return has_copies(o, l) ? mf_memory_table_comm_B(mf_cost_cluster(o->cost), l, 2) : 0.0;
 }
 
+/* As core/memory has them: CPU ranks keep the scratch in a part that other ops use, too. */
+static void real_unreduced_B(void *self, const mf_layout *l, mf_param_count params, double *whole,
+                             double *scratch) {
+    const mf_evaluator_real *o = self;
+    const bool apart = (l->zero >= 2 || l->expert_zero >= 2) && l->gpus > 1 &&
+                       !mf_cluster_is_cpu(mf_cost_cluster(o->cost));
+    *whole = mf_memory_unreduced_of_B(l, params.dense, params.expert);
+    *scratch = apart ? 4.0 * (double)(params.dense + params.expert) : 0.0;
+}
+
 static double real_usable_B(void *self, const mf_layout *l) {
     const mf_evaluator_real *o = self;
     return mf_cluster_usable_B(mf_cost_cluster(o->cost), l->reserve);
@@ -375,6 +385,7 @@ mf_evaluator mf_evaluator_init(mf_evaluator_real *real) {
         .fixed_B = real_fixed_B,
         .tables_B = real_tables_B,
         .tables_comm_B = real_tables_comm_B,
+        .unreduced_B = real_unreduced_B,
         .usable_B = real_usable_B,
         .step = real_step,
         .fit = real_fit,

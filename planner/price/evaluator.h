@@ -104,6 +104,11 @@ typedef struct mf_evaluator_ops {
     double (*tables_B)(void *self, const mf_layout *l);
     /* And of communicators for these sums. */
     double (*tables_comm_B)(void *self, const mf_layout *l);
+    /* Bytes of a block's gradient where ranks keep shards of sums: `whole`, from its backward pass
+     * on until it is reduced; `scratch`, which a stage has for the largest of its blocks. 0: none.
+     * params: all that the block computes gradients of. */
+    void (*unreduced_B)(void *self, const mf_layout *l, mf_param_count params, double *whole,
+                        double *scratch);
     /* Bytes a rank may use. */
     double (*usable_B)(void *self, const mf_layout *l);
     /* The simulated step and its memory. */

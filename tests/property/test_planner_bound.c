@@ -204,6 +204,26 @@ static void check_one_split(mf_partition *in, const sample *s, nearness *n) {
     }
 }
 
+/* Bounds of a split hold with just the memory that a plan of it takes: rows of memory count no more
+ * than there is. */
+static void check_scarce_split(mf_partition *in, const sample *s, nearness *n) {
+    const double usable_B = in->usable_B;
+    for (int i = 0; i < TRIES; i++) {
+        int first[MF_MAX_VSTAGES + 1];
+        mf_fixed_split x = {.cutoff_s = HUGE_VAL};
+        mf_step step;
+        assert_ok(
+            in->evaluator->ops->play(in->evaluator->self, &in->layout, &s->a[i], &step, NULL));
+        for (int v = 0; v <= in->vstages; v++) {
+            first[v] = s->a[i].first[v];
+        }
+        in->usable_B = step.peak_B * (1.0 + 1e-9);
+        assert_ok(mf_rows_fixed_split(in, first, &x, NULL));
+        check(n, SCARCE, x.bound_s, s, i);
+    }
+    in->usable_B = usable_B;
+}
+
 /* How often a stage holds as many positions as there is said to be room for. */
 static int64_t rooms_met;
 
@@ -393,6 +413,7 @@ static void check_layout(rng *r, mf_search_context *w, const problem *p, const s
     check_splits(in, s, n);
     check_most_positions(in, s);
     check_one_split(in, s, n);
+    check_scarce_split(in, s, n);
     mf_partition_destroy(in);
 }
 

@@ -23,6 +23,7 @@
     X(COARSE, "coarse", 0.9, 0.9, "by the integer program without memory choices")                 \
     X(SPLITS, "splits", 0.9, 0.9, "by the tree, whole or cut off near the best plan")              \
     X(SPLIT, "split", 0.9, 0.9, "one split, with what it loses, against its plans")                \
+    X(SCARCE, "scarce", 0.9, 0.9, "the same with just the memory that the plan takes")             \
     X(EXACT, "exact", 0.9, 0.9, "by the integer program")                                          \
     X(RELAX, "relax", 0.9, 0.9, "by relaxations, coarse and with choices that stand for all")      \
     X(MEAN, "mean", 0.81, 0.8, "by a mean of paths, its own or of a layout of the same order")     \
