@@ -297,6 +297,7 @@ typedef struct mf_partition_options {
     bool lossy;         /* splits: with other losses for other nodes */
     bool splits;        /* whole positions on every virtual stage, choices in any proportion: what
                          * split_tree.c branches on. No counts */
+    bool roomy;         /* splits: memory is no concern, a layer takes the least of its choices */
     double floor_s;     /* a bound that is known already; 0 = none */
     double cutoff_s;    /* only steps below are of interest; INFINITY = any */
     double gap;         /* relative gap at which the program may stop */

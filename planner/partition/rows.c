@@ -51,6 +51,13 @@ static int32_t most_layers_of_any(const mf_partition *in, int v, int slot, doubl
     return most;
 }
 
+static bool has_column(const mf_rows *b, const mf_partition_class *c, int m) {
+    if (b->roomy) {
+        return m == mf_rows_fastest(c); /* it stands for all */
+    }
+    return m < mf_rows_choices(b, c) && (!b->hull || c->choice[m].hull);
+}
+
 void mf_rows_add_cells(mf_rows *b, double cutoff_s) {
     const mf_partition *in = b->in;
     for (int v = 0; v < in->vstages; v++) {
@@ -61,11 +68,11 @@ void mf_rows_add_cells(mf_rows *b, double cutoff_s) {
                 b->col[cell] = -1;
                 b->top[cell] = 0;
                 bool stands = v >= in->slot[s].v_lo && v <= in->slot[s].v_hi;
-                if (!stands || m >= mf_rows_choices(b, c) || (b->hull && !c->choice[m].hull)) {
+                if (!stands || !has_column(b, c, m)) {
                     continue;
                 }
-                b->top[cell] = b->coarse ? most_layers_of_any(in, v, s, cutoff_s)
-                                         : most_layers(in, v, s, m, cutoff_s);
+                b->top[cell] = b->coarse || b->roomy ? most_layers_of_any(in, v, s, cutoff_s)
+                                                     : most_layers(in, v, s, m, cutoff_s);
                 if (b->top[cell] > 0) {
                     b->col[cell] = mf_milp_add_col(&b->milp, 0, b->top[cell], 0, !b->splits);
                 }
@@ -501,6 +508,7 @@ mf_status mf_rows_make(mf_rows *b, mf_partition *in, const mf_partition_tried *t
     b->coarse = o->coarse;
     b->hull = o->hull;
     b->splits = o->splits;
+    b->roomy = o->roomy;
     b->lossy = o->lossy;
     b->e = e;
     b->kept = kept;

@@ -30,7 +30,7 @@ typedef struct mf_path_row {
 
 typedef struct mf_rows {
     mf_partition *in;
-    bool coarse, hull, splits;
+    bool coarse, hull, splits, roomy;
     mf_milp milp;
     int *col;           /* [cells] column of x, -1 = cannot be */
     int32_t *top;       /* [cells] its upper bound */
@@ -98,6 +98,11 @@ mf_guest mf_rows_guest(const mf_partition *in, int stage);
 bool mf_rows_most_positions(const mf_partition *in, int *most);
 
 /* --- splits (split_rows.c) --- */
+/* Is there memory for the fastest choices on every stage, if it holds a layer more than all hold in
+ * the mean? Then memory decides nothing, and programs without choices are as tight. */
+bool mf_rows_are_roomy(const mf_partition *in);
+/* The choice of least time. */
+int mf_rows_fastest(const mf_partition_class *c);
 /* Sizes, layers of each slot up to each virtual stage, figures, memory. */
 mf_status mf_rows_add_splits(mf_rows *b);
 /* What the layers add to a path, as entries of its row. */

@@ -30,7 +30,10 @@ static bool has_columns(const mf_rows *b, const mf_partition_class *c, int m) {
 static mf_layer_figures figures_of(const mf_rows *b, const mf_partition_class *c) {
     mf_layer_figures f;
     memset(&f, 0, sizeof f);
-    for (int k = 0; k < MF_FIGURES; k++) {
+    for (int k = 0; b->roomy && k < MF_ORDER_PARTS; k++) {
+        f.value[k] = mf_partition_part_s(b->in, c, -1, (mf_order_part)k, true) / b->unit_s;
+    }
+    for (int k = 0; !b->roomy && k < MF_FIGURES; k++) {
         bool first = true;
         for (int m = 0; m < c->choices; m++) {
             if (!has_columns(b, c, m)) {
@@ -226,6 +229,70 @@ static void add_memory(mf_rows *b) {
     }
 }
 
+/* --- without memory ---------------------------------------------------------------------------
+ */
+
+int mf_rows_fastest(const mf_partition_class *c) {
+    int best = 0;
+    double least_s = HUGE_VAL;
+    for (int m = 0; m < c->choices; m++) {
+        const mf_block_cost *q = &c->choice[m].cost;
+        const double time_s = q->f.time_s + q->b.time_s + q->w.time_s;
+        if (time_s < least_s) {
+            least_s = time_s;
+            best = m;
+        }
+    }
+    return best;
+}
+
+/* Bytes of `layers` positions of slot s on a stage at one of its moments, spread over the chunks
+ * where they can stand. */
+static double spread_B(const mf_partition *in, int stage, int row, int s, double layers) {
+    double sum_B = 0.0;
+    int chunks = 0;
+    for (int c = 0; c < in->chunks; c++) {
+        const int v = (int)mf_layout_vstage(&in->layout, stage, c);
+        if (may_hold(in, v, s)) {
+            const mf_partition_class *class = mf_partition_class_at(in, v, s);
+            const mf_block_cost *q = &class->choice[mf_rows_fastest(class)].cost;
+            sum_B += class->persistent_B +
+                     mf_order_in_flight(&in->order, stage, row, c) * q->saved_B +
+                     mf_order_held(&in->order, stage, row, c) * q->held_B;
+            chunks++;
+        }
+    }
+    return chunks > 0 ? sum_B * layers / chunks : 0.0;
+}
+
+/* Bytes of a stage at one of its moments: `each` main layers of the kind that takes most, or all
+ * other positions that can stand there if these take more. */
+static double likely_B(const mf_partition *in, int stage, int row, int each) {
+    double main_B = 0.0, others_B = 0.0;
+    for (int s = 0; s < in->slots; s++) {
+        const int all = in->segment[in->slot[s].segment].repeats;
+        if (in->slot[s].main) {
+            main_B = fmax(main_B, spread_B(in, stage, row, s, each));
+        } else {
+            others_B += spread_B(in, stage, row, s, all < each ? all : each);
+        }
+    }
+    return fmax(main_B, others_B);
+}
+
+bool mf_rows_are_roomy(const mf_partition *in) {
+    const int each = (in->positions + in->stages - 1) / in->stages + 1;
+    for (int p = 0; p < in->stages; p++) {
+        const double free_B = in->usable_B - in->fixed_B - mf_rows_least_beside_B(in, p);
+        for (int k = 0; k < in->order.rows[p]; k++) {
+            if (likely_B(in, p, k, each) > free_B) {
+                return false;
+            }
+        }
+    }
+    return true;
+}
+
 mf_status mf_rows_add_splits(mf_rows *b) {
     const mf_partition *in = b->in;
     size_t vstages = (size_t)in->vstages;
@@ -243,13 +310,20 @@ mf_status mf_rows_add_splits(mf_rows *b) {
             add_figure(b, v, k);
         }
     }
-    mf_rows_add_ends(b);
+    for (int v = 0; v < in->vstages; v++) {
+        b->end_col[v] = -1;
+    }
+    if (!b->roomy) { /* else no choice is known, a dear one neither */
+        mf_rows_add_ends(b);
+    }
     b->sums = b->milp.cols;
     b->sum = calloc((size_t)b->sums + 1, sizeof *b->sum);
     if (!b->sum || b->milp.failed) {
         return mf_err_set(b->e, MF_NOMEM, "out of memory");
     }
     add_sizes(b);
-    add_memory(b);
+    if (!b->roomy) {
+        add_memory(b);
+    }
     return MF_OK;
 }

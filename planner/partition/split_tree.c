@@ -544,6 +544,7 @@ mf_status mf_partition_splits(mf_partition *in, const mf_partition_split_options
         .in = in, .o = o, .out = out, .open = HUGE_VAL, .last = -1, .started_ns = *in->effort_ns};
     const mf_partition_options ro = {.hull = true,
                                      .splits = true,
+                                     .roomy = mf_rows_are_roomy(in),
                                      .lossy = in->lost > 0.0 && in->lost <= MF_LOST_MOST,
                                      .cutoff_s = o->cutoff_s};
     memset(out, 0, sizeof *out);

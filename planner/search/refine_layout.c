@@ -308,8 +308,8 @@ static void by_splits(refining *c) {
     }
     const bool more = c->n->tries < MF_TREE_TRIES ||
                       (c->n->tries < MF_SEARCH_DONE - 1 && r.bound_s > c->n->key_s * MF_CLIMB_GAIN);
-    bool again = r.outcome == MF_MILP_OPTIMAL ? !r.have || (!o.own_losses && more)
-                                              : r.outcome == MF_MILP_LIMIT && more;
+    /* a program that failed may end when others of its paths are known */
+    bool again = r.outcome == MF_MILP_OPTIMAL ? !r.have || (!o.own_losses && more) : more;
     if (!again) {
         c->n->cause = r.outcome == MF_MILP_OPTIMAL ? c->n->cause : MF_CAUSE_TREE;
         mf_split_rest_clear(&c->n->tried.rest);
