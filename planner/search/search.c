@@ -153,6 +153,12 @@ static bool joins_batch(const mf_search_state *s, const mf_search_task *t, int64
            is_cheap(mf_search_queue_top(&s->queue));
 }
 
+/* Are layouts tried for a fair plan before trees begin? */
+static bool tries_first(const mf_search_state *s) {
+    return s->evaluated < MF_FIRST_TRIES &&
+           (double)s->first_tries_us < MF_FIRST_TRIES_SHARE * (double)s->work;
+}
+
 /* What a task is to know of a node. */
 static mf_search_aim aim_at(const mf_search_state *s, const mf_search_node *n) {
     const int top = mf_search_top(s);
@@ -160,7 +166,7 @@ static mf_search_aim aim_at(const mf_search_state *s, const mf_search_node *n) {
                          .most_us = mf_search_most_us(s),
                          .target_s = s->target_s,
                          .keep_s = s->nfound >= top ? s->found[top - 1].time_s : HUGE_VAL,
-                         .wants_plan = !mf_search_has_plan(s) || s->evaluated < MF_FIRST_TRIES};
+                         .wants_plan = !mf_search_has_plan(s) || tries_first(s)};
     if (s->ranking) {
         const int place = mf_search_rank_place(s, n);
         aim.wants_plan = place < 0;
@@ -237,6 +243,7 @@ static mf_status merge(mf_search_state *s, mf_search_node *node, mf_search_outco
     s->milps += o->milps;
     s->milp_failed += o->milp_failed;
     s->work += o->work;
+    s->first_tries_us += s->evaluated <= MF_FIRST_TRIES && o->evaluated ? o->work : 0;
     if (o->found) {
         double before_s = s->best_s;
         keep_found(s, &o->plan);

@@ -42,6 +42,7 @@ typedef struct mf_search_state {
     int nfound, most_found;
     double best_s;
     int64_t priced, evaluated, simulated, milps, milp_failed, work;
+    int64_t first_tries_us;  /* of work, what layouts took that were tried before trees begin */
     mf_search_node blocking; /* of the layouts that cannot be worked on any more, the one of least
                               * bound; key_s HUGE_VAL: none */
     double held_s;         /* the proof when tries began: their keys lie before all that is open */
