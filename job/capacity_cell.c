@@ -10,8 +10,10 @@
 /* Without --effort. A cell has less than a plan of its own: of the 59 cells of
  * docs/PLANNER_MEASURED.md that fit, 53 are proven, all of them within 9 s. */
 enum {
-    EFFORT_US = 12000000,  /* of a cell's search, */
-    PATIENCE_US = 2000000, /* and of it without a narrower gap */
+    EFFORT_US = 12000000,         /* of a cell's search, */
+    PATIENCE_US = 2000000,        /* and of it without a narrower gap */
+    LIMITED_EFFORT_US = 30000000, /* of a target's, which is one for each of its memory choices:
+                                   * Qwen3-235B on 256 H100 ends at 58 % with the above */
 };
 
 /* --- what is watched: of the cell that began last, one call at a time --------------------------
@@ -123,7 +125,7 @@ static bool is_alone(const watched_cell *w) {
            w->cell >= w->g->z->cell + (ptrdiff_t)r->models * r->clusters * r->sizes;
 }
 
-static mf_search_options options_of(watched_cell *w) {
+static mf_search_options options_of(watched_cell *w, const table_row *row) {
     const mf_capacity_request *r = w->g->z->r;
     mf_search_options o;
     mf_search_options_init(&o);
@@ -132,8 +134,9 @@ static mf_search_options options_of(watched_cell *w) {
     o.user = w;
     o.top = 1;
     o.gap = r->gap;
-    o.budget = r->effort_us > 0 ? r->effort_us : EFFORT_US;
-    o.patience = r->effort_us > 0 ? 0 : PATIENCE_US;
+    const bool limited = row->on.limited;
+    o.budget = r->effort_us > 0 ? r->effort_us : limited ? LIMITED_EFFORT_US : EFFORT_US;
+    o.patience = r->effort_us > 0 || limited ? 0 : PATIENCE_US;
     o.threads = is_alone(w) ? w->g->alone_threads : w->g->threads;
     o.flight = w->g->flight;
     return o;
@@ -160,7 +163,7 @@ mf_status mf_capacity_plan_cell(growing *g, table_row *row, mf_capacity_cell *c,
         snprintf(c->why, sizeof c->why, "%s", row->refused);
         return MF_OK;
     }
-    mf_search_options o = options_of(&w);
+    mf_search_options o = options_of(&w, row);
     mf_status s = problem_of(row, c->gpus, &problem, &why);
     if (s == MF_OK && mf_planner_least_states_B(&problem) >
                           mf_cluster_usable_B(&row->job.cluster, problem.base.reserve)) {
