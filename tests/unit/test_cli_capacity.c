@@ -772,7 +772,7 @@ static void a_larger_size_may_give_a_smaller_one_its_plan(void **state) {
     for (int i = 0; i < 2; i++) {
         char line[256];
         snprintf(line, sizeof line,
-                 "capacity --models qwen3-30b-a3b --clusters b200 --sizes %s --global-batch 96 "
+                 "capacity --models deepseek-v2-lite --clusters b200 --sizes %s --global-batch 192 "
                  "--seq 4096 --gap 50%% --effort 1 --json",
                  sizes[i]);
         cli_result r = cli_json(line);
