@@ -104,7 +104,9 @@ mf_status mf_compare_log(const mf_args *a, const mf_cli *cli, mf_err *e) {
                                                .plan = a->value[MF_OPT_PLAN].text,
                                                .out = withheld ? NULL : out,
                                                .kept = x.kept != NULL,
-                                               .tolerance = tolerance});
+                                               .tolerance = tolerance,
+                                               .memory_B = x.memory_B,
+                                               .allocated = x.allocated});
     }
     if (s == MF_OK && a->value[MF_OPT_JSON].given) {
         s = mf_output_object(cli->out, mf_log_report_json, &x, e);
