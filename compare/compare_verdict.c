@@ -114,7 +114,7 @@ void mf_verdict_text_log(mf_verdict_text *v, const mf_job *j, const mf_compared_
                  mf_show_bytes(of->memory_B).s, mf_show_bytes(l->memory_B).s);
     }
     snprintf(v->decides, sizeof v->decides, "%s%s", step, other);
-    if (other_job) {
+    if (other_job || of->unexplained) {
         snprintf(v->next, sizeof v->next,
                  "the same with the plan of the log's job (moefold import LOG --out plan.json)%s",
                  of->out != NULL || of->kept ? "; what was written corrects nothing else" : "");

@@ -172,6 +172,11 @@ static void the_verdict_of_a_log_says_when_it_is_of_another_job(void **state) {
     mf_verdict_text_log(&v, j, &of);
     assert_string_equal(
         v.next, "the same with --correct, which plan, simulate, tune and capacity then price by");
+    of.unexplained = true; /* --correct would be refused */
+    mf_verdict_text_log(&v, j, &of);
+    assert_string_equal(
+        v.next, "the same with the plan of the log's job (moefold import LOG --out plan.json)");
+    of.unexplained = false;
     of.kept = true;
     mf_verdict_text_log(&v, j, &of);
     assert_string_equal(v.next, "moefold tune --plan plan.json");
