@@ -646,6 +646,33 @@ static void a_log_of_the_job_is_held_against_the_verdict(void **state) {
     remove(path);
 }
 
+/* The better plan stays in a domain, whose exchanges were measured; those of the layout that there
+ * is were not, and its time stands in the verdict. */
+static void tune_warns_of_the_present_layouts_prices(void **state) {
+    (void)state;
+    char line[512];
+    snprintf(line, sizeof line,
+             "simulate --model olmoe-1b-7b --cluster h100 --gpus 32 --global-batch 256 --seq 4096 "
+             "--ep 32 --dispatcher alltoall --software megatron-26.06 --json --out %s/now.json",
+             dir);
+    cli_result r = cli_json(line);
+    const mf_json_value *w = cli_member(mf_json_root(r.json), "warnings");
+    const char *warning = NULL;
+    assert_int_equal(mf_json_size(w), 1);
+    assert_ok(mf_json_string(mf_json_at(w, 0), &warning, NULL));
+    snprintf(line, sizeof line, "tune --plan %s/now.json --effort 1 --json", dir);
+    cli_result tuned = cli_json(line);
+    const mf_json_value *best = cli_member(mf_json_root(tuned.json), "best");
+    assert_int_equal(mf_json_value_type(best), MF_JSON_OBJECT);
+    const mf_json_value *theirs = cli_member(mf_json_root(tuned.json), "warnings");
+    const char *same = NULL;
+    assert_int_equal(mf_json_size(theirs), 1);
+    assert_ok(mf_json_string(mf_json_at(theirs, 0), &same, NULL));
+    assert_string_equal(same, warning);
+    cli_free(&tuned);
+    cli_free(&r);
+}
+
 /* A job that there is: its present layout, its log. Memory is tight: offloading would be faster. */
 static void a_job_is_tuned_and_compared_on_a_page(void **state) {
     (void)state;
@@ -997,6 +1024,8 @@ int main(void) {
         cmocka_unit_test_setup_teardown(the_best_plan_of_a_job_is_that_of_plan, new_folder,
                                         remove_folder),
         cmocka_unit_test_setup_teardown(a_log_of_the_job_is_held_against_the_verdict, new_folder,
+                                        remove_folder),
+        cmocka_unit_test_setup_teardown(tune_warns_of_the_present_layouts_prices, new_folder,
                                         remove_folder),
         cmocka_unit_test_setup_teardown(a_job_is_tuned_and_compared_on_a_page, new_folder,
                                         remove_folder),
