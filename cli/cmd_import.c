@@ -2,6 +2,7 @@
 #include "cli/args_request.h"
 #include "cli/commands.h"
 #include "job/import_job.h"
+#include "report/doubts.h"
 #include "report/import_report.h"
 
 #include <stdlib.h>
@@ -11,7 +12,14 @@ static mf_status run(const mf_args *a, const mf_cli *cli, mf_err *e) {
     if (x == NULL) {
         return mf_err_set(e, MF_NOMEM, "out of memory");
     }
+    mf_doubts doubts = {0};
+    mf_runs_on on = {0};
     mf_status s = mf_args_import(x, a, e);
+    s = s == MF_OK ? mf_runs_on_parse("megatron", x->job.software.name, &on, e) : s;
+    if (s == MF_OK) {
+        mf_doubt_runner(&doubts, &x->job, &on); /* a job that was read is Megatron's */
+        mf_doubts_print(a->notes, &doubts);
+    }
     if (s == MF_OK && a->value[MF_OPT_JSON].given) {
         s = mf_import_report_json(cli->out, x, e);
     } else if (s == MF_OK) {

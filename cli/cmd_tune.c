@@ -73,7 +73,8 @@ static mf_status report(const mf_args *a, const mf_cli *cli, findings *f, mf_err
     mf_err unsaved;
     const bool keeps = out != NULL && better != NULL;
     const mf_status saved = keeps ? mf_plan_save(better, out, &unsaved) : MF_OK;
-    mf_doubts_of_plan(&f->x.job, better != NULL ? better : &f->x.job.plan, &f->doubts);
+    const mf_plan *now = &f->x.job.plan;
+    mf_doubts_of_change(&f->x.job, now, better != NULL ? better : now, &f->doubts);
     mf_doubt_runner(&f->doubts, &f->x.job, &f->tuning.on);
     mf_doubts_print(a->notes, &f->doubts);
     if (out != NULL && better == NULL) {

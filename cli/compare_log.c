@@ -56,7 +56,7 @@ mf_status mf_compare_log(const mf_args *a, const mf_cli *cli, mf_err *e) {
     const bool keep = a->value[MF_OPT_CORRECT].given;
     char kept[1024] = "";
     mf_log l = {0};
-    double factor = 1;
+    double factor = 1, nearest_s = 0;
     mf_job *j = calloc(1, sizeof *j);
     if (j == NULL) {
         return mf_err_set(e, MF_NOMEM, "out of memory");
@@ -67,7 +67,8 @@ mf_status mf_compare_log(const mf_args *a, const mf_cli *cli, mf_err *e) {
     s = s == MF_OK ? mf_args_load(j, a, mf_job_load_layout, e) : s;
     s = s == MF_OK ? mf_job_simulate(j, &(mf_sim_options){0}, e) : s;
     if (s == MF_OK) {
-        s = mf_correction_find(j->cost, j->program, &j->routing, l.step_time_s, &factor, e);
+        s = mf_correction_find(j->cost, j->program, &j->routing, l.step_time_s, &factor, &nearest_s,
+                               e);
         if (s == MF_INPUT && out == NULL &&
             !keep) { /* what was measured is to be seen all the same */
             factor = (double)NAN;
@@ -92,6 +93,7 @@ mf_status mf_compare_log(const mf_args *a, const mf_cli *cli, mf_err *e) {
     mf_log_report x = {.j = j,
                        .l = &l,
                        .factor = factor,
+                       .nearest_s = nearest_s,
                        .withheld = withheld,
                        .kept = keep && !withheld ? kept : NULL};
     s = s == MF_OK ? mf_host_copies_of_plan(j, &j->plan, &x.copies, e) : s;
@@ -104,7 +106,10 @@ mf_status mf_compare_log(const mf_args *a, const mf_cli *cli, mf_err *e) {
                                                .plan = a->value[MF_OPT_PLAN].text,
                                                .out = withheld ? NULL : out,
                                                .kept = x.kept != NULL,
-                                               .tolerance = tolerance});
+                                               .unexplained = isnan(factor),
+                                               .tolerance = tolerance,
+                                               .memory_B = x.memory_B,
+                                               .allocated = x.allocated});
     }
     if (s == MF_OK && a->value[MF_OPT_JSON].given) {
         s = mf_output_object(cli->out, mf_log_report_json, &x, e);

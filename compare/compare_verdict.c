@@ -97,7 +97,7 @@ void mf_verdict_text_log(mf_verdict_text *v, const mf_job *j, const mf_compared_
     const mf_plan_prediction *p = &j->plan.prediction;
     const mf_log *l = of->log;
     const double time = p->step_time_s / l->step_time_s - 1;
-    const double memory = l->memory_B > 0 ? p->peak_memory_B / l->memory_B - 1 : 0;
+    const double memory = l->memory_B > 0 ? of->memory_B / l->memory_B - 1 : 0;
     char step[192], other[256] = "";
     say_step(p->step_time_s, l->step_time_s, of->tolerance, step, sizeof step);
     const double flops = flops_ratio(j, l);
@@ -109,12 +109,12 @@ void mf_verdict_text_log(mf_verdict_text *v, const mf_job *j, const mf_compared_
             "batch or sequence",
             mf_show_percent(fabs(flops - 1)).s, flops > 1 ? "more" : "less");
     } else if (fabs(memory) > fabs(time)) {
-        snprintf(other, sizeof other, "; memory is off more, by %s (%s, measured %s)",
-                 mf_show_percent(fabs(memory)).s, mf_show_bytes(p->peak_memory_B).s,
-                 mf_show_bytes(l->memory_B).s);
+        snprintf(other, sizeof other, "; %s is off more, by %s (%s, measured %s)",
+                 of->allocated ? "allocated memory" : "memory", mf_show_percent(fabs(memory)).s,
+                 mf_show_bytes(of->memory_B).s, mf_show_bytes(l->memory_B).s);
     }
     snprintf(v->decides, sizeof v->decides, "%s%s", step, other);
-    if (other_job) {
+    if (other_job || of->unexplained) {
         snprintf(v->next, sizeof v->next,
                  "the same with the plan of the log's job (moefold import LOG --out plan.json)%s",
                  of->out != NULL || of->kept ? "; what was written corrects nothing else" : "");

@@ -21,7 +21,10 @@ typedef struct mf_compared_log {
     const mf_log *log;
     const char *plan, *out;
     double tolerance;
-    bool kept; /* commands find it by themselves (job/corrections.h) */
+    double memory_B;  /* predicted of what the log counts */
+    bool allocated;   /* that is what PyTorch allocated, not all that the GPU holds */
+    bool unexplained; /* no correction brings the prediction there */
+    bool kept;        /* commands find it by themselves (job/corrections.h) */
 } mf_compared_log;
 
 /* Does the log's step have so many more or less FLOPs than the plan's that it is another job's? */

@@ -181,10 +181,15 @@ static double program_share(const mf_cost *cost, const mf_op *op) {
     return 1;
 }
 
-/* No program runs an op faster than it runs alone, whatever a fit of its steps says. */
-static double rate_share(const mf_cost *cost, const mf_op *op) {
+/* No program runs an op faster than it runs alone, whatever a fit of its steps says; what a job
+ * measured may (mf_software_slow), down to the op's limit. */
+static double capped(const mf_cost *cost, double share) {
     const double cap = cost->software.rate_cap;
-    return fmin(cap > 0 ? cap : 1, program_share(cost, op));
+    return fmin(cap > 0 ? cap : 1, share);
+}
+
+static double rate_share(const mf_cost *cost, const mf_op *op) {
+    return capped(cost, program_share(cost, op));
 }
 
 /* Rows of an embedding's gradient, 8 bytes an element, are moved once however many tokens have
@@ -199,8 +204,9 @@ static double stored_scores_s(const mf_cost *cost, const mf_op *op) {
     const mf_software *s = &cost->software;
     const double products = s->gemm_eff[MF_MATH_BF16] * gpu_share(cost, MF_RATE_GEMM, MF_MATH_BF16);
     const double passes = s->memory_eff * memory_share(cost);
-    return mf_attention_square_flops(op) / (cost->device.rate[MF_MATH_BF16] * fmin(1, products)) +
-           op->bytes / (cost->device.copy_Bps * fmin(1, passes));
+    return mf_attention_square_flops(op) /
+               (cost->device.rate[MF_MATH_BF16] * capped(cost, products)) +
+           op->bytes / (cost->device.copy_Bps * capped(cost, passes));
 }
 
 double mf_cost_host_share_Bps(const mf_cost *cost, const mf_op *copy) {

@@ -134,10 +134,10 @@ typedef struct mf_software {
     /* How much of those rates this kind of GPU keeps: power limit, maturity of its kernels. 0 = 1.
      * May be missing in a file. */
     double gpu_eff[MF_RATE_COUNT][MF_GPU_KIND_COUNT];
-    double
-        rate_cap; /* what no rate exceeds over that of an op alone; what-ifs ask for more. 0 = 1 */
-    double band;  /* relative half-width added when flags are unknown */
-    bool nvls;    /* collectives may use NVLink multicast */
+    double rate_cap; /* what no rate exceeds over that of an op alone; what-ifs and corrections to
+                      * less time ask for more. 0 = 1 */
+    double band;     /* relative half-width added when flags are unknown */
+    bool nvls;       /* collectives may use NVLink multicast */
     bool nvls_best;  /* ... and take it only where it is faster; in a file "nvls" is then 2 */
     uint32_t traits; /* MF_TRAIT_* of core/layout/layout.h; may be missing in a file: 0 */
     uint32_t memory_report;     /* MF_REPORT_* of what it prints; may be missing in a file: 0, the

@@ -300,6 +300,9 @@ void mf_software_slow(mf_software *s, double factor) {
     for (size_t i = 0; i < sizeof times / sizeof times[0]; i++) {
         *times[i] *= factor;
     }
+    if (factor < 1) { /* prices of an op alone were too high: no rate of the profile says so */
+        s->rate_cap = (s->rate_cap > 0 ? s->rate_cap : 1) / factor;
+    }
 }
 
 /* {"name", "extends", "step_factor", "measured"}: another profile, slower or faster throughout;

@@ -12,6 +12,8 @@
 
 #define MOST_ROUNDS 20
 #define CLOSE 1e-3
+#define LEAST 0.1
+#define MOST 10.0
 
 static mf_status step_with(mf_cost *cost, const mf_software *base, const mf_program *p,
                            const mf_routing *routing, double factor, double *step_s, mf_err *e) {
@@ -25,31 +27,45 @@ static mf_status step_with(mf_cost *cost, const mf_software *base, const mf_prog
     return s;
 }
 
+/* The next factor to try. The nearer ops are to the limits of GPU and links, the less of a step
+ * scales with it: as much as it did between the last two, [0] the newer. */
+static double next_factor(const double f[2], const double step_s[2], double measured_s) {
+    double scales = 1;
+    if (f[1] > 0 && f[0] != f[1]) {
+        scales = fmin(fmax(log(step_s[0] / step_s[1]) / log(f[0] / f[1]), 0.02), 1);
+    }
+    return fmin(fmax(f[0] * pow(measured_s / step_s[0], 1 / scales), LEAST), MOST);
+}
+
 mf_status mf_correction_find(mf_cost *cost, const mf_program *p, const mf_routing *routing,
-                             double measured_s, double *factor, mf_err *e) {
+                             double measured_s, double *factor, double *nearest_s, mf_err *e) {
     const mf_software base = *mf_cost_software(cost);
-    double f = 1, step_s = 0, predicted_s = 0;
+    double f[2] = {1, 0}, step_s[2] = {0, 0}, predicted_s = 0;
     mf_status s = MF_OK;
-    for (int round = 0; round < MOST_ROUNDS && s == MF_OK; round++) {
-        s = step_with(cost, &base, p, routing, f, &step_s, e);
-        predicted_s = round == 0 ? step_s : predicted_s;
-        if (s != MF_OK || fabs(step_s / measured_s - 1) < CLOSE) {
+    for (int round = 0; round < MOST_ROUNDS; round++) {
+        s = step_with(cost, &base, p, routing, f[0], &step_s[0], e);
+        predicted_s = round == 0 ? step_s[0] : predicted_s;
+        if (s != MF_OK || fabs(step_s[0] / measured_s - 1) < CLOSE) {
             break;
         }
-        f *= measured_s / step_s; /* nearly all of a step scales with it */
-        if (!(f >= 0.1 && f <= 10)) {
-            break;
+        const double next = next_factor(f, step_s, measured_s);
+        if (next == f[0]) {
+            break; /* an end of the range */
         }
+        f[1] = f[0];
+        step_s[1] = step_s[0];
+        f[0] = next;
     }
     mf_cost_set_software(cost, &base);
-    if (s == MF_OK && fabs(step_s / measured_s - 1) >= CLOSE) {
+    *nearest_s = step_s[0];
+    if (s == MF_OK && fabs(step_s[0] / measured_s - 1) >= CLOSE) {
         return mf_err_set(e, MF_INPUT,
                           "measured %.4g s a step, predicted %.4g s: no correction from a tenth to "
-                          "ten times brings the prediction there; is it another job, or another "
-                          "machine?",
-                          measured_s, predicted_s);
+                          "ten times brings the prediction there (it comes to %.4g s); is it "
+                          "another job, or another machine?",
+                          measured_s, predicted_s, step_s[0]);
     }
-    *factor = f;
+    *factor = f[0];
     return s;
 }
 

@@ -7,10 +7,10 @@
 #include "simulator/sim.h"
 
 /* The factor with which the program's step is simulated at measured_s, within a thousandth. The
- * cost's software is as before afterwards. Errors: MF_INPUT where no factor from a tenth to ten
- * does; those of mf_sim_step. */
+ * cost's software is as before afterwards. *nearest_s: the step with it. Errors: MF_INPUT where no
+ * factor from a tenth to ten does, with the nearest step that they give; those of mf_sim_step. */
 mf_status mf_correction_find(mf_cost *cost, const mf_program *p, const mf_routing *routing,
-                             double measured_s, double *factor, mf_err *e);
+                             double measured_s, double *factor, double *nearest_s, mf_err *e);
 
 /* What a correction rests on. */
 typedef struct mf_correction_basis {

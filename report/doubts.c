@@ -13,6 +13,14 @@ void mf_doubts_of_plan(const mf_job *j, const mf_plan *plan, mf_doubts *out) {
     mf_doubt_prices(out, j, mf_unmeasured_share(j, &plan->layout, &plan->assignment));
 }
 
+void mf_doubts_of_change(const mf_job *j, const mf_plan *from, const mf_plan *to, mf_doubts *out) {
+    const bool said = mf_unmeasured_share(j, &to->layout, &to->assignment) > MF_UNMEASURED_SHARE;
+    mf_doubts_of_plan(j, to, out);
+    if (!said) {
+        mf_doubt_prices(out, j, mf_unmeasured_share(j, &from->layout, &from->assignment));
+    }
+}
+
 void mf_doubt_runner(mf_doubts *out, const mf_job *j, const mf_runs_on *on) {
     if (on->limited && j->asked.software == NULL &&
         strcmp(j->software.name, MF_SOFTWARE_OURS) == 0) {

@@ -38,9 +38,12 @@ void mf_log_report_print(FILE *out, const mf_log_report *x, const char *path) {
         mf_host_copies_print(out, &x->copies);
     }
     if (isnan(x->factor)) {
-        fputs(
-            "\ncorrection  none from a tenth to ten times explains it: another job, or machine?\n",
-            out);
+        const bool less = l->step_time_s < x->nearest_s;
+        fprintf(out,
+                "\ncorrection  none explains it: with %s the time of %s the step takes %s%s;\n"
+                "            another job, or machine?\n",
+                less ? "a tenth of" : "ten times", j->software.name, mf_show_time(x->nearest_s).s,
+                less ? ",\n            no op being faster than its links and GPU allow" : "");
         mf_verdict_text_print(out, &x->text);
         return;
     }

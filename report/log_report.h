@@ -15,6 +15,7 @@ typedef struct mf_log_report {
     const mf_job *j;
     const mf_log *l;
     double factor;         /* NAN: there is none */
+    double nearest_s;      /* the step nearest to what was measured that factors give */
     const char *kept;      /* file that commands find by themselves (job/corrections.h); NULL */
     bool withheld;         /* the factor was not written: the log is of another job */
     double memory_B;       /* predicted, as the program would print it */

@@ -14,6 +14,8 @@
 
 #define MOST_DIMENSIONS 16
 #define SHOWN_REMEDIES 4
+/* Of a prediction against a log, as `compare` tolerates. */
+#define MOST_ERROR 0.1
 
 /* --- for people ------------------------------------------------------------------------------- */
 
@@ -171,6 +173,41 @@ static void say_none(const mf_tuning *t, char *out, size_t size) {
     }
 }
 
+/* How much too long the present step is predicted; 0: no log says how long it takes. */
+static double error_of(const mf_tune_report *r) {
+    const mf_log *l = r->measured;
+    return l->steps > 0 ? r->found->job->plan.prediction.step_time_s / l->step_time_s - 1 : 0;
+}
+
+/* What a log measured of the present layout, which the sentence before holds against its
+ * prediction. */
+static void say_measured(const mf_tune_report *r, const mf_plan *best, char *out, size_t size) {
+    const mf_log *l = r->measured;
+    const double error = error_of(r);
+    char beside[64] = "", off[64] = "";
+    if (l->steps == 0) {
+        return;
+    }
+    if (best != NULL) {
+        snprintf(beside, sizeof beside, ": beside that it is %.2f x as fast",
+                 l->step_time_s / best->prediction.step_time_s);
+    }
+    if (fabs(error) > MOST_ERROR) {
+        snprintf(off, sizeof off, ", which is predicted %s too %s", mf_show_percent(fabs(error)).s,
+                 error > 0 ? "long" : "short");
+    }
+    snprintf(out, size, "; yours was measured at %s%s%s", mf_show_time(l->step_time_s).s, off,
+             beside);
+}
+
+/* Predictions that are far off on the present job are corrected first, where a correction can be
+ * kept. */
+static bool is_to_correct(const mf_tune_report *r) {
+    const mf_job *j = r->found->job;
+    return fabs(error_of(r)) > MOST_ERROR && !j->correction.used &&
+           strncmp(j->software.name, "megatron-", 9) == 0;
+}
+
 static void say_verdict(mf_tune_report *r) {
     const mf_tuning *t = r->found;
     const mf_plan_prediction *now = &t->job->plan.prediction;
@@ -205,8 +242,14 @@ void mf_tune_report_decide(mf_tune_report *r, const char *saved) {
     const mf_tuning *t = r->found;
     const mf_plan *best = mf_tuning_better_plan(t);
     say_verdict(r);
+    const size_t said = strlen(r->verdict.decides);
+    say_measured(r, best, r->verdict.decides + said, sizeof r->verdict.decides - said);
     r->verdict.next[0] = '\0';
-    if (best != NULL) {
+    if (is_to_correct(r)) {
+        snprintf(r->verdict.next, sizeof r->verdict.next,
+                 "moefold import with the same words and --out now.json, moefold compare --plan "
+                 "now.json --log LOG --correct, and then the same again");
+    } else if (best != NULL) {
         const mf_report report = mf_report_of(t->job, best);
         mf_verdict_text_run(&r->verdict, &report, saved, t->on.limited ? &t->on.target : NULL);
     }
@@ -326,7 +369,8 @@ void mf_tune_report_json(mf_json_writer *w, const mf_tune_report *r) {
     const double bound_s = t->search.stats.lower_bound_s;
     mf_json_write_f64(w, "lower_bound_s", bound_s > 0 ? bound_s : (double)NAN);
     mf_search_report_json_end(w, &t->search.stats);
-    mf_json_write_f64(w, "measured_step_time_s", r->measured->step_time_s);
+    const bool measured = r->measured->steps > 0;
+    mf_json_write_f64(w, "measured_step_time_s", measured ? r->measured->step_time_s : (double)NAN);
     mf_json_write_string(w, "time", t->explanation.time);
     mf_doubts_json(w, r->doubts);
     mf_json_write_string(w, "verdict", r->verdict.decides);

@@ -14,7 +14,7 @@
 typedef struct mf_tune_report {
     const mf_tuning *found;
     const mf_log *measured;
-    const mf_doubts *doubts; /* of the best plan, or of the present layout */
+    const mf_doubts *doubts; /* of the best plan and of the present layout */
     mf_verdict_text verdict;
 } mf_tune_report;
 

@@ -154,7 +154,7 @@ static void try_rates(attempt *t) {
     mf_cluster c = *cluster;
     const double more = 1.1;
     mf_software faster = *software, s;
-    faster.rate_cap = more;
+    faster.rate_cap = more * (faster.rate_cap > 0 ? faster.rate_cap : 1);
     c.nic_Bps *= more;
     with_cost(t, "network bandwidth +10 %", &c, software);
     c = *cluster;

@@ -20,6 +20,10 @@ static void write_change(const mf_page *p) {
             fprintf(p->f, "%s %s ", i > 0 ? "," : "", degrees[i]);
             mf_page_figure(p, MF_UNIT_WHOLE, "/tune/%s/layout/%s", which, degrees[i]);
         }
+        if (!best && mf_page_number(mf_page_at(p, "/tune/measured_step_time_s")) > 0) {
+            fputs("<br>measured ", p->f);
+            mf_page_figure(p, MF_UNIT_TIME, "/tune/measured_step_time_s");
+        }
         fputs("<br>memory ", p->f);
         mf_page_figure(p, MF_UNIT_BYTES, "/tune/%s/prediction/peak_memory_B", which);
         fputs("</span></div>\n", p->f);

@@ -597,6 +597,82 @@ static void the_best_plan_of_a_job_is_that_of_plan(void **state) {
     cli_free(&r);
 }
 
+#define FLAGS                                                                                      \
+    "--model olmoe-1b-7b --gpus 16 --cluster h100 %s -- --expert-model-parallel-size 4 "           \
+    "--pipeline-model-parallel-size 4 --seq-length 4096 --global-batch-size 64 "                   \
+    "--micro-batch-size 1 --use-distributed-optimizer --bf16"
+
+/* A log beside a job: what it measured stands in verdict, JSON and page, and a prediction that is
+ * far off is to be corrected first. */
+static void a_log_of_the_job_is_held_against_the_verdict(void **state) {
+    (void)state;
+    static const struct {
+        double share; /* measured over predicted */
+        const char *says, *next;
+    } cases[] = {{0.5, ", which is predicted 100.0 % too long", "now.json --log LOG --correct"},
+                 {0.97, "; yours was measured at ", ""}};
+    char line[1024], path[256];
+    snprintf(line, sizeof line, "import " FLAGS, "--json");
+    cli_result r = cli_json(line);
+    const mf_json_value *plan = cli_member(mf_json_root(r.json), "plan");
+    const double step_s = cli_number(cli_member(plan, "prediction"), "step_time_s");
+    cli_free(&r);
+    snprintf(path, sizeof path, "%s/train.log", dir);
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        FILE *f = fopen(path, "w");
+        assert_non_null(f);
+        for (int k = 1; k <= 4; k++) {
+            fprintf(f, " iteration %d/ 9 | elapsed time per iteration (ms): %.3f |\n", k,
+                    1e3 * cases[i].share * step_s);
+        }
+        fclose(f);
+        snprintf(line, sizeof line, "tune %s -o %s " FLAGS, path, dir, "--effort 1");
+        r = cli_run(line, NULL);
+        assert_int_equal(r.code, 0);
+        assert_true((strstr(r.out, "--log LOG --correct") != NULL) == (cases[i].next[0] != '\0'));
+        cli_free(&r);
+        char *page = read_file("report.html"), *text = read_file("report.json");
+        mf_json *doc = read_json(text);
+        const mf_json_value *tune = cli_member(mf_json_root(doc), "tune");
+        assert_non_null(strstr(page, "data-at=\"/tune/measured_step_time_s\""));
+        assert_close(cli_number(tune, "measured_step_time_s"), cases[i].share * step_s, 1e-4);
+        if (strstr(cli_text(tune, "verdict"), cases[i].says) == NULL) {
+            fail_msg("\"%s\" is not in: %s", cases[i].says, cli_text(tune, "verdict"));
+        }
+        mf_json_destroy(doc);
+        free(page);
+        free(text);
+    }
+    remove(path);
+}
+
+/* The better plan stays in a domain, whose exchanges were measured; those of the layout that there
+ * is were not, and its time stands in the verdict. */
+static void tune_warns_of_the_present_layouts_prices(void **state) {
+    (void)state;
+    char line[512];
+    snprintf(line, sizeof line,
+             "simulate --model olmoe-1b-7b --cluster h100 --gpus 32 --global-batch 256 --seq 4096 "
+             "--ep 32 --dispatcher alltoall --software megatron-26.06 --json --out %s/now.json",
+             dir);
+    cli_result r = cli_json(line);
+    const mf_json_value *w = cli_member(mf_json_root(r.json), "warnings");
+    const char *warning = NULL;
+    assert_int_equal(mf_json_size(w), 1);
+    assert_ok(mf_json_string(mf_json_at(w, 0), &warning, NULL));
+    snprintf(line, sizeof line, "tune --plan %s/now.json --effort 1 --json", dir);
+    cli_result tuned = cli_json(line);
+    const mf_json_value *best = cli_member(mf_json_root(tuned.json), "best");
+    assert_int_equal(mf_json_value_type(best), MF_JSON_OBJECT);
+    const mf_json_value *theirs = cli_member(mf_json_root(tuned.json), "warnings");
+    const char *same = NULL;
+    assert_int_equal(mf_json_size(theirs), 1);
+    assert_ok(mf_json_string(mf_json_at(theirs, 0), &same, NULL));
+    assert_string_equal(same, warning);
+    cli_free(&tuned);
+    cli_free(&r);
+}
+
 /* A job that there is: its present layout, its log. Memory is tight: offloading would be faster. */
 static void a_job_is_tuned_and_compared_on_a_page(void **state) {
     (void)state;
@@ -615,6 +691,7 @@ static void a_job_is_tuned_and_compared_on_a_page(void **state) {
     assert_non_null(strstr(page, "data-at=\"/tune/best/prediction/step_time_s\""));
     assert_non_null(strstr(page, "data-at=\"/tune/steps/"));
     const mf_json_value *tune = cli_member(mf_json_root(doc), "tune");
+    assert_int_equal(mf_json_value_type(cli_member(tune, "measured_step_time_s")), MF_JSON_NULL);
     char *csv = read_file("candidates.csv");
     assert_rectangular(csv, 3 + (int)mf_json_size(cli_member(tune, "steps")));
     int points = 0;
@@ -945,6 +1022,10 @@ int main(void) {
         cmocka_unit_test_setup_teardown(a_job_that_does_not_fit_gets_what_would_make_it_fit,
                                         new_folder, remove_folder),
         cmocka_unit_test_setup_teardown(the_best_plan_of_a_job_is_that_of_plan, new_folder,
+                                        remove_folder),
+        cmocka_unit_test_setup_teardown(a_log_of_the_job_is_held_against_the_verdict, new_folder,
+                                        remove_folder),
+        cmocka_unit_test_setup_teardown(tune_warns_of_the_present_layouts_prices, new_folder,
                                         remove_folder),
         cmocka_unit_test_setup_teardown(a_job_is_tuned_and_compared_on_a_page, new_folder,
                                         remove_folder),

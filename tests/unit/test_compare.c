@@ -158,9 +158,10 @@ static void the_verdict_of_a_log_says_when_it_is_of_another_job(void **state) {
     assert_non_null(j);
     j->plan.prediction.step_time_s = 2.0;
     j->plan.prediction.model_tflops_per_gpu = 400;
-    j->plan.prediction.peak_memory_B = 60e9;
+    j->plan.prediction.peak_memory_B = 64e9;
     mf_log l = {.step_time_s = 2.5, .tflops = 320, .memory_B = 61e9};
-    mf_compared_log of = {.log = &l, .plan = "plan.json", .tolerance = 0.1};
+    mf_compared_log of = {
+        .log = &l, .plan = "plan.json", .tolerance = 0.1, .memory_B = 60e9}; /* of 64e9 in all */
     mf_verdict_text_log(&v, j, &of);
     assert_string_equal(
         v.decides,
@@ -171,6 +172,11 @@ static void the_verdict_of_a_log_says_when_it_is_of_another_job(void **state) {
     mf_verdict_text_log(&v, j, &of);
     assert_string_equal(
         v.next, "the same with --correct, which plan, simulate, tune and capacity then price by");
+    of.unexplained = true; /* --correct would be refused */
+    mf_verdict_text_log(&v, j, &of);
+    assert_string_equal(
+        v.next, "the same with the plan of the log's job (moefold import LOG --out plan.json)");
+    of.unexplained = false;
     of.kept = true;
     mf_verdict_text_log(&v, j, &of);
     assert_string_equal(v.next, "moefold tune --plan plan.json");
@@ -181,6 +187,9 @@ static void the_verdict_of_a_log_says_when_it_is_of_another_job(void **state) {
     assert_non_null(
         strstr(v.decides, "; memory is off more, by 25.0 % (60.00 GB, measured 80.00 GB)"));
     assert_string_equal(v.next, "plan, simulate, capacity and tune with --software mine.json");
+    of.allocated = true;
+    mf_verdict_text_log(&v, j, &of);
+    assert_non_null(strstr(v.decides, "; allocated memory is off more, by 25.0 % (60.00 GB, "));
     l.tflops = 400; /* in a longer step: a quarter more FLOPs */
     of.out = NULL;
     of.tolerance = 0.5;

@@ -149,6 +149,27 @@ static void a_correction_is_found_again_and_named(void **state) {
     free(before);
 }
 
+/* A job that is faster than its prediction has one, too, as far as links and GPUs allow: then what
+ * comes nearest is said, and nothing to keep is proposed. */
+static void less_time_is_explained_to_the_limits_of_the_machine(void **state) {
+    (void)state;
+    static const double shares[] = {0.93, 0.8, 0.65};
+    static const char simulate[] = "simulate " QWEN LAYOUT "--software megatron-26.06";
+    char line[1024], log[256], plan[256];
+    for (size_t i = 0; i < sizeof shares / sizeof shares[0]; i++) {
+        compare(shares[i] * plain_s, "--correct", 0);
+        assert_close(step_s(simulate), shares[i] * plain_s, 2e-3 * plain_s);
+    }
+    forget();
+    path_of("train.log", log);
+    path_of("plan.json", plan);
+    compare(0.01 * plain_s, "", 4);
+    snprintf(line, sizeof line, "compare --plan %s --log %s", plan, log);
+    assert_says(line, "none explains it: with a tenth of the time of megatron-26.06 the step takes",
+                true);
+    assert_says(line, "--correct", false);
+}
+
 static void each_command_that_predicts_names_it(void **state) {
     (void)state;
     char plan[256], line[512];
@@ -254,6 +275,7 @@ static void a_kept_file_is_checked(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_correction_is_found_again_and_named),
+        cmocka_unit_test(less_time_is_explained_to_the_limits_of_the_machine),
         cmocka_unit_test(each_command_that_predicts_names_it),
         cmocka_unit_test(no_other_software_or_machine_is_corrected),
         cmocka_unit_test(what_cannot_be_kept_is_refused),

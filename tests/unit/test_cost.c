@@ -402,12 +402,23 @@ static void a_slowed_profile_takes_so_much_longer_for_every_op(void **state) {
     for (size_t i = 0; i < sizeof ops / sizeof ops[0]; i++) {
         before_s[i] = price_of(cost, ops[i]).time_s;
     }
+    mf_software plain = slow;
     mf_software_slow(&slow, 2);
     mf_cost_set_software(cost, &slow);
     for (size_t i = 0; i < sizeof ops / sizeof ops[0]; i++) {
         const double ratio = price_of(cost, ops[i]).time_s / before_s[i];
         if (fabs(ratio - 2) > 0.05) {
             fail_msg("%s takes %.3f times as long", ops[i], ratio);
+        }
+    }
+    /* Less time, too, whatever share of its rate alone the profile has, down to the op's limit. */
+    mf_software_slow(&plain, 0.8);
+    mf_cost_set_software(cost, &plain);
+    for (size_t i = 0; i < sizeof ops / sizeof ops[0]; i++) {
+        const mf_price p = price_of(cost, ops[i]);
+        const double expected_s = fmax(0.8 * before_s[i], p.limit_s);
+        if (fabs(p.time_s / expected_s - 1) > 0.01) {
+            fail_msg("%s takes %g s instead of %g s", ops[i], p.time_s, expected_s);
         }
     }
     mf_cost_destroy(cost);
