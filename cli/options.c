@@ -229,7 +229,8 @@ static const mf_option table[MF_OPT_COUNT] = {
         COUNT(1e-6, 1e18)),
     ROW(PRICE, "price", CAPACITY, "CLUSTER=USD", "the cluster file's",
         "Price of a GPU-hour of one of the clusters, such as h100=2.5, or h100=2.5@2026-11-01 with "
-        "its date; a cluster from a file goes by its path or by its name. May be given many times",
+        "its date; above 0, unless --power-price says that energy alone costs; a cluster from a "
+        "file goes by its path or by its name. May be given many times",
         LIST),
     ROW(POWER_PRICE, "power-price", CAPACITY, "USD/kWh", "0: the price of a GPU-hour includes it",
         "Price of energy, added to the price of the GPU-hours", REAL(0, 1e6)),

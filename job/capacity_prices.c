@@ -78,6 +78,13 @@ mf_status mf_capacity_check_prices(const mf_capacity_request *r, mf_err *e) {
         if (s != MF_OK) {
             return mf_err_prefix(e, "--price");
         }
+        if (!(price > 0 || r->power_usd_kWh > 0)) {
+            return mf_err_set(
+                e, MF_USAGE,
+                "--price: expected a price above 0, or --power-price beside it, where "
+                "energy alone costs; got \"%s\"",
+                r->price[i]);
+        }
     }
     return MF_OK;
 }

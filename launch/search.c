@@ -7,6 +7,7 @@
 
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 /* Searches of free choices, in counted microseconds: each goes on where the one before ended, as
  * searches with more effort do. The first ones look at the smallest micro-batch alone, which takes
@@ -58,10 +59,23 @@ static void add_stats(const mf_search_stats *from, mf_search_stats *into) {
     snprintf(into->left_out, sizeof into->left_out, "%s", from->left_out);
 }
 
+/* A family's search holds dimensions that others of the search vary: the whole holds only those
+ * that were pinned. */
+static void unsay_pinned(char *text, uint32_t pinned) {
+    for (int d = 0; d < MF_DIM_COUNT; d++) {
+        char said[64];
+        snprintf(said, sizeof said, ", %s (pinned)", mf_dim_text((mf_dim)d));
+        char *at = (pinned & 1u << d) == 0 ? strstr(text, said) : NULL;
+        if (at != NULL) {
+            memmove(at, at + strlen(said), strlen(at + strlen(said)) + 1);
+        }
+    }
+}
+
 /* Room for as many plans as were asked for; the rest goes. Proof and space hold for all. */
-static void finish(mf_target t, const mf_model *m, const mf_search_options *o,
+static void finish(mf_target t, const mf_problem *p, const mf_search_options *o,
                    mf_search_result *r) {
-    const bool chunks = mf_target_chunk_starts(m, NULL) < mf_model_positions(m) - 1;
+    const bool chunks = mf_target_chunk_starts(p->model, NULL) < mf_model_positions(p->model) - 1;
     const int top = o->top > 0 ? o->top : 4;
     for (; r->count > top; r->count--) {
         mf_plan_clear(&r->plan[r->count - 1]);
@@ -75,6 +89,7 @@ static void finish(mf_target t, const mf_model *m, const mf_search_options *o,
     r->stats.gap = r->count > 0 ? r->plan[0].provenance.gap : 0;
     char left_out[sizeof r->stats.left_out];
     snprintf(left_out, sizeof left_out, "%s", r->stats.left_out);
+    unsay_pinned(left_out, p->pinned);
     snprintf(r->stats.left_out, sizeof r->stats.left_out,
              "%.360s; what %s cannot express: other schedules than 1f1b, interleaved and merged, "
              "memory choices by layer, unequal ZeRO levels%s",
@@ -244,7 +259,7 @@ mf_status mf_target_search(mf_target t, const mf_problem *p, const mf_search_opt
     free(c.start);
     if (status == MF_OK || status == MF_INTERRUPTED) {
         note_end(&c);
-        finish(t, p->model, o, result);
+        finish(t, p, o, result);
     }
     return status == MF_OK && result->count == 0
                ? mf_err_set(e, MF_INFEASIBLE, "no layout fits into memory")

@@ -164,15 +164,18 @@ void mf_capacity_print_routing(FILE *out, const mf_capacity_table *t) {
 }
 
 /* How near the plans are proven to be to the fastest; -1: nothing fits. Those that miss the gap
- * that was asked for are named, as far as there is room. */
+ * that was asked for are named in a line below, as far as there is room. */
 double mf_capacity_say_gap(const mf_capacity_table *t, char *out, size_t size) {
     double most = -1, met = -1;
     size_t used = 0;
+    int missed = 0;
     char late[300] = "";
     for (int i = 0; i < t->count; i++) {
         const mf_capacity_cell *c = &t->cell[i];
+        const bool met_it = c->feasible && c->gap <= t->gap * (1 + 1e-9);
         most = fmax(most, c->feasible ? c->gap : -1);
-        if (c->feasible && c->gap <= t->gap * (1 + 1e-9)) {
+        missed += c->feasible && !met_it;
+        if (met_it) {
             met = fmax(met, c->gap);
         } else if (c->feasible && used < sizeof late - 100) {
             used += (size_t)snprintf(late + used, sizeof late - used, "%s%s x %.40s within %s",
@@ -188,15 +191,14 @@ double mf_capacity_say_gap(const mf_capacity_table *t, char *out, size_t size) {
                  mf_show_percent(most).s);
     } else if (met < 0) {
         snprintf(out, size,
-                 "No plan is proven to be within %s of the fastest (--gap), their searches ended "
-                 "before: %s.",
+                 "No plan is proven to be within %s of the fastest (--gap), searches ended before "
+                 "that.\nProven so far: %s.",
                  mf_show_percent(t->gap).s, late);
     } else {
-        snprintf(
-            out, size,
-            "Plans are proven to be within %s of the fastest (--gap), but for these, whose search "
-            "ended before: %s.",
-            mf_show_percent(met).s, late);
+        snprintf(out, size,
+                 "Plans are proven to be within %s of the fastest (--gap), but %d search%s ended "
+                 "before that.\nProven so far: %s.",
+                 mf_show_percent(met).s, missed, missed == 1 ? "" : "es", late);
     }
     return most;
 }

@@ -201,7 +201,9 @@ const char *mf_report_not_trained(const mf_software *s, const mf_model *m, const
 }
 
 const char *mf_report_inexpressible(const char *why) {
-    return strcmp(why, "ZeRO") == 0 ? "unequal ZeRO levels of dense and expert parameters" : why;
+    return strcmp(why, "ZeRO") == 0     ? "unequal ZeRO levels of dense and expert parameters"
+           : strcmp(why, "memory") == 0 ? "memory choices by layer"
+                                        : why;
 }
 
 static void print_program(FILE *out, const mf_report *r) {

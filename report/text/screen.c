@@ -330,7 +330,7 @@ static void cut(const char *text, line *l, int count, int columns, char *drop, c
 }
 
 /* Rows, with their heading, that a table of answers keeps, and where nothing else helps. */
-enum { ANSWER_ROWS = 5, FEWEST_ANSWERS = 3 };
+enum { ANSWER_ROWS = 5, FEWEST_ANSWERS = 4 };
 
 /* The longest table of more than `kept` + 1 rows, `answers` + 1 where it holds answers: its first
  * line, and in *end the one behind it; -1. */
@@ -420,10 +420,16 @@ static void hide_middle(line *l, int count) {
     }
 }
 
-/* Notes, down to their first line. */
+static bool ends_sentence(const line *l) {
+    return l->length > 0 && l->text[l->length - 1] == '.';
+}
+
+/* Notes, whole sentences at a time, down to their first line. */
 static void hide_notes(line *l, int count) {
-    for (int at = count - 1; at > 0 && total(l, count) > MF_SCREEN_LINES; at--) {
-        if (l[at].worth == NOTE && l[at - 1].worth == NOTE && l[at].length > 0) {
+    for (int at = count - 1; at > 0; at--) {
+        const bool note = l[at].worth == NOTE && l[at - 1].worth == NOTE && l[at].length > 0;
+        const bool begun = at + 1 < count && l[at + 1].hidden > 0 && !ends_sentence(&l[at]);
+        if (note && (begun || total(l, count) > MF_SCREEN_LINES)) {
             hide(l, at, at + 1);
         }
     }
@@ -495,6 +501,34 @@ static void hide_paragraphs(line *l, int count) {
     }
 }
 
+/* The end of a paragraph that begins with a title above a table; 0: it is none. */
+static int end_of_table(const line *l, int count, int at) {
+    int end = at + 1;
+    const bool title = at > 0 && l[at - 1].length == 0 && l[at].length > 0 && l[at].indent == 0;
+    while (title && end < count && l[end].length > 0 && l[end].indent > 0) {
+        end++;
+    }
+    return title && end > at + 1 && (end == count || l[end].length == 0) ? end : 0;
+}
+
+/* What a label says, with its label, the last of them first; of what begins the text all but the
+ * first line. Answers, titles of tables and verdicts stay. */
+static void hide_labels(line *l, int count) {
+    for (int end = count, from; end > 0 && total(l, count) > MF_SCREEN_LINES; end = from) {
+        from = end - 1;
+        while (from > 0 && l[from].indent > 0 && l[from - 1].length > 0) {
+            from--;
+        }
+        bool stays = l[from].length == 0 || end_of_table(l, count, from) > 0;
+        for (int i = from; i < end; i++) {
+            stays |= l[i].worth == ANSWER || l[i].kept;
+        }
+        if (!stays && end > from + (from == 0)) {
+            hide(l, from + (from == 0), end);
+        }
+    }
+}
+
 /* Rows without a mark ("* row") of a table that has some with it, the last of them first. False:
  * none has one, or all. */
 static bool hide_unmarked(line *l, int from, int end, int count) {
@@ -559,16 +593,6 @@ static void fill_up(line *l, int count, worth w) {
     }
 }
 
-/* The end of a paragraph that begins with a title above a table; 0: it is none. */
-static int end_of_table(const line *l, int count, int at) {
-    int end = at + 1;
-    const bool title = at > 0 && l[at - 1].length == 0 && l[at].length > 0 && l[at].indent == 0;
-    while (title && end < count && l[end].length > 0 && l[end].indent > 0) {
-        end++;
-    }
-    return title && end > at + 1 && (end == count || l[end].length == 0) ? end : 0;
-}
-
 /* A title goes with its table when no row of that is left. `join`: what is left
  * out on both sides of an empty line is counted together, unless it begins with rows of a table
  * that has others. */
@@ -593,8 +617,8 @@ static void hide_bare_titles(line *l, int count, bool join) {
 }
 
 /* Leaves lines out until no more than MF_SCREEN_LINES are left: of notes, then verdicts of parts,
- * then of the longest tables at first, then of details, then of all tables, then whole details and
- * paragraphs, then tables of parts, then what stands in the middle. */
+ * then of the longest tables at first, then of details, then of all tables, then whole details,
+ * paragraphs and labels, then tables of parts, then what stands in the middle. */
 static void shorten(line *l, int count) {
     static const int keep[] = {8, 5, 2, 0};
     hide_notes(l, count);
@@ -606,6 +630,7 @@ static void shorten(line *l, int count) {
         }
     }
     hide_paragraphs(l, count);
+    hide_labels(l, count);
     hide_rows(l, count, 0, FEWEST_ANSWERS);
     hide_parts(l, count, true);
     if (total(l, count) > MF_SCREEN_LINES) {

@@ -428,8 +428,6 @@ static int64_t verdict_cell(const cli_result *r, const char *which) {
     return (int64_t)cli_number(cli_member(v, which), "cell");
 }
 
-/* Against the rows themselves: nothing in time is cheaper, nothing for the money is faster, nothing
- * that is both is smaller. */
 /* One line of each cluster on which most of the time was not measured; what of a plan Megatron
  * cannot express is said in words. */
 static void clusters_that_nobody_measured_are_warned_of(void **state) {
@@ -446,10 +444,14 @@ static void clusters_that_nobody_measured_are_warned_of(void **state) {
     assert_non_null(strstr(r.err, "was not measured on h20: "));
     assert_non_null(strstr(r.err, "was not measured on gb300: "));
     assert_null(strstr(r.out, "ZeRO of "));
+    assert_null(strstr(r.out, "memory ("));
+    assert_non_null(strstr(r.out, "memory choices by layer ("));
     assert_non_null(strstr(r.out, "unequal ZeRO levels of dense and expert parameters"));
     cli_free(&r);
 }
 
+/* Against the rows themselves: nothing in time is cheaper, nothing for the money is faster, nothing
+ * that is both is smaller. */
 static void verdicts_name_the_best_rows(void **state) {
     (void)state;
     cli_result r = cli_json("capacity --models olmoe-1b-7b --clusters h100,gb200 --sizes 8..64 "
@@ -688,6 +690,8 @@ static void bad_lists_are_refused(void **state) {
         {"capacity --models olmoe-1b-7b --clusters h100 --price =2 " JOB, "CLUSTER=USD"},
         {"capacity --models olmoe-1b-7b --clusters h100 --price h200=2 " JOB, "none of --clusters"},
         {"capacity --models olmoe-1b-7b --clusters h100 --price h100=-2 " JOB, "--price"},
+        {"capacity --models olmoe-1b-7b --clusters h100 --price h100=0 --tokens 1T " JOB,
+         "--price: expected a price above 0, or --power-price beside it"},
         {"capacity --models olmoe-1b-7b --clusters h100 --price h100=2@May " JOB,
          "--price: expected a date such as 2027-01-31, got \"May\""},
         {"capacity --models olmoe-1b-7b --clusters h100 --price h100=2@2026-02-30 " JOB,

@@ -59,6 +59,18 @@ static void plans_that_look_alike_say_what_differs(void **state) {
     cli_free(&r);
 }
 
+/* What a target's families of choices hold in turn was not pinned by anybody. */
+static void only_what_was_given_is_said_to_be_pinned(void **state) {
+    (void)state;
+    cli_result r =
+        cli_json("plan --model qwen3-30b-a3b --cluster h100 --gpus 32 --global-batch 256 "
+                 "--seq 4096 --runs-on megatron --ep 8 --effort 1 --json");
+    assert_int_equal(r.code, 0);
+    assert_non_null(strstr(r.out, ", ep (pinned)"));
+    assert_null(strstr(r.out, ", recompute (pinned)"));
+    cli_free(&r);
+}
+
 /* Power is one GPU's; energy that of one GPU and of all. */
 static void power_and_energy_say_of_what_they_are(void **state) {
     (void)state;
@@ -82,6 +94,7 @@ static void power_and_energy_say_of_what_they_are(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(plans_that_look_alike_say_what_differs),
+        cmocka_unit_test(only_what_was_given_is_said_to_be_pinned),
         cmocka_unit_test(power_and_energy_say_of_what_they_are),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

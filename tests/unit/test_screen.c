@@ -127,6 +127,44 @@ static void rows_that_take_two_lines_break_at_one_column(void **state) {
     free(out);
 }
 
+/* Notes make way in whole sentences, as many lines as each has. */
+static void notes_are_cut_between_sentences(void **state) {
+    (void)state;
+    char text[4096] = "trained by  moefold\n\nPlans are proven to be near.\nA short one.\n"
+                      "A long one that goes\non in a second line\nand in a third.\n\nmodel\n";
+    for (int i = 0; i < 32; i++) {
+        snprintf(text + strlen(text), 64, "  h100     %4d  3 d\n", 8 + i);
+    }
+    char *out = shown(text, 80, false); /* one line too many */
+    assert_at_most(shape_of(out).lines, MF_SCREEN_LINES);
+    assert_non_null(strstr(out, "A short one.\n... 3 more (-v)\n"));
+    free(out);
+}
+
+/* What labels say makes way before rows of answers, and of these the best ones stay. */
+static void labels_make_way_before_answers(void **state) {
+    (void)state;
+    char text[4096] = "trained by  moefold\n            and more\n";
+    for (int i = 0; i < 14; i++) {
+        snprintf(text + strlen(text), 64, "label %d     says\n            this\n", 10 + i);
+    }
+    strcat(text, "\nwhat would make it fit\n  with   time\n");
+    for (int i = 0; i < 6; i++) {
+        snprintf(text + strlen(text), 64, "  --pp %d  %d s\n", i, i);
+    }
+    strcat(text,
+           "host copies rest on\n            what was not\n            measured\n\nverdict\n");
+    for (int i = 0; i < 22; i++) {
+        snprintf(text + strlen(text), 64, "  line %d\n", i);
+    }
+    char *out = shown(text, 60, false);
+    assert_at_most(shape_of(out).lines, MF_SCREEN_LINES);
+    assert_non_null(strstr(out, "what would make it fit\n  with   time\n  --pp 0  0 s\n"
+                                "  --pp 1  1 s\n  --pp 2  2 s\n"));
+    assert_null(strstr(out, "host copies"));
+    free(out);
+}
+
 /* Words about a table make way before its rows. */
 static void notes_make_way_before_rows(void **state) {
     (void)state;
@@ -552,6 +590,8 @@ int main(void) {
         cmocka_unit_test(wide_tables_move_their_columns_together),
         cmocka_unit_test(rows_that_take_two_lines_break_at_one_column),
         cmocka_unit_test(notes_make_way_before_rows),
+        cmocka_unit_test(notes_are_cut_between_sentences),
+        cmocka_unit_test(labels_make_way_before_answers),
         cmocka_unit_test(answers_keep_their_first_rows),
         cmocka_unit_test(long_tables_lose_their_last_rows),
         cmocka_unit_test(verdicts_are_not_counted_as_rows),
