@@ -244,6 +244,7 @@ static void a_remedy_comes_with_the_fastest_plans_that_it_allows(void **state) {
     assert_non_null(strstr(r.out, line));
     snprintf(line, sizeof line, "the fastest with %s, by", what);
     assert_non_null(strstr(r.out, line));
+    assert_non_null(strstr(r.out, "\n  plan goes on with --offload-optimizer 100% ("));
     cli_free(&q);
     cli_free(&r);
 }
