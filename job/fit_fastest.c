@@ -11,14 +11,15 @@
 enum { ALIKE = 2 };
 /* Timed layouts that a search begins with. Of remedies: combinations that miss least, of which some
  * are timed; remedies that are timed, each with this part of the effort; those that are searched
- * with, with this part. */
+ * with, each with this percentage of it: where memory is tight, a search first looks for anything
+ * that fits, and its first plans are slow. */
 enum {
     STARTS = 8,
     NEAR = 256,
     TIMED_REMEDIES = 8,
-    TIME_SHARES = 8,
-    SEARCHED_REMEDIES = 4,
-    SEARCH_SHARES = 2
+    TIME_SHARES = 16,
+    SEARCHED_REMEDIES = 3,
+    SEARCH_PERCENT = 167
 };
 
 typedef struct known_starts {
@@ -58,23 +59,21 @@ static mf_search_options options_of(const mf_fit_rank_options *o, int64_t effort
     return search;
 }
 
-/* A limited search finds more by itself than from starts, which leave out its searches of free
- * choices (launch/search.h): it has them where it finds nothing as fast. */
+/* A search finds more by itself than from slow starts, which leave out its tries of what fits and,
+ * under a limit, its searches of free choices (launch/search.h): it has them where it finds nothing
+ * as fast. */
 static mf_status search_from(const mf_problem *p, const mf_fit_rank_options *o,
                              mf_search_options *search, const known_starts *from,
                              mf_search_result *out, mf_err *e) {
     mf_runs_on on = *o->on;
     mf_host_copies host;
-    if (on.limited) {
-        mf_status s =
-            mf_host_copies_search(mf_runs_on_search, &on, p, search, false, out, &host, e);
-        const bool found = out->count > 0;
-        if ((s != MF_OK && s != MF_INFEASIBLE) || from->count == 0 ||
-            (found && out->plan[0].prediction.step_time_s <= from->best_s)) {
-            return s;
-        }
-        mf_search_result_clear(out);
+    mf_status s = mf_host_copies_search(mf_runs_on_search, &on, p, search, false, out, &host, e);
+    const bool found = out->count > 0;
+    if ((s != MF_OK && s != MF_INFEASIBLE) || from->count == 0 ||
+        (found && out->plan[0].prediction.step_time_s <= from->best_s)) {
+        return s;
     }
+    mf_search_result_clear(out);
     search->start = from->start;
     search->starts = from->count;
     return mf_host_copies_search(mf_runs_on_search, &on, p, search, false, out, &host, e);
@@ -184,9 +183,11 @@ static mf_status copy_near(const mf_problem *asked, const mf_fit_result *fit, mf
 /* A remedy, and layouts that fit with it. */
 typedef struct remedy {
     mf_one_step *step;
+    bool of_states; /* it changes where and how optimizer states are kept alone */
     mf_problem asked;
     mf_known_plan start[STARTS + 1]; /* the fastest with usual choices; the one it was found at */
     int starts;
+    mf_search_result found; /* the fastest plans with it, where it was searched with */
 } remedy;
 
 static void take_plan(mf_one_step *step, const mf_plan *plan) {
@@ -225,13 +226,33 @@ static mf_status time_usual(const mf_problem *p, const mf_fit_result *fit,
     return s;
 }
 
-static mf_status search_with(const mf_fit_rank_options *o, remedy *r, int rows, int64_t effort_us,
-                             mf_search_result *out, mf_err *e) {
+static mf_status search_with(const mf_fit_rank_options *o, remedy *r, mf_err *e) {
     const known_starts from = {r->start, r->starts, r->step->step_time_s};
-    mf_status s = find_fastest(&r->asked, o, rows, effort_us, &from, out, e);
-    if (out->count > 0) {
-        take_plan(r->step, &out->plan[0]);
+    mf_search_result_clear(&r->found);
+    mf_status s = find_fastest(&r->asked, o, o->rows, o->effort_us * SEARCH_PERCENT / 100, &from,
+                               &r->found, e);
+    if (r->found.count > 0) {
+        take_plan(r->step, &r->found.plan[0]);
     }
+    return s;
+}
+
+/* The best plan of one remedy with another, which may save as much. */
+static mf_status try_plan_of(const remedy *from, remedy *to, mf_err *e) {
+    mf_plan plan;
+    mf_layout l = from->step->layout;
+    l.moments_bf16 = to->asked.base.moments_bf16;
+    l.offload_optimizer = to->asked.base.offload_optimizer;
+    if (from->step->step_time_s >= to->step->step_time_s || !from->of_states || !to->of_states) {
+        return MF_OK;
+    }
+    mf_status s = mf_planner_predict(&to->asked, &l, &from->step->assignment, &plan, NULL, e);
+    if (s == MF_OK && plan.prediction.fits && plan.prediction.step_time_s < to->step->step_time_s) {
+        take_plan(to->step, &plan);
+        to->start[0] = (mf_known_plan){plan.layout, plan.assignment};
+        mf_search_result_clear(&to->found); /* knows of none as fast */
+    }
+    mf_plan_clear(&plan);
     return s;
 }
 
@@ -240,7 +261,8 @@ static int by_step_time(const void *a, const void *b) {
     return (x->step_time_s > y->step_time_s) - (x->step_time_s < y->step_time_s);
 }
 
-/* r[count]: all with the usual choices, the best of them by short searches. */
+/* r[count]: all with the usual choices, the best of them by searches, and with each other's plans.
+ * The first has its fastest plans then. */
 static mf_status time_remedies(const mf_problem *p, const mf_fit_result *fit,
                                const mf_fit_rank_options *o, remedy *r, int count, mf_err *e) {
     mf_status s = MF_OK;
@@ -248,12 +270,17 @@ static mf_status time_remedies(const mf_problem *p, const mf_fit_result *fit,
         s = time_usual(p, fit, o, &r[i], e);
     }
     qsort(r, (size_t)count, sizeof *r, by_step_time);
-    for (int i = 0; i < count && i < SEARCHED_REMEDIES && s == MF_OK; i++) {
-        mf_search_result found = {0};
-        s = search_with(o, &r[i], 1, o->effort_us / SEARCH_SHARES, &found, e);
-        mf_search_result_clear(&found);
+    const int searched = count < SEARCHED_REMEDIES ? count : SEARCHED_REMEDIES;
+    for (int i = 0; i < searched && s == MF_OK; i++) {
+        s = search_with(o, &r[i], e);
+    }
+    for (int i = 0; i < searched * count && s == MF_OK && !o->on->limited; i++) {
+        s = try_plan_of(&r[i / count], &r[i % count], e);
     }
     qsort(r, (size_t)count, sizeof *r, by_step_time);
+    if (s == MF_OK && count > 0 && r[0].found.count == 0) {
+        s = search_with(o, &r[0], e);
+    }
     return s;
 }
 
@@ -278,17 +305,22 @@ static mf_status rank_remedies(const mf_problem *p, const mf_fit_result *fit,
     }
     for (int i = 0; i < count; i++) {
         r[i].step = &found.step[i];
+        r[i].of_states = mf_step_is_of_held(&l, &found.step[i]);
     }
     s = s == MF_OK ? time_remedies(p, fit, o, r, count, e) : s;
     if (s == MF_OK && count > 0) {
         memcpy(out->with, r[0].step->what, sizeof out->with);
-        s = search_with(o, &r[0], o->rows, o->effort_us, &out->fastest, e);
+        out->fastest = r[0].found;
+        r[0].found = (mf_search_result){0};
     }
     for (int i = 0; i < kept; i++) {
         out->to_fit.step[i] = *r[i].step;
     }
     out->to_fit.count = out->to_fit.allocated = kept;
 out:
+    for (int i = 0; r != NULL && i < count; i++) {
+        mf_search_result_clear(&r[i].found);
+    }
     free(r);
     mf_steps_clear(&found);
     return s;

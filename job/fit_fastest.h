@@ -20,7 +20,7 @@ typedef struct mf_fit_rank_options {
     int rows;          /* combinations of degrees (TP, CP, PP, EP, ETP) at most */
     int64_t shown;     /* as in mf_fit_options */
     int remedies;      /* of what makes the job fit, at most */
-    int64_t effort_us; /* counted work of each search */
+    int64_t effort_us; /* counted work of each search; those of remedies have two thirds more */
     int threads;
     const volatile int *cancel;
     const mf_runs_on *on; /* what the program can express that is to run the plans */

@@ -7,6 +7,8 @@
 #include "report/text/show.h"
 #include "report/to_fit.h"
 
+#include <string.h>
+
 static void print_entry(FILE *out, const mf_fit_entry *f) {
     const mf_layout *l = &f->layout;
     char recompute[160];
@@ -121,10 +123,23 @@ void mf_fit_report_runs_on(FILE *out, const mf_runs_on *on, const mf_search_resu
     }
 }
 
+/* What `plan` does by itself where nothing fits (job/host_copies.h). */
+static void print_what_plan_does(FILE *out, const mf_steps *steps) {
+    for (int i = 0; i < steps->count; i++) {
+        if (strcmp(steps->step[i].what, "--offload-optimizer 100%") == 0) {
+            fprintf(out,
+                    "  plan goes on with --offload-optimizer 100%% (%s) by itself, unless told "
+                    "otherwise\n",
+                    mf_show_time(steps->step[i].step_time_s).s);
+        }
+    }
+}
+
 void mf_fit_report_remedies(FILE *out, const mf_job *j, const mf_steps *steps) {
     mf_to_fit_print(out, j, steps, 0);
     if (steps->count > 0) {
         fputs("  each step time is that of the fastest layout found which it makes fit\n", out);
+        print_what_plan_does(out, steps);
     }
 }
 

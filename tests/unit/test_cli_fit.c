@@ -244,8 +244,34 @@ static void a_remedy_comes_with_the_fastest_plans_that_it_allows(void **state) {
     assert_non_null(strstr(r.out, line));
     snprintf(line, sizeof line, "the fastest with %s, by", what);
     assert_non_null(strstr(r.out, line));
+    assert_non_null(strstr(r.out, "\n  plan goes on with --offload-optimizer 100% ("));
     cli_free(&q);
     cli_free(&r);
+}
+
+/* The layouts with usual choices that a search could begin with take half as long again. */
+static void a_remedy_is_as_fast_as_plan_finds_it(void **state) {
+    (void)state;
+    if (cases_sampled()) {
+        return; /* as in the tests beside it, for longer */
+    }
+#define LARGE "--model deepseek-v3 --cluster h100 --gpus 128 --global-batch 1024 --seq 4096 "
+    cli_result r = cli_run("fit " LARGE "--json", NULL);
+    assert_int_equal(r.code, 3);
+    assert_ok(mf_json_parse("output", r.out, strlen(r.out), &r.json, NULL));
+    const mf_json_value *to_fit = cli_member(mf_json_root(r.json), "to_fit");
+    assert_at_least(mf_json_size(to_fit), 3);
+    for (size_t i = 0; i < mf_json_size(to_fit); i++) {
+        const mf_json_value *x = mf_json_at(to_fit, i);
+        char line[256];
+        snprintf(line, sizeof line, "plan " LARGE "%s --effort 6 --json", cli_text(x, "what"));
+        cli_result best = cli_json(line);
+        assert_below(cli_number(x, "step_time_s"),
+                     1.1 * cli_number(cli_member(mf_json_root(best.json), "best"), "step_time_s"));
+        cli_free(&best);
+    }
+    cli_free(&r);
+#undef LARGE
 }
 
 /* Of what the user holds, remedies are let go of: beside what no search chooses, other values of
@@ -607,6 +633,7 @@ int main(void) {
         cmocka_unit_test(remedies_are_of_what_a_search_does_not_choose),
         cmocka_unit_test(a_remedy_comes_with_the_fastest_plans_that_it_allows),
         cmocka_unit_test(a_remedy_that_leaves_fast_layouts_room_is_named),
+        cmocka_unit_test(a_remedy_is_as_fast_as_plan_finds_it),
         cmocka_unit_test(remedies_of_memory_do_what_they_say),
         cmocka_unit_test(the_size_that_would_do_is_the_smallest_in_whole_nodes),
         cmocka_unit_test(a_host_that_is_too_small_is_named),
