@@ -26,10 +26,9 @@ static void read_rows(const char *out, char (*row)[TEXT]) {
  * plan that two searches met is there once, or there would be nothing to say. */
 static void plans_that_look_alike_say_what_differs(void **state) {
     (void)state;
-    cli_result r =
-        cli_run("plan " MIXTRAL
-                "--runs-on megatron --software moefold --pp 2 --ep 8 --tp 2 --top 8 --effort 3",
-                NULL);
+    cli_result r = cli_run("plan " MIXTRAL
+                           "--runs-on megatron --software moefold --pp 2 --ep 4 --top 8 --effort 4",
+                           NULL);
     char row[PLANS][TEXT], says[PLANS][TEXT] = {""};
     int alike = 0;
     assert_int_equal(r.code, 0);
