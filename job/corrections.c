@@ -157,7 +157,7 @@ void mf_corrections_say(const mf_kept_correction *k, char *out, size_t size) {
 }
 
 void mf_corrections_json(mf_json_writer *w, const mf_kept_correction *k) {
-    if (!k->used) {
+    if (k == NULL || !k->used) {
         return;
     }
     mf_json_write_object(w, "correction", false);

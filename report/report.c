@@ -155,7 +155,7 @@ mf_report mf_report_of(const mf_job *j, const mf_plan *plan) {
 
 void mf_report_print_correction(FILE *out, const mf_kept_correction *k) {
     char text[320];
-    if (k->used) {
+    if (k != NULL && k->used) {
         mf_corrections_say(k, text, sizeof text);
         fprintf(out, "corrected   %s\n", text);
     }

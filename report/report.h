@@ -17,7 +17,7 @@ typedef struct mf_report {
     const mf_cluster *cluster;
     const mf_plan *plan;
     const mf_routing *routing;
-    const mf_kept_correction *correction; /* of the software's prices */
+    const mf_kept_correction *correction; /* of the software's prices; NULL: none */
     const char *made_for; /* cluster that a plan file was made for, if another one; "" */
     unsigned unsaid;      /* options that are guesses (job/unsaid.h) */
     const mf_software *software;
