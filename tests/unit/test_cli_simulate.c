@@ -409,6 +409,7 @@ static void assert_decides(const char *line, const char *best) {
                  mf_show_time(cli_number(proof, "lower_bound_s")).s,
                  mf_show_percent(cli_number(proof, "gap")).s);
         assert_non_null(strstr(said, want));
+        assert_int_equal(strstr(said, "far from proven: ") != NULL, cli_number(proof, "gap") > 0.2);
         snprintf(want, sizeof want,
                  "(TP %.0f CP %.0f PP %.0f VPP %.0f EP %.0f ETP %.0f, micro-batch",
                  cli_number(l, "tp"), cli_number(l, "cp"), cli_number(l, "pp"),
@@ -422,6 +423,9 @@ static void a_verdict_says_the_figures_of_its_json(void **state) {
     (void)state;
 #define OLMOE "--model olmoe-1b-7b --cluster h100 --gpus 8 --global-batch 64 --seq 4096 --cp 1 "
     assert_decides("plan " OLMOE "--pp 1 --tp 1 --json", "best");
+    assert_decides("plan --model qwen3-235b-a22b --cluster h100 --gpus 256 --global-batch 256 "
+                   "--seq 4096 --effort 1 --json",
+                   "best"); /* a wide gap */
     assert_decides("fit " OLMOE "--pp 1 --tp 1 --effort 1 --json", "fastest");
     assert_decides("simulate " OLMOE "--ep 8 --json", NULL);
     assert_decides("simulate " OLMOE "--ep 8 --reserve 90% --json", NULL);
