@@ -212,7 +212,7 @@
  * plan is. (With none of them Kimi-K2 on 2,048 takes 28 counted seconds instead of 16, Llama-3 405B
  * on 2,048 ends at 7.4 instead of 6.5 %.) */
 #define MF_FIRST_TRIES 20
-#define MF_FIRST_TRIES_SHARE 0.1
+#define MF_FIRST_TRIES_SHARE 0.25
 /* Microseconds of linear programs: of a relaxation (large for hybrid models with many kinds of
  * layers); of a tree the first time, which suffices for nearly all; MF_TREE_MORE times more each
  * time after, MF_TREE_TRIES times in all. While no plan is known, or after the gap is proven, the

@@ -433,7 +433,7 @@ static int64_t verdict_cell(const cli_result *r, const char *which) {
 static void clusters_that_nobody_measured_are_warned_of(void **state) {
     (void)state;
     cli_result r = cli_run("capacity --models olmoe-1b-7b,qwen3-30b-a3b --clusters h100,h20,gb300 "
-                           "--sizes 8,16 --effort 1 --global-batch 128 --seq 4096",
+                           "--sizes 8,16 --effort 1 --global-batch 64 --seq 4096",
                            NULL);
     assert_int_equal(r.code, 0);
     int warned = 0;
