@@ -158,7 +158,7 @@ const mf_command mf_cmd_fit = {
         "memory, and says which fit, with the memory they need, and how much the others lack. "
         "A layout option that you give pins its dimension. What fits is listed by the time of "
         "a step, of as many combinations as the effort allows, each with the fastest of a few "
-        "usual choices that fit. Below, a short search that begins with the best of these "
+        "usual choices that fit. Below, a short search "
         "lists the fastest combinations, each with the choices that suit it, and the step "
         "time that it proves none to beat; --effort 0 skips both and lists by headroom. Under a "
         "megatron-* profile only what Megatron can express is listed (--runs-on any lifts "

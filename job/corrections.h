@@ -37,7 +37,7 @@ mf_status mf_corrections_path(const mf_job_request *r, const mf_cluster *c, cons
 mf_status mf_corrections_use(const mf_job_request *r, const mf_cluster *c, mf_software *s,
                              mf_kept_correction *out, mf_err *e);
 
-/* "1.087 times as slow as megatron-26.06, by train.log of 2026-11-30 (--no-corrections)" */
+/* "1.087 times the time of megatron-26.06, by train.log on 2026-11-30 (--no-corrections)" */
 void mf_corrections_say(const mf_kept_correction *k, char *out, size_t size);
 /* "correction": {"software", "factor", "log", "date", "file"} of one that is used; else nothing. */
 void mf_corrections_json(mf_json_writer *w, const mf_kept_correction *k);

@@ -62,8 +62,9 @@ mf_status mf_memory_plan(const mf_program *p, const mf_schedule *s, mf_memory **
 mf_status mf_memory_peak(const mf_program *p, const mf_schedule *s, mf_memory **out, mf_err *e);
 mf_status mf_memory_judge(const mf_program *p, const mf_schedule *s, mf_memory **out, mf_err *e);
 /* In even less time: fits, and where it does not fit all that judge gives. For what fits, the gaps
- * may be larger than a better arrangement's. The first sure_stages stages are known to fit and not
- * arranged: those of a plan that did not, of which later stages have changed since. */
+ * may be larger than a better arrangement's. The caller knows that the first sure_stages
+ * stages fit (an earlier call said so, and only later stages have changed since): they are not
+ * arranged again. */
 mf_status mf_memory_fit(const mf_program *p, const mf_schedule *s, int64_t sure_stages,
                         mf_memory **out, mf_err *e);
 /* Sums alone, without gaps: what fits by them may not fit with gaps. */

@@ -118,8 +118,8 @@ static mf_status arrange_largest(const mf_program *p, const mf_schedule *s, mf_m
     return status;
 }
 
-/* those behind the ones that surely fit that fit without gaps and might not with them. loose: only
- * as far as shows that they fit. */
+/* those that fit without gaps and might not with them; the first sure_stages are known to fit and
+ * left out. loose: only as far as shows that they fit. */
 static mf_status arrange_some(const mf_program *p, const mf_schedule *s, bool loose, mf_memory *m,
                               mf_err *e) {
     double host_B = p->cluster.host_memory_B > 0 ? p->cluster.host_memory_B : (double)INFINITY;

@@ -300,10 +300,10 @@ static void note_memory(const mf_memory *m, mf_step *out) {
 
 /* What is asked of a step. */
 typedef enum asked {
-    ASKED_STEP, /* simulated, with its memory; */
-    ASKED_PLAY, /* gaps of its arrangement left out */
-    ASKED_FIT,  /* the memory plan alone; */
-    ASKED_SUMS  /* gaps of its arrangement left out */
+    ASKED_STEP, /* simulated time, memory with the gaps of its arrangement */
+    ASKED_PLAY, /* simulated time, memory without gaps */
+    ASKED_FIT,  /* memory alone, with gaps */
+    ASKED_SUMS  /* memory alone, without gaps */
 } asked;
 
 /* The memory plan alone. */
@@ -338,7 +338,7 @@ static mf_status simulated(const mf_evaluator_real *o, const mf_program *program
     return status;
 }
 
-/* gaps: those of the memory's arrangement count. */
+/* sure_stages: of ASKED_FIT, as in mf_memory_fit. */
 static mf_status lowered(const mf_evaluator_real *o, const mf_layout *l, const mf_assignment *a,
                          asked what, int64_t sure_stages, mf_step *out, mf_err *e) {
     mf_program *program = NULL;

@@ -174,7 +174,7 @@ static void try_even(refining *c, int64_t most_us) {
 
 static void by_bound(refining *c) {
     const double bound_s = fmax(c->n->key_s, mean_s(c, fmin(c->best_s, c->target_s)));
-    if (c->out->status == MF_OK && c->wants_plan) { /* any plan is better than none */
+    if (c->out->status == MF_OK && c->wants_plan) {
         try_even(c, MF_IMPROVE_US / 4);
     }
     if (c->out->status == MF_OK) { /* where paths are known, the relaxation has nothing to find */
