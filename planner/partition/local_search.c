@@ -4,6 +4,9 @@
  * more where it passes often. The moves that promise most are played, memory choices refilled on
  * the stages that change, and the best is made, be the step a little longer for it: what stands
  * badly at one end often has to pass through several stages. The shortest step of all is kept.
+ *
+ * What plays alike may differ by a few per cent once it is simulated, with all that passes lose to
+ * each other: a search's best plan is improved by simulated steps, too.
  */
 #include "planner/bound/stage_bound.h"
 #include "planner/partition/partition.h"
@@ -265,4 +268,87 @@ mf_status mf_partition_improve(mf_partition *in, double hopeless_s, int64_t effo
 out:
     improving_clear(&w);
     return status;
+}
+
+/* --- by simulated steps ----------------------------------------------------------------------- */
+
+/* Moves one position and simulates what that makes; *better: it fits and takes less than *best_s,
+ * the new best. */
+static mf_status try_move(improving *w, int from, int to, mf_assignment *out, double *best_s,
+                          int64_t *simulated, bool *better, mf_err *e) {
+    mf_partition *in = w->in;
+    const mf_evaluator_ops *ops = in->evaluator->ops;
+    mf_assignment moved;
+    mf_step step = {0};
+    bool fits = false;
+    *better = false;
+    memcpy(w->next.first, w->now.first, (size_t)(in->vstages + 1) * sizeof *w->now.first);
+    mf_partition_shift(w->next.first, from, to);
+    if (!mf_partition_is_split(in, w->next.first)) {
+        return MF_OK;
+    }
+    mf_status status = evaluate(w, &w->now, &w->next, &fits, e);
+    if (status != MF_OK || !fits || w->next.time_s >= MF_WORSE * *best_s) {
+        return status;
+    }
+    status = mf_partition_write(in, w->next.count, &moved, e);
+    status =
+        status == MF_OK ? ops->play(in->evaluator->self, &in->layout, &moved, &step, e) : status;
+    ++*simulated;
+    *in->effort_ns += 1000 * mf_partition_step_us(in);
+    if (status != MF_OK || !step.fits || step.time_s >= *best_s * (1.0 - 1e-6)) {
+        return status;
+    }
+    const double time_s = step.time_s;
+    *in->effort_ns += 1000 * mf_partition_laid_out_us(in);
+    status = ops->fit(in->evaluator->self, &in->layout, &moved, 0, &step, e);
+    if (status == MF_OK && step.fits) {
+        *better = true;
+        *out = moved;
+        *best_s = time_s;
+        swap(&w->now, &w->next);
+    }
+    return status;
+}
+
+/* Every move between virtual stages so far apart, from each to both sides. */
+static mf_status try_moves(improving *w, int apart, mf_assignment *out, double *best_s,
+                           int64_t *simulated, bool *better, mf_err *e) {
+    const int vstages = w->in->vstages;
+    mf_status status = MF_OK;
+    *better = false;
+    for (int k = 0; k < 2 * vstages && status == MF_OK && *w->in->effort_ns < w->until_ns; k++) {
+        const int from = k / 2, to = k % 2 == 0 ? from - apart : from + apart;
+        bool one = false;
+        if (to >= 0 && to < vstages && w->now.first[from + 1] - w->now.first[from] > 1) {
+            status = try_move(w, from, to, out, best_s, simulated, &one, e);
+        }
+        *better = *better || one;
+    }
+    return status;
+}
+
+mf_status mf_partition_improve_step(mf_partition *in, int64_t effort_ns, mf_assignment *out,
+                                    double *best_s, int64_t *simulated, mf_err *e) {
+    improving w;
+    mf_assignment filled;
+    mf_status status = improving_init(&w, in, e) ? MF_OK : mf_err_set(e, MF_NOMEM, "out of memory");
+    if (status == MF_OK) {
+        w.until_ns = *in->effort_ns + effort_ns;
+        for (int v = 0; v <= in->vstages; v++) {
+            w.now.first[v] = out->first[v];
+        }
+        for (int p = 0; p < in->stages; p++) {
+            w.free_B[p] = in->usable_B;
+        }
+        status =
+            mf_partition_fill_checked(in, w.now.first, false, w.free_B, w.now.count, &filled, e);
+    }
+    for (int apart = 1; apart < in->vstages && status == MF_OK && *in->effort_ns < w.until_ns;) {
+        bool better;
+        status = try_moves(&w, apart, out, best_s, simulated, &better, e);
+        apart = better ? 1 : apart + 1;
+    }
+    improving_clear(&w);
+    return status == MF_INFEASIBLE ? MF_OK : status;
 }

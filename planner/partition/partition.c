@@ -570,3 +570,13 @@ void mf_partition_shift(int *first, int from, int to) {
         first[v]++;
     }
 }
+
+int64_t mf_partition_step_us(const mf_partition *in) {
+    const double events = (double)(in->layout.micro_batches * in->vstages);
+    return MF_STEP_US + (int64_t)(MF_STEP_EVENT_US * events);
+}
+
+int64_t mf_partition_laid_out_us(const mf_partition *in) {
+    return MF_LAID_OUT_US + (int64_t)MF_LAID_OUT_POSITION_US * in->positions +
+           mf_partition_step_us(in);
+}

@@ -232,6 +232,10 @@ bool mf_partition_fill_stage(const mf_partition *in, const int *first, int stage
  * stage does not fit all the same; MF_NOMEM. */
 mf_status mf_partition_give_away(mf_partition *in, int *first, mf_err *e);
 
+/* Counted microseconds of a simulated step of the layout, and of one whose memory is arranged. */
+int64_t mf_partition_step_us(const mf_partition *in);
+int64_t mf_partition_laid_out_us(const mf_partition *in);
+
 /* --- a better split (local_search.c) ---------------------------------------------------------- */
 
 /* Moves positions from virtual stages that the longest path passes through often to others, memory
@@ -241,6 +245,11 @@ mf_status mf_partition_give_away(mf_partition *in, int *first, mf_err *e);
  * about effort_ns, counted. Errors: MF_INFEASIBLE when the first split does not fit. */
 mf_status mf_partition_improve(mf_partition *in, double hopeless_s, int64_t effort_ns, int *first,
                                mf_assignment *out, double *time_s, mf_err *e);
+/* As mf_partition_improve, with simulated steps: moves positions from a plan that fits, *out,
+ * nearest virtual stages first, as long as steps become shorter than *best_s and that plan fits.
+ * *simulated steps are counted. */
+mf_status mf_partition_improve_step(mf_partition *in, int64_t effort_ns, mf_assignment *out,
+                                    double *best_s, int64_t *simulated, mf_err *e);
 /* May positions stand like this? No virtual stage is empty, each slot stands within its range. */
 bool mf_partition_is_split(const mf_partition *in, const int *first);
 /* Moves one position from virtual stage `from` to `to`; those between shift. */
@@ -342,7 +351,7 @@ typedef struct mf_partition_split_result {
     bool have;               /* a whole split with a bound below the cutoff was met ... */
     double split_bound_s;    /* ... none of its assignments is faster than this */
     bool met;   /* none was, but `first` is one that its own losses take above the cutoff */
-    bool near;  /* nor that, but the relaxation has a point, whose nearest split is ... */
+    bool near;  /* nor that, but the last program has a point, whose nearest split is ... */
     int *first; /* ... [vstages + 1] its positions; owned */
     int64_t lps;
 } mf_partition_split_result;

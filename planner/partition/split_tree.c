@@ -500,6 +500,9 @@ static void solve_tree(tree *t) {
         bound = fmax(bound, t->o->floor_s / t->rows.unit_s / MF_BOUND_SAFETY);
     }
     grow(t, bound);
+    if (t->out->near && mf_uses(t->in->evaluator->without, MF_MECHANISM_TREE_POINTS)) {
+        mf_rows_nearest(t->in, t->n, t->out->first);
+    }
 }
 
 /* --- the whole ---------------------------------------------------------------------------------

@@ -10,10 +10,11 @@
 #include <stdlib.h>
 
 /* A search asks for the blocks of one layout together, some classes with up to 16 choices each, and
- * comes back to them with other groups. A block takes some 4 KiB. */
-enum { SLOTS = 16384, ZERO_SLOTS = 8192 };
+ * comes back to them with other groups. A block takes some 4 KiB; a table of twelve sizes asks for
+ * 36,000. */
+enum { SLOTS = 32768, ZERO_SLOTS = 8192 };
 /* Of what is known of layers that were lowered and not kept, which take half a KiB each. */
-enum { SUMMARIES = 16384, SUMMARY_LOCKS = 64 };
+enum { SUMMARIES = 32768, SUMMARY_LOCKS = 64 };
 
 /* What is known of a lowered block without its ops: forward, backward, weight gradients split off.
  */

@@ -21,16 +21,6 @@ typedef struct refining {
     mf_search_outcome *out;
 } refining;
 
-/* Counted microseconds of a played step, and of one whose memory is laid out. */
-static int64_t play_us(const refining *c) {
-    const double events = (double)(c->in->layout.micro_batches * c->in->vstages);
-    return MF_STEP_US + (int64_t)(MF_STEP_EVENT_US * events);
-}
-
-static int64_t laid_out_us(const refining *c) {
-    return MF_LAID_OUT_US + (int64_t)MF_LAID_OUT_POSITION_US * c->in->positions + play_us(c);
-}
-
 /* Simulates an assignment; a plan that fits and is the fastest of this task is kept, if it is among
  * the fastest of all. Only then the gaps of its memory's arrangement are found, which takes much
  * longer (sure: it is known to fit with them). Returns its time, or INFINITY when it does not fit;
@@ -42,7 +32,7 @@ static double simulate(refining *c, const mf_assignment *a, bool sure, int *stag
     mf_step step;
     out->status = o->ops->play(o->self, l, a, &step, &out->err);
     out->simulated++;
-    out->work += play_us(c);
+    out->work += mf_partition_step_us(c->in);
     double time_s = step.time_s;
     if (out->status == MF_OK && step.fits && time_s >= c->keep_s) {
         *stage = -1;
@@ -50,7 +40,7 @@ static double simulate(refining *c, const mf_assignment *a, bool sure, int *stag
     }
     if (out->status == MF_OK && step.fits && !sure) {
         out->status = o->ops->fit(o->self, l, a, 0, &step, &out->err);
-        out->work += laid_out_us(c);
+        out->work += mf_partition_laid_out_us(c->in);
     }
     if (out->status != MF_OK) {
         return HUGE_VAL;
@@ -85,7 +75,7 @@ static void fill_with_gaps(refining *c, const int *first) {
     }
     if (status == MF_OK) {
         status = mf_partition_fill_checked(in, first, true, usable_B, count, &a, &c->out->err);
-        c->out->work += laid_out_us(c);
+        c->out->work += mf_partition_laid_out_us(c->in);
     }
     if (status == MF_OK) {
         simulate(c, &a, true, &stage);
@@ -302,8 +292,8 @@ static void by_splits(refining *c) {
         c->out->milps += r.lps > 0;
     }
     if (r.have || r.met ||
-        (r.near && c->n->tries == 0 && r.bound_s < o.cutoff_s &&
-         mf_partition_is_split(c->in, r.first))) {
+        (r.near && (c->n->tries == 0 || uses(c->w, MF_MECHANISM_TREE_POINTS)) &&
+         r.bound_s < o.cutoff_s && mf_partition_is_split(c->in, r.first))) {
         try_split(c, MF_IMPROVE_US, r.first);
     }
     const bool more = c->n->tries < MF_TREE_TRIES ||
@@ -357,7 +347,7 @@ static bool try_all(refining *c) {
     mf_search_outcome *out = c->out;
     out->status = mf_partition_try_all(c->in, c->w->space.pinned, MF_FEW_PLANS, all, &out->err);
     out->simulated += all->tried;
-    out->work += all->tried * play_us(c);
+    out->work += all->tried * mf_partition_step_us(c->in);
     bool closed = all->complete;
     if (out->status == MF_OK && all->found && (!out->found || all->time_s < out->plan.time_s)) {
         out->found = true;
@@ -459,6 +449,30 @@ static void price_all_pairs(refining *c) {
     }
 }
 
+static mf_status open_partition(mf_search_context *w, const mf_layout *l, mf_partition **in,
+                                mf_err *e) {
+    const mf_order_summary *order = NULL;
+    const mf_status status = mf_search_order(w, l, &order, e);
+    return status == MF_OK ? mf_partition_create(w->costs, l, w->space.pinned, order, in, e)
+                           : status;
+}
+
+mf_status mf_search_improve_plan(mf_search_context *w, const mf_search_found *plan, int64_t most_us,
+                                 mf_search_outcome *out, mf_err *e) {
+    mf_partition *in = NULL;
+    mf_status status = open_partition(w, &plan->layout, &in, e);
+    out->plan = *plan;
+    if (status == MF_OK) {
+        mf_partition_losses(in, NULL, INFINITY);
+        status = mf_partition_improve_step(in, 1000 * most_us, &out->plan.assignment,
+                                           &out->plan.time_s, &out->simulated, e);
+        out->found = status == MF_OK && out->plan.time_s < plan->time_s;
+        out->work += *in->effort_ns / 1000;
+    }
+    mf_partition_destroy(in);
+    return status;
+}
+
 /* The key of a layout listed for a try is not its bound: is its bound below the best plan? */
 static bool is_worth_a_try(mf_search_context *w, const mf_search_node *n, const mf_search_aim *aim,
                            mf_search_outcome *out) {
@@ -490,12 +504,8 @@ void mf_search_refine(mf_search_context *w, mf_search_node *n, const mf_search_a
     if (n->level == MF_LEVEL_TRY && !is_worth_a_try(w, n, aim, out)) {
         return;
     }
-    mf_layout l = mf_search_layout(w, n);
-    const mf_order_summary *order = NULL;
-    out->status = mf_search_order(w, &l, &order, &out->err);
-    if (out->status == MF_OK) {
-        out->status = mf_partition_create(w->costs, &l, w->space.pinned, order, &c.in, &out->err);
-    }
+    const mf_layout l = mf_search_layout(w, n);
+    out->status = open_partition(w, &l, &c.in, &out->err);
     if (out->status == MF_OK) {
         price_all_pairs(&c);
     }

@@ -156,7 +156,7 @@ static bool joins_batch(const mf_search_state *s, const mf_search_task *t, int64
 /* Are layouts tried for a fair plan before trees begin? */
 static bool tries_first(const mf_search_state *s) {
     return s->evaluated < MF_FIRST_TRIES &&
-           (double)s->first_tries_us < MF_FIRST_TRIES_SHARE * (double)s->work;
+           (double)s->first_tries_us < MF_FIRST_TRIES_SHARE * (double)(s->work - s->blocks_us);
 }
 
 /* What a task is to know of a node. */
@@ -229,7 +229,8 @@ static void give_up(mf_search_state *s, const mf_search_node *n) {
 /* Blocks that nothing before it had asked for. */
 static void count_blocks(const mf_search_state *s, mf_costs_noted *asked, mf_search_outcome *out) {
     const int64_t blocks_ns = mf_block_costs_count(asked);
-    out->work += s->r->lowers ? blocks_ns / 1000 : 0;
+    out->blocks_us = s->r->lowers ? blocks_ns / 1000 : 0;
+    out->work += out->blocks_us;
 }
 
 static mf_status merge(mf_search_state *s, mf_search_node *node, mf_search_outcome *o, mf_err *e) {
@@ -243,7 +244,9 @@ static mf_status merge(mf_search_state *s, mf_search_node *node, mf_search_outco
     s->milps += o->milps;
     s->milp_failed += o->milp_failed;
     s->work += o->work;
-    s->first_tries_us += s->evaluated <= MF_FIRST_TRIES && o->evaluated ? o->work : 0;
+    s->first_tries_us +=
+        s->evaluated <= MF_FIRST_TRIES && o->evaluated ? o->work - o->blocks_us : 0;
+    s->blocks_us += o->blocks_us;
     if (o->found) {
         double before_s = s->best_s;
         keep_found(s, &o->plan);
@@ -306,7 +309,7 @@ static void keep_plan(void *self, const mf_search_found *f) {
 
 /* What is to be tried goes before all that is open. */
 static mf_status push_tries(mf_search_state *s, mf_search_outcome *out, mf_err *e) {
-    s->vain_tries = 0;
+    s->vain_tries = out->children > 0 ? 0 : s->vain_tries;
     s->simulated += out->simulated;
     s->work += out->work;
     return push_all(s, out, e);
@@ -329,6 +332,20 @@ static mf_status try_fits(mf_search_state *s, mf_search_outcome *out, mf_err *e)
 
 static mf_status try_starts(mf_search_state *s, mf_search_outcome *out, mf_err *e) {
     return mf_search_begin_with(s->r, keep_plan, s, out, e);
+}
+
+/* Positions of the best plan are moved by what steps take. */
+static mf_status improve_best(mf_search_state *s, mf_search_outcome *out, mf_err *e) {
+    const int64_t most_us = (int64_t)(MF_STEP_SEARCH_SHARE * (double)s->work);
+    mf_status status = mf_search_improve_plan(&s->context, &s->found[0], most_us, out, e);
+    if (status == MF_OK && out->found) {
+        keep_found(s, &out->plan);
+        s->slow = false;
+        status = mf_search_open_again(s, e);
+    }
+    s->improved_s = s->best_s;
+    s->improve_at = s->work + (int64_t)(MF_STEP_SEARCH_AGAIN * (double)s->work);
+    return status;
 }
 
 typedef mf_status find_tries(mf_search_state *s, mf_search_outcome *out, mf_err *e);
@@ -363,10 +380,20 @@ static bool gap_is_open(const mf_search_state *s) {
            mf_search_lower_bound(s) < s->best_s / (1.0 + mf_search_asked_gap(s)) * (1.0 - 1e-9);
 }
 
+/* Is the best plan one whose positions were not moved yet? */
+static bool has_new_best(const mf_search_state *s) {
+    return mf_search_uses(s, MF_MECHANISM_STEP_SEARCH) && s->nfound > 0 &&
+           s->found[0].time_s <= s->best_s && s->best_s < s->improved_s && gap_is_open(s);
+}
+
 /* A search that comes to its end, or has taken so much, tries open layouts if its gap is wide; what
  * is left goes to what has the least bound, trees that were put aside included. False: that was
  * done, or its effort is used. */
 static bool start_last_phase(mf_search_state *s) {
+    if (!s->spent && has_new_best(s)) {
+        take(s, improve_best);
+        return true;
+    }
     if (s->opened || s->spent) {
         return false;
     }
@@ -409,6 +436,10 @@ static bool start(void *self, int slot, int64_t *usual_us) {
         s->fits_s = s->best_s;
         s->fits_tries = MF_FIT_LEAST_TRIES;
         s->narrowed_at = s->work; /* what comes now may narrow the gap */
+    }
+    if (can_continue(s) && !s->ranking && !s->spent &&
+        s->work >= (s->improve_at ? s->improve_at : MF_STEP_SEARCH_US) && has_new_best(s)) {
+        take(s, improve_best);
     }
     drop_vain_tries(s);
     bool done = !can_continue(s) || mf_search_is_done(s);
@@ -515,7 +546,7 @@ mf_status mf_search_run(const mf_search_request *r, mf_search_report *out, mf_er
     s->r = r;
     s->best_s = known_s(s);
     s->blocking.key_s = s->target_s = s->unlisted_s = s->narrowed = s->fits_s =
-        s->unblocked_best_s = s->mark.gap = HUGE_VAL;
+        s->unblocked_best_s = s->mark.gap = s->improved_s = HUGE_VAL;
     mf_search_queue_init(&s->queue);
     s->step_gap = mf_search_uses(s, MF_MECHANISM_GAP_STEPS)
                       ? fmax(mf_search_asked_gap(s), MF_DEFAULT_GAP)

@@ -182,7 +182,8 @@ typedef struct mf_search_outcome {
     mf_search_node *child; /* new families, or the node itself again with a better key */
     int64_t children, allocated;
     int64_t priced, simulated, milps, milp_failed;
-    int64_t work;              /* counted, about microseconds */
+    int64_t work;              /* counted, about microseconds, */
+    int64_t blocks_us;         /* of it for blocks that nothing before had asked for */
     bool evaluated;            /* a layout was bounded with costs of its own */
     bool tried;                /* one that was to be tried fits: it may be compared */
     mf_search_path_set *paths; /* found on the way; owned */
@@ -214,6 +215,10 @@ void mf_search_split_pass_mode(mf_search_context *w, const mf_search_node *n,
                                const mf_search_aim *aim, mf_search_outcome *out);
 void mf_search_split_order(mf_search_context *w, const mf_search_node *n, const mf_search_aim *aim,
                            mf_search_outcome *out);
+/* Moves positions of a plan as long as its simulated step becomes shorter: out->plan, and
+ * out->found where it did. Errors: MF_NOMEM, and as the evaluator reports. */
+mf_status mf_search_improve_plan(mf_search_context *w, const mf_search_found *plan, int64_t most_us,
+                                 mf_search_outcome *out, mf_err *e);
 void mf_search_refine(mf_search_context *w, mf_search_node *n, const mf_search_aim *aim,
                       mf_search_outcome *out);
 

@@ -91,6 +91,13 @@ static bool has_least_memory(const mf_search_state *s) {
            mf_search_queue_top(&s->queue)->level == MF_LEVEL_TRY;
 }
 
+/* The effort at which cheap tasks end after the gap is met. */
+static int64_t look_until(const mf_search_state *s) {
+    const int64_t until = s->work + MF_SECOND_LOOK_US;
+    const bool has_time = s->r->patience <= 0 || s->r->patience > MF_SECOND_LOOK_UNTIL_US;
+    return has_time && until < MF_SECOND_LOOK_UNTIL_US ? MF_SECOND_LOOK_UNTIL_US : until;
+}
+
 /* Cheap tasks go on for a while after the gap is met. */
 static bool continues_past_gap(mf_search_state *s) {
     if (!mf_search_uses(s, MF_MECHANISM_SECOND_LOOK) || s->status != MF_OK ||
@@ -99,7 +106,7 @@ static bool continues_past_gap(mf_search_state *s) {
         return false;
     }
     if (s->look_until == 0) {
-        s->look_until = s->work + MF_SECOND_LOOK_US;
+        s->look_until = look_until(s);
     }
     s->target_s = s->best_s;
     return s->work + mf_search_usual_us(mf_search_queue_top(&s->queue)) <= s->look_until;

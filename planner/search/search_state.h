@@ -42,7 +42,8 @@ typedef struct mf_search_state {
     int nfound, most_found;
     double best_s;
     int64_t priced, evaluated, simulated, milps, milp_failed, work;
-    int64_t first_tries_us;  /* of work, what layouts took that were tried before trees begin */
+    int64_t blocks_us;       /* of work, what blocks took: less where books are shared */
+    int64_t first_tries_us;  /* of the rest, what layouts took that were tried before trees begin */
     mf_search_node blocking; /* of the layouts that cannot be worked on any more, the one of least
                               * bound; key_s HUGE_VAL: none */
     double held_s;         /* the proof when tries began: their keys lie before all that is open */
@@ -57,6 +58,8 @@ typedef struct mf_search_state {
     int64_t look_until;      /* work at which the look after the gap is met ends; 0: not begun */
     int64_t fits_tries;      /* layouts of their degrees that are tried whatever the budget */
     int64_t vain_tries;      /* tries that fit since one gave a better plan */
+    double improved_s;       /* the best plan when its positions were last moved by steps, */
+    int64_t improve_at;      /* and the work from which on they may be again; 0: never were */
     bool opened;             /* open layouts were tried */
     bool spent;              /* the budget is used: nothing is started any more */
     double narrowed;         /* the gap when it last narrowed, */

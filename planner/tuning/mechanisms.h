@@ -32,6 +32,8 @@
     X(END_COPIES, "end-copies", "last blocks of virtual stages take more for their copies")        \
     X(LEAST_FIRST, "least-first", "trees go on at the node of the least bound, not the latest")    \
     X(TREE_REST, "tree-rest", "trees that are taken up again go on with what they left open")      \
+    X(TREE_POINTS, "tree-points",                                                                  \
+      "trees that do not end give splits to try, not only their roots")                            \
     X(TRIALS, "trials", "numbers are tried before a tree branches on one of them")                 \
     X(BRANCH_GAINS, "branch-gains", "numbers whose sides were solved often are not tried again")   \
     X(STAGE_SUMS, "stage-sums", "trees branch on sums of stages, too")                             \
@@ -40,6 +42,7 @@
     X(INTEGER_PROGRAM, "integer-program", "GLPK solves the exact program of a layout")             \
     X(EXHAUSTIVE, "exhaustive", "layouts of few plans are simulated whole")                        \
     X(LOCAL_SEARCH, "local-search", "positions are moved between stages")                          \
+    X(STEP_SEARCH, "step-search", "and the best plan's once more, by simulated steps")             \
     X(REFILL, "refill", "what the gaps of its arrangement make too large is filled again")         \
     X(FIT_FIRST, "fit-first", "layouts that fit are tried where bounds find none")                 \
     X(TRY_OPEN, "try-open", "open layouts of all degrees are tried at the end of a wide search")   \
