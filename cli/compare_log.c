@@ -24,14 +24,10 @@ static void write_compare(mf_json_writer *w, const void *user) {
     mf_json_write_end(w);
 }
 
-/* Logs print what the program counts, which a software profile may say. */
 static mf_status find_memory(mf_log_report *x, mf_err *e) {
     mf_report report = mf_report_of(x->j, &x->j->plan);
     mf_status s = mf_report_add_up(&report, x->j, e);
-    const uint32_t printed = x->j->software.memory_report;
-    const bool known = printed != 0 && report.reported_B > 0;
-    x->memory_B = known ? report.reported_B : x->j->plan.prediction.peak_memory_B;
-    x->allocated = known && (printed & MF_REPORT_ALLOCATED) != 0;
+    x->memory_B = mf_report_logged_memory(&report, &x->allocated);
     return s;
 }
 
