@@ -124,6 +124,79 @@ static int clean_up(void **state) {
     return remove(dir);
 }
 
+/* What a file of the report folder holds, owned; the file is removed. */
+static char *report_file(const char *name) {
+    char path[256], *text = calloc(1, 1 << 22);
+    assert_non_null(text);
+    snprintf(path, sizeof path, "%s/report/%s", dir, name);
+    FILE *f = fopen(path, "r");
+    assert_non_null(f);
+    text[fread(text, 1, (1 << 22) - 1, f)] = '\0';
+    fclose(f);
+    remove(path);
+    return text;
+}
+
+/* The figure of a place stands on the page as report.json has it; *out is it. */
+static void assert_on_page(const char *page, const char *place, const char *json, double *out) {
+    char words[128];
+    snprintf(words, sizeof words, "data-at=\"%s\" value=\"", place);
+    const char *at = strstr(page, words), *key = strrchr(place, '/') + 1;
+    if (at == NULL) {
+        fail_msg("no %s on the page", place);
+        return;
+    }
+    *out = strtod(at + strlen(words), NULL);
+    snprintf(words, sizeof words, "\"%s\": %.17g", key, *out);
+    if (strstr(json, words) == NULL) {
+        fail_msg("%s: no %s in report.json", place, words);
+    }
+}
+
+/* A page of a comparison has the factor, and what became of it; pages of predictions that rest on
+ * it have it, too. */
+static void pages_have_the_factor(void **state) {
+    (void)state;
+    static const char *const rest[] = {"inputs.json", "plan.json", "trace.json", "compared.csv",
+                                       "candidates.csv"};
+    char folder[256], line[512], more[320];
+    double factor;
+    path_of("report", folder);
+    for (int kept_too = 0; kept_too < 2; kept_too++) {
+        snprintf(more, sizeof more, "%s -o %s", kept_too ? "--correct" : "", folder);
+        compare(1.25 * plain_s, more, 0);
+        char *page = report_file("report.html"), *json = report_file("report.json");
+        assert_on_page(page, "/compare/step_factor", json, &factor);
+        assert_close(factor, 1.25, 2e-3);
+        assert_true((strstr(page, "; kept, predictions on h100 use it") != NULL) == kept_too);
+        free(page);
+        free(json);
+    }
+    snprintf(line, sizeof line, "simulate " QWEN LAYOUT "--software megatron-26.06 -o %s", folder);
+    assert_says(line, "\ncorrected   1.250 times", true);
+    char *page = report_file("report.html"), *json = report_file("report.json");
+    assert_on_page(page, "/step/correction/factor", json, &factor);
+    assert_close(factor, 1.25, 2e-3);
+    free(page);
+    free(json);
+    snprintf(line, sizeof line,
+             "capacity --models qwen3-30b-a3b --clusters h100 --sizes 16 --global-batch 64 --seq "
+             "4096 --pp 2 --ep 8 --tp 1 --cp 1 --effort 1 --runs-on megatron -o %s",
+             folder);
+    assert_says(line, "\ncorrected   h100: 1.250 times", true);
+    page = report_file("report.html");
+    json = report_file("report.json");
+    assert_on_page(page, "/capacity/cells/0/correction/factor", json, &factor);
+    assert_close(factor, 1.25, 2e-3);
+    free(page);
+    free(json);
+    for (size_t i = 0; i < sizeof rest / sizeof rest[0]; i++) {
+        snprintf(line, sizeof line, "%s/%s", folder, rest[i]);
+        remove(line);
+    }
+    assert_int_equal(rmdir(folder), 0);
+}
+
 /* The measured step comes out, under any name of the profile, and goes with the option. */
 static void a_correction_is_found_again_and_named(void **state) {
     (void)state;
@@ -277,6 +350,7 @@ int main(void) {
         cmocka_unit_test(a_correction_is_found_again_and_named),
         cmocka_unit_test(less_time_is_explained_to_the_limits_of_the_machine),
         cmocka_unit_test(each_command_that_predicts_names_it),
+        cmocka_unit_test(pages_have_the_factor),
         cmocka_unit_test(no_other_software_or_machine_is_corrected),
         cmocka_unit_test(what_cannot_be_kept_is_refused),
         cmocka_unit_test(a_kept_file_is_checked),
