@@ -140,6 +140,7 @@ static char *report_file(const char *name) {
 /* The figure of a place stands on the page as report.json has it; *out is it. */
 static void assert_on_page(const char *page, const char *place, const char *json, double *out) {
     char words[128];
+    *out = 0;
     snprintf(words, sizeof words, "data-at=\"%s\" value=\"", place);
     const char *at = strstr(page, words), *key = strrchr(place, '/') + 1;
     if (at == NULL) {
@@ -317,6 +318,50 @@ static void what_cannot_be_kept_is_refused(void **state) {
     assert_says("compare --run /nowhere --correct", "--correct: expected --log FILE", true);
 }
 
+/* A factor below a half or above two is warned of, and neither kept nor written unless forced. */
+static void a_factor_that_no_machine_has_is_doubted(void **state) {
+    (void)state;
+    static const struct {
+        double share; /* measured over predicted */
+        bool doubted;
+    } rows[] = {{1.9, false}, {2.2, true}};
+    char line[1024], log[256], plan[256], other[256], file[512];
+    path_of("train.log", log);
+    path_of("plan.json", plan);
+    path_of("other.json", other);
+    remove(other);
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        static const char warning[] = "the log is of another job, cluster or software more likely "
+                                      "than of a machine that is so slow";
+        const bool doubted = rows[i].doubted;
+        forget();
+        compare(rows[i].share * plain_s, "--correct", doubted ? 4 : 0);
+        kept_file(file);
+        assert_int_equal(file[0] == '\0', doubted);
+        forget();
+        snprintf(line, sizeof line, "compare --plan %s --log %s --tolerance 99%%", plan, log);
+        assert_says(line, warning, doubted);
+        assert_says(line, "next: the same with the plan, cluster and software of the log's job",
+                    doubted);
+        snprintf(line, sizeof line, "compare --plan %s --log %s --tolerance 99%% --out %s", plan,
+                 log, other);
+        assert_says(line, "written: the log may be of another job, cluster or software", doubted);
+        assert_int_equal(access(other, F_OK) != 0, doubted);
+        remove(other);
+        snprintf(line, sizeof line, "compare --plan %s --log %s --tolerance 99%% --json", plan,
+                 log);
+        cli_result r = cli_json(line);
+        assert_int_equal(mf_json_size(cli_member(mf_json_root(r.json), "warnings")), doubted);
+        cli_free(&r);
+        compare(rows[i].share * plain_s, "--correct --force", 0);
+        kept_file(file);
+        assert_string_not_equal(file, "");
+        assert_close(step_s("simulate " QWEN LAYOUT "--software megatron-26.06"),
+                     rows[i].share * plain_s, 3e-3 * plain_s);
+    }
+    forget();
+}
+
 /* A file that is damaged is named; one from before the profile was fitted anew is left out. */
 static void a_kept_file_is_checked(void **state) {
     (void)state;
@@ -352,6 +397,7 @@ int main(void) {
         cmocka_unit_test(each_command_that_predicts_names_it),
         cmocka_unit_test(pages_have_the_factor),
         cmocka_unit_test(no_other_software_or_machine_is_corrected),
+        cmocka_unit_test(a_factor_that_no_machine_has_is_doubted),
         cmocka_unit_test(what_cannot_be_kept_is_refused),
         cmocka_unit_test(a_kept_file_is_checked),
     };
