@@ -227,8 +227,13 @@ static void print_program(FILE *out, const mf_report *r) {
         fprintf(out, "            Megatron cannot express its %s\n",
                 mf_report_inexpressible(m->why));
     } else if (m != NULL) {
-        fprintf(out, "            %s would take %s for this plan, %.0f %% %s\n", m->software,
-                mf_show_time(m->step_time_s).s, 100 * fabs(m->more), m->more < 0 ? "less" : "more");
+        char corrected[48] = "";
+        if (m->factor > 0) {
+            snprintf(corrected, sizeof corrected, ", corrected by %.3f,", m->factor);
+        }
+        fprintf(out, "            %s%s would take %s for this plan, %.0f %% %s\n", m->software,
+                corrected, mf_show_time(m->step_time_s).s, 100 * fabs(m->more),
+                m->more < 0 ? "less" : "more");
     }
 }
 

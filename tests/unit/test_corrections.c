@@ -285,7 +285,7 @@ static void no_other_software_or_machine_is_corrected(void **state) {
     write_text(ours, "{\"extends\": \"h100\", \"name\": \"ours\"}\n");
     compare(1.25 * plain_s, "--correct", 0);
     assert_says("simulate " QWEN LAYOUT "--software megatron-26.04", "corrected ", false);
-    assert_says("simulate " QWEN LAYOUT, "corrected ", false);
+    assert_says("simulate " QWEN LAYOUT, "\ncorrected ", false);
     assert_says("simulate --model qwen3-30b-a3b --cluster h200 " SIZES LAYOUT
                 "--software megatron-26.06",
                 "corrected ", false);
@@ -362,6 +362,38 @@ static void a_factor_that_no_machine_has_is_doubted(void **state) {
     forget();
 }
 
+/* What a plan of moefold's would take under Megatron rests on it, too. */
+static void the_other_program_is_corrected_too(void **state) {
+    (void)state;
+    static const char ours[] = "simulate " QWEN LAYOUT;
+    static const char table[] =
+        "capacity --models qwen3-30b-a3b --clusters h100,h200 --sizes 16 --global-batch 64 --seq "
+        "4096 --pp 2 --ep 8 --tp 1 --cp 1 --schedule 1f1b --recompute none --zero 1 --expert-zero "
+        "1 --effort 1";
+    char line[512];
+    double time_s[2];
+    forget();
+    for (int corrected = 0; corrected < 2; corrected++) {
+        snprintf(line, sizeof line, "%s--json", ours);
+        cli_result r = cli_json(line);
+        const mf_json_value *there = cli_member(mf_json_root(r.json), "in_megatron");
+        time_s[corrected] = cli_number(there, "step_time_s");
+        const mf_json_value *factor = cli_member(there, "correction_factor");
+        if (corrected) {
+            assert_close(cli_number(there, "correction_factor"), 1.25, 2e-3);
+        } else {
+            assert_int_equal(mf_json_value_type(factor), MF_JSON_NULL);
+        }
+        cli_free(&r);
+        assert_says(ours, "megatron-26.06, corrected by 1.250, would take", corrected);
+        assert_says(table, "megatron-26.06, corrected, would change", corrected);
+        compare(1.25 * plain_s, "--correct", 0);
+    }
+    assert_above(time_s[1], 1.2 * time_s[0]);
+    snprintf(line, sizeof line, "%s--no-corrections", ours);
+    assert_says(line, "megatron-26.06 would take", true);
+}
+
 /* A file that is damaged is named; one from before the profile was fitted anew is left out. */
 static void a_kept_file_is_checked(void **state) {
     (void)state;
@@ -398,6 +430,7 @@ int main(void) {
         cmocka_unit_test(pages_have_the_factor),
         cmocka_unit_test(no_other_software_or_machine_is_corrected),
         cmocka_unit_test(a_factor_that_no_machine_has_is_doubted),
+        cmocka_unit_test(the_other_program_is_corrected_too),
         cmocka_unit_test(what_cannot_be_kept_is_refused),
         cmocka_unit_test(a_kept_file_is_checked),
     };
