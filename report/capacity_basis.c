@@ -172,7 +172,7 @@ double mf_capacity_say_gap(const mf_capacity_table *t, char *out, size_t size) {
     double most = -1, met = -1;
     size_t used = 0;
     int missed = 0;
-    char late[300] = "";
+    char late[400] = "";
     for (int i = 0; i < t->count; i++) {
         const mf_capacity_cell *c = &t->cell[i];
         const bool met_it = c->feasible && c->gap <= t->gap * (1 + 1e-9);
@@ -180,10 +180,12 @@ double mf_capacity_say_gap(const mf_capacity_table *t, char *out, size_t size) {
         missed += c->feasible && !met_it;
         if (met_it) {
             met = fmax(met, c->gap);
-        } else if (c->feasible && used < sizeof late - 100) {
-            used += (size_t)snprintf(late + used, sizeof late - used, "%s%s x %.40s within %s",
-                                     used > 0 ? ", " : "", mf_show_i64(c->gpus).s, c->cluster,
-                                     mf_show_percent(c->gap).s);
+        } else if (c->feasible && used < sizeof late - 150) {
+            const bool several = t->models > 1;
+            used += (size_t)snprintf(late + used, sizeof late - used,
+                                     "%s%.40s%s%s x %.40s within %s", used > 0 ? ", " : "",
+                                     several ? c->model : "", several ? " on " : "",
+                                     mf_show_i64(c->gpus).s, c->cluster, mf_show_percent(c->gap).s);
         } else if (c->feasible && used < sizeof late) {
             snprintf(late + used, sizeof late - used, ", ...");
             used = sizeof late;
