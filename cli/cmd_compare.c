@@ -386,9 +386,10 @@ const mf_command mf_cmd_compare = {
         "of) and prints step times, throughput and memory beside the prediction. --correct "
         "keeps the correction for this software and cluster: plan, simulate, fit, explain, tune "
         "and capacity price by it from then on and say so, --no-corrections leaves it out, and the "
-        "next one takes its place. --out writes it as a software profile, for --software FILE; one "
-        "from a log whose step "
-        "has other FLOPs than the plan's is not written without --force.\nThe exit code is 4 when "
+        "next one takes its place. --out writes it as a software profile, for --software FILE. A "
+        "correction from a log whose step has other FLOPs than the plan's, or one below 0.5 or "
+        "above 2, is more likely to be of another job, cluster or software: it is neither kept nor "
+        "written without --force.\nThe exit code is 4 when "
         "the "
         "step, or an op that takes a hundredth of it or more, is predicted outside the tolerance.",
     .example = "moefold compare --run run --top 10",

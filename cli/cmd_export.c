@@ -2,7 +2,7 @@
 #include "cli/args_request.h"
 #include "cli/commands.h"
 #include "core/base/file.h"
-#include "job/job.h"
+#include "job/export_job.h"
 #include "job/prices.h"
 #include "launch/words.h"
 #include "launch/write.h"
@@ -13,91 +13,31 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MOST_NOTES 16
-
-typedef struct note {
-    char text[400];
-    double step_time_change_s, peak_memory_change_B; /* what it adds */
-} note;
-
 typedef struct exported {
-    mf_job job;
-    mf_target target;
+    mf_exported as; /* what the target runs */
     mf_launcher launcher;
     char model[96], cluster[64];
-    int notes;
-    note note[MOST_NOTES];
-    mf_plan_prediction before; /* of the plan as it was; its stages belong to nobody */
 } exported;
-
-/* --- what is not the same --------------------------------------------------------------------- */
-
-static void remember(exported *x) {
-    x->before = x->job.plan.prediction;
-    x->before.stage = NULL;
-}
-
-/* A difference that changes neither time nor memory is none. */
-static mf_status note_difference(void *user, const mf_plan *p, const mf_concession *c, mf_err *e) {
-    exported *x = user;
-    const double time_s = x->job.plan.prediction.step_time_s;
-    const double peak_B = x->job.plan.prediction.peak_memory_B;
-    (void)p;
-    mf_status s = mf_job_simulate(&x->job, &(mf_sim_options){0}, e);
-    if (s != MF_OK) {
-        return mf_err_prefix(e, "%s", c->why);
-    }
-    note *n = &x->note[x->notes];
-    n->step_time_change_s = x->job.plan.prediction.step_time_s - time_s;
-    n->peak_memory_change_B = x->job.plan.prediction.peak_memory_B - peak_B;
-    if (x->notes + 1 < MOST_NOTES && (n->step_time_change_s != 0 || n->peak_memory_change_B != 0)) {
-        snprintf(n->text, sizeof n->text, "%s (%+.3f GB, %+.3f ms)", c->why,
-                 n->peak_memory_change_B / 1e9, n->step_time_change_s * 1e3);
-        x->notes++;
-    }
-    return MF_OK;
-}
-
-/* Makes the job's plan what the target runs; keeps the prediction of what it was. */
-static mf_status concede(exported *x, bool force, mf_err *e) {
-    const mf_target_info *info = mf_target_info_of(x->target);
-    mf_status s = mf_job_simulate(&x->job, &(mf_sim_options){0}, e);
-    if (s != MF_OK) {
-        return s;
-    }
-    remember(x);
-    s = mf_target_concede(x->target, &x->job.model, &x->job.plan, note_difference, x, e);
-    const mf_plan_prediction *now = &x->job.plan.prediction;
-    if (s == MF_OK && !now->fits && !force) {
-        return mf_err_set(
-            e, MF_INFEASIBLE,
-            "as %s runs it the plan does not fit: %.2f of %.2f GB%s%s; --force writes "
-            "it all the same",
-            info->program, now->peak_memory_B / 1e9, now->usable_B / 1e9,
-            x->notes > 0 ? ", with " : "", x->notes > 0 ? x->note[0].text : "");
-    }
-    return s;
-}
 
 /* --- output ----------------------------------------------------------------------------------- */
 
 static mf_launch launch_of(const exported *x) {
-    return (mf_launch){.target = x->target,
+    return (mf_launch){.target = x->as.target,
                        .launcher = x->launcher,
-                       .model = &x->job.model,
-                       .cluster = &x->job.cluster,
-                       .plan = &x->job.plan,
+                       .model = &x->as.job.model,
+                       .cluster = &x->as.job.cluster,
+                       .plan = &x->as.job.plan,
                        .model_name = x->model,
                        .cluster_name = x->cluster};
 }
 
 static mf_status print_script(FILE *out, const exported *x, mf_err *e) {
     const mf_launch l = launch_of(x);
-    const char *notes[MOST_NOTES];
-    for (int i = 0; i < x->notes; i++) {
-        notes[i] = x->note[i].text;
+    const char *notes[MF_MOST_DIFFERENCES];
+    for (int i = 0; i < x->as.notes; i++) {
+        notes[i] = x->as.note[i].text;
     }
-    return mf_write_script(&l, notes, x->notes, out, e);
+    return mf_write_script(&l, notes, x->as.notes, out, e);
 }
 
 static mf_status save_script(const char *path, const exported *x, mf_err *e) {
@@ -119,17 +59,17 @@ static mf_status save_script(const char *path, const exported *x, mf_err *e) {
 
 /* What the file holds. */
 static void print_saved(FILE *out, const char *path, const exported *x) {
-    const mf_target_info *info = mf_target_info_of(x->target);
+    const mf_target_info *info = mf_target_info_of(x->as.target);
     fprintf(out, "%s starts the plan with %s (commit %.12s): bash %s\n", path, info->program,
             info->commit, path);
-    for (int i = 0; i < x->notes; i++) {
-        fprintf(out, "not the same  %s\n", x->note[i].text);
+    for (int i = 0; i < x->as.notes; i++) {
+        fprintf(out, "not the same  %s\n", x->as.note[i].text);
     }
-    if (strncmp(x->job.software.name, "megatron", 8) != 0) {
+    if (strncmp(x->as.job.software.name, "megatron", 8) != 0) {
         fprintf(out,
                 "predicted     %s a step as %s trains; as %s does: moefold import %s --software "
                 "%s\n",
-                mf_show_time(x->job.plan.prediction.step_time_s).s, x->job.software.name,
+                mf_show_time(x->as.job.plan.prediction.step_time_s).s, x->as.job.software.name,
                 info->program, path, mf_software_newest_megatron());
     }
 }
@@ -155,9 +95,9 @@ static void json_settings(mf_json_writer *w, const char *key, mf_target t, const
 }
 
 static mf_status print_json(FILE *out, const exported *x, mf_err *e) {
-    const mf_target_info *info = mf_target_info_of(x->target);
+    const mf_target_info *info = mf_target_info_of(x->as.target);
     const mf_launch l = launch_of(x);
-    const mf_plan_prediction *now = &x->job.plan.prediction;
+    const mf_plan_prediction *now = &x->as.job.plan.prediction;
     mf_settings settings = {0}, environment = {0};
     mf_write_settings(&l, &settings);
     mf_write_environment(&l, &environment);
@@ -167,26 +107,26 @@ static mf_status print_json(FILE *out, const exported *x, mf_err *e) {
     mf_json_write_string(&w, "format", info->word);
     mf_json_write_string(&w, "program", info->program);
     mf_json_write_string(&w, "commit", info->commit);
-    json_settings(&w, "settings", x->target, &settings);
+    json_settings(&w, "settings", x->as.target, &settings);
     mf_json_write_object(&w, "environment", false);
     for (int i = 0; i < environment.count; i++) {
         mf_json_write_string(&w, environment.item[i].name, environment.item[i].value);
     }
     mf_json_write_end(&w);
     mf_json_write_array(&w, "not_the_same", false);
-    for (int i = 0; i < x->notes; i++) {
+    for (int i = 0; i < x->as.notes; i++) {
         mf_json_write_object(&w, NULL, true);
-        mf_json_write_string(&w, "what", x->note[i].text);
-        mf_json_write_f64(&w, "step_time_change_s", x->note[i].step_time_change_s);
-        mf_json_write_f64(&w, "peak_memory_change_B", x->note[i].peak_memory_change_B);
+        mf_json_write_string(&w, "what", x->as.note[i].text);
+        mf_json_write_f64(&w, "step_time_change_s", x->as.note[i].step_time_change_s);
+        mf_json_write_f64(&w, "peak_memory_change_B", x->as.note[i].peak_memory_change_B);
         mf_json_write_end(&w);
     }
     mf_json_write_end(&w);
     mf_json_write_bool(&w, "fits", now->fits);
     mf_json_write_f64(&w, "step_time_s", now->step_time_s);
     mf_json_write_f64(&w, "peak_memory_B", now->peak_memory_B);
-    mf_json_write_f64(&w, "plan_step_time_s", x->before.step_time_s);
-    mf_json_write_f64(&w, "plan_peak_memory_B", x->before.peak_memory_B);
+    mf_json_write_f64(&w, "plan_step_time_s", x->as.before.step_time_s);
+    mf_json_write_f64(&w, "plan_peak_memory_B", x->as.before.peak_memory_B);
     mf_json_write_end(&w);
     mf_settings_clear(&settings);
     mf_settings_clear(&environment);
@@ -217,7 +157,7 @@ static mf_status read_options(const mf_args *a, exported *x, mf_err *e) {
     mf_status s = mf_args_require(a, MF_OPT_PLAN, e);
     s = s == MF_OK ? mf_args_check_out(a, e) : s;
     if (s == MF_OK && a->value[MF_OPT_FORMAT].given) {
-        s = mf_target_parse(a->value[MF_OPT_FORMAT].text, &x->target, e);
+        s = mf_target_parse(a->value[MF_OPT_FORMAT].text, &x->as.target, e);
         s = s == MF_OK ? s : mf_err_prefix(e, "--format");
     }
     x->launcher = strcmp(launcher, "srun") == 0 ? MF_LAUNCHER_SRUN : MF_LAUNCHER_TORCHRUN;
@@ -234,21 +174,21 @@ static mf_status run(const mf_args *a, const mf_cli *cli, mf_err *e) {
     }
     mf_status s = read_options(a, x, e);
     if (s == MF_OK) {
-        s = mf_args_load(&x->job, a, mf_job_load, e);
+        s = mf_args_load(&x->as.job, a, mf_job_load, e);
     }
     if (s == MF_OK) {
         snprintf(x->model, sizeof x->model, "%s",
-                 mf_args_text(a, MF_OPT_MODEL, x->job.plan.model.name));
-        snprintf(x->cluster, sizeof x->cluster, "%s", x->job.plan.provenance.cluster);
-        s = mf_target_check_model(x->target, &x->job.model, x->model, e);
+                 mf_args_text(a, MF_OPT_MODEL, x->as.job.plan.model.name));
+        snprintf(x->cluster, sizeof x->cluster, "%s", x->as.job.plan.provenance.cluster);
+        s = mf_target_check_model(x->as.target, &x->as.job.model, x->model, e);
     }
     if (s == MF_OK) {
-        s = concede(x, a->value[MF_OPT_FORCE].given, e);
+        s = mf_export_concede(&x->as, a->value[MF_OPT_FORCE].given, e);
     }
     if (s == MF_OK) {
         s = print(a, cli->out, x, e);
     }
-    mf_job_clear(&x->job);
+    mf_job_clear(&x->as.job);
     free(x);
     return s;
 }
@@ -273,7 +213,8 @@ const mf_command mf_cmd_export = {
         "is printed. For Megatron-Bridge the script names the recipe that builds the model; where "
         "there is none it has a short program of its own that builds it.\nWhat the program cannot "
         "express is replaced by what it runs "
-        "instead; the "
+        "instead, choices by layer of what is recomputed by the fastest choice for all layers "
+        "that fits; the "
         "script begins with a list of these differences, each with its memory and its time. A plan "
         "that no longer fits with them is refused (exit code 3) without --force, a model with "
         "parts that the program cannot build in any case.",

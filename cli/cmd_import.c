@@ -21,7 +21,7 @@ static mf_status run(const mf_args *a, const mf_cli *cli, mf_err *e) {
         mf_doubts_print(a->notes, &doubts);
     }
     if (s == MF_OK && a->value[MF_OPT_JSON].given) {
-        s = mf_import_report_json(cli->out, x, e);
+        s = mf_import_report_json(cli->out, x, &doubts, e);
     } else if (s == MF_OK) {
         s = mf_import_report_print(cli->out, x, e);
     }

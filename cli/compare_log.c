@@ -24,14 +24,10 @@ static void write_compare(mf_json_writer *w, const void *user) {
     mf_json_write_end(w);
 }
 
-/* Logs print what the program counts, which a software profile may say. */
 static mf_status find_memory(mf_log_report *x, mf_err *e) {
     mf_report report = mf_report_of(x->j, &x->j->plan);
     mf_status s = mf_report_add_up(&report, x->j, e);
-    const uint32_t printed = x->j->software.memory_report;
-    const bool known = printed != 0 && report.reported_B > 0;
-    x->memory_B = known ? report.reported_B : x->j->plan.prediction.peak_memory_B;
-    x->allocated = known && (printed & MF_REPORT_ALLOCATED) != 0;
+    x->memory_B = mf_report_logged_memory(&report, &x->allocated);
     return s;
 }
 
@@ -76,7 +72,7 @@ mf_status mf_compare_log(const mf_args *a, const mf_cli *cli, mf_err *e) {
         }
     }
     const bool withheld = s == MF_OK && (out != NULL || keep) && !a->value[MF_OPT_FORCE].given &&
-                          mf_compare_is_other_job(j, &l);
+                          (mf_compare_is_other_job(j, &l) || mf_correction_is_doubtful(factor));
     if (s == MF_OK && keep) {
         s = mf_corrections_path(&j->asked, &j->cluster, &j->software, !withheld, kept, e);
         s = s == MF_OK ? s : mf_err_prefix(e, "--correct");
@@ -94,17 +90,25 @@ mf_status mf_compare_log(const mf_args *a, const mf_cli *cli, mf_err *e) {
                        .l = &l,
                        .factor = factor,
                        .nearest_s = nearest_s,
+                       .doubtful = mf_correction_is_doubtful(factor),
                        .withheld = withheld,
                        .kept = keep && !withheld ? kept : NULL};
     s = s == MF_OK ? mf_host_copies_of_plan(j, &j->plan, &x.copies, e) : s;
     s = s == MF_OK ? find_memory(&x, e) : s;
     if (s == MF_OK) {
         mf_doubts_of_plan(j, &j->plan, &x.doubts);
+        if (x.doubtful) {
+            mf_doubt(&x.doubts,
+                     "a correction of %.3f: the log is of another job, cluster or software more "
+                     "likely than of a machine that is so %s",
+                     factor, factor > 1 ? "slow" : "fast");
+        }
         mf_doubts_print(a->notes, &x.doubts);
         mf_verdict_text_log(&x.text, j,
                             &(mf_compared_log){.log = &l,
                                                .plan = a->value[MF_OPT_PLAN].text,
                                                .out = withheld ? NULL : out,
+                                               .doubtful = x.doubtful,
                                                .kept = x.kept != NULL,
                                                .unexplained = isnan(factor),
                                                .tolerance = tolerance,

@@ -282,7 +282,8 @@ static const mf_option table[MF_OPT_COUNT] = {
     ROW(LAUNCHER, "launcher", OUTPUT, "WORD", "torchrun", "Program that starts the processes",
         WORDS(" torchrun srun")),
     ROW(FORCE, "force", OUTPUT, NULL, NULL,
-        "Write what is refused else: a job that does not fit, a correction from another job's log",
+        "Write what is refused else: a job that does not fit, a correction that looks like that of "
+        "another job",
         FLAG),
     ROW(CORRECT, "correct", OUTPUT, NULL, NULL,
         "With --log: keep the correction for this software and cluster, in the folder "

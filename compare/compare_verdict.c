@@ -118,6 +118,10 @@ void mf_verdict_text_log(mf_verdict_text *v, const mf_job *j, const mf_compared_
         snprintf(v->next, sizeof v->next,
                  "the same with the plan of the log's job (moefold import LOG --out plan.json)%s",
                  of->out != NULL || of->kept ? "; what was written corrects nothing else" : "");
+    } else if (of->doubtful && !of->kept && of->out == NULL) {
+        snprintf(v->next, sizeof v->next,
+                 "the same with the plan, cluster and software of the log's job (moefold import "
+                 "LOG --cluster NAME --out plan.json)");
     } else if (of->kept) {
         snprintf(v->next, sizeof v->next, "moefold tune --plan %.256s", of->plan);
     } else if (of->out != NULL) {

@@ -24,6 +24,7 @@ typedef struct mf_compared_log {
     double memory_B;  /* predicted of what the log counts */
     bool allocated;   /* that is what PyTorch allocated, not all that the GPU holds */
     bool unexplained; /* no correction brings the prediction there */
+    bool doubtful;    /* the correction is (launch/correct.h) */
     bool kept;        /* commands find it by themselves (job/corrections.h) */
 } mf_compared_log;
 

@@ -256,8 +256,8 @@ static mf_status row_under_megatron(mf_capacity *z, const mf_job *j, int row, mf
                               .assignment = c->assignment,
                               .prediction = {.step_time_s = c->step_time_s}};
         if (c->row == row && c->feasible) {
-            s = mf_price_under_megatron(&j->model, &j->cluster, &plan, &j->routing, store, &cost,
-                                        &c->megatron, e);
+            s = mf_price_under_megatron(&j->asked, &j->model, &j->cluster, &plan, &j->routing,
+                                        store, &cost, &c->megatron, e);
         }
     }
     mf_cost_destroy(cost);

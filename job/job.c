@@ -511,7 +511,8 @@ mf_status mf_job_under_megatron(const mf_job *j, const mf_plan *p, mf_under_mega
     int64_t rows, damaged;
     mf_status s = mf_prices_open_store(j->asked.store, &store, &rows, &damaged, e);
     if (s == MF_OK) {
-        s = mf_price_under_megatron(&j->model, &j->cluster, p, &j->routing, store, &cost, out, e);
+        s = mf_price_under_megatron(&j->asked, &j->model, &j->cluster, p, &j->routing, store, &cost,
+                                    out, e);
     }
     mf_cost_destroy(cost);
     mf_store_close(store);

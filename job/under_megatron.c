@@ -1,6 +1,7 @@
 /* under_megatron.c - the same plan under the newest release of Megatron. */
 #include "job/under_megatron.h"
 
+#include "job/corrections.h"
 #include "job/unsaid.h"
 #include "launch/target.h"
 
@@ -40,9 +41,22 @@ static uint16_t recomputed(const mf_assignment *a) {
     return all;
 }
 
-mf_status mf_price_under_megatron(const mf_model *m, const mf_cluster *c, const mf_plan *p,
-                                  const mf_routing *routing, mf_store *store, mf_cost **cost,
-                                  mf_under_megatron *out, mf_err *e) {
+/* Makes the newest release what the user's logs of it say on this cluster; says once what is left
+ * out of them. */
+static mf_status correct(const mf_job_request *r, const mf_cluster *c, bool first,
+                         mf_software *software, mf_under_megatron *out, mf_err *e) {
+    mf_job_request newest = *r;
+    mf_kept_correction kept;
+    newest.software = NULL; /* that is another's */
+    newest.notes = first ? r->notes : NULL;
+    mf_status s = mf_corrections_use(&newest, c, software, &kept, e);
+    out->factor = s == MF_OK && kept.used ? kept.factor : 0;
+    return s;
+}
+
+mf_status mf_price_under_megatron(const mf_job_request *r, const mf_model *m, const mf_cluster *c,
+                                  const mf_plan *p, const mf_routing *routing, mf_store *store,
+                                  mf_cost **cost, mf_under_megatron *out, mf_err *e) {
     mf_software software;
     mf_program *program = NULL;
     mf_sim *sim = NULL;
@@ -58,12 +72,13 @@ mf_status mf_price_under_megatron(const mf_model *m, const mf_cluster *c, const 
     if (s != MF_OK || out->why[0] != '\0') {
         return s;
     }
+    s = correct(r, c, *cost == NULL, &software, out, e);
     l.software_traits = software.traits;
     if (l.graph == MF_GRAPH_NONE) {
         l.graph = mf_unsaid_graph(&software.unsaid, m, recomputed(&p->assignment), l.graph);
     }
     out->graph = l.graph;
-    s = *cost == NULL ? mf_cost_create(c, &software, store, cost, e) : MF_OK;
+    s = s == MF_OK && *cost == NULL ? mf_cost_create(c, &software, store, cost, e) : s;
     s = s == MF_OK ? mf_program_lower(m, &l, c, &p->assignment, &program, e) : s;
     s = s == MF_OK ? mf_sim_step(*cost, program, &options, &sim, e) : s;
     if (s == MF_OK) {

@@ -5,20 +5,23 @@
 
 #include "core/plan/plan.h"
 #include "costmodel/cost.h"
+#include "job/request.h"
 #include "simulator/sim.h"
 
 typedef struct mf_under_megatron {
     char software[32]; /* profile */
+    double factor;     /* of the correction that is kept of it (job/corrections.h); 0: none */
     double step_time_s;
     double more;         /* how much longer, as a share of the plan's own step time */
     mf_graph_mode graph; /* its own default where the plan has none */
     char why[64];        /* what of the plan it cannot express; "" when it can */
 } mf_under_megatron;
 
-/* Layout, assignment and step time of *p count. store as in mf_cost_create; *cost: that release's
+/* Layout, assignment and step time of *p count. r: what was asked for, which may leave corrections
+ * out. store as in mf_cost_create; *cost: that release's
  * prices of the cluster, NULL at first, created when they are needed, the caller's to destroy. */
-mf_status mf_price_under_megatron(const mf_model *m, const mf_cluster *c, const mf_plan *p,
-                                  const mf_routing *routing, mf_store *store, mf_cost **cost,
-                                  mf_under_megatron *out, mf_err *e);
+mf_status mf_price_under_megatron(const mf_job_request *r, const mf_model *m, const mf_cluster *c,
+                                  const mf_plan *p, const mf_routing *routing, mf_store *store,
+                                  mf_cost **cost, mf_under_megatron *out, mf_err *e);
 
 #endif

@@ -14,6 +14,9 @@
 #define CLOSE 1e-3
 #define LEAST 0.1
 #define MOST 10.0
+/* Machines of one kind differ by less. */
+#define LEAST_LIKELY 0.5
+#define MOST_LIKELY 2.0
 
 static mf_status step_with(mf_cost *cost, const mf_software *base, const mf_program *p,
                            const mf_routing *routing, double factor, double *step_s, mf_err *e) {
@@ -67,6 +70,10 @@ mf_status mf_correction_find(mf_cost *cost, const mf_program *p, const mf_routin
     }
     *factor = f[0];
     return s;
+}
+
+bool mf_correction_is_doubtful(double factor) {
+    return factor < LEAST_LIKELY || factor > MOST_LIKELY;
 }
 
 static void write_basis(mf_json_writer *w, const mf_software *base, const mf_correction_basis *on,

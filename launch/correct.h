@@ -12,6 +12,10 @@
 mf_status mf_correction_find(mf_cost *cost, const mf_program *p, const mf_routing *routing,
                              double measured_s, double *factor, double *nearest_s, mf_err *e);
 
+/* Below a half, or above two: the log is of another job, cluster or software more likely than of a
+ * machine that is so fast or slow. */
+bool mf_correction_is_doubtful(double factor);
+
 /* What a correction rests on. */
 typedef struct mf_correction_basis {
     const char *cluster, *log; /* a name, a file */

@@ -43,6 +43,7 @@ mf_status mf_target_parse(const char *word, mf_target *out, mf_err *e) {
 typedef struct step_input {
     mf_target target;
     const mf_model *model;
+    const mf_common_choice *instead; /* of choices by layer; NULL: what any of them recomputes */
 } step_input;
 
 #define SAY(c, ...) snprintf((c)->why, sizeof(c)->why, __VA_ARGS__)
@@ -257,41 +258,66 @@ static bool concede_zero(const step_input *in, mf_plan *p, mf_concession *c) {
     return l->zero != zero || l->expert_zero != expert;
 }
 
+/* What any layer recomputes all do, so that none keeps more; as many layers offload. */
+static mf_common_choice all_of(const mf_model *m, const mf_assignment *a) {
+    mf_common_choice all = {.share = 1};
+    int layers = 0, offload = 0;
+    for (int i = 1; i < a->positions - 1; i++) {
+        all.recompute |= a->memory[i].recompute;
+        all.offload |= a->memory[i].offload;
+        offload += a->memory[i].offload != 0;
+        layers++;
+    }
+    if (all.recompute & MF_RECOMPUTE_LAYER) {
+        all.recompute = MF_RECOMPUTE_LAYER;
+    }
+    if (all.recompute & MF_RECOMPUTE_EXPERTS) {
+        all.recompute |= MF_RECOMPUTE_MOE;
+    }
+    if ((all.recompute & MF_RECOMPUTE_ACT) && m->experts == 0) {
+        all.recompute |= MF_RECOMPUTE_MLP;
+    }
+    if (offload < layers) {
+        all.share = (double)(offload + 1) / a->positions;
+    }
+    return all;
+}
+
+/* "all layers recompute norm,act" */
+static void say_choice(const mf_common_choice *c, char *out, size_t size) {
+    char recompute[96], offload[96], who[64] = "all layers recompute";
+    mf_recompute_format(c->recompute, recompute, sizeof recompute);
+    mf_offload_format(c->offload, offload, sizeof offload);
+    if (c->first > 0) {
+        snprintf(who, sizeof who, "the first %d of every virtual stage recompute", c->first);
+    }
+    snprintf(out, size, "%s%s%s%s%s", c->recompute != 0 ? who : "none recomputes",
+             c->recompute != 0 ? " " : "", c->recompute != 0 ? recompute : "",
+             c->offload != 0 ? c->share < 1 ? ", some offload " : ", all offload " : "",
+             c->offload != 0 ? offload : "");
+}
+
 static bool concede_memory(const step_input *in, mf_plan *p, mf_concession *c) {
     mf_assignment *a = &p->assignment;
     const mf_assignment asked = *a;
     mf_common_choice common;
+    char instead[224];
     if (mf_common_choice_of(in->model, a, &common)) {
         return false;
     }
-    /* What any layer recomputes all do, so that none keeps more; as many layers offload. */
-    int layers = 0, offload = 0;
-    common = (mf_common_choice){.share = 1};
-    for (int i = 1; i < a->positions - 1; i++) {
-        common.recompute |= a->memory[i].recompute;
-        common.offload |= a->memory[i].offload;
-        offload += a->memory[i].offload != 0;
-        layers++;
-    }
-    if (common.recompute & MF_RECOMPUTE_EXPERTS) {
-        common.recompute |= MF_RECOMPUTE_MOE;
-    }
-    if ((common.recompute & MF_RECOMPUTE_ACT) && in->model->experts == 0) {
-        common.recompute |= MF_RECOMPUTE_MLP;
-    }
-    if (offload < layers) {
-        common.share = (double)(offload + 1) / a->positions;
-    }
+    common = in->instead != NULL ? *in->instead : all_of(in->model, a);
     mf_common_choice_apply(in->model, &common, a);
+    const int layers = a->positions - 2; /* and depths of MTP */
     int others = 0;
-    for (int i = 1; i < a->positions - 1; i++) {
+    for (int i = 1; i <= layers; i++) {
         others += a->memory[i].recompute != asked.memory[i].recompute ||
                   a->memory[i].offload != asked.memory[i].offload;
     }
+    say_choice(&common, instead, sizeof instead);
     SAY(c,
-        "memory choices: there is one set of modules for all layers, and offloading is spread "
-        "evenly; %d of %d layers choose otherwise in the plan",
-        others, layers);
+        "memory choices: one holds for all layers, and %d of %d layers choose otherwise in the "
+        "plan; instead %.160s%s",
+        others, layers, instead, in->instead != NULL ? ", the fastest such choice that fits" : "");
     p->layout.memory = (mf_memory_choice){common.recompute, common.offload};
     return true;
 }
@@ -431,7 +457,7 @@ static const struct step {
     {"choices", concede_choices},
     {"overlap", concede_overlap},
     {"ZeRO", concede_zero},
-    {"memory", concede_memory},
+    {MF_CONCESSION_MEMORY, concede_memory},
     {"modules", concede_modules},
     {"merged", concede_merged_memory},
     {"CUDA graphs", concede_graph},
@@ -456,9 +482,10 @@ static mf_status take_step(const struct step *step, const step_input *in, mf_pla
     return s == MF_OK && note != NULL ? note(user, p, &c, e) : s;
 }
 
-mf_status mf_target_concede(mf_target t, const mf_model *m, mf_plan *p, mf_conceded_fn note,
-                            void *user, mf_err *e) {
-    const step_input in = {t, m};
+mf_status mf_target_concede_to(mf_target t, const mf_model *m, mf_plan *p,
+                               const mf_common_choice *instead, mf_conceded_fn note, void *user,
+                               mf_err *e) {
+    const step_input in = {t, m, instead};
     bool changed = true;
     for (int round = 0; round < MOST_ROUNDS && changed; round++) {
         changed = false;
@@ -470,4 +497,9 @@ mf_status mf_target_concede(mf_target t, const mf_model *m, mf_plan *p, mf_conce
         }
     }
     return MF_OK;
+}
+
+mf_status mf_target_concede(mf_target t, const mf_model *m, mf_plan *p, mf_conceded_fn note,
+                            void *user, mf_err *e) {
+    return mf_target_concede_to(t, m, p, NULL, note, user, e);
 }

@@ -56,31 +56,19 @@ const char *mf_target_recipe(const char *name);
  * MTP and, where all layers are alike, how many layers there are is a setting beside it. */
 bool mf_target_has_recipe(const mf_model *m, const char *name);
 
+/* What a step away from choices by layer is called. */
+#define MF_CONCESSION_MEMORY "memory"
+
 /* A step away from a plan. It may look at all of it. */
 typedef struct mf_concession {
     const char *what; /* "schedule", "memory choices", ...: what the plan asks for */
     /* Why it cannot be said and what stands instead: filled in by the step. */
-    char why[256];
+    char why[320];
 } mf_concession;
 
 /* Called after each step that changed the plan. A status other than MF_OK ends the walk. */
 typedef mf_status (*mf_conceded_fn)(void *user, const mf_plan *p, const mf_concession *c,
                                     mf_err *e);
-
-/* Makes *p (layout and assignment; predictions are left alone) the plan that the target runs, and
- * calls `note` for each difference. Errors: what `note` returns; MF_LAYOUT where no plan of these
- * degrees can be said. */
-mf_status mf_target_concede(mf_target t, const mf_model *m, mf_plan *p, mf_conceded_fn note,
-                            void *user, mf_err *e);
-
-/* Positions at which a chunk of a pipeline stage may begin, but the first: not at a layer that
- * shares another's choice of keys. start: NULL or [MF_MAX_POSITIONS]. Returns how many. */
-int mf_target_chunk_starts(const mf_model *m, int *start);
-
-/* What a layer of the class can recompute, and offload, in the target's words: bits of `mask` that
- * change something in such a layer and that the target knows. */
-uint16_t mf_target_recomputed(const mf_model *m, const mf_layer_class *x, uint16_t mask);
-uint16_t mf_target_offloaded(const mf_model *m, const mf_layer_class *x, uint16_t mask);
 
 /* One memory choice for all layers, as a target has it: modules, or the first `first` layers of
  * every virtual stage whole (0: all of them). Layers offload by turns, as mf_assignment_even
@@ -90,6 +78,26 @@ typedef struct mf_common_choice {
     int first;
     double share;
 } mf_common_choice;
+
+/* Makes *p (layout and assignment; predictions are left alone) the plan that the target runs, and
+ * calls `note` for each difference. Errors: what `note` returns; MF_LAYOUT where no plan of these
+ * degrees can be said. */
+mf_status mf_target_concede(mf_target t, const mf_model *m, mf_plan *p, mf_conceded_fn note,
+                            void *user, mf_err *e);
+/* The same; where no choice for all layers gives what the layers of *p choose, `instead` does.
+ * NULL: all layers recompute what any of them does. */
+mf_status mf_target_concede_to(mf_target t, const mf_model *m, mf_plan *p,
+                               const mf_common_choice *instead, mf_conceded_fn note, void *user,
+                               mf_err *e);
+
+/* Positions at which a chunk of a pipeline stage may begin, but the first: not at a layer that
+ * shares another's choice of keys. start: NULL or [MF_MAX_POSITIONS]. Returns how many. */
+int mf_target_chunk_starts(const mf_model *m, int *start);
+
+/* What a layer of the class can recompute, and offload, in the target's words: bits of `mask` that
+ * change something in such a layer and that the target knows. */
+uint16_t mf_target_recomputed(const mf_model *m, const mf_layer_class *x, uint16_t mask);
+uint16_t mf_target_offloaded(const mf_model *m, const mf_layer_class *x, uint16_t mask);
 
 /* The choice that gives exactly the assignment; false when there is none. */
 bool mf_common_choice_of(const mf_model *m, const mf_assignment *a, mf_common_choice *out);

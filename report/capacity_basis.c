@@ -118,6 +118,7 @@ static void say_inexpressible(const mf_capacity_table *t, char *out, size_t size
 /* What the plans would take under the newest release of Megatron. */
 void mf_capacity_print_megatron(FILE *out, const mf_capacity_table *t) {
     int asked = 0, said = 0, used;
+    bool corrected = false;
     double least = INFINITY, most = -INFINITY;
     const char *software = "";
     char text[480], lacks[240] = "";
@@ -127,6 +128,7 @@ void mf_capacity_print_megatron(FILE *out, const mf_capacity_table *t) {
         if (m->software[0] != '\0' && m->why[0] == '\0') {
             software = m->software;
             said++;
+            corrected = corrected || m->factor > 0;
             least = fmin(least, 100 * m->more);
             most = fmax(most, 100 * m->more);
         }
@@ -138,8 +140,9 @@ void mf_capacity_print_megatron(FILE *out, const mf_capacity_table *t) {
     if (said == 0) {
         snprintf(text, sizeof text, "Megatron cannot express these plans: %s", lacks);
     } else {
-        used = snprintf(text, sizeof text, "%s would change the time of %d of %d plan%s by %+.0f",
-                        software, said, asked, asked == 1 ? "" : "s", least);
+        used = snprintf(text, sizeof text, "%s%s would change the time of %d of %d plan%s by %+.0f",
+                        software, corrected ? ", corrected," : "", said, asked,
+                        asked == 1 ? "" : "s", least);
         used +=
             most > least ? snprintf(text + used, sizeof text - (size_t)used, " to %+.0f", most) : 0;
         snprintf(text + used, sizeof text - (size_t)used, " %%%s%s",
@@ -169,7 +172,7 @@ double mf_capacity_say_gap(const mf_capacity_table *t, char *out, size_t size) {
     double most = -1, met = -1;
     size_t used = 0;
     int missed = 0;
-    char late[300] = "";
+    char late[400] = "";
     for (int i = 0; i < t->count; i++) {
         const mf_capacity_cell *c = &t->cell[i];
         const bool met_it = c->feasible && c->gap <= t->gap * (1 + 1e-9);
@@ -177,10 +180,12 @@ double mf_capacity_say_gap(const mf_capacity_table *t, char *out, size_t size) {
         missed += c->feasible && !met_it;
         if (met_it) {
             met = fmax(met, c->gap);
-        } else if (c->feasible && used < sizeof late - 100) {
-            used += (size_t)snprintf(late + used, sizeof late - used, "%s%s x %.40s within %s",
-                                     used > 0 ? ", " : "", mf_show_i64(c->gpus).s, c->cluster,
-                                     mf_show_percent(c->gap).s);
+        } else if (c->feasible && used < sizeof late - 150) {
+            const bool several = t->models > 1;
+            used += (size_t)snprintf(late + used, sizeof late - used,
+                                     "%s%.40s%s%s x %.40s within %s", used > 0 ? ", " : "",
+                                     several ? c->model : "", several ? " on " : "",
+                                     mf_show_i64(c->gpus).s, c->cluster, mf_show_percent(c->gap).s);
         } else if (c->feasible && used < sizeof late) {
             snprintf(late + used, sizeof late - used, ", ...");
             used = sizeof late;

@@ -153,7 +153,7 @@ static void print_notes(FILE *out, const mf_capacity_table *t, const char *proof
 }
 
 void mf_capacity_print(FILE *out, const mf_capacity_table *t) {
-    char proof[480];
+    char proof[640];
     const bool some = mf_capacity_say_gap(t, proof, sizeof proof) >= 0; /* something fits */
     fputs(t->priced_only ? "priced as   " : "trained by  ", out);
     mf_show_wrap(out, t->program, 12, 12, 99);

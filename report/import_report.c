@@ -5,6 +5,8 @@
 #include "report/report.h"
 #include "report/text/show.h"
 
+#include <math.h>
+
 static void print_unknown(FILE *out, const mf_imported *x) {
     int left = x->read.unknown.count;
     for (int i = 0; i < x->found.sets; i++) {
@@ -34,7 +36,21 @@ static void print_unknown(FILE *out, const mf_imported *x) {
     }
 }
 
-static void print_measured(FILE *out, const mf_imported *x) {
+/* Logs print what PyTorch allocated: held against the same, where the profile says what that is. */
+static void print_memory(FILE *out, const mf_report *r, const mf_log *l) {
+    bool allocated;
+    const double predicted_B = mf_report_logged_memory(r, &allocated);
+    fprintf(out, "            %s allocated at most; predicted %s", mf_show_bytes(l->memory_B).s,
+            mf_show_bytes(predicted_B).s);
+    if (allocated) {
+        fprintf(out, " of that (%+.1f %%)\n", 100 * (predicted_B / l->memory_B - 1));
+    } else {
+        fputs(" of all that the GPU holds, CUDA context\n            and buffers of NCCL, too\n",
+              out);
+    }
+}
+
+static void print_measured(FILE *out, const mf_imported *x, const mf_report *r) {
     const mf_log *l = &x->log;
     const double predicted_s = x->job.plan.prediction.step_time_s;
     if (l->steps > 0) {
@@ -46,14 +62,19 @@ static void print_measured(FILE *out, const mf_imported *x) {
         fprintf(out, "            %.1f TFLOP/s/GPU as the log counts\n", l->tflops);
     }
     if (l->memory_B > 0) {
-        fprintf(out, "            %s allocated at most; predicted %s\n",
-                mf_show_bytes(l->memory_B).s,
-                mf_show_bytes(x->job.plan.prediction.peak_memory_B).s);
+        print_memory(out, r, l);
     }
 }
 
-mf_status mf_import_report_json(FILE *out, const mf_imported *x, mf_err *e) {
+mf_status mf_import_report_json(FILE *out, const mf_imported *x, const mf_doubts *d, mf_err *e) {
+    mf_report r = mf_report_of(&x->job, &x->job.plan);
+    bool allocated;
     mf_json_writer w;
+    mf_status s = mf_report_add_up(&r, &x->job, e);
+    if (s != MF_OK) {
+        return s;
+    }
+    const double predicted_B = mf_report_logged_memory(&r, &allocated);
     mf_json_writer_init(&w);
     mf_json_write_object(&w, NULL, false);
     mf_plan_write(&w, "plan", &x->job.plan);
@@ -72,7 +93,10 @@ mf_status mf_import_report_json(FILE *out, const mf_imported *x, mf_err *e) {
     mf_json_write_f64(&w, "step_time_s", x->log.step_time_s);
     mf_json_write_f64(&w, "model_tflops_per_gpu", x->log.tflops);
     mf_json_write_f64(&w, "memory_B", x->log.memory_B);
+    mf_json_write_f64(&w, "predicted_memory_B", x->log.memory_B > 0 ? predicted_B : (double)NAN);
+    mf_json_write_bool(&w, "allocated", allocated); /* both, else the prediction is of all */
     mf_json_write_end(&w);
+    mf_doubts_json(&w, d);
     mf_json_write_end(&w);
     return mf_output_json(&w, out, e);
 }
@@ -86,6 +110,6 @@ mf_status mf_import_report_print(FILE *out, mf_imported *x, mf_err *e) {
     mf_report_print(out, &report);
     putc('\n', out);
     print_unknown(out, x);
-    print_measured(out, x);
+    print_measured(out, x, &report);
     return MF_OK;
 }

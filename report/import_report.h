@@ -3,12 +3,13 @@
 #define MF_REPORT_IMPORT_REPORT_H
 
 #include "job/import_job.h"
+#include "report/doubts.h"
 
 #include <stdio.h>
 
 /* The report of its plan, what was not read of it, and what its log measured. */
 mf_status mf_import_report_print(FILE *out, mf_imported *x, mf_err *e);
-/* {"plan", "set", "not_read", "measured"} */
-mf_status mf_import_report_json(FILE *out, const mf_imported *x, mf_err *e);
+/* {"plan", "set", "not_read", "measured", "warnings"} */
+mf_status mf_import_report_json(FILE *out, const mf_imported *x, const mf_doubts *d, mf_err *e);
 
 #endif

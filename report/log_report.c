@@ -50,10 +50,12 @@ void mf_log_report_print(FILE *out, const mf_log_report *x, const char *path) {
     fprintf(out,
             "\ncorrection  with its efficiencies divided by %.3f %s says what was measured%s%s\n",
             x->factor, j->software.name,
-            path == NULL  ? ""
-            : x->withheld ? ", not\n            written: the log may be of another job; --force "
-                            "writes "
-                          : ", written to ",
+            path == NULL   ? ""
+            : !x->withheld ? ", written to "
+            : x->doubtful ? ", not\n            written: the log may be of another job, cluster or "
+                            "software; --force writes "
+                          : ", not\n            written: the log may be of another job; --force "
+                            "writes ",
             path != NULL ? path : "");
     if (x->kept != NULL) {
         fprintf(

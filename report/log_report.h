@@ -17,7 +17,8 @@ typedef struct mf_log_report {
     double factor;         /* NAN: there is none */
     double nearest_s;      /* the step nearest to what was measured that factors give */
     const char *kept;      /* file that commands find by themselves (job/corrections.h); NULL */
-    bool withheld;         /* the factor was not written: the log is of another job */
+    bool doubtful;         /* the factor is (launch/correct.h) */
+    bool withheld;         /* it was not written: the log may be of another job */
     double memory_B;       /* predicted, as the program would print it */
     bool allocated;        /* that is what PyTorch allocated, not all that the GPU holds */
     mf_host_copies copies; /* of the plan */

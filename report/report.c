@@ -167,6 +167,13 @@ mf_status mf_report_add_up(mf_report *r, const mf_job *j, mf_err *e) {
     return s == MF_OK ? mf_reported_memory(j, r->plan, &r->reported_B, e) : s;
 }
 
+double mf_report_logged_memory(const mf_report *r, bool *allocated) {
+    const uint32_t printed = r->software->memory_report;
+    const bool known = printed != 0 && r->reported_B > 0;
+    *allocated = known && (printed & MF_REPORT_ALLOCATED) != 0;
+    return known ? r->reported_B : r->plan->prediction.peak_memory_B;
+}
+
 void mf_report_program_text(const mf_software *s, mf_precision precision, const char *gpu,
                             const char *measured, char *out, size_t size) {
     size_t used = 0;
@@ -220,8 +227,13 @@ static void print_program(FILE *out, const mf_report *r) {
         fprintf(out, "            Megatron cannot express its %s\n",
                 mf_report_inexpressible(m->why));
     } else if (m != NULL) {
-        fprintf(out, "            %s would take %s for this plan, %.0f %% %s\n", m->software,
-                mf_show_time(m->step_time_s).s, 100 * fabs(m->more), m->more < 0 ? "less" : "more");
+        char corrected[48] = "";
+        if (m->factor > 0) {
+            snprintf(corrected, sizeof corrected, ", corrected by %.3f,", m->factor);
+        }
+        fprintf(out, "            %s%s would take %s for this plan, %.0f %% %s\n", m->software,
+                corrected, mf_show_time(m->step_time_s).s, 100 * fabs(m->more),
+                m->more < 0 ? "less" : "more");
     }
 }
 

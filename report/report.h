@@ -37,6 +37,11 @@ mf_report mf_report_of(const mf_job *j, const mf_plan *plan);
  * lowering. */
 mf_status mf_report_add_up(mf_report *r, const mf_job *j, mf_err *e);
 
+/* Memory that stands beside a log's: what the program would print, where its profile says what that
+ * is (*allocated: what PyTorch allocates, without CUDA context, NCCL's buffers and gaps), else the
+ * whole peak. r was added up. */
+double mf_report_logged_memory(const mf_report *r, bool *allocated);
+
 /* Are its energies those of an H200, carried over to this kind of GPU? */
 bool mf_report_carries_energy(const mf_step_power *p, const char *gpu);
 /* Member "energies_of": the GPU whose joules of ops they are. */

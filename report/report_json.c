@@ -10,6 +10,7 @@
 void mf_report_under_megatron_json(mf_json_writer *w, const mf_under_megatron *m) {
     mf_json_write_object(w, "in_megatron", false);
     mf_json_write_string(w, "software", m->software);
+    mf_json_write_f64(w, "correction_factor", m->factor > 0 ? m->factor : (double)NAN);
     mf_json_write_f64(w, "step_time_s", m->why[0] == '\0' ? m->step_time_s : (double)NAN);
     mf_json_write_string(w, "inexpressible", m->why);
     mf_json_write_end(w);

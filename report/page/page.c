@@ -108,6 +108,9 @@ void mf_page_show(mf_page_unit unit, double value, char out[32]) {
     case MF_UNIT_WH:
         s = mf_show_rate(value / 3600, "Wh");
         break;
+    case MF_UNIT_FACTOR:
+        snprintf(s.s, sizeof s.s, "%.3f", value);
+        break;
     }
     snprintf(out, 32, "%s", s.s);
 }

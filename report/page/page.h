@@ -28,7 +28,8 @@ typedef enum mf_page_unit {
     MF_UNIT_CENTS, /* "2.50", "0.0448" */
     MF_UNIT_WHOLE, /* "1,024" */
     MF_UNIT_TFLOPS,
-    MF_UNIT_WH, /* of joules */
+    MF_UNIT_WH,     /* of joules */
+    MF_UNIT_FACTOR, /* "1.087" */
 } mf_page_unit;
 
 typedef struct mf_page {

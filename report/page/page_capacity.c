@@ -419,6 +419,11 @@ static void write_rests(const mf_page *p, size_t i) {
     fputs("<small><span>", p->f);
     mf_page_text(p, text_at(p, i, "precision"));
     fputs("</span>", p->f);
+    if (mf_page_at(p, CELL "correction", i) != NULL) {
+        fputs(" <span>corrected by ", p->f);
+        mf_page_figure(p, MF_UNIT_FACTOR, CELL "correction/factor", i);
+        fputs("</span>", p->f);
+    }
     if (energies[0] != '\0') {
         fputs(" <span>energies of ", p->f);
         mf_page_text(p, energies);

@@ -126,6 +126,31 @@ static void write_ops(const mf_page *p) {
           p->f);
 }
 
+/* Of a log: the factor that says what was measured, and what became of it. */
+static void write_factor(const mf_page *p) {
+    if (mf_page_at(p, "/compare/software") == NULL) {
+        return;
+    }
+    fputs("\n<div class=\"tile\"><span>correction</span><b>", p->f);
+    mf_page_figure(p, MF_UNIT_FACTOR, "/compare/step_factor");
+    fputs("</b><span>", p->f);
+    if (mf_page_at(p, "/compare/step_factor") == NULL) {
+        fputs("none explains what was measured", p->f);
+    } else {
+        fputs("efficiencies of ", p->f);
+        mf_page_text(p, mf_page_string(mf_page_at(p, "/compare/software")));
+        fputs(" divided by it say what was measured", p->f);
+    }
+    if (mf_page_true(mf_page_at(p, "/compare/withheld"))) {
+        fputs("; not written", p->f);
+    } else if (mf_page_at(p, "/compare/kept") != NULL) {
+        fputs("; kept, predictions on ", p->f);
+        mf_page_text(p, mf_page_string(mf_page_at(p, "/compare/cluster")));
+        fputs(" use it", p->f);
+    }
+    fputs("</span></div>", p->f);
+}
+
 static void write_compare(const mf_page *p) {
     fputs("<section><h2>Predicted and measured</h2>\n<div class=\"tiles\">\n"
           "<div class=\"tile\"><span>predicted</span><b>",
@@ -135,7 +160,9 @@ static void write_compare(const mf_page *p) {
     mf_page_figure(p, MF_UNIT_TIME, "/compare/measured_step_time_s");
     fputs("</b></div>\n<div class=\"tile\"><span>error</span><b>", p->f);
     mf_page_figure(p, MF_UNIT_SHARE, "/compare/error");
-    fputs("</b><span>predicted over measured, minus one</span></div></div>\n", p->f);
+    fputs("</b><span>predicted over measured, minus one</span></div>", p->f);
+    write_factor(p);
+    fputs("</div>\n", p->f);
     write_ops(p);
     fputs("</section>\n", p->f);
 }

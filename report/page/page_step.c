@@ -73,6 +73,22 @@ static void write_layout(const mf_page *p) {
     fputs("</p>\n", p->f);
 }
 
+/* What a log of the user's says of the software on this cluster, where the times rest on it. */
+static void write_correction(const mf_page *p) {
+    if (mf_page_at(p, "/step/correction") == NULL) {
+        return;
+    }
+    fputs("<p>Corrected: ", p->f);
+    mf_page_figure(p, MF_UNIT_FACTOR, "/step/correction/factor");
+    fputs(" times the time of ", p->f);
+    mf_page_text(p, mf_page_string(mf_page_at(p, "/step/correction/software")));
+    fputs(", by ", p->f);
+    mf_page_text(p, mf_page_string(mf_page_at(p, "/step/correction/log")));
+    fputs(" on ", p->f);
+    mf_page_text(p, mf_page_string(mf_page_at(p, "/step/correction/date")));
+    fputs("</p>\n", p->f);
+}
+
 /* A name above a large figure; what is written until end_tile stands below it. */
 static void begin_tile(const mf_page *p, const char *name, mf_page_unit unit, const char *pointer) {
     fprintf(p->f, "<div class=\"tile\"><span>%s</span><b>", name);
@@ -115,6 +131,7 @@ static void write_verdict(const mf_page *p) {
     }
     fputs("</div>\n", p->f);
     write_layout(p);
+    write_correction(p);
     fputs("</section>\n", p->f);
 }
 

@@ -18,14 +18,14 @@ typedef struct fixture {
     mf_assignment assignment;
 } fixture;
 
-static void fixture_init(fixture *w, double memory_B) {
+static void fixture_init_with(fixture *w, const char *program, double memory_B) {
     mf_software software;
     mf_err e;
     mf_err_clear(&e);
     w->model = test_model_moe(false);
     w->cluster = test_cluster();
     w->cluster.gpu.memory_B = memory_B;
-    assert_int_equal(mf_software_load("ideal", &software, &e), MF_OK);
+    assert_int_equal(mf_software_load(program, &software, &e), MF_OK);
     assert_int_equal(mf_cost_create(&w->cluster, &software, NULL, &w->cost, &e), MF_OK);
     mf_layout_init(&w->layout);
     w->layout.gpus = 32;
@@ -38,6 +38,10 @@ static void fixture_init(fixture *w, double memory_B) {
     assert_int_equal(mf_layout_resolve(&w->layout, &w->model, &e), MF_OK);
     assert_int_equal(mf_assignment_even(&w->model, &w->layout, &w->assignment, &e), MF_OK);
     w->problem = (mf_problem){.model = &w->model, .cost = w->cost, .base = w->layout};
+}
+
+static void fixture_init(fixture *w, double memory_B) {
+    fixture_init_with(w, "ideal", memory_B);
 }
 
 static void play(const fixture *w, const mf_layout *l, double *time_s, bool *fits) {
@@ -107,6 +111,116 @@ static void test_the_best_single_step_is_that_of_brute_force(void **state) {
     }
     mf_steps_clear(&steps);
     mf_cost_destroy(w.cost);
+}
+
+static mf_status count_difference(void *user, const mf_plan *p, const mf_concession *c, mf_err *e) {
+    (void)p;
+    (void)c;
+    (void)e;
+    ++*(int *)user;
+    return MF_OK;
+}
+
+/* Every word of an option, set into the layout without the steps' tables; false past the last. */
+static bool set_graph(mf_layout *l, int i) {
+    l->graph = (mf_graph_mode)i;
+    return i < MF_GRAPH_COUNT;
+}
+
+static bool set_schedule(mf_layout *l, int i) {
+    l->schedule = (mf_schedule_kind)i;
+    return i < MF_SCHED_COUNT;
+}
+
+static bool set_zero(mf_layout *l, int i) {
+    l->zero = (uint8_t)(i / 4);
+    l->expert_zero = (uint8_t)(i % 4);
+    return i < 16;
+}
+
+static bool set_dispatcher(mf_layout *l, int i) {
+    l->dispatcher = (mf_dispatcher)i;
+    return i < MF_DISPATCH_COUNT;
+}
+
+static bool same_words(const mf_layout *a, const mf_layout *b) {
+    return a->graph == b->graph && a->schedule == b->schedule && a->zero == b->zero &&
+           a->expert_zero == b->expert_zero && a->dispatcher == b->dispatcher;
+}
+
+typedef struct choice {
+    const char *option;
+    bool (*set)(mf_layout *l, int i);
+} choice;
+
+/* The fastest of all words but the layout's own that fits and, with a target, that it runs as it
+ * is. */
+static double brute_force_choice(const fixture *w, const choice *c, bool megatron) {
+    double best_s = HUGE_VAL;
+    mf_layout l = w->layout;
+    for (int i = 0; c->set(&l, i); i++, l = w->layout) {
+        mf_layout asked = l;
+        double time_s;
+        bool fits;
+        if (mf_layout_resolve(&l, &w->model, NULL) != MF_OK || same_words(&l, &w->layout)) {
+            continue;
+        }
+        if (megatron) {
+            mf_plan plan;
+            int differences = 0;
+            mf_plan_init(&plan);
+            plan.layout = l;
+            assert_ok(mf_assignment_even(&w->model, &l, &plan.assignment, NULL));
+            assert_ok(mf_target_concede(MF_TARGET_MEGATRON, &w->model, &plan, count_difference,
+                                        &differences, NULL));
+            if (differences > 0) {
+                continue;
+            }
+        }
+        play(w, &asked, &time_s, &fits);
+        best_s = fits ? fmin(best_s, time_s) : best_s;
+    }
+    return best_s;
+}
+
+/* Of Megatron's program, whose kernels wait for the host without CUDA graphs: from none, from part
+ * of the layers, and from a whole step, which it captures of padded experts alone. */
+static void test_the_best_choice_of_words_is_that_of_brute_force(void **state) {
+    static const choice rows[] = {{"--cuda-graph ", set_graph},
+                                  {"--schedule ", set_schedule},
+                                  {"--zero ", set_zero},
+                                  {"--dispatcher ", set_dispatcher}};
+    const mf_target target = MF_TARGET_MEGATRON;
+    int gains = 0;
+    (void)state;
+    for (int from = 0; from < 2 * MF_GRAPH_COUNT; from++) {
+        fixture w;
+        const bool limited = from >= MF_GRAPH_COUNT;
+        fixture_init_with(&w, "megatron-26.06", 80e9);
+        w.layout.graph = (mf_graph_mode)(from % MF_GRAPH_COUNT);
+        w.layout.pad_to_capacity = w.layout.graph == MF_GRAPH_STEP;
+        w.layout.capacity_factor = w.layout.pad_to_capacity ? 1 : 0;
+        w.layout.dispatcher = MF_DISPATCH_ALLTOALL;
+        assert_ok(mf_layout_resolve(&w.layout, &w.model, NULL));
+        for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+            mf_steps steps;
+            double now_s;
+            bool fits;
+            assert_ok(mf_steps_single(&w.problem, &w.layout, &w.assignment,
+                                      limited ? &target : NULL, NULL, &steps, NULL));
+            const double all_s = brute_force_choice(&w, &rows[i], limited);
+            const double best_s = best_of(&steps, rows[i].option);
+            if (all_s != best_s) {
+                fail_msg("%sfrom %s: brute force %.9g s, steps %.9g s", rows[i].option,
+                         mf_graph_text(w.layout.graph), all_s, best_s);
+            }
+            play(&w, &w.layout, &now_s, &fits);
+            gains += i == 0 && best_s < now_s;
+            mf_steps_clear(&steps);
+        }
+        mf_cost_destroy(w.cost);
+    }
+    assert_at_least(gains, 2); /* from none, with a target and without */
 }
 
 /* An option that names what the model has not is refused: steps are to be typed as they stand. */
@@ -371,6 +485,7 @@ static void test_a_targets_search_makes_use_of_its_effort_and_keeps_to_it(void *
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_the_best_single_step_is_that_of_brute_force),
+        cmocka_unit_test(test_the_best_choice_of_words_is_that_of_brute_force),
         cmocka_unit_test(test_suggested_steps_name_modules_of_the_model),
         cmocka_unit_test(test_suggested_steps_make_the_layout_fit),
         cmocka_unit_test(test_no_pair_that_fits_is_faster_than_what_is_listed_first),

@@ -44,7 +44,7 @@ static played play(const mf_cost *cost, const mf_cluster *c, const mf_model *m, 
 }
 
 static int differences;
-static char last_difference[256];
+static char last_difference[320];
 
 static mf_status count(void *user, const mf_plan *p, const mf_concession *c, mf_err *e) {
     (void)user;

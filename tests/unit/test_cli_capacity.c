@@ -290,6 +290,20 @@ static void a_price_is_of_a_cluster_by_path_or_by_name(void **state) {
     remove(other);
 }
 
+/* What misses the gap is named, with its model where there are several. */
+static void what_misses_the_gap_is_named(void **state) {
+    (void)state;
+#define OPEN "--clusters h100 --sizes 16 --gap 0.001% --effort 1 --global-batch 64 --seq 4096"
+    cli_result r = cli_run("capacity --models olmoe-1b-7b,qwen3-8b " OPEN, NULL);
+    assert_int_equal(r.code, 0);
+    assert_non_null(strstr(r.out, "Proven so far: olmoe-1b-7b on 16 x h100 within "));
+    assert_non_null(strstr(r.out, "qwen3-8b on 16 x h100 within "));
+    cli_free(&r);
+    r = cli_run("capacity --models olmoe-1b-7b " OPEN, NULL);
+    assert_non_null(strstr(r.out, "Proven so far: 16 x h100 within "));
+    cli_free(&r);
+}
+
 /* A word that is said twice counts once; two files of the same name make no rows that look alike.
  */
 static void nothing_stands_in_two_rows(void **state) {
@@ -831,6 +845,7 @@ int main(void) {
         cmocka_unit_test(a_price_is_of_a_cluster_by_path_or_by_name),
         cmocka_unit_test(nothing_stands_in_two_rows),
         cmocka_unit_test(who_trains_is_said_of_the_clusters_that_it_is_true_of),
+        cmocka_unit_test(what_misses_the_gap_is_named),
         cmocka_unit_test(cells_for_megatron_are_proven_as_others),
         cmocka_unit_test(plans_hold_to_what_the_program_can_express),
         cmocka_unit_test(clusters_that_nobody_measured_are_warned_of),

@@ -602,6 +602,49 @@ static void the_best_plan_of_a_job_is_that_of_plan(void **state) {
     "--pipeline-model-parallel-size 4 --seq-length 4096 --global-batch-size 64 "                   \
     "--micro-batch-size 1 --use-distributed-optimizer --bf16"
 
+/* A log's memory is what PyTorch allocated: `import` holds it against the same, as `compare --log`
+ * does, or says that it is not. */
+static void memory_of_a_log_is_held_against_its_like(void **state) {
+    (void)state;
+    char line[1024], log[256], plan[256];
+    snprintf(log, sizeof log, "%s/train.log", dir);
+    snprintf(plan, sizeof plan, "%s/now.json", dir);
+    FILE *f = fopen(log, "w");
+    assert_non_null(f);
+    fputs("[Rank 0] (after 1 iterations) memory (MB) | allocated: 1.0 | max allocated: 9000.5 |\n"
+          " iteration 1/ 9 | elapsed time per iteration (ms): 500.0 |\n",
+          f);
+    fclose(f);
+    snprintf(line, sizeof line, "import %s " FLAGS, log, "--json");
+    cli_result r = cli_json(line);
+    const mf_json_value *now = cli_member(cli_member(mf_json_root(r.json), "plan"), "prediction");
+    const mf_json_value *measured = cli_member(mf_json_root(r.json), "measured");
+    const double peak_B = cli_number(now, "peak_memory_B");
+    const double predicted_B = cli_number(measured, "predicted_memory_B");
+    assert_true(cli_bool(measured, "allocated"));
+    assert_close(cli_number(measured, "memory_B"), 9000.5 * 1048576, 1);
+    assert_below(predicted_B, peak_B - 1e9); /* without CUDA context and buffers of NCCL */
+    cli_free(&r);
+    snprintf(line, sizeof line, "import %s --out %s " FLAGS, log, plan, "");
+    r = cli_run(line, NULL);
+    assert_int_equal(r.code, 0);
+    assert_non_null(strstr(r.out, "            9.438 GB allocated at most; predicted "));
+    assert_non_null(strstr(r.out, " GB of that ("));
+    cli_free(&r);
+    snprintf(line, sizeof line, "compare --plan %s --log %s --tolerance 9999%% --json", plan, log);
+    r = cli_json(line);
+    assert_close(cli_number(mf_json_root(r.json), "predicted_memory_B"), predicted_B, 1e-3);
+    cli_free(&r);
+    /* a profile that does not say what its program prints */
+    snprintf(line, sizeof line, "import %s " FLAGS, log, "--software moefold");
+    r = cli_run(line, NULL);
+    assert_int_equal(r.code, 0);
+    assert_non_null(strstr(r.out, " GB of all that the GPU holds, CUDA context\n"));
+    cli_free(&r);
+    remove(log);
+    remove(plan);
+}
+
 /* A log beside a job: what it measured stands in verdict, JSON and page, and a prediction that is
  * far off is to be corrected first. */
 static void a_log_of_the_job_is_held_against_the_verdict(void **state) {
@@ -1022,6 +1065,8 @@ int main(void) {
         cmocka_unit_test_setup_teardown(a_job_that_does_not_fit_gets_what_would_make_it_fit,
                                         new_folder, remove_folder),
         cmocka_unit_test_setup_teardown(the_best_plan_of_a_job_is_that_of_plan, new_folder,
+                                        remove_folder),
+        cmocka_unit_test_setup_teardown(memory_of_a_log_is_held_against_its_like, new_folder,
                                         remove_folder),
         cmocka_unit_test_setup_teardown(a_log_of_the_job_is_held_against_the_verdict, new_folder,
                                         remove_folder),

@@ -124,6 +124,80 @@ static int clean_up(void **state) {
     return remove(dir);
 }
 
+/* What a file of the report folder holds, owned; the file is removed. */
+static char *report_file(const char *name) {
+    char path[256], *text = calloc(1, 1 << 22);
+    assert_non_null(text);
+    snprintf(path, sizeof path, "%s/report/%s", dir, name);
+    FILE *f = fopen(path, "r");
+    assert_non_null(f);
+    text[fread(text, 1, (1 << 22) - 1, f)] = '\0';
+    fclose(f);
+    remove(path);
+    return text;
+}
+
+/* The figure of a place stands on the page as report.json has it; *out is it. */
+static void assert_on_page(const char *page, const char *place, const char *json, double *out) {
+    char words[128];
+    *out = 0;
+    snprintf(words, sizeof words, "data-at=\"%s\" value=\"", place);
+    const char *at = strstr(page, words), *key = strrchr(place, '/') + 1;
+    if (at == NULL) {
+        fail_msg("no %s on the page", place);
+        return;
+    }
+    *out = strtod(at + strlen(words), NULL);
+    snprintf(words, sizeof words, "\"%s\": %.17g", key, *out);
+    if (strstr(json, words) == NULL) {
+        fail_msg("%s: no %s in report.json", place, words);
+    }
+}
+
+/* A page of a comparison has the factor, and what became of it; pages of predictions that rest on
+ * it have it, too. */
+static void pages_have_the_factor(void **state) {
+    (void)state;
+    static const char *const rest[] = {"inputs.json", "plan.json", "trace.json", "compared.csv",
+                                       "candidates.csv"};
+    char folder[256], line[512], more[320];
+    double factor;
+    path_of("report", folder);
+    for (int kept_too = 0; kept_too < 2; kept_too++) {
+        snprintf(more, sizeof more, "%s -o %s", kept_too ? "--correct" : "", folder);
+        compare(1.25 * plain_s, more, 0);
+        char *page = report_file("report.html"), *json = report_file("report.json");
+        assert_on_page(page, "/compare/step_factor", json, &factor);
+        assert_close(factor, 1.25, 2e-3);
+        assert_true((strstr(page, "; kept, predictions on h100 use it") != NULL) == kept_too);
+        free(page);
+        free(json);
+    }
+    snprintf(line, sizeof line, "simulate " QWEN LAYOUT "--software megatron-26.06 -o %s", folder);
+    assert_says(line, "\ncorrected   1.250 times", true);
+    char *page = report_file("report.html"), *json = report_file("report.json");
+    assert_on_page(page, "/step/correction/factor", json, &factor);
+    assert_close(factor, 1.25, 2e-3);
+    free(page);
+    free(json);
+    snprintf(line, sizeof line,
+             "capacity --models qwen3-30b-a3b --clusters h100 --sizes 16 --global-batch 64 --seq "
+             "4096 --pp 2 --ep 8 --tp 1 --cp 1 --effort 1 --runs-on megatron -o %s",
+             folder);
+    assert_says(line, "\ncorrected   h100: 1.250 times", true);
+    page = report_file("report.html");
+    json = report_file("report.json");
+    assert_on_page(page, "/capacity/cells/0/correction/factor", json, &factor);
+    assert_close(factor, 1.25, 2e-3);
+    free(page);
+    free(json);
+    for (size_t i = 0; i < sizeof rest / sizeof rest[0]; i++) {
+        snprintf(line, sizeof line, "%s/%s", folder, rest[i]);
+        remove(line);
+    }
+    assert_int_equal(rmdir(folder), 0);
+}
+
 /* The measured step comes out, under any name of the profile, and goes with the option. */
 static void a_correction_is_found_again_and_named(void **state) {
     (void)state;
@@ -211,7 +285,7 @@ static void no_other_software_or_machine_is_corrected(void **state) {
     write_text(ours, "{\"extends\": \"h100\", \"name\": \"ours\"}\n");
     compare(1.25 * plain_s, "--correct", 0);
     assert_says("simulate " QWEN LAYOUT "--software megatron-26.04", "corrected ", false);
-    assert_says("simulate " QWEN LAYOUT, "corrected ", false);
+    assert_says("simulate " QWEN LAYOUT, "\ncorrected ", false);
     assert_says("simulate --model qwen3-30b-a3b --cluster h200 " SIZES LAYOUT
                 "--software megatron-26.06",
                 "corrected ", false);
@@ -242,6 +316,82 @@ static void what_cannot_be_kept_is_refused(void **state) {
     kept_file(file);
     assert_string_equal(file, "");
     assert_says("compare --run /nowhere --correct", "--correct: expected --log FILE", true);
+}
+
+/* A factor below a half or above two is warned of, and neither kept nor written unless forced. */
+static void a_factor_that_no_machine_has_is_doubted(void **state) {
+    (void)state;
+    static const struct {
+        double share; /* measured over predicted */
+        bool doubted;
+    } rows[] = {{1.9, false}, {2.2, true}};
+    char line[1024], log[256], plan[256], other[256], file[512];
+    path_of("train.log", log);
+    path_of("plan.json", plan);
+    path_of("other.json", other);
+    remove(other);
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        static const char warning[] = "the log is of another job, cluster or software more likely "
+                                      "than of a machine that is so slow";
+        const bool doubted = rows[i].doubted;
+        forget();
+        compare(rows[i].share * plain_s, "--correct", doubted ? 4 : 0);
+        kept_file(file);
+        assert_int_equal(file[0] == '\0', doubted);
+        forget();
+        snprintf(line, sizeof line, "compare --plan %s --log %s --tolerance 99%%", plan, log);
+        assert_says(line, warning, doubted);
+        assert_says(line, "next: the same with the plan, cluster and software of the log's job",
+                    doubted);
+        snprintf(line, sizeof line, "compare --plan %s --log %s --tolerance 99%% --out %s", plan,
+                 log, other);
+        assert_says(line, "written: the log may be of another job, cluster or software", doubted);
+        assert_int_equal(access(other, F_OK) != 0, doubted);
+        remove(other);
+        snprintf(line, sizeof line, "compare --plan %s --log %s --tolerance 99%% --json", plan,
+                 log);
+        cli_result r = cli_json(line);
+        assert_int_equal(mf_json_size(cli_member(mf_json_root(r.json), "warnings")), doubted);
+        cli_free(&r);
+        compare(rows[i].share * plain_s, "--correct --force", 0);
+        kept_file(file);
+        assert_string_not_equal(file, "");
+        assert_close(step_s("simulate " QWEN LAYOUT "--software megatron-26.06"),
+                     rows[i].share * plain_s, 3e-3 * plain_s);
+    }
+    forget();
+}
+
+/* What a plan of moefold's would take under Megatron rests on it, too. */
+static void the_other_program_is_corrected_too(void **state) {
+    (void)state;
+    static const char ours[] = "simulate " QWEN LAYOUT;
+    static const char table[] =
+        "capacity --models qwen3-30b-a3b --clusters h100,h200 --sizes 16 --global-batch 64 --seq "
+        "4096 --pp 2 --ep 8 --tp 1 --cp 1 --schedule 1f1b --recompute none --zero 1 --expert-zero "
+        "1 --effort 1";
+    char line[512];
+    double time_s[2];
+    forget();
+    for (int corrected = 0; corrected < 2; corrected++) {
+        snprintf(line, sizeof line, "%s--json", ours);
+        cli_result r = cli_json(line);
+        const mf_json_value *there = cli_member(mf_json_root(r.json), "in_megatron");
+        time_s[corrected] = cli_number(there, "step_time_s");
+        const mf_json_value *factor = cli_member(there, "correction_factor");
+        if (corrected) {
+            assert_close(cli_number(there, "correction_factor"), 1.25, 2e-3);
+        } else {
+            assert_int_equal(mf_json_value_type(factor), MF_JSON_NULL);
+        }
+        cli_free(&r);
+        assert_says(ours, "megatron-26.06, corrected by 1.250, would take", corrected);
+        assert_says(table, "megatron-26.06, corrected, would change", corrected);
+        compare(1.25 * plain_s, "--correct", 0);
+    }
+    assert_above(time_s[1], 1.2 * time_s[0]);
+    snprintf(line, sizeof line, "%s--no-corrections", ours);
+    assert_says(line, "megatron-26.06 would take", true);
 }
 
 /* A file that is damaged is named; one from before the profile was fitted anew is left out. */
@@ -277,7 +427,10 @@ int main(void) {
         cmocka_unit_test(a_correction_is_found_again_and_named),
         cmocka_unit_test(less_time_is_explained_to_the_limits_of_the_machine),
         cmocka_unit_test(each_command_that_predicts_names_it),
+        cmocka_unit_test(pages_have_the_factor),
         cmocka_unit_test(no_other_software_or_machine_is_corrected),
+        cmocka_unit_test(a_factor_that_no_machine_has_is_doubted),
+        cmocka_unit_test(the_other_program_is_corrected_too),
         cmocka_unit_test(what_cannot_be_kept_is_refused),
         cmocka_unit_test(a_kept_file_is_checked),
     };

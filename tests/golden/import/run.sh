@@ -8,6 +8,7 @@ mf_lines '^layout|micro-batch|1f1b|recompute' import "$work/launch.sh"
 # It was priced as moefold trains, and is read so; who runs it is said, unless a profile is asked for.
 mf_lines '^! ' import "$work/launch.sh"
 mf_lines '^! ' import "$work/launch.sh" --software moefold
+mf_lines '"warnings|times are' import "$work/launch.sh" --json
 # What Megatron does besides is in its profile, not in the plan: it comes back all the same. A script leaves
 # nothing open, so that its band is narrower.
 theirs=$($golden_binary simulate --model mixtral-8x7b --cluster h100 --gpus 32 --global-batch 128 --seq 4096 \
