@@ -193,8 +193,9 @@ static mf_status report(const mf_args *a, const mf_cli *cli, const mf_capacity *
         mf_capacity_print(cli->out, &t);
     }
     if (s == MF_OK || s == MF_INTERRUPTED) { /* the part that is done is worth keeping, too */
-        mf_status kept =
-            mf_report_folder_capacity(mf_args_report(a, cli), &t, s == MF_OK ? e : NULL);
+        mf_report_folder to = mf_args_report(a, cli);
+        to.cancel = NULL; /* a second signal ends the process */
+        mf_status kept = mf_report_folder_capacity(to, z, &t, s == MF_OK ? e : NULL);
         s = s == MF_OK ? kept : s;
     }
     free(offer);
@@ -330,8 +331,10 @@ const mf_command mf_cmd_capacity = {
         "for), with --skew under uneven routing: a ! marks a limit that is then missed. With "
         "--deadline and without --sizes, sizes around the smallest one that keeps it are tried, "
         "too. A layout option that you give pins its dimension everywhere. Under a megatron-* "
-        "profile only what Megatron can express is searched (--runs-on any lifts that).\nInterrupt "
-        "it (Ctrl-C) to get the part of the table that is done.",
+        "profile only what Megatron can express is searched (--runs-on any lifts that).\n-o DIR "
+        "writes the plan and the trace of each verdict beside the report: plan.json of the first "
+        "(cheapest), plan-CLUSTER-GPUS.json of others, with the model in front where there are "
+        "several.\nInterrupt it (Ctrl-C) to get the part of the table that is done.",
     .example = "moefold capacity --models deepseek-v3 --clusters h100,h200,gb200 --sizes 1024,2048 "
                "--global-batch 8192 --seq 4096 --tokens 15T --deadline 60d",
     .searches = true,

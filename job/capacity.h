@@ -43,6 +43,7 @@ typedef struct mf_capacity_cell {
     mf_layout layout;
     mf_assignment assignment;
     double step_time_s, low_s, high_s, tokens_per_s, mfu, gap;
+    int64_t space;     /* layouts that its search chose from */
     mf_search_end end; /* why its search ended, */
     char ended[400];   /* and in a sentence, with the cell whose plan is faster, if there is one */
     double peak_memory_B, usable_B;
@@ -103,6 +104,7 @@ typedef struct mf_capacity {
     const mf_capacity_request *r;
     mf_capacity_cell *cell; /* [count]: a row's together, sizes ascending; owned */
     int count;
+    mf_job *job; /* [models * clusters]: of each row; owned */
     mf_doubts doubts;
     char refused[512]; /* why the chosen program cannot express a model; "" */
 } mf_capacity;
@@ -112,6 +114,11 @@ typedef struct mf_capacity {
  * mf_job_load; MF_USAGE "--skew: ..." and "--runs-on: ..."; MF_NOMEM. */
 mf_status mf_capacity_plan(const mf_capacity_request *r, mf_capacity *out, mf_err *e);
 void mf_capacity_clear(mf_capacity *z);
+
+/* The plan of one of z's cells, where something fits, simulated once more, and its problem, which
+ * borrows from z. The caller clears the plan in any case. Errors: those of lowering, MF_NOMEM. */
+mf_status mf_capacity_plan_of(const mf_capacity *z, const mf_capacity_cell *c, mf_problem *problem,
+                              mf_plan *out, mf_err *e);
 
 /* Of a GPU-hour of c. name: its word in --clusters. --price takes that word, or else the name that
  * stands in the cluster's file. */

@@ -172,11 +172,9 @@ static void write_smallest(mf_json_writer *w, const mf_capacity_table *t) {
 
 /* Of a model: the cells that a verdict names, as places in "cells". */
 static void write_verdicts(mf_json_writer *w, const mf_capacity_table *t, int model) {
-    static const char *const names[MF_VERDICT_COUNT] = {"cheapest_in_time", "fastest_in_budget",
-                                                        "smallest", "cheapest_a_node_less"};
     for (int v = 0; v < mf_capacity_verdicts(t); v++) {
         int best = mf_verdict_best(t->offer, t->count, model, (mf_verdict)v);
-        mf_json_write_object(w, names[v], true);
+        mf_json_write_object(w, mf_capacity_verdict_key((mf_verdict)v), true);
         if (best >= 0) {
             mf_json_write_i64(w, "cell", best);
         } else {

@@ -82,6 +82,23 @@ int mf_capacity_verdicts(const mf_capacity_table *t) {
     return mf_capacity_has_lost(t) ? MF_VERDICT_COUNT : MF_VERDICT_SURVIVOR;
 }
 
+static const struct {
+    const char *word, *key;
+} verdicts[MF_VERDICT_COUNT] = {
+    [MF_VERDICT_CHEAPEST] = {"cheapest", "cheapest_in_time"},
+    [MF_VERDICT_FASTEST] = {"fastest", "fastest_in_budget"},
+    [MF_VERDICT_SMALLEST] = {"smallest", "smallest"},
+    [MF_VERDICT_SURVIVOR] = {"cheapest, a node less", "cheapest_a_node_less"},
+};
+
+const char *mf_capacity_verdict_word(mf_verdict v) {
+    return verdicts[v].word;
+}
+
+const char *mf_capacity_verdict_key(mf_verdict v) {
+    return verdicts[v].key;
+}
+
 static bool fits(const mf_capacity_table *t, int model) {
     bool some = false;
     for (int i = 0; i < t->count; i++) {

@@ -39,6 +39,9 @@ bool mf_capacity_begins_row(const mf_capacity_table *t, int at);
 
 /* Verdicts that the table has: the last one where a node less is tried. */
 int mf_capacity_verdicts(const mf_capacity_table *t);
+/* Its word, "cheapest", and its key in JSON, "cheapest_in_time". */
+const char *mf_capacity_verdict_word(mf_verdict v);
+const char *mf_capacity_verdict_key(mf_verdict v);
 
 void mf_capacity_print(FILE *out, const mf_capacity_table *t);
 /* The members of the object that --json prints, into the one that is open. */

@@ -91,11 +91,9 @@ static bool is_paid(const mf_capacity_table *t, mf_verdict v) {
 
 /* "smallest in 60d for 10e6 USD"; what survives keeps all limits. */
 static void say_verdict(const mf_capacity_table *t, mf_verdict v, char *label, size_t size) {
-    const char *const name[MF_VERDICT_COUNT] = {"cheapest", "fastest", "smallest",
-                                                "cheapest, a node less"};
     const bool both = v == MF_VERDICT_SURVIVOR;
     const bool timed = !both && is_timed(t, v), paid = !both && is_paid(t, v);
-    snprintf(label, size, "%s%s%.20s%s%.20s%s", name[v],
+    snprintf(label, size, "%s%s%.20s%s%.20s%s", mf_capacity_verdict_word(v),
              !timed                             ? ""
              : strchr(t->deadline, '-') != NULL ? " by "
                                                 : " in ",

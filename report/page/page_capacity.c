@@ -469,6 +469,20 @@ static void write_table(const mf_page *p, const char *model) {
     fputs("</table></div>\n", p->f);
 }
 
+/* Of each plan of a model that verdicts name: its step, memory and schedule. */
+static void write_plans(const mf_page *p, const char *model) {
+    const mf_json_value *plans = mf_page_at(p, "/plans");
+    for (size_t i = 0; plans != NULL && i < mf_json_size(plans); i++) {
+        char under[32];
+        snprintf(under, sizeof under, "/plans/%zu", i);
+        const mf_page plan = {.f = p->f, .root = p->root, .under = under};
+        if (strcmp(mf_page_string(mf_page_at(&plan, "/model")), model) == 0) {
+            mf_page_step(&plan);
+            mf_page_schedule(&plan);
+        }
+    }
+}
+
 void mf_page_capacity(const mf_page *p) {
     const mf_json_value *verdicts = mf_page_at(p, "/capacity/verdicts");
     const bool timed = mf_page_at(p, "/capacity/deadline_s") != NULL;
@@ -489,6 +503,7 @@ void mf_page_capacity(const mf_page *p) {
         write_front(p, model);
         write_table(p, model);
         fputs("</section>\n", p->f);
+        write_plans(p, model);
     }
     if (verdicts != NULL) {
         fputs("<p class=\"note lines\">", p->f);
