@@ -170,6 +170,34 @@ static void write_smallest(mf_json_writer *w, const mf_capacity_table *t) {
     mf_json_write_end(w);
 }
 
+/* Of each offer that ties with the best one: why, and what then decides. */
+static void write_ties(mf_json_writer *w, const mf_capacity_table *t, int best, mf_verdict v) {
+    mf_json_write_array(w, "ties", true);
+    for (int i = 0; best >= 0 && i < t->count; i++) {
+        if (mf_verdict_ties(&t->offer[best], &t->offer[i], v)) {
+            mf_json_write_i64(w, NULL, i);
+        }
+    }
+    mf_json_write_end(w);
+    mf_json_write_array(w, "why_ties", true);
+    for (int i = 0; best >= 0 && i < t->count; i++) {
+        const mf_tie tie = mf_verdict_tie(&t->offer[best], &t->offer[i], v);
+        if (tie.ties) {
+            const bool gpus = v == MF_VERDICT_SMALLEST;
+            mf_json_write_object(w, NULL, true);
+            mf_json_write_i64(w, "cell", i);
+            mf_json_write_f64(w, "difference", tie.difference);
+            write_or_null(w, "left_open", tie.open, !gpus);
+            mf_json_write_string(w, "by", gpus ? "gpus" : tie.band ? "gap and band" : "gap");
+            mf_json_write_end(w);
+        }
+    }
+    mf_json_write_end(w);
+    mf_json_write_string(w, "decided_by",
+                         v == MF_VERDICT_FASTEST || v == MF_VERDICT_SMALLEST ? "predicted time"
+                                                                             : "predicted cost");
+}
+
 /* Of a model: the cells that a verdict names, as places in "cells". */
 static void write_verdicts(mf_json_writer *w, const mf_capacity_table *t, int model) {
     for (int v = 0; v < mf_capacity_verdicts(t); v++) {
@@ -180,13 +208,7 @@ static void write_verdicts(mf_json_writer *w, const mf_capacity_table *t, int mo
         } else {
             mf_json_write_null(w, "cell");
         }
-        mf_json_write_array(w, "ties", true);
-        for (int i = 0; best >= 0 && i < t->count; i++) {
-            if (mf_verdict_ties(&t->offer[best], &t->offer[i], (mf_verdict)v)) {
-                mf_json_write_i64(w, NULL, i);
-            }
-        }
-        mf_json_write_end(w);
+        write_ties(w, t, best, (mf_verdict)v);
         mf_json_write_end(w);
     }
 }

@@ -157,7 +157,9 @@ static void print_notes(FILE *out, const mf_capacity_table *t, const char *proof
     mf_capacity_say_ends(t, ends, sizeof ends);
     snprintf(note, sizeof note,
              "%s\n*: no other row is both as fast and as cheap.\n%s%s"
-             "A tie: the gap leaves it open which is better, or, between clusters, gap and band.\n"
+             "A tie: the gap leaves it open which is better, or, between clusters, gap and band; "
+             "then the "
+             "better prediction is named.\n"
              "Prices of one cluster err together: its sizes are told apart inside their bands.\n"
              "band: how far a measured step time may lie below and above the predicted one.\n%s\n"
              "goodput: share of the time that makes progress, with failures and checkpoints.\n"

@@ -128,6 +128,10 @@ static void write_verdict(const mf_page *p, size_t model, const char *key, const
     for (size_t i = 0; ties != NULL && i < mf_json_size(ties); i++) {
         fputs(i == 0 ? "<br>a tie with " : ", ", p->f);
         write_offer(p, (size_t)mf_page_number(mf_json_at(ties, i)));
+        fputs(" (+", p->f);
+        mf_page_figure(p, MF_UNIT_SHARE, "/capacity/verdicts/%zu/%s/why_ties/%zu/difference", model,
+                       key, i);
+        putc(')', p->f);
     }
     write_skewed(p, cell);
     write_node_lost(p, cell);
@@ -180,9 +184,11 @@ static void write_unpriced(const mf_page *p, const char *model) {
 }
 
 static void write_limits(const mf_page *p, const char *model) {
-    fputs("<p class=\"note\">A tie: the gap of the search and, between clusters, the band of the "
-          "prices leave it open which is better.",
-          p->f);
+    fputs(
+        "<p class=\"note\">A tie: the gap of the search and, between clusters, the band of the "
+        "prices leave more open than the difference (in brackets); of the smallest: as many GPUs. "
+        "The better prediction decides then.",
+        p->f);
     if (mf_page_at(p, "/capacity/deadline_s") != NULL) {
         fputs(" Deadline: ", p->f);
         mf_page_figure(p, MF_UNIT_DAYS, "/capacity/deadline_s");

@@ -496,6 +496,58 @@ static void verdicts_name_the_best_rows(void **state) {
     cli_free(&r);
 }
 
+/* Who ties, by how much it is worse than the best, what gap and band leave open, and what decides:
+ * in two lines at most. */
+static void ties_say_why_and_what_decides(void **state) {
+    (void)state;
+    const char *const line = "capacity --models olmoe-1b-7b --clusters h100,h200 --sizes 8..64 "
+                             "--tokens 1T --deadline 60d " JOB;
+    char json[256];
+    snprintf(json, sizeof json, "%s --json", line);
+    cli_result r = cli_json(json), text = cli_run(line, NULL);
+    const mf_json_value *root = mf_json_root(r.json), *cells = cli_member(root, "cells");
+    const mf_json_value *cheapest =
+        cli_member(mf_json_at(cli_member(root, "verdicts"), 0), "cheapest_in_time");
+    const mf_json_value *ties = cli_member(cheapest, "ties"),
+                        *why = cli_member(cheapest, "why_ties");
+    const mf_json_value *best = mf_json_at(cells, (size_t)cli_number(cheapest, "cell"));
+    const double usd = cli_number(best, "cost_usd");
+    assert_string_equal(cli_text(cheapest, "decided_by"), "predicted cost");
+    assert_above(mf_json_size(ties), 1);
+    assert_int_equal(mf_json_size(why), mf_json_size(ties));
+    double most = 0;
+    for (size_t i = 0; i < mf_json_size(why); i++) {
+        const mf_json_value *x = mf_json_at(why, i);
+        const mf_json_value *c = mf_json_at(cells, (size_t)cli_number(x, "cell"));
+        const bool same = strcmp(cli_text(c, "cluster"), cli_text(best, "cluster")) == 0;
+        assert_close(cli_number(x, "difference"), cli_number(c, "cost_usd") / usd - 1, 1e-9);
+        assert_at_least(cli_number(x, "left_open"), cli_number(x, "difference"));
+        assert_string_equal(cli_text(x, "by"), same ? "gap" : "gap and band");
+        most = fmax(most, cli_number(x, "left_open"));
+    }
+    const char *at = strstr(text.out, "cheapest in 60d");
+    assert_non_null(at);
+    at = strchr(at, '\n');
+    assert_non_null(at);
+    const char *tie = strstr(at, "a tie with "),
+               *end = strstr(at, " open, the lower predicted cost decides");
+    assert_non_null(tie);
+    assert_non_null(end);
+    assert_int_equal(strspn(at, "\n "), tie - at); /* the next line, */
+    int breaks = 0;
+    for (const char *c = tie; c < end + 39; c++) {
+        breaks += *c == '\n';
+    }
+    assert_at_most(breaks, 1); /* and one more */
+    char open[32];
+    snprintf(open, sizeof open, "leave up to %.0f %%", 100 * most);
+    const char *up_to = strstr(tie, "up to ");
+    assert_non_null(up_to);
+    assert_memory_equal(up_to, open + 6, strlen(open + 6));
+    cli_free(&r);
+    cli_free(&text);
+}
+
 /* Rows and verdicts: what a run takes under uneven routing, and on what remains without a node, is
  * held against the same limits. */
 static void rows_say_what_skew_and_a_lost_node_leave(void **state) {
@@ -835,6 +887,7 @@ int main(void) {
         cmocka_unit_test(plans_hold_to_what_the_program_can_express),
         cmocka_unit_test(clusters_that_nobody_measured_are_warned_of),
         cmocka_unit_test(verdicts_name_the_best_rows),
+        cmocka_unit_test(ties_say_why_and_what_decides),
         cmocka_unit_test(rows_say_what_skew_and_a_lost_node_leave),
         cmocka_unit_test(what_megatron_runs_has_its_times),
         cmocka_unit_test(a_verdict_names_what_gets_over_a_lost_node),
