@@ -97,35 +97,13 @@ static mf_status write_sizes(const char *dir, const mf_capacity_table *t, mf_err
 
 /* --- plans ------------------------------------------------------------------------------------ */
 
-static bool names(const mf_capacity_table *t, int v, int cell) {
-    return mf_verdict_best(t->offer, t->count, t->offer[cell].model, (mf_verdict)v) == cell;
-}
-
-/* The cell of the n-th plan: what the first verdict of the first model names, then what the other
- * verdicts do, each once. -1: there are not so many. */
-static int cell_of_plan(const mf_capacity_table *t, int n) {
-    for (int m = 0; m < t->models; m++) {
-        for (int v = 0; v < mf_capacity_verdicts(t); v++) {
-            const int best = mf_verdict_best(t->offer, t->count, m, (mf_verdict)v);
-            bool known = best < 0;
-            for (int before = 0; before < v && !known; before++) {
-                known = names(t, before, best);
-            }
-            if (!known && n-- == 0) {
-                return best;
-            }
-        }
-    }
-    return -1;
-}
-
 /* "cheapest, smallest: 512 x h100 (plan.json)" */
 static void say_title(const mf_capacity_table *t, int cell, const char *file, char *out,
                       size_t size) {
     const mf_capacity_cell *c = &t->cell[cell];
     size_t used = 0;
     for (int v = 0; v < mf_capacity_verdicts(t); v++) {
-        if (names(t, v, cell)) {
+        if (mf_capacity_names(t, v, cell)) {
             used += (size_t)snprintf(out + used, size - used, "%s%s", used > 0 ? "; " : "",
                                      mf_capacity_verdict_word((mf_verdict)v));
         }
@@ -194,6 +172,7 @@ mf_status mf_report_folder_capacity(mf_report_folder to, const mf_capacity *z,
     if (to.dir == NULL) {
         return MF_OK;
     }
+    to.cancel = NULL; /* what was found until an interrupt is kept; a second one ends the process */
     mf_status s = mf_folder_inputs(to, NULL, e);
     s = s == MF_OK ? write_sizes(to.dir, t, e) : s;
     if (s != MF_OK) {
@@ -207,7 +186,7 @@ mf_status mf_report_folder_capacity(mf_report_folder to, const mf_capacity *z,
     mf_capacity_write(&w, t);
     mf_json_write_end(&w);
     mf_json_write_array(&w, "plans", false);
-    for (int n = 0, cell; s == MF_OK && (cell = cell_of_plan(t, n)) >= 0; n++) {
+    for (int n = 0, cell; s == MF_OK && (cell = mf_capacity_named(t, n)) >= 0; n++) {
         s = write_plan(to, z, t, n, cell, &w, e);
     }
     if (s != MF_OK) {

@@ -38,13 +38,9 @@ static void write_run(mf_json_writer *w, const mf_capacity_cell *c, const mf_off
     }
 }
 
-/* Only where it was tried; without GPUs that remain its figures are null. */
-static void write_strain(mf_json_writer *w, const char *key, const mf_capacity_cell *c,
-                         const mf_capacity_strain *x, const mf_capacity_table *t) {
-    if (!x->tried) {
-        return;
-    }
-    mf_json_write_object(w, key, false);
+/* Without GPUs that remain its figures are null. */
+static void write_strained_run(mf_json_writer *w, const mf_capacity_cell *c,
+                               const mf_capacity_strain *x, const mf_capacity_table *t) {
     mf_json_write_bool(w, "fits", x->fits);
     write_or_null(w, "gpus", (double)x->gpus, x->gpus > 0);
     write_or_null(w, "step_time_s", x->step_time_s, x->gpus > 0);
@@ -62,7 +58,16 @@ static void write_strain(mf_json_writer *w, const char *key, const mf_capacity_c
     if (t->budget != NULL) {
         mf_json_write_bool(w, "in_budget", x->fits && x->in_budget);
     }
-    mf_json_write_end(w);
+}
+
+/* Only where it was tried. */
+static void write_strain(mf_json_writer *w, const char *key, const mf_capacity_cell *c,
+                         const mf_capacity_strain *x, const mf_capacity_table *t) {
+    if (x->tried) {
+        mf_json_write_object(w, key, false);
+        write_strained_run(w, c, x, t);
+        mf_json_write_end(w);
+    }
 }
 
 /* What the prices rest on, as shares of the time of ops. */
@@ -144,6 +149,13 @@ static void write_cell(mf_json_writer *w, const mf_capacity_table *t, int i) {
         mf_report_under_megatron_json(w, &c->megatron);
     }
     write_strain(w, "skewed", c, &c->skewed, t);
+    if (c->remedied.tried) {
+        mf_json_write_object(w, "skew_remedy", false);
+        mf_json_write_string(w, "with", c->remedy[0] != '\0' ? c->remedy : NULL);
+        mf_json_write_bool(w, "searched", c->remedy_searched);
+        write_strained_run(w, c, &c->remedied, t);
+        mf_json_write_end(w);
+    }
     write_strain(w, "node_lost", c, &c->lost, t);
     mf_plan_write_layout(w, "layout", &c->layout);
     mf_json_write_end(w);

@@ -99,6 +99,35 @@ const char *mf_capacity_verdict_key(mf_verdict v) {
     return verdicts[v].key;
 }
 
+bool mf_capacity_names(const mf_capacity_table *t, int v, int cell) {
+    return mf_verdict_best(t->offer, t->count, t->offer[cell].model, (mf_verdict)v) == cell;
+}
+
+int mf_capacity_named(const mf_capacity_table *t, int n) {
+    for (int m = 0; m < t->models; m++) {
+        for (int v = 0; v < mf_capacity_verdicts(t); v++) {
+            const int best = mf_verdict_best(t->offer, t->count, m, (mf_verdict)v);
+            bool known = best < 0;
+            for (int before = 0; before < v && !known; before++) {
+                known = mf_capacity_names(t, before, best);
+            }
+            if (!known && n-- == 0) {
+                return best;
+            }
+        }
+    }
+    return -1;
+}
+
+mf_status mf_capacity_find_remedies(mf_capacity *z, mf_capacity_table *t, mf_err *e) {
+    mf_status s = MF_OK;
+    for (int n = 0, at; s == MF_OK && (at = mf_capacity_named(t, n)) >= 0; n++) {
+        s = mf_capacity_find_remedy(z, &z->cell[at], e);
+    }
+    t->interrupted |= s == MF_INTERRUPTED;
+    return s;
+}
+
 static bool fits(const mf_capacity_table *t, int model) {
     bool some = false;
     for (int i = 0; i < t->count; i++) {

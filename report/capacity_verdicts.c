@@ -47,10 +47,31 @@ static const char *kept(const mf_capacity_table *t, const mf_capacity_strain *x)
     return mf_show_limits_kept(t->deadline != NULL, t->budget != NULL, x->in_time, x->in_budget);
 }
 
+/* What gets a plan over uneven routing under which it does not fit. */
+static void say_remedy(const mf_capacity_table *t, const mf_capacity_cell *c, char *out,
+                       size_t size) {
+    const mf_capacity_strain *x = &c->remedied;
+    char what[MF_STEP_TEXT + 64];
+    if (!x->tried) {
+        snprintf(out, size, "%s", t->interrupted ? "" : "; nothing that was tried fits");
+        return;
+    }
+    if (c->remedy[0] == '\0') {
+        snprintf(what, sizeof what, "the plan of %s GPUs does", mf_show_i64(x->gpus).s);
+    } else {
+        snprintf(what, sizeof what, "%s %s does", c->remedy_searched ? "one made with" : "with",
+                 c->remedy);
+    }
+    const bool limited = mf_capacity_has_lost(t);
+    snprintf(out, size, "; %s: %s%s%s", what,
+             t->tokens != NULL ? mf_capacity_show_days(x->run_s).s : mf_show_time(x->step_time_s).s,
+             limited ? ", " : "", limited ? kept(t, x) : "");
+}
+
 /* The offer under uneven routing, and without a node. */
 static void print_strains(FILE *out, const mf_capacity_table *t, int at) {
     const mf_capacity_cell *c = &t->cell[at];
-    char text[400] = "";
+    char text[1024] = "", remedy[448] = "";
     size_t used = 0;
     if (c->skewed.tried) {
         const mf_capacity_strain *x = &c->skewed;
@@ -62,6 +83,10 @@ static void print_strains(FILE *out, const mf_capacity_table *t, int at) {
                                 : t->tokens != NULL ? mf_capacity_show_days(x->run_s).s
                                                     : mf_show_time(x->step_time_s).s,
                                 limited ? ", " : "", limited ? kept(t, x) : "");
+        if (!x->fits) {
+            say_remedy(t, c, remedy, sizeof remedy);
+            used += (size_t)snprintf(text + used, sizeof text - used, "%s", remedy);
+        }
     }
     if (mf_capacity_has_lost(t) && c->lost.tried && used < sizeof text - 160) {
         used += (size_t)snprintf(text + used, sizeof text - used,

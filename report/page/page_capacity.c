@@ -63,7 +63,18 @@ static void write_kept(const mf_page *p, size_t cell, const char *strain) {
     }
 }
 
-/* The plan under uneven routing: days of the run, or without a run the step. */
+/* Days of a strained run and the limits that it keeps, or without a run the step. */
+static void write_strained_run(const mf_page *p, size_t cell, const char *strain) {
+    if (mf_page_at(p, CELL "%s/run_s", cell, strain) != NULL) {
+        mf_page_figure(p, MF_UNIT_DAYS, CELL "%s/run_s", cell, strain);
+        write_kept(p, cell, strain);
+    } else {
+        mf_page_figure(p, MF_UNIT_TIME, CELL "%s/step_time_s", cell, strain);
+        fputs(" a step", p->f);
+    }
+}
+
+/* The plan under uneven routing; where it does not fit, what does. */
 static void write_skewed(const mf_page *p, size_t cell) {
     if (mf_page_at(p, CELL "skewed", cell) == NULL) {
         return;
@@ -71,15 +82,26 @@ static void write_skewed(const mf_page *p, size_t cell) {
     fputs("<br>under ", p->f);
     mf_page_text(p, mf_page_string(mf_page_at(p, "/capacity/skew")));
     fputs(": ", p->f);
-    if (!mf_page_true(mf_page_at(p, CELL "skewed/fits", cell))) {
-        fputs("does not fit", p->f);
-    } else if (mf_page_at(p, CELL "skewed/run_s", cell) != NULL) {
-        mf_page_figure(p, MF_UNIT_DAYS, CELL "skewed/run_s", cell);
-        write_kept(p, cell, "skewed");
-    } else {
-        mf_page_figure(p, MF_UNIT_TIME, CELL "skewed/step_time_s", cell);
-        fputs(" a step", p->f);
+    if (mf_page_true(mf_page_at(p, CELL "skewed/fits", cell))) {
+        write_strained_run(p, cell, "skewed");
+        return;
     }
+    fputs("does not fit", p->f);
+    if (mf_page_at(p, CELL "skew_remedy", cell) == NULL) {
+        return;
+    }
+    const mf_json_value *with = mf_page_at(p, CELL "skew_remedy/with", cell);
+    if (with != NULL) {
+        const bool searched = mf_page_true(mf_page_at(p, CELL "skew_remedy/searched", cell));
+        fputs(searched ? "; one made with " : "; with ", p->f);
+        mf_page_text(p, mf_page_string(with));
+    } else {
+        fputs("; the plan of ", p->f);
+        mf_page_figure(p, MF_UNIT_WHOLE, CELL "skew_remedy/gpus", cell);
+        fputs(" GPUs", p->f);
+    }
+    fputs(" does: ", p->f);
+    write_strained_run(p, cell, "skew_remedy");
 }
 
 /* What becomes of the run when a node is gone. */

@@ -655,6 +655,57 @@ static void skew_needs_neither_a_run_nor_a_limit(void **state) {
     }
 }
 
+/* Where a plan does not fit under uneven routing, what is named fits there: options that make a
+ * plan with room for the busiest rank, or, where all else is held, steps from the plan. */
+static void what_gets_a_plan_over_uneven_routing_is_named(void **state) {
+    (void)state;
+#define BUSY                                                                                       \
+    "capacity --models mixtral-8x7b --clusters h100 --sizes 32 --global-batch 64 --seq 4096 "      \
+    "--pp 1 --skew zipf:2 --effort 1 "
+#define HELD                                                                                       \
+    "capacity --models qwen3-30b-a3b --clusters h100 --sizes 16 --global-batch 64 --seq 4096 "     \
+    "--pp 1 --cp 1 --tp 1 --ep 8 --micro-batch 1 --recompute none --offload none --skew zipf:1 "   \
+    "--effort 1 "
+    char line[512], dir[] = "/tmp/moefold-skew-XXXXXX";
+    cli_result r = cli_json(BUSY "--json");
+    const mf_json_value *c = mf_json_at(cli_member(mf_json_root(r.json), "cells"), 0);
+    const mf_json_value *remedy = cli_member(c, "skew_remedy");
+    assert_false(cli_bool(cli_member(c, "skewed"), "fits"));
+    assert_true(cli_bool(remedy, "fits"));
+    assert_true(cli_bool(remedy, "searched"));
+    assert_above(cli_number(remedy, "step_time_s"), cli_number(c, "step_time_s"));
+    assert_memory_equal(cli_text(remedy, "with"), "--token-headroom ", 17);
+    snprintf(line, sizeof line, BUSY "%s --json", cli_text(remedy, "with"));
+    cli_result again = cli_json(line);
+    c = mf_json_at(cli_member(mf_json_root(again.json), "cells"), 0);
+    assert_true(cli_bool(cli_member(c, "skewed"), "fits"));
+    assert_null(mf_json_find(c, "skew_remedy"));
+    cli_free(&again);
+    cli_free(&r);
+    assert_non_null(mkdtemp(dir));
+    snprintf(line, sizeof line, HELD "--json -o %s", dir);
+    r = cli_json(line);
+    c = mf_json_at(cli_member(mf_json_root(r.json), "cells"), 0);
+    remedy = cli_member(c, "skew_remedy");
+    assert_false(cli_bool(cli_member(c, "skewed"), "fits"));
+    assert_false(cli_bool(remedy, "searched"));
+    snprintf(line, sizeof line, "simulate --plan %s/plan.json %s --json", dir,
+             cli_text(remedy, "with"));
+    again = cli_json(line);
+    assert_true(cli_bool(mf_json_root(again.json), "fits"));
+    cli_free(&again);
+    cli_free(&r);
+    r = cli_run(HELD, NULL);
+    for (char *at = r.out; *at != '\0'; at++) { /* lines are wrapped anywhere */
+        *at = *at == '\n' ? ' ' : *at;
+    }
+    assert_non_null(strstr(r.out, ": does not fit;"));
+    assert_non_null(strstr(r.out, " with --token-headroom "));
+    cli_free(&r);
+    snprintf(line, sizeof line, "rm -rf %s", dir);
+    assert_int_equal(system(line), 0);
+}
+
 static void sizes_double_and_batches_are_read_in_tokens(void **state) {
     (void)state;
     cli_result r = cli_json("capacity --models olmoe-1b-7b --clusters h100 --sizes 8..16,8-24,1k "
@@ -892,6 +943,7 @@ int main(void) {
         cmocka_unit_test(what_megatron_runs_has_its_times),
         cmocka_unit_test(a_verdict_names_what_gets_over_a_lost_node),
         cmocka_unit_test(skew_needs_neither_a_run_nor_a_limit),
+        cmocka_unit_test(what_gets_a_plan_over_uneven_routing_is_named),
         cmocka_unit_test(sizes_double_and_batches_are_read_in_tokens),
         cmocka_unit_test(the_smallest_size_keeps_its_deadline_and_the_one_before_does_not),
         cmocka_unit_test(a_size_that_is_too_small_says_what_is_missing),
