@@ -153,7 +153,7 @@ static mf_status print_json(FILE *out, const mf_capacity_table *t, mf_err *e) {
 }
 
 /* The table so far; what the exit code says of it. */
-static mf_status report(const mf_args *a, const mf_cli *cli, const mf_capacity *z, const watched *w,
+static mf_status report(const mf_args *a, const mf_cli *cli, mf_capacity *z, const watched *w,
                         mf_status s, mf_err *e) {
     const mf_value *v = a->value;
     mf_capacity_table t = {
@@ -182,6 +182,7 @@ static mf_status report(const mf_args *a, const mf_cli *cli, const mf_capacity *
         return mf_err_set(e, MF_NOMEM, "out of memory");
     }
     t.offer = offer;
+    s = s == MF_OK ? mf_capacity_find_remedies(z, &t, e) : s;
     mf_doubts_print(a->notes, &z->doubts);
     for (int i = 0; i < z->count; i++) {
         feasible += z->cell[i].feasible;
@@ -194,7 +195,7 @@ static mf_status report(const mf_args *a, const mf_cli *cli, const mf_capacity *
     }
     if (s == MF_OK || s == MF_INTERRUPTED) { /* the part that is done is worth keeping, too */
         mf_status kept =
-            mf_report_folder_capacity(mf_args_report(a, cli), &t, s == MF_OK ? e : NULL);
+            mf_report_folder_capacity(mf_args_report(a, cli), z, &t, s == MF_OK ? e : NULL);
         s = s == MF_OK ? kept : s;
     }
     free(offer);
@@ -317,21 +318,23 @@ const mf_command mf_cmd_capacity = {
     .about =
         "Plans every model on every cluster at every size and compares the runs. With --tokens it "
         "adds the time of the whole run, failures and checkpoints included, its price and its "
-        "energy. For each model it then names the cheapest size that keeps --deadline, the fastest "
-        "within --budget, the smallest and, with one of these, the cheapest that keeps them a node "
-        "less; sizes that the gap of the search or, between clusters, "
-        "the band of the prices does not tell apart are called ties. A * marks the front: no other "
-        "row is both as fast and as cheap.\nThe search of a cell begins with the plans of its "
-        "neighbours, so a row may depend, within its gap, on which other rows are asked for. It "
-        "ends when its gap no longer narrows, after 12 counted seconds at most, unless --effort "
-        "says how long it may take. With "
-        "--deadline or --budget every plan is also tried on a node less (same degrees or those of "
-        "another size of the table, fewer data-parallel ranks; all GPUs that are left are paid "
-        "for), with --skew under uneven routing: a ! marks a limit that is then missed. With "
-        "--deadline and without --sizes, sizes around the smallest one that keeps it are tried, "
-        "too. A layout option that you give pins its dimension everywhere. Under a megatron-* "
-        "profile only what Megatron can express is searched (--runs-on any lifts that).\nInterrupt "
-        "it (Ctrl-C) to get the part of the table that is done.",
+        "energy. For each model it then names the cheapest size that keeps --deadline, the "
+        "fastest within --budget, the smallest and, with one of these, the cheapest that keeps "
+        "them a node less; sizes that the gap of the search or, between clusters, the band of the "
+        "prices does not tell apart are called ties. A * marks the front: no other row is both as "
+        "fast and as cheap.\nThe search of a cell begins with the plans of its neighbours, so a "
+        "row may depend, within its gap, on which other rows are asked for. It ends when its gap "
+        "no longer narrows, after 12 counted seconds at most, unless --effort says how long it "
+        "may take. With --deadline or --budget every plan is also tried on a node less (same "
+        "degrees or those of another size of the table, fewer data-parallel ranks; all GPUs that "
+        "are left are paid for), with --skew under uneven routing: a ! marks a limit that is then "
+        "missed; where a verdict's plan does not fit it says what does. With --deadline and "
+        "without --sizes, sizes around the smallest one that keeps it are tried, too. A layout "
+        "option that you give pins its dimension everywhere. Under a megatron-* profile only what "
+        "Megatron can express is searched (--runs-on any lifts that).\n-o DIR writes each "
+        "verdict's plan and trace, too: plan.json of the first (cheapest), "
+        "plan-[MODEL-]CLUSTER-GPUS.json of others.\nInterrupt it (Ctrl-C) to get the part of the "
+        "table that is done.",
     .example = "moefold capacity --models deepseek-v3 --clusters h100,h200,gb200 --sizes 1024,2048 "
                "--global-batch 8192 --seq 4096 --tokens 15T --deadline 60d",
     .searches = true,

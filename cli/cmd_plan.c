@@ -205,9 +205,7 @@ static mf_status run(const mf_args *a, const mf_cli *cli, mf_err *e) {
     mf_status s = mf_args_require_sizes(a, e);
     s = s == MF_OK ? mf_args_check_out(a, e) : s;
     s = s == MF_OK ? mf_report_folder_create(mf_args_text(a, MF_OPT_REPORT, NULL), e) : s;
-    if (s == MF_OK) {
-        s = prepare(a, &j, &problem, e);
-    }
+    s = s == MF_OK ? prepare(a, &j, &problem, e) : s;
     if (s != MF_OK) {
         goto out;
     }
@@ -241,6 +239,7 @@ static mf_status run(const mf_args *a, const mf_cli *cli, mf_err *e) {
     mf_doubts_print(a->notes, &doubts);
     mf_report report = mf_report_of(&j, &r.plan[0]);
     report.megatron = megatron;
+    report.copies = host;
     /* what cannot be saved is printed all the same: the search took a while */
     mf_err unsaved;
     const char *folder = mf_args_text(a, MF_OPT_REPORT, NULL);

@@ -5,6 +5,7 @@
 #include "job/capacity_strain.h"
 #include "job/capacity_table.h"
 #include "job/prices.h"
+#include "job/problem.h"
 #include "job/unmeasured.h"
 #include "planner/capacity/wavefront.h"
 #include "planner/order/order_book.h"
@@ -22,7 +23,7 @@ enum { REFINED = 3 /* cells that halving adds to a row */ };
 /* A size of a row that is still to be planned. */
 static mf_capacity_cell cell_of(const growing *g, int row, int64_t gpus) {
     const table_row *w = &g->row[row];
-    const mf_job *j = &w->job;
+    const mf_job *j = w->job;
     mf_capacity_cell c = {.gpus = gpus, .row = row, .price = w->price};
     mf_layout l = j->plan.layout;
     l.gpus = gpus;
@@ -40,7 +41,7 @@ static mf_capacity_cell cell_of(const growing *g, int row, int64_t gpus) {
 /* Limits a row to the program that is to run its plans. A model that the program cannot express is
  * a result, not an error. */
 static mf_status limit_row(const mf_capacity_request *r, table_row *w, mf_err *e) {
-    const mf_job *j = &w->job;
+    const mf_job *j = w->job;
     mf_err why;
     mf_err_clear(&why);
     mf_status s = mf_runs_on_parse(r->runs_on, j->software.name, &w->on, e);
@@ -57,17 +58,18 @@ static mf_status begin_row(growing *g, int row, mf_err *e) {
     const mf_capacity_request *r = z->r;
     const char *cluster = r->cluster[row % r->clusters];
     table_row *w = &g->row[row];
+    w->job = &z->job[row];
     mf_job_request asked = r->asked;
     asked.model = r->model[row / r->clusters];
     asked.model_option = "models";
     asked.cluster = cluster;
     asked.cluster_option = "clusters";
-    mf_status s = mf_job_load(&w->job, &asked, e);
+    mf_status s = mf_job_load(w->job, &asked, e);
     if (s == MF_OK && r->watch.row != NULL) {
-        r->watch.row(r->watch.user, &w->job);
+        r->watch.row(r->watch.user, w->job);
     }
     if (s == MF_OK) {
-        w->price = mf_capacity_price_of(r, cluster, &w->job.cluster);
+        w->price = mf_capacity_price_of(r, cluster, &w->job->cluster);
         mf_doubt_price(&z->doubts, cluster, w->price.usd_gpu_h, w->price.date,
                        strcmp(w->price.source, "--price") == 0, mf_today());
         s = limit_row(r, w, e);
@@ -84,8 +86,8 @@ static mf_status check_names(const growing *g, mf_err *e) {
     mf_status s = MF_OK;
     for (int i = 1; s == MF_OK && i < r->clusters; i++) {
         for (int k = 0; s == MF_OK && k < i; k++) {
-            const char *name = g->row[i].job.cluster.name;
-            if (strcmp(name, g->row[k].job.cluster.name) == 0) {
+            const char *name = g->row[i].job->cluster.name;
+            if (strcmp(name, g->row[k].job->cluster.name) == 0) {
                 s = mf_err_set(e, MF_USAGE,
                                "--clusters: \"%s\" and \"%s\" are both called %s: give a file "
                                "another \"name\"",
@@ -95,8 +97,8 @@ static mf_status check_names(const growing *g, mf_err *e) {
     }
     for (int i = 1; s == MF_OK && i < r->models; i++) {
         for (int k = 0; s == MF_OK && k < i; k++) {
-            const char *name = g->row[i * r->clusters].job.model.name;
-            if (strcmp(name, g->row[k * r->clusters].job.model.name) == 0) {
+            const char *name = g->row[i * r->clusters].job->model.name;
+            if (strcmp(name, g->row[k * r->clusters].job->model.name) == 0) {
                 s = mf_err_set(e, MF_USAGE,
                                "--models: \"%s\" and \"%s\" are both called %s: rename a file or "
                                "its folder",
@@ -219,7 +221,7 @@ static mf_status refine(growing *g, int row, mf_err *e) {
         if (at == first || at == end) {
             return MF_OK;
         }
-        const int64_t each = g->row[row].job.cluster.gpus_per_node;
+        const int64_t each = g->row[row].job->cluster.gpus_per_node;
         const int64_t low = z->cell[at - 1].gpus, high = z->cell[at].gpus,
                       node = each > 0 ? each : 1;
         const int64_t middle = (low + high) / 2 / node * node;
@@ -238,7 +240,7 @@ static mf_status strain(const growing *g, mf_err *e) {
         return MF_OK;
     }
     for (int i = 0; s == MF_OK && i < z->r->models * z->r->clusters; i++) {
-        s = mf_capacity_strain_row(z, &g->row[i].job, i, e);
+        s = mf_capacity_strain_row(z, g->row[i].job, i, e);
     }
     return s;
 }
@@ -270,7 +272,7 @@ static mf_status all_under_megatron(growing *g, mf_err *e) {
     const mf_capacity_request *r = g->z->r;
     mf_status s = mf_prices_open_store(r->asked.store, &store, &rows, &damaged, e);
     for (int i = 0; s == MF_OK && i < r->models * r->clusters; i++) {
-        const mf_job *j = &g->row[i].job;
+        const mf_job *j = g->row[i].job;
         if (strcmp(j->software.name, MF_SOFTWARE_OURS) == 0 && !mf_cluster_is_cpu(&j->cluster)) {
             s = row_under_megatron(g->z, j, i, store, e);
         }
@@ -299,7 +301,7 @@ static void doubt_best(const growing *g, int row) {
     if (best != NULL) {
         snprintf(where, sizeof where, "%.60s on %lld x %.40s", best->model, (long long)best->gpus,
                  best->cluster);
-        mf_doubt_mfu(&z->doubts, &g->row[row].job.cluster, &best->layout, best->mfu, where);
+        mf_doubt_mfu(&z->doubts, &g->row[row].job->cluster, &best->layout, best->mfu, where);
     }
 }
 
@@ -312,11 +314,10 @@ static void doubt_prices(const growing *g) {
         for (int row = cluster; row < r->models * r->clusters; row += r->clusters) {
             const mf_capacity_cell *c = best_of(g->z, row);
             if (c != NULL) {
-                most =
-                    fmax(most, mf_unmeasured_share(&g->row[row].job, &c->layout, &c->assignment));
+                most = fmax(most, mf_unmeasured_share(g->row[row].job, &c->layout, &c->assignment));
             }
         }
-        mf_doubt_prices(&g->z->doubts, &g->row[cluster].job, most);
+        mf_doubt_prices(&g->z->doubts, g->row[cluster].job, most);
     }
 }
 
@@ -324,7 +325,7 @@ static void doubt_prices(const growing *g) {
 static void say_bases(const growing *g) {
     for (int i = 0; i < g->z->count; i++) {
         mf_capacity_cell *c = &g->z->cell[i];
-        const mf_job *j = &g->row[c->row].job;
+        const mf_job *j = g->row[c->row].job;
         if (c->feasible) {
             c->moe = j->model.experts > 0;
             mf_basis_shares(j, &c->layout, &c->assignment, c->basis_share);
@@ -375,9 +376,10 @@ mf_status mf_capacity_plan(const mf_capacity_request *r, mf_capacity *out, mf_er
                  .watching = PTHREAD_MUTEX_INITIALIZER};
     *out = (mf_capacity){.r = r};
     out->cell = calloc((size_t)(rows * (r->sizes + REFINED)) + 1, sizeof *out->cell);
+    out->job = calloc((size_t)rows + 1, sizeof *out->job);
     g.row = calloc((size_t)rows + 1, sizeof *g.row);
     g.planned = calloc((size_t)(rows * r->sizes) + 1, sizeof *g.planned);
-    mf_status s = out->cell != NULL && g.row != NULL && g.planned != NULL
+    mf_status s = out->cell != NULL && out->job != NULL && g.row != NULL && g.planned != NULL
                       ? MF_OK
                       : mf_err_set(e, MF_NOMEM, "out of memory");
     if (s == MF_OK && r->tokens > 1) {
@@ -390,7 +392,6 @@ mf_status mf_capacity_plan(const mf_capacity_request *r, mf_capacity *out, mf_er
         if (g.row[i].refused[0] != '\0') {
             snprintf(out->refused, sizeof out->refused, "%s", g.row[i].refused);
         }
-        mf_job_clear(&g.row[i].job);
     }
     free(g.row);
     free(g.planned);
@@ -398,7 +399,27 @@ mf_status mf_capacity_plan(const mf_capacity_request *r, mf_capacity *out, mf_er
     return s;
 }
 
+mf_status mf_capacity_plan_of(const mf_capacity *z, const mf_capacity_cell *c, mf_problem *problem,
+                              mf_plan *out, mf_err *e) {
+    mf_plan_init(out);
+    mf_status s = mf_problem_from_job(&z->job[c->row], problem, e);
+    if (s != MF_OK) {
+        return s;
+    }
+    problem->base.gpus = c->gpus;
+    s = mf_planner_predict(problem, &c->layout, &c->assignment, out, NULL, e);
+    out->provenance.searched = true;
+    out->provenance.space = c->space;
+    out->provenance.gap = c->gap;
+    out->provenance.lower_bound_s = c->step_time_s / (1 + c->gap);
+    return s;
+}
+
 void mf_capacity_clear(mf_capacity *z) {
+    for (int i = 0; z->job != NULL && i < z->r->models * z->r->clusters; i++) {
+        mf_job_clear(&z->job[i]);
+    }
+    free(z->job);
     free(z->cell);
     *z = (mf_capacity){.cell = NULL};
 }

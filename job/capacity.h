@@ -11,6 +11,7 @@
 #include "job/job.h"
 #include "job/runs_on.h"
 #include "job/step_power.h"
+#include "launch/steps.h"
 #include "planner/capacity/goodput.h"
 #include "planner/explain/plausible.h"
 
@@ -29,8 +30,9 @@ typedef struct mf_capacity_strain {
     double step_time_s; /* simulated */
     double run_s, cost_usd;
     bool in_time, in_budget; /* without a limit: true */
-    double load; /* routing: routed rows of the busiest expert rank over the balanced number */
-    int draws;   /* routing: simulations; step and load are at the 95th percentile of them */
+    double load;      /* routing: routed rows of the busiest expert rank over the balanced number */
+    double most_load; /* routing: the same of any draw; memory is for so many rows */
+    int draws;        /* routing: simulations; step and load are at the 95th percentile of them */
 } mf_capacity_strain;
 
 typedef struct mf_capacity_cell {
@@ -43,6 +45,7 @@ typedef struct mf_capacity_cell {
     mf_layout layout;
     mf_assignment assignment;
     double step_time_s, low_s, high_s, tokens_per_s, mfu, gap;
+    int64_t space;     /* layouts that its search chose from */
     mf_search_end end; /* why its search ended, */
     char ended[400];   /* and in a sentence, with the cell whose plan is faster, if there is one */
     double peak_memory_B, usable_B;
@@ -61,6 +64,11 @@ typedef struct mf_capacity_cell {
     double cost_usd; /* GPU-hours and --power-price; where price.known */
     mf_capacity_price price;
     mf_capacity_strain skewed; /* under --skew */
+    /* Does not fit there: what does (mf_capacity_find_remedy), simulated with the same draws; on
+     * another number of GPUs it is that cell's plan. */
+    mf_capacity_strain remedied;
+    char remedy[MF_STEP_TEXT]; /* options; "" on more GPUs */
+    bool remedy_searched;      /* a search with them found it; else it is the plan with them */
     mf_capacity_strain lost;   /* a node less; with --deadline or --budget */
     char why[512];             /* not feasible: why */
 } mf_capacity_cell;
@@ -103,6 +111,7 @@ typedef struct mf_capacity {
     const mf_capacity_request *r;
     mf_capacity_cell *cell; /* [count]: a row's together, sizes ascending; owned */
     int count;
+    mf_job *job; /* [models * clusters]: of each row; owned */
     mf_doubts doubts;
     char refused[512]; /* why the chosen program cannot express a model; "" */
 } mf_capacity;
@@ -112,6 +121,17 @@ typedef struct mf_capacity {
  * mf_job_load; MF_USAGE "--skew: ..." and "--runs-on: ..."; MF_NOMEM. */
 mf_status mf_capacity_plan(const mf_capacity_request *r, mf_capacity *out, mf_err *e);
 void mf_capacity_clear(mf_capacity *z);
+
+/* The plan of one of z's cells, where something fits, simulated once more, and its problem, which
+ * borrows from z. The caller clears the plan in any case. Errors: those of lowering, MF_NOMEM. */
+mf_status mf_capacity_plan_of(const mf_capacity *z, const mf_capacity_cell *c, mf_problem *problem,
+                              mf_plan *out, mf_err *e);
+
+/* Where the cell's plan does not fit under --skew, looks for what does: a short search with memory
+ * for the rows of every draw; where that finds none, single steps or pairs of them from the plan
+ * with that memory, the fastest; else a larger size of the row. Finding none is no error. A few
+ * seconds of a core. Errors: MF_INTERRUPTED, MF_NOMEM. */
+mf_status mf_capacity_find_remedy(mf_capacity *z, mf_capacity_cell *c, mf_err *e);
 
 /* Of a GPU-hour of c. name: its word in --clusters. --price takes that word, or else the name that
  * stands in the cluster's file. */

@@ -29,7 +29,7 @@ static void begin_cell(watched_cell *w, const table_row *row) {
     pthread_mutex_lock(&w->g->watching);
     w->g->shown = w->cell;
     if (watch->cell != NULL) {
-        watch->cell(watch->user, &row->job, w->cell->gpus);
+        watch->cell(watch->user, row->job, w->cell->gpus);
     }
     pthread_mutex_unlock(&w->g->watching);
 }
@@ -144,9 +144,9 @@ static mf_search_options options_of(watched_cell *w, const table_row *row) {
 
 /* What is asked of a cell: its row's job on its GPUs. */
 static mf_status problem_of(const table_row *row, int64_t gpus, mf_problem *out, mf_err *e) {
-    mf_status s = mf_problem_from_job(&row->job, out, e);
+    mf_status s = mf_problem_from_job(row->job, out, e);
     out->base.gpus = gpus;
-    return s == MF_OK ? mf_job_check_cluster(&out->base, &row->job.cluster, e) : s;
+    return s == MF_OK ? mf_job_check_cluster(&out->base, &row->job->cluster, e) : s;
 }
 
 mf_status mf_capacity_plan_cell(growing *g, table_row *row, mf_capacity_cell *c,
@@ -166,7 +166,7 @@ mf_status mf_capacity_plan_cell(growing *g, table_row *row, mf_capacity_cell *c,
     mf_search_options o = options_of(&w, row);
     mf_status s = problem_of(row, c->gpus, &problem, &why);
     if (s == MF_OK && mf_planner_least_states_B(&problem) >
-                          mf_cluster_usable_B(&row->job.cluster, problem.base.reserve)) {
+                          mf_cluster_usable_B(&row->job->cluster, problem.base.reserve)) {
         s = mf_err_set(&why, MF_INFEASIBLE, "no layout fits");
         c->host.infeasible = (problem.pinned & MF_PIN(OFFLOAD)) == 0;
     }
@@ -183,8 +183,9 @@ mf_status mf_capacity_plan_cell(growing *g, table_row *row, mf_capacity_cell *c,
     }
     end_watch(&w);
     if (s == MF_OK) {
-        s = mf_capacity_fill_cell(c, asked, &row->job, &r.plan[0], e);
+        s = mf_capacity_fill_cell(c, asked, row->job, &r.plan[0], e);
         c->gap = r.stats.gap;
+        c->space = r.stats.space;
         c->end = r.stats.end;
         snprintf(c->ended, sizeof c->ended, "%s", r.stats.ended);
     } else if (s == MF_INFEASIBLE) {

@@ -72,7 +72,7 @@ static mf_status share_plans(const growing *g, const mf_capacity_cell *from, int
         mf_capacity_cell *c = &z->cell[a];
         for (int b = 0; s == MF_OK && c->row == row && c->feasible && b < z->count; b++) {
             if ((from[b].row == row) == own && may_help(g, &from[b], c)) {
-                s = try_plan_of(z, &g->row[row].job, &from[b], c, e);
+                s = try_plan_of(z, g->row[row].job, &from[b], c, e);
             }
         }
     }

@@ -22,10 +22,9 @@ mf_goodput mf_capacity_goodput(const mf_capacity_request *r, const mf_cluster *k
     return mf_goodput_of((double)gpus, k->mtbf_gpu_h, r->checkpoint_s, r->restart_s);
 }
 
-/* The run of the cell's job at that step time on so many GPUs; `paid` of them cost. */
-static mf_capacity_strain strain_of(const mf_capacity_cell *c, const mf_capacity_request *r,
-                                    const mf_job *j, int64_t gpus, int64_t paid,
-                                    double step_time_s) {
+mf_capacity_strain mf_capacity_strain_of(const mf_capacity_cell *c, const mf_capacity_request *r,
+                                         const mf_job *j, int64_t gpus, int64_t paid,
+                                         double step_time_s) {
     mf_capacity_cell t = *c;
     t.gpus = paid;
     t.tokens_per_s *= c->step_time_s / step_time_s;
@@ -43,15 +42,17 @@ static mf_capacity_strain strain_of(const mf_capacity_cell *c, const mf_capacity
     };
 }
 
-static mf_status skew_cell(mf_capacity *z, const mf_job *j, const mf_problem *p,
-                           const mf_routing *skew, mf_capacity_cell *c, mf_err *e) {
+mf_status mf_capacity_skew(const mf_capacity_cell *c, const mf_capacity_request *r, const mf_job *j,
+                           const mf_problem *p, const mf_layout *l, const mf_assignment *a,
+                           const mf_routing *skew, mf_capacity_strain *out, mf_err *e) {
     mf_skewed found;
-    mf_status s = mf_robust_skew(p, &c->layout, &c->assignment, skew, &found, e);
+    mf_status s = mf_robust_skew(p, l, a, skew, &found, e);
     if (s == MF_OK) {
-        c->skewed = strain_of(c, z->r, j, c->gpus, c->gpus, found.step_time_s);
-        c->skewed.fits = found.fits;
-        c->skewed.load = found.load;
-        c->skewed.draws = found.draws;
+        *out = mf_capacity_strain_of(c, r, j, c->gpus, c->gpus, found.step_time_s);
+        out->fits = found.fits;
+        out->load = found.load;
+        out->most_load = found.most_load;
+        out->draws = found.draws;
     }
     return s;
 }
@@ -76,8 +77,8 @@ static mf_status lose_node(mf_capacity *z, const mf_job *j, const mf_problem *p,
     mf_status s = mf_robust_left(p, c->gpus - node, c->row, known, count, &plan, &found, e);
     c->lost = (mf_capacity_strain){.tried = s == MF_OK};
     if (s == MF_OK && found) {
-        c->lost =
-            strain_of(c, z->r, j, plan.layout.gpus, c->gpus - node, plan.prediction.step_time_s);
+        c->lost = mf_capacity_strain_of(c, z->r, j, plan.layout.gpus, c->gpus - node,
+                                        plan.prediction.step_time_s);
     }
     mf_plan_clear(&plan);
     free(known);
@@ -102,7 +103,8 @@ mf_status mf_capacity_strain_row(mf_capacity *z, const mf_job *j, int row, mf_er
         }
         problem.base.gpus = c->gpus;
         if (z->r->skew != NULL && j->model.experts > 0) {
-            s = skew_cell(z, j, &problem, &skew, c, e);
+            s = mf_capacity_skew(c, z->r, j, &problem, &c->layout, &c->assignment, &skew,
+                                 &c->skewed, e);
         }
         s = s == MF_OK && limits ? lose_node(z, j, &problem, c, e) : s;
         if (s == MF_OK && mf_flag_is_set(z->r->cancel)) {

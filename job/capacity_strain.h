@@ -14,6 +14,16 @@ mf_goodput mf_capacity_goodput(const mf_capacity_request *r, const mf_cluster *k
  * power and price. */
 void mf_capacity_fill_run(mf_capacity_cell *c, const mf_capacity_request *r, const mf_cluster *k);
 
+/* The run of the cell's job at that step time on so many GPUs; `paid` of them cost. */
+mf_capacity_strain mf_capacity_strain_of(const mf_capacity_cell *c, const mf_capacity_request *r,
+                                         const mf_job *j, int64_t gpus, int64_t paid,
+                                         double step_time_s);
+
+/* The plan (l, a) of the cell's job under a routing. Errors: those of simulating. */
+mf_status mf_capacity_skew(const mf_capacity_cell *c, const mf_capacity_request *r, const mf_job *j,
+                           const mf_problem *p, const mf_layout *l, const mf_assignment *a,
+                           const mf_routing *skew, mf_capacity_strain *out, mf_err *e);
+
 /* Fills in skewed and lost of a row's cells, whose job is j, as far as the request asks for them.
  * Errors: MF_USAGE
  * "--skew: ...", MF_INTERRUPTED, MF_NOMEM. */

@@ -10,7 +10,7 @@
 
 /* A model on a cluster, while its sizes are planned. */
 typedef struct table_row {
-    mf_job job;
+    mf_job *job; /* in mf_capacity.job */
     mf_runs_on on;
     char refused[512]; /* why the chosen program cannot express the model; "" */
     mf_capacity_price price;

@@ -38,13 +38,9 @@ static void write_run(mf_json_writer *w, const mf_capacity_cell *c, const mf_off
     }
 }
 
-/* Only where it was tried; without GPUs that remain its figures are null. */
-static void write_strain(mf_json_writer *w, const char *key, const mf_capacity_cell *c,
-                         const mf_capacity_strain *x, const mf_capacity_table *t) {
-    if (!x->tried) {
-        return;
-    }
-    mf_json_write_object(w, key, false);
+/* Without GPUs that remain its figures are null. */
+static void write_strained_run(mf_json_writer *w, const mf_capacity_cell *c,
+                               const mf_capacity_strain *x, const mf_capacity_table *t) {
     mf_json_write_bool(w, "fits", x->fits);
     write_or_null(w, "gpus", (double)x->gpus, x->gpus > 0);
     write_or_null(w, "step_time_s", x->step_time_s, x->gpus > 0);
@@ -62,7 +58,16 @@ static void write_strain(mf_json_writer *w, const char *key, const mf_capacity_c
     if (t->budget != NULL) {
         mf_json_write_bool(w, "in_budget", x->fits && x->in_budget);
     }
-    mf_json_write_end(w);
+}
+
+/* Only where it was tried. */
+static void write_strain(mf_json_writer *w, const char *key, const mf_capacity_cell *c,
+                         const mf_capacity_strain *x, const mf_capacity_table *t) {
+    if (x->tried) {
+        mf_json_write_object(w, key, false);
+        write_strained_run(w, c, x, t);
+        mf_json_write_end(w);
+    }
 }
 
 /* What the prices rest on, as shares of the time of ops. */
@@ -144,6 +149,13 @@ static void write_cell(mf_json_writer *w, const mf_capacity_table *t, int i) {
         mf_report_under_megatron_json(w, &c->megatron);
     }
     write_strain(w, "skewed", c, &c->skewed, t);
+    if (c->remedied.tried) {
+        mf_json_write_object(w, "skew_remedy", false);
+        mf_json_write_string(w, "with", c->remedy[0] != '\0' ? c->remedy : NULL);
+        mf_json_write_bool(w, "searched", c->remedy_searched);
+        write_strained_run(w, c, &c->remedied, t);
+        mf_json_write_end(w);
+    }
     write_strain(w, "node_lost", c, &c->lost, t);
     mf_plan_write_layout(w, "layout", &c->layout);
     mf_json_write_end(w);
@@ -170,25 +182,45 @@ static void write_smallest(mf_json_writer *w, const mf_capacity_table *t) {
     mf_json_write_end(w);
 }
 
+/* Of each offer that ties with the best one: why, and what then decides. */
+static void write_ties(mf_json_writer *w, const mf_capacity_table *t, int best, mf_verdict v) {
+    mf_json_write_array(w, "ties", true);
+    for (int i = 0; best >= 0 && i < t->count; i++) {
+        if (mf_verdict_ties(&t->offer[best], &t->offer[i], v)) {
+            mf_json_write_i64(w, NULL, i);
+        }
+    }
+    mf_json_write_end(w);
+    mf_json_write_array(w, "why_ties", true);
+    for (int i = 0; best >= 0 && i < t->count; i++) {
+        const mf_tie tie = mf_verdict_tie(&t->offer[best], &t->offer[i], v);
+        if (tie.ties) {
+            const bool gpus = v == MF_VERDICT_SMALLEST;
+            mf_json_write_object(w, NULL, true);
+            mf_json_write_i64(w, "cell", i);
+            mf_json_write_f64(w, "difference", tie.difference);
+            write_or_null(w, "left_open", tie.open, !gpus);
+            mf_json_write_string(w, "by", gpus ? "gpus" : tie.band ? "gap and band" : "gap");
+            mf_json_write_end(w);
+        }
+    }
+    mf_json_write_end(w);
+    mf_json_write_string(w, "decided_by",
+                         v == MF_VERDICT_FASTEST || v == MF_VERDICT_SMALLEST ? "predicted time"
+                                                                             : "predicted cost");
+}
+
 /* Of a model: the cells that a verdict names, as places in "cells". */
 static void write_verdicts(mf_json_writer *w, const mf_capacity_table *t, int model) {
-    static const char *const names[MF_VERDICT_COUNT] = {"cheapest_in_time", "fastest_in_budget",
-                                                        "smallest", "cheapest_a_node_less"};
     for (int v = 0; v < mf_capacity_verdicts(t); v++) {
         int best = mf_verdict_best(t->offer, t->count, model, (mf_verdict)v);
-        mf_json_write_object(w, names[v], true);
+        mf_json_write_object(w, mf_capacity_verdict_key((mf_verdict)v), true);
         if (best >= 0) {
             mf_json_write_i64(w, "cell", best);
         } else {
             mf_json_write_null(w, "cell");
         }
-        mf_json_write_array(w, "ties", true);
-        for (int i = 0; best >= 0 && i < t->count; i++) {
-            if (mf_verdict_ties(&t->offer[best], &t->offer[i], (mf_verdict)v)) {
-                mf_json_write_i64(w, NULL, i);
-            }
-        }
-        mf_json_write_end(w);
+        write_ties(w, t, best, (mf_verdict)v);
         mf_json_write_end(w);
     }
 }

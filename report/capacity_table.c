@@ -82,6 +82,52 @@ int mf_capacity_verdicts(const mf_capacity_table *t) {
     return mf_capacity_has_lost(t) ? MF_VERDICT_COUNT : MF_VERDICT_SURVIVOR;
 }
 
+static const struct {
+    const char *word, *key;
+} verdicts[MF_VERDICT_COUNT] = {
+    [MF_VERDICT_CHEAPEST] = {"cheapest", "cheapest_in_time"},
+    [MF_VERDICT_FASTEST] = {"fastest", "fastest_in_budget"},
+    [MF_VERDICT_SMALLEST] = {"smallest", "smallest"},
+    [MF_VERDICT_SURVIVOR] = {"cheapest, a node less", "cheapest_a_node_less"},
+};
+
+const char *mf_capacity_verdict_word(mf_verdict v) {
+    return verdicts[v].word;
+}
+
+const char *mf_capacity_verdict_key(mf_verdict v) {
+    return verdicts[v].key;
+}
+
+bool mf_capacity_names(const mf_capacity_table *t, int v, int cell) {
+    return mf_verdict_best(t->offer, t->count, t->offer[cell].model, (mf_verdict)v) == cell;
+}
+
+int mf_capacity_named(const mf_capacity_table *t, int n) {
+    for (int m = 0; m < t->models; m++) {
+        for (int v = 0; v < mf_capacity_verdicts(t); v++) {
+            const int best = mf_verdict_best(t->offer, t->count, m, (mf_verdict)v);
+            bool known = best < 0;
+            for (int before = 0; before < v && !known; before++) {
+                known = mf_capacity_names(t, before, best);
+            }
+            if (!known && n-- == 0) {
+                return best;
+            }
+        }
+    }
+    return -1;
+}
+
+mf_status mf_capacity_find_remedies(mf_capacity *z, mf_capacity_table *t, mf_err *e) {
+    mf_status s = MF_OK;
+    for (int n = 0, at; s == MF_OK && (at = mf_capacity_named(t, n)) >= 0; n++) {
+        s = mf_capacity_find_remedy(z, &z->cell[at], e);
+    }
+    t->interrupted |= s == MF_INTERRUPTED;
+    return s;
+}
+
 static bool fits(const mf_capacity_table *t, int model) {
     bool some = false;
     for (int i = 0; i < t->count; i++) {
@@ -140,7 +186,9 @@ static void print_notes(FILE *out, const mf_capacity_table *t, const char *proof
     mf_capacity_say_ends(t, ends, sizeof ends);
     snprintf(note, sizeof note,
              "%s\n*: no other row is both as fast and as cheap.\n%s%s"
-             "A tie: the gap leaves it open which is better, or, between clusters, gap and band.\n"
+             "A tie: the gap leaves it open which is better, or, between clusters, gap and band; "
+             "then the "
+             "better prediction is named.\n"
              "Prices of one cluster err together: its sizes are told apart inside their bands.\n"
              "band: how far a measured step time may lie below and above the predicted one.\n%s\n"
              "goodput: share of the time that makes progress, with failures and checkpoints.\n"

@@ -39,6 +39,17 @@ bool mf_capacity_begins_row(const mf_capacity_table *t, int at);
 
 /* Verdicts that the table has: the last one where a node less is tried. */
 int mf_capacity_verdicts(const mf_capacity_table *t);
+/* Does verdict v of its model name the cell? */
+bool mf_capacity_names(const mf_capacity_table *t, int v, int cell);
+/* The n-th cell that verdicts name, each once: those of the first model first, the cheapest in
+ * front. -1: there are not so many. */
+int mf_capacity_named(const mf_capacity_table *t, int n);
+/* What gets plans that verdicts name over --skew (mf_capacity_find_remedy). t: of z; it
+ * is interrupted if this was. */
+mf_status mf_capacity_find_remedies(mf_capacity *z, mf_capacity_table *t, mf_err *e);
+/* Its word, "cheapest", and its key in JSON, "cheapest_in_time". */
+const char *mf_capacity_verdict_word(mf_verdict v);
+const char *mf_capacity_verdict_key(mf_verdict v);
 
 void mf_capacity_print(FILE *out, const mf_capacity_table *t);
 /* The members of the object that --json prints, into the one that is open. */

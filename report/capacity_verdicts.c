@@ -5,6 +5,7 @@
 #include "report/text/screen.h"
 #include "report/text/show.h"
 
+#include <math.h>
 #include <string.h>
 
 static void say_offer(const mf_capacity_table *t, int at, char *out, size_t size) {
@@ -27,7 +28,7 @@ static void say_offer(const mf_capacity_table *t, int at, char *out, size_t size
 }
 
 /* Verdicts stand beside their labels, below them where the screen is narrow. */
-enum { VERDICT_COLUMN = 31, BELOW = 4, NARROW = 80 };
+enum { VERDICT_COLUMN = 31, BELOW = 4, NARROW = 80, WIDTH = 99 };
 
 static int verdict_column(void) {
     return mf_screen_columns(NARROW) < NARROW ? BELOW : VERDICT_COLUMN;
@@ -46,10 +47,31 @@ static const char *kept(const mf_capacity_table *t, const mf_capacity_strain *x)
     return mf_show_limits_kept(t->deadline != NULL, t->budget != NULL, x->in_time, x->in_budget);
 }
 
+/* What gets a plan over uneven routing under which it does not fit. */
+static void say_remedy(const mf_capacity_table *t, const mf_capacity_cell *c, char *out,
+                       size_t size) {
+    const mf_capacity_strain *x = &c->remedied;
+    char what[MF_STEP_TEXT + 64];
+    if (!x->tried) {
+        snprintf(out, size, "%s", t->interrupted ? "" : "; nothing that was tried fits");
+        return;
+    }
+    if (c->remedy[0] == '\0') {
+        snprintf(what, sizeof what, "the plan of %s GPUs does", mf_show_i64(x->gpus).s);
+    } else {
+        snprintf(what, sizeof what, "%s %s does", c->remedy_searched ? "one made with" : "with",
+                 c->remedy);
+    }
+    const bool limited = mf_capacity_has_lost(t);
+    snprintf(out, size, "; %s: %s%s%s", what,
+             t->tokens != NULL ? mf_capacity_show_days(x->run_s).s : mf_show_time(x->step_time_s).s,
+             limited ? ", " : "", limited ? kept(t, x) : "");
+}
+
 /* The offer under uneven routing, and without a node. */
 static void print_strains(FILE *out, const mf_capacity_table *t, int at) {
     const mf_capacity_cell *c = &t->cell[at];
-    char text[400] = "";
+    char text[1024] = "", remedy[448] = "";
     size_t used = 0;
     if (c->skewed.tried) {
         const mf_capacity_strain *x = &c->skewed;
@@ -61,6 +83,10 @@ static void print_strains(FILE *out, const mf_capacity_table *t, int at) {
                                 : t->tokens != NULL ? mf_capacity_show_days(x->run_s).s
                                                     : mf_show_time(x->step_time_s).s,
                                 limited ? ", " : "", limited ? kept(t, x) : "");
+        if (!x->fits) {
+            say_remedy(t, c, remedy, sizeof remedy);
+            used += (size_t)snprintf(text + used, sizeof text - used, "%s", remedy);
+        }
     }
     if (mf_capacity_has_lost(t) && c->lost.tried && used < sizeof text - 160) {
         used += (size_t)snprintf(text + used, sizeof text - used,
@@ -76,7 +102,7 @@ static void print_strains(FILE *out, const mf_capacity_table *t, int at) {
     if (text[0] != '\0') {
         const int column = verdict_column();
         fprintf(out, "%*s", column, "");
-        mf_show_wrap(out, text, column, column, 99);
+        mf_show_wrap(out, text, column, column, WIDTH);
     }
 }
 
@@ -91,16 +117,86 @@ static bool is_paid(const mf_capacity_table *t, mf_verdict v) {
 
 /* "smallest in 60d for 10e6 USD"; what survives keeps all limits. */
 static void say_verdict(const mf_capacity_table *t, mf_verdict v, char *label, size_t size) {
-    const char *const name[MF_VERDICT_COUNT] = {"cheapest", "fastest", "smallest",
-                                                "cheapest, a node less"};
     const bool both = v == MF_VERDICT_SURVIVOR;
     const bool timed = !both && is_timed(t, v), paid = !both && is_paid(t, v);
-    snprintf(label, size, "%s%s%.20s%s%.20s%s", name[v],
+    snprintf(label, size, "%s%s%.20s%s%.20s%s", mf_capacity_verdict_word(v),
              !timed                             ? ""
              : strchr(t->deadline, '-') != NULL ? " by "
                                                 : " in ",
              timed ? t->deadline : "", paid ? " for " : "", paid ? t->budget : "",
              paid ? " USD" : "");
+}
+
+/* Why offers tie, and what decides then: "gap and bands leave up to 62 % open, the lower predicted
+ * cost decides". */
+static void say_tie(const mf_capacity_table *t, int best, mf_verdict v, char *out, size_t size) {
+    double open = 0;
+    int ties = 0;
+    bool gap = false, band = false;
+    for (int i = 0; i < t->count; i++) {
+        const mf_tie x = mf_verdict_tie(&t->offer[best], &t->offer[i], v);
+        if (x.ties) {
+            ties++;
+            open = fmax(open, x.open);
+            band |= x.band;
+            gap |= !x.band;
+        }
+    }
+    if (v == MF_VERDICT_SMALLEST) {
+        snprintf(out, size, "as many GPUs, the shorter predicted run decides");
+        return;
+    }
+    snprintf(out, size, "%s %s%.0f %% open, the %s decides",
+             !band ? "the gap leaves"
+             : gap ? "gap and, between clusters, band leave"
+                   : "gap and band leave",
+             ties > 1 ? "up to " : "", 100 * open,
+             v == MF_VERDICT_FASTEST ? "shorter predicted run" : "lower predicted cost");
+}
+
+/* The offers that tie with the best one, the nearest first, as many as two lines have room for. */
+static void print_ties(FILE *out, const mf_capacity_table *t, int best, mf_verdict v) {
+    enum { ROOM = 2 * (WIDTH - VERDICT_COLUMN) - 20 };
+    const int column = verdict_column();
+    char text[512] = "", why[160], one[96];
+    double above = -1;
+    int from = -1, named = 0, left = 0;
+    size_t used = 0;
+    say_tie(t, best, v, why, sizeof why);
+    for (;;) {
+        int next = -1;
+        mf_tie nearest = {.ties = false};
+        for (int i = 0; i < t->count;
+             i++) { /* the next in the order of difference, then of place */
+            const mf_tie x = mf_verdict_tie(&t->offer[best], &t->offer[i], v);
+            const bool later = x.difference > above || (x.difference >= above && i > from);
+            if (x.ties && later && (next < 0 || x.difference < nearest.difference)) {
+                next = i;
+                nearest = x;
+            }
+        }
+        if (next < 0) {
+            break;
+        }
+        snprintf(one, sizeof one, "%s x %.40s (+%.0f %%)", mf_show_i64(t->cell[next].gpus).s,
+                 t->cell[next].cluster, 100 * nearest.difference);
+        if (named > 0 && (left > 0 || used + strlen(one) + strlen(why) > ROOM)) {
+            left++;
+        } else {
+            used += (size_t)snprintf(text + used, sizeof text - used, "%s%s",
+                                     named++ > 0 ? ", " : "a tie with ", one);
+        }
+        above = nearest.difference;
+        from = next;
+    }
+    if (left > 0) {
+        used += (size_t)snprintf(text + used, sizeof text - used, " and %d more", left);
+    }
+    if (named > 0) {
+        snprintf(text + used, sizeof text - used, ": %s", why);
+        fprintf(out, "%*s", column, "");
+        mf_show_wrap(out, text, column, column, WIDTH);
+    }
 }
 
 /* A best offer, what is known of its limits, and the offers that tie with it. */
@@ -120,20 +216,8 @@ static void print_verdict(FILE *out, const mf_capacity_table *t, int model, mf_v
     char offer[320], text[400];
     say_offer(t, best, offer, sizeof offer);
     snprintf(text, sizeof text, "%s%s", offer, late ? "; not at the upper end of its band" : "");
-    mf_show_wrap(out, text, column, column, 99);
-    char ties[1024] = "";
-    size_t used = 0;
-    for (int i = 0; i < t->count && used < sizeof ties - 96; i++) {
-        if (mf_verdict_ties(o, &t->offer[i], v)) {
-            used += (size_t)snprintf(ties + used, sizeof ties - used, "%s%s x %s",
-                                     used > 0 ? ", " : "a tie with ",
-                                     mf_show_i64(t->cell[i].gpus).s, t->cell[i].cluster);
-        }
-    }
-    if (used > 0) {
-        fprintf(out, "%*s", column, "");
-        mf_show_wrap(out, ties, column, column, 99);
-    }
+    mf_show_wrap(out, text, column, column, WIDTH);
+    print_ties(out, t, best, v);
     print_strains(out, t, best);
 }
 
@@ -149,7 +233,7 @@ static void print_smallest(FILE *out, const mf_capacity_table *t, int model) {
         }
     }
     print_label(out, "smallest by cluster");
-    mf_show_wrap(out, text, verdict_column(), verdict_column(), 99);
+    mf_show_wrap(out, text, verdict_column(), verdict_column(), WIDTH);
 }
 
 void mf_capacity_print_verdicts(FILE *out, const mf_capacity_table *t, int model) {

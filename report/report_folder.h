@@ -4,10 +4,13 @@
  *   report.json     title, command, command_line, generator, and
  *                   of a step: "verdict", "step" (as `simulate --json` prints it), "explanation",
  *                   "remedies", "prices_rest_on", "schedule"; of a search "search" and
- *                   "candidates"; of sizes: "capacity" (as `capacity --json`)
+ *                   "candidates"; of sizes: "capacity" (as `capacity --json`) and "plans": of
+ *                   each cell that verdicts name "title", "model", "cell", "plan_file",
+ *                   "trace_file", "search" and the members of a step
  *   inputs.json     the command line, what was read for model, cluster, software and prices, and
  *                   "files": each file that the command line names, with its bytes and a mark
- *   plan.json, trace.json   of the plan that is reported
+ *   plan.json, trace.json   of the plan that is reported; of sizes: that of the first verdict
+ *                   (the cheapest), and plan-h100-512.json, trace-h100-512.json of each other one
  *   candidates.csv  the plans, what `tune` tried, or the sizes, one a line (report/candidates.h)
  *   compared.csv    of `compare`: each figure that was measured, beside the predicted one
  *
@@ -63,6 +66,8 @@ void mf_report_compared_row(FILE *f, const char *where, const char *what, const 
 mf_status mf_report_folder_step(mf_report_folder to, const mf_job *j, const mf_report_step *step,
                                 mf_err *e);
 
-mf_status mf_report_folder_capacity(mf_report_folder to, const mf_capacity_table *t, mf_err *e);
+/* t: of z. */
+mf_status mf_report_folder_capacity(mf_report_folder to, const mf_capacity *z,
+                                    const mf_capacity_table *t, mf_err *e);
 
 #endif

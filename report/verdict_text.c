@@ -74,6 +74,14 @@ void mf_verdict_text_run(mf_verdict_text *v, const mf_report *r, const char *sav
     }
 }
 
+/* "; nothing fits without optimizer states in host memory"; nothing where a search did not have to.
+ */
+static const char *why_on_host(const mf_host_copies *h) {
+    return !h->searched || !h->used || !h->infeasible ? ""
+           : h->optimizer ? "; nothing fits without its optimizer states in host memory"
+                          : "; nothing fits without activations in host memory";
+}
+
 void mf_verdict_text_plan(mf_verdict_text *v, const mf_report *r, const mf_search_stats *s,
                           const char *saved, const mf_target *target) {
     char layout[160], time[128], memory[96], proof[96];
@@ -81,8 +89,8 @@ void mf_verdict_text_plan(mf_verdict_text *v, const mf_report *r, const mf_searc
     say_time(&r->plan->prediction, time, sizeof time);
     say_memory(r, memory, sizeof memory);
     say_proof(s->lower_bound_s, s->gap, proof, sizeof proof);
-    snprintf(v->decides, sizeof v->decides, "run plan 1 (%s): it %s and %s; %s%s", layout, time,
-             memory, proof, s->interrupted ? " (interrupted)" : "");
+    snprintf(v->decides, sizeof v->decides, "run plan 1 (%s): it %s and %s%s; %s%s", layout, time,
+             memory, why_on_host(&r->copies), proof, s->interrupted ? " (interrupted)" : "");
     mf_verdict_text_run(v, r, saved, target);
 }
 

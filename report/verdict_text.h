@@ -16,8 +16,9 @@ typedef struct mf_verdict_text {
     char decides[768], next[384];
 } mf_verdict_text;
 
-/* Of the fastest plan that a search found. saved: its file, NULL if nobody asked for one; target:
- * who is to run it (--runs-on), NULL if it is nobody in particular. */
+/* Of the fastest plan that a search found; r->copies: what that search says of host memory. saved:
+ * its file, NULL if nobody asked for one; target: who is to run it (--runs-on), NULL if it is
+ * nobody in particular. */
 void mf_verdict_text_plan(mf_verdict_text *v, const mf_report *r, const mf_search_stats *s,
                           const char *saved, const mf_target *target);
 

@@ -70,17 +70,22 @@ int mf_verdict_best(const mf_offer *offer, int count, int model, mf_verdict v) {
     return best;
 }
 
-bool mf_verdict_ties(const mf_offer *best, const mf_offer *other, mf_verdict v) {
+mf_tie mf_verdict_tie(const mf_offer *best, const mf_offer *other, mf_verdict v) {
     if (best == other || best->model != other->model || !runs_for(other, v)) {
-        return false;
+        return (mf_tie){.ties = false};
     }
     if (v == MF_VERDICT_SMALLEST) {
-        return best->gpus == other->gpus;
+        return (mf_tie){.ties = best->gpus == other->gpus,
+                        .difference = other->time_s / best->time_s - 1};
     }
+    mf_tie t = {.band = best->cluster != other->cluster};
     double most = figure(best, v), least = figure(other, v) / (1 + other->gap);
-    if (best->cluster != other->cluster) {
+    if (t.band) {
         most *= best->high_s / best->time_s;
         least *= other->low_s / other->time_s;
     }
-    return least <= most;
+    t.ties = least <= most;
+    t.difference = figure(other, v) / figure(best, v) - 1;
+    t.open = (most / figure(best, v)) / (least / figure(other, v)) - 1;
+    return t;
 }

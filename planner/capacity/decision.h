@@ -50,8 +50,20 @@ void mf_decide(mf_offer *offer, int count, const mf_decision_limits *l);
  * offers: the one that stands first. */
 int mf_verdict_best(const mf_offer *offer, int count, int model, mf_verdict v);
 
+/* What keeps an offer from being told apart from the best one. */
+typedef struct mf_tie {
+    bool ties;
+    double difference; /* by so much the best is better, as a share of its figure: money or time of
+                        * the run; of the smallest, of as many GPUs, its time */
+    double open;       /* what gap (and band) leave open, the same; of the smallest 0 */
+    bool band;         /* between clusters: gap and band; else the gap alone */
+} mf_tie;
+
 /* Whether `other`, of the same model, may be as good as `best` for all that is known. Of the
- * smallest: as many GPUs. */
-bool mf_verdict_ties(const mf_offer *best, const mf_offer *other, mf_verdict v);
+ * smallest: as many GPUs. Of those the best has the better prediction. */
+mf_tie mf_verdict_tie(const mf_offer *best, const mf_offer *other, mf_verdict v);
+static inline bool mf_verdict_ties(const mf_offer *best, const mf_offer *other, mf_verdict v) {
+    return mf_verdict_tie(best, other, v).ties;
+}
 
 #endif

@@ -64,6 +64,7 @@ mf_status mf_robust_skew(const mf_problem *p, const mf_layout *l, const mf_assig
     qsort(load, (size_t)draws, sizeof load[0], by_value);
     out->step_time_s = step_s[at];
     out->load = load[at];
+    out->most_load = load[draws - 1];
     return s;
 }
 

@@ -7,8 +7,9 @@
 typedef struct mf_skewed {
     double step_time_s; /* simulated; at the 95th percentile of the draws */
     double load; /* routed rows of the busiest expert rank over the balanced number, the same */
-    int draws;   /* simulations */
-    bool fits;   /* all of them: with memory for so many rows */
+    double most_load; /* of all draws */
+    int draws;        /* simulations */
+    bool fits;        /* all of them: with memory for so many rows */
 } mf_skewed;
 
 /* The plan's step under `skew`. A Zipf law does not say which experts are hot: it is drawn anew for

@@ -9,6 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { PLACE = 256 };
+
 /* --- the JSON --------------------------------------------------------------------------------- */
 
 static const mf_json_value *follow(const mf_json_value *v, const char *pointer) {
@@ -27,13 +29,19 @@ static const mf_json_value *follow(const mf_json_value *v, const char *pointer) 
     return v != NULL && mf_json_value_type(v) == MF_JSON_NULL ? NULL : v;
 }
 
+/* A pointer in full. */
+static void place_of(const mf_page *p, const char *pointer, va_list args, char out[PLACE]) {
+    const int used = snprintf(out, PLACE, "%.60s", p->under);
+    vsnprintf(out + used, (size_t)(PLACE - used), pointer, args);
+}
+
 const mf_json_value *mf_page_at(const mf_page *p, const char *pointer, ...) {
-    char text[192];
+    char place[PLACE];
     va_list args;
     va_start(args, pointer);
-    vsnprintf(text, sizeof text, pointer, args);
+    place_of(p, pointer, args, place);
     va_end(args);
-    return follow(p->root, text);
+    return follow(p->root, place);
 }
 
 double mf_page_number(const mf_json_value *v) {
@@ -116,10 +124,10 @@ void mf_page_show(mf_page_unit unit, double value, char out[32]) {
 }
 
 void mf_page_figure(const mf_page *p, mf_page_unit unit, const char *pointer, ...) {
-    char place[192], text[32];
+    char place[PLACE], text[32];
     va_list args;
     va_start(args, pointer);
-    vsnprintf(place, sizeof place, pointer, args);
+    place_of(p, pointer, args, place);
     va_end(args);
     const mf_json_value *v = follow(p->root, place);
     if (v == NULL || mf_json_value_type(v) != MF_JSON_NUMBER) {
@@ -196,7 +204,7 @@ static void write_interrupted(const mf_page *p) {
 }
 
 void mf_page_write(FILE *f, const mf_json *report, const char *text) {
-    const mf_page p = {.f = f, .root = mf_json_root(report)};
+    const mf_page p = {.f = f, .root = mf_json_root(report), .under = ""};
     const char *title = mf_page_string(mf_page_at(&p, "/title"));
     fputs("<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\n"
           "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n"

@@ -35,6 +35,7 @@ typedef enum mf_page_unit {
 typedef struct mf_page {
     FILE *f;
     const mf_json_value *root;
+    const char *under; /* pointers begin there: "", or "/plans/0" of a plan among others */
 } mf_page;
 
 /* The value at a JSON pointer made by printf; NULL: there is none, or it is null. */
@@ -59,7 +60,7 @@ void mf_page_tune_plans(
     const mf_page *p);                   /* the same of /tune, with steps from the present layout */
 void mf_page_accuracy(const mf_page *p); /* /step/accuracy, /capacity/accuracy */
 void mf_page_provenance(const mf_page *p); /* /prices_rest_on, and of the cells of /capacity */
-void mf_page_capacity(const mf_page *p);   /* /capacity */
+void mf_page_capacity(const mf_page *p);   /* /capacity, and /plans, which have members of a step */
 void mf_page_job(const mf_page *p);        /* /tune, /compare: a job that there is */
 
 #endif

@@ -63,7 +63,18 @@ static void write_kept(const mf_page *p, size_t cell, const char *strain) {
     }
 }
 
-/* The plan under uneven routing: days of the run, or without a run the step. */
+/* Days of a strained run and the limits that it keeps, or without a run the step. */
+static void write_strained_run(const mf_page *p, size_t cell, const char *strain) {
+    if (mf_page_at(p, CELL "%s/run_s", cell, strain) != NULL) {
+        mf_page_figure(p, MF_UNIT_DAYS, CELL "%s/run_s", cell, strain);
+        write_kept(p, cell, strain);
+    } else {
+        mf_page_figure(p, MF_UNIT_TIME, CELL "%s/step_time_s", cell, strain);
+        fputs(" a step", p->f);
+    }
+}
+
+/* The plan under uneven routing; where it does not fit, what does. */
 static void write_skewed(const mf_page *p, size_t cell) {
     if (mf_page_at(p, CELL "skewed", cell) == NULL) {
         return;
@@ -71,15 +82,26 @@ static void write_skewed(const mf_page *p, size_t cell) {
     fputs("<br>under ", p->f);
     mf_page_text(p, mf_page_string(mf_page_at(p, "/capacity/skew")));
     fputs(": ", p->f);
-    if (!mf_page_true(mf_page_at(p, CELL "skewed/fits", cell))) {
-        fputs("does not fit", p->f);
-    } else if (mf_page_at(p, CELL "skewed/run_s", cell) != NULL) {
-        mf_page_figure(p, MF_UNIT_DAYS, CELL "skewed/run_s", cell);
-        write_kept(p, cell, "skewed");
-    } else {
-        mf_page_figure(p, MF_UNIT_TIME, CELL "skewed/step_time_s", cell);
-        fputs(" a step", p->f);
+    if (mf_page_true(mf_page_at(p, CELL "skewed/fits", cell))) {
+        write_strained_run(p, cell, "skewed");
+        return;
     }
+    fputs("does not fit", p->f);
+    if (mf_page_at(p, CELL "skew_remedy", cell) == NULL) {
+        return;
+    }
+    const mf_json_value *with = mf_page_at(p, CELL "skew_remedy/with", cell);
+    if (with != NULL) {
+        const bool searched = mf_page_true(mf_page_at(p, CELL "skew_remedy/searched", cell));
+        fputs(searched ? "; one made with " : "; with ", p->f);
+        mf_page_text(p, mf_page_string(with));
+    } else {
+        fputs("; the plan of ", p->f);
+        mf_page_figure(p, MF_UNIT_WHOLE, CELL "skew_remedy/gpus", cell);
+        fputs(" GPUs", p->f);
+    }
+    fputs(" does: ", p->f);
+    write_strained_run(p, cell, "skew_remedy");
 }
 
 /* What becomes of the run when a node is gone. */
@@ -128,6 +150,10 @@ static void write_verdict(const mf_page *p, size_t model, const char *key, const
     for (size_t i = 0; ties != NULL && i < mf_json_size(ties); i++) {
         fputs(i == 0 ? "<br>a tie with " : ", ", p->f);
         write_offer(p, (size_t)mf_page_number(mf_json_at(ties, i)));
+        fputs(" (+", p->f);
+        mf_page_figure(p, MF_UNIT_SHARE, "/capacity/verdicts/%zu/%s/why_ties/%zu/difference", model,
+                       key, i);
+        putc(')', p->f);
     }
     write_skewed(p, cell);
     write_node_lost(p, cell);
@@ -180,9 +206,11 @@ static void write_unpriced(const mf_page *p, const char *model) {
 }
 
 static void write_limits(const mf_page *p, const char *model) {
-    fputs("<p class=\"note\">A tie: the gap of the search and, between clusters, the band of the "
-          "prices leave it open which is better.",
-          p->f);
+    fputs(
+        "<p class=\"note\">A tie: the gap of the search and, between clusters, the band of the "
+        "prices leave more open than the difference (in brackets); of the smallest: as many GPUs. "
+        "The better prediction decides then.",
+        p->f);
     if (mf_page_at(p, "/capacity/deadline_s") != NULL) {
         fputs(" Deadline: ", p->f);
         mf_page_figure(p, MF_UNIT_DAYS, "/capacity/deadline_s");
@@ -474,6 +502,20 @@ static void write_table(const mf_page *p, const char *model) {
     fputs("</table></div>\n", p->f);
 }
 
+/* Of each plan of a model that verdicts name: its step, memory and schedule. */
+static void write_plans(const mf_page *p, const char *model) {
+    const mf_json_value *plans = mf_page_at(p, "/plans");
+    for (size_t i = 0; plans != NULL && i < mf_json_size(plans); i++) {
+        char under[32];
+        snprintf(under, sizeof under, "/plans/%zu", i);
+        const mf_page plan = {.f = p->f, .root = p->root, .under = under};
+        if (strcmp(mf_page_string(mf_page_at(&plan, "/model")), model) == 0) {
+            mf_page_step(&plan);
+            mf_page_schedule(&plan);
+        }
+    }
+}
+
 void mf_page_capacity(const mf_page *p) {
     const mf_json_value *verdicts = mf_page_at(p, "/capacity/verdicts");
     const bool timed = mf_page_at(p, "/capacity/deadline_s") != NULL;
@@ -494,6 +536,7 @@ void mf_page_capacity(const mf_page *p) {
         write_front(p, model);
         write_table(p, model);
         fputs("</section>\n", p->f);
+        write_plans(p, model);
     }
     if (verdicts != NULL) {
         fputs("<p class=\"note lines\">", p->f);

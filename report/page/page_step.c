@@ -103,8 +103,13 @@ static void end_tile(const mf_page *p) {
 static void write_verdict(const mf_page *p) {
     const bool fits = mf_page_true(mf_page_at(p, "/step/fits"));
     const bool beside = mf_page_at(p, "/tune") != NULL || mf_page_at(p, "/compare") != NULL;
-    fprintf(p->f, "<section>%s<div class=\"tiles\">\n",
-            beside ? "<h2>The plan, as predicted</h2>\n" : "");
+    fputs(beside ? "<section><h2>The plan, as predicted</h2>\n" : "<section>", p->f);
+    if (p->under[0] != '\0') { /* at the root it is the page's */
+        fputs("<h2>", p->f);
+        mf_page_text(p, mf_page_string(mf_page_at(p, "/title")));
+        fputs("</h2>\n", p->f);
+    }
+    fputs("<div class=\"tiles\">\n", p->f);
     begin_tile(p, "step time", MF_UNIT_TIME, "/step/step_time_s");
     mf_page_figure(p, MF_UNIT_TIME, "/step/step_time_low_s");
     fputs(" to ", p->f);
@@ -187,9 +192,9 @@ static void write_memory_row(const mf_page *p, size_t stage, double scale_B) {
         }
         mf_page_show(MF_UNIT_BYTES, bytes, text);
         fprintf(p->f,
-                "<i data-at=\"/step/stages/%zu/memory_B/%s\" style=\"width:%.2f%%;"
+                "<i data-at=\"%s/step/stages/%zu/memory_B/%s\" style=\"width:%.2f%%;"
                 "background:var(--c%d)\" title=\"",
-                stage, mf_json_key_at(kinds, k), 100 * bytes / scale_B, colour(k));
+                p->under, stage, mf_json_key_at(kinds, k), 100 * bytes / scale_B, colour(k));
         write_name(p, memory_name(mf_json_key_at(kinds, k)));
         fprintf(p->f, ": %s\"></i>", text);
     }
@@ -270,10 +275,10 @@ static size_t write_lane(const mf_page *p, const mf_json_value *all, size_t from
             break;
         }
         fprintf(p->f,
-                "<rect data-at=\"/schedule/%zu\" x=\"%.0f\" width=\"%.0f\" y=\"0\" height=\"10\" "
+                "<rect data-at=\"%s/schedule/%zu\" x=\"%.0f\" width=\"%.0f\" y=\"0\" height=\"10\" "
                 "fill=\"var(--c%d)\" fill-opacity=\"%s\"><title>",
-                i, 1e4 * start_s / whole_s, fmax(1, 1e4 * (end_s - start_s) / whole_s - 4),
-                pass_colour(pass),
+                p->under, i, 1e4 * start_s / whole_s,
+                fmax(1, 1e4 * (end_s - start_s) / whole_s - 4), pass_colour(pass),
                 (long)mf_page_number(mf_json_find(s, "micro_batch")) % 2 == 0 ? "1" : ".72");
         write_title(p, s, pass);
     }

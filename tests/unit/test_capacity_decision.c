@@ -103,6 +103,13 @@ static void ties_are_what_gap_and_band_leave_open(void **state) {
     assert_true(mf_verdict_ties(&o[0], &o[3], MF_VERDICT_CHEAPEST));  /* 0.9 of it < 120 */
     assert_false(mf_verdict_ties(&o[0], &o[4], MF_VERDICT_CHEAPEST));
     assert_false(mf_verdict_ties(&o[2], &o[1], MF_VERDICT_FASTEST));
+    const mf_tie same = mf_verdict_tie(&o[0], &o[1], MF_VERDICT_CHEAPEST);
+    assert_true(!same.band); /* of one cluster the gap alone */
+    assert_close(same.difference, o[1].cost_usd / o[0].cost_usd - 1, 1e-9);
+    assert_close(same.open, 0.05, 1e-9);
+    const mf_tie other = mf_verdict_tie(&o[0], &o[3], MF_VERDICT_CHEAPEST);
+    assert_true(other.band);
+    assert_close(other.open, 1.2 / 0.9 * 1.05 - 1, 1e-9);
     assert_true(mf_verdict_ties(&o[0], &o[3], MF_VERDICT_SMALLEST));
     o[1].model = 1;
     assert_false(mf_verdict_ties(&o[0], &o[1], MF_VERDICT_CHEAPEST));

@@ -510,6 +510,58 @@ static void verdicts_name_the_best_rows(void **state) {
     cli_free(&r);
 }
 
+/* Who ties, by how much it is worse than the best, what gap and band leave open, and what decides:
+ * in two lines at most. */
+static void ties_say_why_and_what_decides(void **state) {
+    (void)state;
+    const char *const line = "capacity --models olmoe-1b-7b --clusters h100,h200 --sizes 8..64 "
+                             "--tokens 1T --deadline 60d " JOB;
+    char json[256];
+    snprintf(json, sizeof json, "%s --json", line);
+    cli_result r = cli_json(json), text = cli_run(line, NULL);
+    const mf_json_value *root = mf_json_root(r.json), *cells = cli_member(root, "cells");
+    const mf_json_value *cheapest =
+        cli_member(mf_json_at(cli_member(root, "verdicts"), 0), "cheapest_in_time");
+    const mf_json_value *ties = cli_member(cheapest, "ties"),
+                        *why = cli_member(cheapest, "why_ties");
+    const mf_json_value *best = mf_json_at(cells, (size_t)cli_number(cheapest, "cell"));
+    const double usd = cli_number(best, "cost_usd");
+    assert_string_equal(cli_text(cheapest, "decided_by"), "predicted cost");
+    assert_above(mf_json_size(ties), 1);
+    assert_int_equal(mf_json_size(why), mf_json_size(ties));
+    double most = 0;
+    for (size_t i = 0; i < mf_json_size(why); i++) {
+        const mf_json_value *x = mf_json_at(why, i);
+        const mf_json_value *c = mf_json_at(cells, (size_t)cli_number(x, "cell"));
+        const bool same = strcmp(cli_text(c, "cluster"), cli_text(best, "cluster")) == 0;
+        assert_close(cli_number(x, "difference"), cli_number(c, "cost_usd") / usd - 1, 1e-9);
+        assert_at_least(cli_number(x, "left_open"), cli_number(x, "difference"));
+        assert_string_equal(cli_text(x, "by"), same ? "gap" : "gap and band");
+        most = fmax(most, cli_number(x, "left_open"));
+    }
+    const char *at = strstr(text.out, "cheapest in 60d");
+    assert_non_null(at);
+    at = strchr(at, '\n');
+    assert_non_null(at);
+    const char *tie = strstr(at, "a tie with "),
+               *end = strstr(at, " open, the lower predicted cost decides");
+    assert_non_null(tie);
+    assert_non_null(end);
+    assert_int_equal(strspn(at, "\n "), tie - at); /* the next line, */
+    int breaks = 0;
+    for (const char *c = tie; c < end + 39; c++) {
+        breaks += *c == '\n';
+    }
+    assert_at_most(breaks, 1); /* and one more */
+    char open[32];
+    snprintf(open, sizeof open, "leave up to %.0f %%", 100 * most);
+    const char *up_to = strstr(tie, "up to ");
+    assert_non_null(up_to);
+    assert_memory_equal(up_to, open + 6, strlen(open + 6));
+    cli_free(&r);
+    cli_free(&text);
+}
+
 /* Rows and verdicts: what a run takes under uneven routing, and on what remains without a node, is
  * held against the same limits. */
 static void rows_say_what_skew_and_a_lost_node_leave(void **state) {
@@ -615,6 +667,57 @@ static void skew_needs_neither_a_run_nor_a_limit(void **state) {
         assert_int_equal(strstr(r.out, "under zipf:0.3 (busiest expert rank: ") != NULL, i < 2);
         cli_free(&r);
     }
+}
+
+/* Where a plan does not fit under uneven routing, what is named fits there: options that make a
+ * plan with room for the busiest rank, or, where all else is held, steps from the plan. */
+static void what_gets_a_plan_over_uneven_routing_is_named(void **state) {
+    (void)state;
+#define BUSY                                                                                       \
+    "capacity --models mixtral-8x7b --clusters h100 --sizes 32 --global-batch 64 --seq 4096 "      \
+    "--pp 1 --skew zipf:2 --effort 1 "
+#define HELD                                                                                       \
+    "capacity --models qwen3-30b-a3b --clusters h100 --sizes 16 --global-batch 64 --seq 4096 "     \
+    "--pp 1 --cp 1 --tp 1 --ep 8 --micro-batch 1 --recompute none --offload none --skew zipf:1 "   \
+    "--effort 1 "
+    char line[512], dir[] = "/tmp/moefold-skew-XXXXXX";
+    cli_result r = cli_json(BUSY "--json");
+    const mf_json_value *c = mf_json_at(cli_member(mf_json_root(r.json), "cells"), 0);
+    const mf_json_value *remedy = cli_member(c, "skew_remedy");
+    assert_false(cli_bool(cli_member(c, "skewed"), "fits"));
+    assert_true(cli_bool(remedy, "fits"));
+    assert_true(cli_bool(remedy, "searched"));
+    assert_above(cli_number(remedy, "step_time_s"), cli_number(c, "step_time_s"));
+    assert_memory_equal(cli_text(remedy, "with"), "--token-headroom ", 17);
+    snprintf(line, sizeof line, BUSY "%s --json", cli_text(remedy, "with"));
+    cli_result again = cli_json(line);
+    c = mf_json_at(cli_member(mf_json_root(again.json), "cells"), 0);
+    assert_true(cli_bool(cli_member(c, "skewed"), "fits"));
+    assert_null(mf_json_find(c, "skew_remedy"));
+    cli_free(&again);
+    cli_free(&r);
+    assert_non_null(mkdtemp(dir));
+    snprintf(line, sizeof line, HELD "--json -o %s", dir);
+    r = cli_json(line);
+    c = mf_json_at(cli_member(mf_json_root(r.json), "cells"), 0);
+    remedy = cli_member(c, "skew_remedy");
+    assert_false(cli_bool(cli_member(c, "skewed"), "fits"));
+    assert_false(cli_bool(remedy, "searched"));
+    snprintf(line, sizeof line, "simulate --plan %s/plan.json %s --json", dir,
+             cli_text(remedy, "with"));
+    again = cli_json(line);
+    assert_true(cli_bool(mf_json_root(again.json), "fits"));
+    cli_free(&again);
+    cli_free(&r);
+    r = cli_run(HELD, NULL);
+    for (char *at = r.out; *at != '\0'; at++) { /* lines are wrapped anywhere */
+        *at = *at == '\n' ? ' ' : *at;
+    }
+    assert_non_null(strstr(r.out, ": does not fit;"));
+    assert_non_null(strstr(r.out, " with --token-headroom "));
+    cli_free(&r);
+    snprintf(line, sizeof line, "rm -rf %s", dir);
+    assert_int_equal(system(line), 0);
 }
 
 static void sizes_double_and_batches_are_read_in_tokens(void **state) {
@@ -850,10 +953,12 @@ int main(void) {
         cmocka_unit_test(plans_hold_to_what_the_program_can_express),
         cmocka_unit_test(clusters_that_nobody_measured_are_warned_of),
         cmocka_unit_test(verdicts_name_the_best_rows),
+        cmocka_unit_test(ties_say_why_and_what_decides),
         cmocka_unit_test(rows_say_what_skew_and_a_lost_node_leave),
         cmocka_unit_test(what_megatron_runs_has_its_times),
         cmocka_unit_test(a_verdict_names_what_gets_over_a_lost_node),
         cmocka_unit_test(skew_needs_neither_a_run_nor_a_limit),
+        cmocka_unit_test(what_gets_a_plan_over_uneven_routing_is_named),
         cmocka_unit_test(sizes_double_and_batches_are_read_in_tokens),
         cmocka_unit_test(the_smallest_size_keeps_its_deadline_and_the_one_before_does_not),
         cmocka_unit_test(a_size_that_is_too_small_says_what_is_missing),

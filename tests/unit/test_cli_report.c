@@ -431,6 +431,59 @@ static void says_which_limits_are_missed(const char *page, const mf_json_value *
     assert_non_null(strstr(page, " d</data>, keeps both"));
 }
 
+/* Which verdicts name a cell: how many. */
+static int verdicts_of(const mf_json_value *root, double cell) {
+    static const char *const keys[] = {"cheapest_in_time", "fastest_in_budget", "smallest",
+                                       "cheapest_a_node_less"};
+    const mf_json_value *all = cli_member(cli_member(root, "capacity"), "verdicts");
+    int count = 0;
+    for (size_t k = 0; k < 4; k++) {
+        const mf_json_value *verdict = cli_member(mf_json_at(all, 0), keys[k]);
+        count += fabs(cli_number(verdict, "cell") - cell) < 0.5;
+    }
+    return count;
+}
+
+/* Every verdict's plan is there, as a file that can be read, as a trace, and on the page. */
+static void has_the_plans_of_verdicts(const char *page, const mf_json_value *root) {
+    const mf_json_value *plans = cli_member(root, "plans");
+    int verdicts = 0;
+    assert_above(mf_json_size(plans), 1);
+    for (size_t i = 0; i < mf_json_size(plans); i++) {
+        const mf_json_value *x = mf_json_at(plans, i);
+        const double at = cli_number(x, "cell");
+        const mf_json_value *cell =
+            mf_json_at(cli_member(cli_member(root, "capacity"), "cells"), (size_t)at);
+        char name[128], place[96];
+        snprintf(name, sizeof name, "plan-%s-%.0f.json", cli_text(cell, "cluster"),
+                 cli_number(cell, "gpus"));
+        assert_string_equal(cli_text(x, "plan_file"), i == 0 ? "plan.json" : name);
+        char *text = read_file(cli_text(x, "plan_file")),
+             *trace = read_file(cli_text(x, "trace_file"));
+        mf_json *plan = read_json(text), *slices = read_json(trace);
+        const mf_json_value *predicted = cli_member(mf_json_root(plan), "prediction");
+        const mf_json_value *search =
+            cli_member(cli_member(mf_json_root(plan), "provenance"), "search");
+        assert_close(cli_number(predicted, "step_time_s"), cli_number(cell, "step_time_s"), 1e-12);
+        assert_close(cli_number(cli_member(x, "step"), "step_time_s"),
+                     cli_number(cell, "step_time_s"), 1e-12);
+        assert_close(cli_number(search, "gap"), cli_number(cell, "gap"), 1e-12);
+        assert_above(cli_number(search, "space"), 1);
+        snprintf(place, sizeof place, "data-at=\"/plans/%zu/step/stages/0/memory_B/weights\"", i);
+        assert_non_null(strstr(page, place));
+        snprintf(place, sizeof place, "data-at=\"/plans/%zu/step/breakdown_s/compute\"", i);
+        assert_non_null(strstr(page, place));
+        snprintf(place, sizeof place, "data-at=\"/plans/%zu/schedule/0\"", i);
+        assert_non_null(strstr(page, place));
+        verdicts += verdicts_of(root, at);
+        mf_json_destroy(plan);
+        mf_json_destroy(slices);
+        free(text);
+        free(trace);
+    }
+    assert_int_equal(verdicts, 4);
+}
+
 static void sizes_are_a_front_of_time_and_money(void **state) {
     (void)state;
     char line[512];
@@ -457,6 +510,7 @@ static void sizes_are_a_front_of_time_and_money(void **state) {
     assert_non_null(strstr(page, "<span>cheapest, a node less</span><b>"));
     assert_non_null(strstr(page, "the 95th percentile of 20 draws"));
     says_which_limits_are_missed(page, mf_json_root(doc));
+    has_the_plans_of_verdicts(page, mf_json_root(doc));
     const mf_json_value *capacity = cli_member(mf_json_root(doc), "capacity");
     for (size_t i = 0; i < 6; i++) {
         const mf_json_value *cell = mf_json_at(cli_member(capacity, "cells"), i);

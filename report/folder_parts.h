@@ -1,0 +1,34 @@
+/* folder_parts.h - private to report_folder.c and capacity_folder.c: files of a report, and the
+ * parts of report.json that reports of all kinds have. */
+#ifndef MF_REPORT_FOLDER_PARTS_H
+#define MF_REPORT_FOLDER_PARTS_H
+
+#include "report/report_folder.h"
+
+/* Opens a file of the folder for writing; closes it, whether the status so far is s or not, and
+ * puts it in its place where all of it was written. f NULL: nothing is done. Errors: MF_IO. */
+mf_status mf_folder_open(const char *dir, const char *name, FILE **out, mf_err *e);
+mf_status mf_folder_close(const char *dir, const char *name, FILE *f, mf_status s, mf_err *e);
+
+/* A field of a CSV line behind a comma, empty where it is not known. */
+void mf_folder_field(FILE *f, double value, bool known);
+
+/* inputs.json; j NULL: of several jobs. */
+mf_status mf_folder_inputs(mf_report_folder to, const mf_job *j, mf_err *e);
+/* The command line, as members of the object that is open. */
+void mf_folder_command(mf_json_writer *w, mf_report_folder to);
+/* report.json and the page that is drawn from it; w is empty afterwards. */
+mf_status mf_folder_page(const char *dir, mf_json_writer *w, mf_err *e);
+
+/* How files of a plan are called. */
+typedef struct mf_folder_names {
+    const char *plan, *trace;
+} mf_folder_names;
+
+/* The files of step->report->plan, unless step->saved without that of the plan, and what
+ * report.json says of it: "step", "explanation", "remedies", "prices_rest_on" and "schedule" in the
+ * object that is open. Of the step the report, the problem and runs_on are read. */
+mf_status mf_folder_step(mf_report_folder to, const mf_folder_names *names, const mf_job *j,
+                         const mf_report_step *step, mf_json_writer *w, mf_err *e);
+
+#endif
