@@ -78,7 +78,7 @@ endif
 FAST_BENCH := $(BUILD)/bench/bench_plan $(BUILD)/bench/bench_sim
 DEPS      := $(LIB_OBJ:.o=.d) $(TEST_OBJ:.o=.d) $(FAST_OBJ:.o=.d) $(VALIDATE_OBJ:.o=.d) $(MAIN_OBJ:.o=.d) $(UNIT_SRC:%.c=$(BUILD)/obj/%.d) $(FUZZ_SRC:%.c=$(BUILD)/obj/%.d) $(BENCH_BIN:=.d)
 
-.PHONY: all setup test check lint format bench validate validate-fit san fuzz demo install clean help
+.PHONY: all setup test check lint format bench validate validate-fit san fuzz demo install uninstall clean help
 .SECONDARY:
 
 # `all` builds in a make of its own, once packages are there: beside other goals it goes first.
@@ -327,11 +327,20 @@ install: build ## install to PREFIX (default /usr/local)
 	cd profiles && find . -type f \( -name '*.json' -o -name '*.csv' \) \
 	  -exec install -D -m 644 {} $(DESTDIR)$(PREFIX)/share/moefold/{} \;
 
+# What `install` puts there, and no more: folders that other packages share stay.
+uninstall: ## remove what `make install` put under PREFIX
+	rm -f $(DESTDIR)$(PREFIX)/bin/moefold $(DESTDIR)$(PREFIX)/bin/moefold-measure \
+	  $(DESTDIR)$(LIBDIR)/$(SHARED_FILE) $(DESTDIR)$(LIBDIR)/$(SHARED_NAME) \
+	  $(DESTDIR)$(LIBDIR)/pkgconfig/moefold.pc $(DESTDIR)$(PREFIX)/include/moefold.h \
+	  $(DESTDIR)$(PREFIX)/share/man/man1/moefold.1 \
+	  $(DESTDIR)$(PREFIX)/share/bash-completion/completions/moefold $(DESTDIR)$(ZSHDIR)/_moefold
+	rm -rf $(DESTDIR)$(PREFIX)/lib/moefold $(DESTDIR)$(PREFIX)/share/moefold $(DESTDIR)$(PREFIX)/share/doc/moefold
+
 clean: ## remove build/
 	rm -rf $(BUILD)
 
 help: ## this list
-	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  %-15s %s\n", $$1, $$2}' Makefile kernels/kernels.mk
+	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  %-15s %s\n", $$1, $$2}' Makefile kernels/kernels.mk library/library.mk
 
 include library/library.mk
 -include $(DEPS)

@@ -2,25 +2,8 @@
  * from. */
 #include "cli/cli.h"
 #include "cli/commands.h"
-#include "core/base/paths.h"
 #include "report/cluster_report.h"
 #include "report/output.h"
-
-#include <string.h>
-
-/* The file behind a shipped name or a path. */
-static mf_status load_file(const char *name_or_path, mf_json **out, mf_err *e) {
-    size_t count;
-    const char *const *names = mf_cluster_shipped(&count);
-    for (size_t i = 0; i < count; i++) {
-        if (strcmp(names[i], name_or_path) == 0) {
-            char path[4200];
-            snprintf(path, sizeof path, "%s/clusters/%s.json", mf_data_dir(), name_or_path);
-            return mf_json_load(path, out, e);
-        }
-    }
-    return mf_json_load(name_or_path, out, e);
-}
 
 static mf_status list(const mf_cli *cli, mf_json_writer *w, mf_err *e) {
     size_t count;
@@ -51,8 +34,7 @@ static mf_status run(const mf_args *a, const mf_cli *cli, mf_err *e) {
     bool json = a->value[MF_OPT_JSON].given;
     mf_json_writer_init(&w);
     if (a->words == 1) {
-        s = mf_cluster_load(a->word[0], &c, e);
-        s = s == MF_OK ? load_file(a->word[0], &file, e) : s;
+        s = mf_cluster_load_file(a->word[0], &c, &file, e);
         if (s == MF_OK && json) {
             mf_cluster_report_json(&w, &c, file);
         } else if (s == MF_OK) {

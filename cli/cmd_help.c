@@ -30,8 +30,8 @@ static const struct {
     {"NO_COLOR", "set to anything: no colour on terminals"},
     {"MOEFOLD_DATA", "folder with models, clusters and measurements, in place of what ships"},
     {"MOEFOLD_CPU",
-     "folder of what was measured for cluster cpu [~/.cache/moefold]; off: nothing is"},
-    {"MOEFOLD_CORRECTIONS", "folder of compare --correct; off: no"},
+     "folder for measurements of cluster cpu [~/.cache/moefold]; off: none are made"},
+    {"MOEFOLD_CORRECTIONS", "folder of corrections; off: none"},
     {"MOEFOLD_CUDA_LIBRARY", "library of GPU kernels; none: no GPU"},
 };
 enum { ENVIRONMENT = sizeof environment / sizeof environment[0] };
@@ -108,7 +108,7 @@ void mf_help_option_text(const mf_option *o, const mf_command *c, char *out, siz
         fputs(". ", f);
     }
     const bool searched = o->pin != 0 && o->pin != MF_PIN(PRECISION); /* that: --precisions */
-    if (o->fallback != NULL && !(c->searches && searched)) {
+    if (o->fallback != NULL && !(c != NULL && c->searches && searched)) {
         fprintf(f, "[%s]", o->fallback);
     }
     fclose(f);

@@ -8,9 +8,22 @@
 
 /* --- bash ------------------------------------------------------------------------------------- */
 
-static void print_names(FILE *out, const char *const *names, size_t count) {
+static void print_shipped(FILE *out, bool models) {
+    size_t count = 0;
+    const char *const *names = models ? mf_model_shipped(&count) : mf_cluster_shipped(&count);
     for (size_t i = 0; i < count; i++) {
         fprintf(out, "%s%s", i > 0 ? " " : "", names[i]);
+    }
+}
+
+/* Names that a command takes without an option in front of them. */
+static void print_plain(FILE *out, const mf_command *c) {
+    size_t count = 0;
+    if (strcmp(c->name, "models") == 0 || strcmp(c->name, "clusters") == 0) {
+        print_shipped(out, c->name[0] == 'm');
+    }
+    for (const mf_command *const *o = mf_cli_commands(); c->name[0] == 'h' && *o != NULL; o++) {
+        fprintf(out, "%s%s", count++ > 0 ? " " : "", (*o)->name);
     }
 }
 
@@ -24,12 +37,9 @@ static void print_values(FILE *out) {
     for (int id = 0; id < MF_OPT_COUNT; id++) {
         const mf_option *o = mf_option_get((mf_option_id)id);
         const bool models = id == MF_OPT_MODEL || id == MF_OPT_MODELS;
-        size_t count = 0;
         if (models || id == MF_OPT_CLUSTER || id == MF_OPT_CLUSTERS) {
             fprintf(out, "    --%s)\n        words=\"", o->name);
-            const char *const *names =
-                models ? mf_model_shipped(&count) : mf_cluster_shipped(&count);
-            print_names(out, names, count);
+            print_shipped(out, models);
         } else if (o->words != NULL) {
             fprintf(out, "    --%s)\n        words=\"%s", o->name,
                     o->words + strspn(o->words, " "));
@@ -66,13 +76,14 @@ static void completion_bash(FILE *out) {
     fputs("    if [ -z \"$words\" ]; then\n        case ${COMP_WORDS[1]} in\n", out);
     for (const mf_command *const *c = mf_cli_commands(); *c != NULL; c++) {
         fprintf(out, "        %s) words=\"", (*c)->name);
+        print_plain(out, *c);
         for (size_t i = 0; (*c)->options[i] != MF_OPT_COUNT; i++) {
-            fprintf(out, "%s--%s", i > 0 ? " " : "", mf_option_get((*c)->options[i])->name);
+            fprintf(out, " --%s", mf_option_get((*c)->options[i])->name);
         }
         fputs("\" ;;\n", out);
     }
     fputs("        esac\n"
-          "        case $word in -*) ;; *) return ;; esac\n"
+          "        case $word in -*) ;; *) words=${words%% --*} ;; esac\n"
           "    fi\n"
           "    if [ -n \"$list\" ]; then\n"
           "        front=$front${word%\"${word##*,}\"}\n"
@@ -82,7 +93,7 @@ static void completion_bash(FILE *out) {
           "        case ,${front#*=}, in *,$w,*) ;; *) COMPREPLY+=(\"$front$w\") ;; esac\n"
           "    done\n"
           "}\n"
-          "complete -o bashdefault -o default -F _moefold moefold\n",
+          "complete -o bashdefault -o default -F _moefold moefold moefold-mpi\n",
           out);
 }
 
@@ -121,13 +132,10 @@ static bool is_path(const mf_option *o) {
 
 /* What _arguments does at a value: "(a b c)", or a function. */
 static void print_action(FILE *out, const mf_option *o, mf_option_id id) {
-    size_t count = 0;
-    if (id == MF_OPT_MODEL || id == MF_OPT_MODELS || id == MF_OPT_CLUSTER ||
-        id == MF_OPT_CLUSTERS) {
-        const bool models = id == MF_OPT_MODEL || id == MF_OPT_MODELS;
-        const char *const *names = models ? mf_model_shipped(&count) : mf_cluster_shipped(&count);
+    const bool models = id == MF_OPT_MODEL || id == MF_OPT_MODELS;
+    if (models || id == MF_OPT_CLUSTER || id == MF_OPT_CLUSTERS) {
         fputs(is_list(o) ? " _values -s , name " : " _moefold_or_file ", out);
-        print_names(out, names, count);
+        print_shipped(out, models);
     } else if (o->words != NULL && is_list(o)) {
         fprintf(out, " _values -s , word %s", o->words + strspn(o->words, " "));
     } else if (o->words != NULL) {
@@ -160,13 +168,15 @@ static void zsh_command(FILE *out, const mf_command *c) {
         zsh_option(out, c->options[i]);
     }
     if (c->words > 0) {
-        fputs(" \\\n            '*:word:_files'", out);
+        fputs(" \\\n            '*:word: _moefold_or_file ", out);
+        print_plain(out, c);
+        fputs("'", out);
     }
     fputs(" ;;\n", out);
 }
 
 static void completion_zsh(FILE *out) {
-    fputs("#compdef moefold\n"
+    fputs("#compdef moefold moefold-mpi\n"
           "# Completion of moefold for zsh. Written by `moefold help --completion zsh`.\n"
           "_moefold_or_file() {\n"
           "    _alternative \"names:name:($*)\" 'files:file:_files'\n"
@@ -199,7 +209,7 @@ static void completion_zsh(FILE *out) {
           "if [ \"$funcstack[1]\" = _moefold ]; then\n"
           "    _moefold \"$@\"\n"
           "else\n"
-          "    compdef _moefold moefold\n"
+          "    compdef _moefold moefold moefold-mpi\n"
           "fi\n",
           out);
 }

@@ -13,7 +13,7 @@ const char *mf_help_exit_code(int i, int *code);
 /* What the i-th variable of the environment does, and its name; NULL past the last. */
 const char *mf_help_environment(int i, const char **name);
 
-/* Help, choices and default of an option as one text. */
+/* Help, choices and default of an option as one text, of a command or (NULL) of all. */
 void mf_help_option_text(const mf_option *o, const mf_command *c, char *out, size_t size);
 
 /* moefold(1) in roff, and a completion script for zsh or bash: `make install` installs them. */

@@ -6,6 +6,8 @@
 #include "job/host_cpu.h"
 #include "job/host_load.h"
 
+#include <unistd.h>
+
 static void warn_of_mark(const mf_host_cpu *h, FILE *notes) {
     mf_host_cpu_mark mark;
     if (notes == NULL || !h->known || !mf_host_cpu_mark_read(h, &mark)) {
@@ -31,8 +33,16 @@ static void measure(int64_t ranks, const mf_host_cpu *h, FILE *notes) {
     before.repeats += repeats;
     const mf_host_load from = mf_host_load_now();
     mf_ranks_measured m;
+    const bool terminal = notes != NULL && isatty(fileno(notes)) == 1;
+    if (terminal) { /* wiped when it is done */
+        fputs("measuring the cores of this machine, once, for some seconds", notes);
+        fflush(notes);
+    }
     const char *why = mf_measure_ranks(ranks, h->folder, h->store, h->software, &m);
     const mf_host_load to = mf_host_load_now();
+    if (terminal) {
+        fputs("\r\033[K", notes);
+    }
     if (why == NULL) {
         mf_host_cpu_mark_write(h, before, mf_host_load_of_others(&from, &to), m.noisy);
     }
@@ -43,7 +53,8 @@ static void measure(int64_t ranks, const mf_host_cpu *h, FILE *notes) {
                 (long long)ranks, ranks == 1 ? "" : "s", h->known ? " again" : "", m.took_s,
                 h->base);
     } else if (notes != NULL) {
-        fprintf(notes, "note: cluster cpu: this machine was not measured (%s)\n", why);
+        fprintf(notes, "note: cluster cpu: this machine was not measured (%s; folder %s)\n", why,
+                h->base);
     }
 }
 

@@ -52,7 +52,9 @@ wheel: setup ## build/wheel/moefold-*.whl: the Python package with library and d
 test-wheel: wheel ## install the wheel in a fresh virtual environment and test it there; PANDAS=1 fetches pandas
 	@sh scripts/test-wheel.sh $(BUILD)/wheel/moefold-*.whl $(PACKAGED)/moefold
 
+# Both build in one folder: beside each other one took what the other was still linking.
 DEB_ROOT := $(BUILD)/deb/root
+deb: | $(filter wheel test-wheel,$(MAKECMDGOALS))
 deb: setup ## build/deb/moefold_*.deb: program, library, header, man page, completions, data; MPI is not needed
 	@rm -rf $(BUILD)/deb
 	$(package) NO_MPI=1 install DESTDIR=$(abspath $(DEB_ROOT)) PREFIX=/usr ZSHDIR=/usr/share/zsh/vendor-completions \

@@ -26,8 +26,11 @@ run "$program" train --model mixtral-8x7b --set num_hidden_layers=2 --set hidden
 if command -v man >/dev/null; then
     run man -l usr/share/man/man1/moefold.1.gz | grep -q 'MOEFOLD(1)' || fail "the manual page cannot be read"
 fi
+[ ! -e usr/bin/moefold-mpi ] || [ -e usr/share/man/man1/moefold-mpi.1.gz ] || fail "moefold-mpi has no manual page"
+grep -q 'GPL-3' usr/share/doc/moefold/copyright || fail "its copyright file does not name GPL-3"
+! dpkg-deb -f "$deb" Description | grep '.\{80,\}' || fail "lines of the description are too long"
 bash -n usr/share/bash-completion/completions/moefold
-head -n 1 usr/share/zsh/vendor-completions/_moefold | grep -qx '#compdef moefold' || fail "no completion for zsh"
+head -n 1 usr/share/zsh/vendor-completions/_moefold | grep -qx '#compdef moefold moefold-mpi' || fail "no completion for zsh"
 sed -n '/^```c$/,/^```$/p' "$here/docs/LIBRARY.md" | grep -v '^```' >example.c
 flags=$(PKG_CONFIG_LIBDIR=$(dirname "$lib")/pkgconfig PKG_CONFIG_SYSROOT_DIR=$root pkg-config --cflags --libs moefold)
 # shellcheck disable=SC2086

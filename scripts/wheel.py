@@ -109,7 +109,7 @@ def main(library, version, out):
     machine = platform.machine()
     tag = "py3-none-manylinux_%d_%d_%s" % (*glibc_of([library, *bundled.values()]), machine)
     info = "moefold-%s.dist-info" % version
-    files = {"moefold/" + name: read("python/moefold/" + name) for name in sorted(os.listdir("python/moefold")) if name.endswith(".py")}
+    files = {"moefold/" + name: read("python/moefold/" + name) for name in sorted(os.listdir("python/moefold")) if name.endswith((".py", ".typed"))}
     files["moefold/" + os.path.basename(library)] = read(library)
     files.update({"moefold/" + name: read(path) for name, path in bundled.items()})
     files.update(data())

@@ -99,7 +99,7 @@ static mf_status read_f64(const mf_json_value *v, const char *key, double lo, do
         return MF_OK;
     }
     char expected[80];
-    if (hi > 1e300 && lo < -1e300) {
+    if (hi >= 1e300 && lo <= -1e300) {
         snprintf(expected, sizeof expected, "a number");
     } else if (hi > 1e300) {
         snprintf(expected, sizeof expected, "a number >= %g", lo);

@@ -12,9 +12,13 @@ void mf_err_clear(mf_err *e) {
     e->text[0] = '\0';
 }
 
-/* What users wrote may come back in a text; it must not break the line or drive the terminal. */
+/* What users wrote may come back in a text; it must not break the line or drive the terminal. What
+ * the JSON reader makes of a NUL (c0 80) is no UTF-8. */
 static void keep_one_line(char *text) {
     for (; *text != '\0'; text++) {
+        if (text[0] == '\xc0' && text[1] == '\x80') {
+            text[0] = text[1] = '?';
+        }
         if ((unsigned char)*text < 0x20 || *text == 0x7f) {
             *text = '?';
         }

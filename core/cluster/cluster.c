@@ -70,7 +70,8 @@ static mf_status unknown_name(const char *name, mf_err *e) {
                       known);
 }
 
-mf_status mf_cluster_load(const char *name_or_path, mf_cluster *out, mf_err *e) {
+mf_status mf_cluster_load_file(const char *name_or_path, mf_cluster *out, mf_json **file,
+                               mf_err *e) {
     struct stat info;
     mf_json *doc = NULL;
     mf_status st;
@@ -90,8 +91,19 @@ mf_status mf_cluster_load(const char *name_or_path, mf_cluster *out, mf_err *e) 
     st = mf_json_load(path, &doc, e);
     st = st == MF_OK ? mf_cluster_read(doc, path, 0, out, e) : st;
 out:
-    mf_json_destroy(doc);
     free(path);
+    if (st == MF_OK) {
+        *file = doc;
+    } else {
+        mf_json_destroy(doc);
+    }
+    return st;
+}
+
+mf_status mf_cluster_load(const char *name_or_path, mf_cluster *out, mf_err *e) {
+    mf_json *file = NULL;
+    mf_status st = mf_cluster_load_file(name_or_path, out, &file, e);
+    mf_json_destroy(file);
     return st;
 }
 

@@ -104,6 +104,11 @@ mf_status mf_cluster_from_json(const mf_json *doc, mf_cluster *out, mf_err *e);
  * "extends" is seen from the file. Unknown names: MF_USAGE with the nearest known name. */
 mf_status mf_cluster_load(const char *name_or_path, mf_cluster *out, mf_err *e);
 
+/* The same, with the file that was read: its figures stand beside their sources. What is handed
+ * over as a pipe can be read once. The caller destroys *file; with an error it is left alone. */
+mf_status mf_cluster_load_file(const char *name_or_path, mf_cluster *out, mf_json **file,
+                               mf_err *e);
+
 /* The shipped cluster of a GPU by its driver's name ("NVIDIA H200"); NULL: none. */
 const char *mf_cluster_of_gpu(const char *gpu);
 

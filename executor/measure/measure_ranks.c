@@ -305,6 +305,9 @@ const char *mf_measure_ranks(int64_t ranks, const char *folder, const char *stor
     double factor = 1, other = 1;
     const char *why = NULL;
     *out = (mf_ranks_measured){0};
+    if (mf_folder_make(folder, NULL) != MF_OK || access(folder, W_OK | X_OK) != 0) {
+        return "its times cannot be kept"; /* said before anybody waits for them */
+    }
     if (!make_place(&p)) {
         return "no folder for temporary files";
     }

@@ -23,7 +23,13 @@ def _places():
 
 
 def _load():
-    library = ctypes.CDLL(_places()[0])
+    place = _places()[0]
+    try:
+        library = ctypes.CDLL(place)
+    except OSError as e:
+        raise ImportError(
+            "%s: install the wheel (make wheel) or run `make` in the source tree; MOEFOLD_LIBRARY names another library" % e
+        ) from e
     text = ctypes.POINTER(ctypes.c_void_p)
     library.moefold_call.restype = ctypes.c_int
     library.moefold_call.argtypes = [ctypes.c_char_p, ctypes.c_char_p, ctypes.POINTER(ctypes.c_int), text, text]
@@ -62,8 +68,20 @@ def _plain(value):
     raise TypeError("an option of moefold cannot be of the type %s" % type(value).__name__)
 
 
+def _text(command, request):
+    """The request as JSON. What cannot be told is refused with the option that it was given to."""
+    parts = []
+    for key, value in request.items():
+        try:
+            parts.append("%s: %s" % (json.dumps(key), json.dumps(value, default=_plain, allow_nan=False)))
+        except (TypeError, ValueError, RecursionError) as e:
+            raise type(e)("moefold %s: --%s: expected what JSON can hold, got %.100r (%s)" % (command, key, value, e)) from None
+    return ("{%s}" % ", ".join(parts)).encode()
+
+
 def _take(library_, pointer):
-    text = ctypes.string_at(pointer.value).decode() if pointer.value else ""
+    # A message may quote bytes of a file that are no UTF-8.
+    text = ctypes.string_at(pointer.value).decode(errors="replace") if pointer.value else ""
     library_.moefold_free(pointer)
     return text
 
@@ -75,7 +93,7 @@ def call(command, request):
     best so far and the status INTERRUPTED.
     """
     lib = library()
-    text = json.dumps(request, default=_plain).encode()
+    text = _text(command, request)
     stop = ctypes.c_int(0)
     answer, messages = ctypes.c_void_p(), ctypes.c_void_p()
     status = [FAILED]

@@ -1,6 +1,7 @@
 /* page_step.c - a predicted step: verdict, where it goes, memory by stage, the schedule. */
 #include "report/page/page.h"
 
+#include "core/base/text.h"
 #include "core/memory/memory.h"
 
 #include <math.h>
@@ -24,6 +25,21 @@ static const char *memory_name(const char *key) {
         k++;
     }
     return k < MF_MEM_COUNT ? mf_memory_name((mf_memory_kind)k) : key;
+}
+
+/* What stands at `pointer` as a sentence: "of 2 s a step, 2 % exposed_cp" as "Of 2 s a step, 2 %
+ * exposed cp." */
+static void write_sentence(const mf_page *p, const char *pointer) {
+    char text[1024];
+    mf_text_copy(text, sizeof text, mf_page_string(mf_page_at(p, "%s", pointer)));
+    for (char *at = text; *at != '\0'; at++) {
+        *at = *at == '_' ? ' ' : *at;
+    }
+    if (text[0] >= 'a' && text[0] <= 'z') {
+        text[0] = (char)(text[0] - 'a' + 'A');
+    }
+    mf_page_text(p, text);
+    fputs(text[0] != '\0' ? "." : "", p->f);
 }
 
 /* A colour and what it stands for. */
@@ -165,7 +181,7 @@ static void write_breakdown(const mf_page *p) {
         fputs("</span>\n", p->f);
     }
     fputs("</div>\n<p class=\"note\">", p->f);
-    mf_page_text(p, mf_page_string(mf_page_at(p, "/explanation/time")));
+    write_sentence(p, "/explanation/time");
     fputs("</p></section>\n", p->f);
 }
 
@@ -226,7 +242,7 @@ static void write_memory(const mf_page *p) {
     fputs(" of ", p->f);
     mf_page_figure(p, MF_UNIT_BYTES, "/step/capacity_B");
     fputs(". ", p->f);
-    mf_page_text(p, mf_page_string(mf_page_at(p, "/explanation/memory")));
+    write_sentence(p, "/explanation/memory");
     fputs("</p></section>\n", p->f);
 }
 
@@ -240,8 +256,36 @@ void mf_page_step(const mf_page *p) {
 
 /* --- the schedule ----------------------------------------------------------------------------- */
 
-static int pass_colour(const char *pass) {
-    return strcmp(pass, "F") == 0 ? 0 : strcmp(pass, "B") == 0 ? 3 : strcmp(pass, "W") == 0 ? 5 : 7;
+static const struct {
+    const char *pass, *name; /* the last one: any other pass */
+    int colour;
+} passes[] = {
+    {"F", "forward", 0},
+    {"B", "backward", 3},
+    {"W", "weight gradient", 5},
+    {"", "forward of one beside backward of another", 7},
+};
+enum { PASSES = sizeof passes / sizeof passes[0] };
+
+static int pass_of(const char *pass) {
+    int i = 0;
+    while (i < PASSES - 1 && strcmp(pass, passes[i].pass) != 0) {
+        i++;
+    }
+    return i;
+}
+
+/* Of the passes that are drawn. */
+static void write_passes(const mf_page *p, const mf_json_value *all) {
+    bool drawn[PASSES] = {false};
+    for (size_t i = 0; i < mf_json_size(all); i++) {
+        drawn[pass_of(mf_page_string(mf_json_find(mf_json_at(all, i), "pass")))] = true;
+    }
+    for (int i = 0; i < PASSES; i++) {
+        if (drawn[i]) {
+            write_legend(p, passes[i].colour, passes[i].name);
+        }
+    }
 }
 
 static void write_title(const mf_page *p, const mf_json_value *slice, const char *pass) {
@@ -278,7 +322,7 @@ static size_t write_lane(const mf_page *p, const mf_json_value *all, size_t from
                 "<rect data-at=\"%s/schedule/%zu\" x=\"%.0f\" width=\"%.0f\" y=\"0\" height=\"10\" "
                 "fill=\"var(--c%d)\" fill-opacity=\"%s\"><title>",
                 p->under, i, 1e4 * start_s / whole_s,
-                fmax(1, 1e4 * (end_s - start_s) / whole_s - 4), pass_colour(pass),
+                fmax(1, 1e4 * (end_s - start_s) / whole_s - 4), passes[pass_of(pass)].colour,
                 (long)mf_page_number(mf_json_find(s, "micro_batch")) % 2 == 0 ? "1" : ".72");
         write_title(p, s, pass);
     }
@@ -299,10 +343,7 @@ void mf_page_schedule(const mf_page *p) {
     fputs("<span></span><div class=\"axis\"><span>0 s</span><span>", p->f);
     mf_page_figure(p, MF_UNIT_TIME, "/step/step_time_s");
     fputs("</span></div></div>\n<ul class=\"legend\">", p->f);
-    write_legend(p, 0, "forward");
-    write_legend(p, 3, "backward");
-    write_legend(p, 5, "weight gradient");
-    write_legend(p, 7, "forward of one beside backward of another");
+    write_passes(p, all);
     fputs("</ul>\n<p class=\"note\">One rank of each stage; point at a slice for its micro-batch "
           "and times. What is left blank is waiting.</p></section>\n",
           p->f);

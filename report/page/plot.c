@@ -249,7 +249,7 @@ void mf_plot_write(const mf_page *p, mf_plot *plot) {
     ticks(p, plot, &plot->y, true);
     write_limit(p, plot, &plot->x, false);
     write_limit(p, plot, &plot->y, true);
-    for (int i = 0; i < plot->count; i++) {
+    for (int i = plot->count - 1; i >= 0; i--) { /* those that are named first hide the others */
         write_point(p, plot, &plot->point[i]);
     }
     write_tags(p, plot);

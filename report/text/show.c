@@ -190,6 +190,26 @@ void mf_show_wrap(FILE *out, const char *text, int column, int indent, int width
     mf_show_wrap_at(out, text, column, indent <= narrow / 2 ? indent : 4, narrow);
 }
 
+void mf_show_roff(FILE *out, const char *text) {
+    bool first = true;
+    for (; *text != '\0'; text++) {
+        if (first && (*text == '.' || *text == '\'')) {
+            fputs("\\&", out);
+        }
+        first = *text == '\n';
+        if (*text == '\\') {
+            fputs("\\e", out);
+        } else if (*text == '-') {
+            fputs("\\-", out);
+        } else if (*text == '\n') {
+            fputs("\n.PP\n", out);
+        } else {
+            putc(*text, out);
+        }
+    }
+    putc('\n', out);
+}
+
 const char *mf_show_limits_kept(bool timed, bool paid, bool in_time, bool in_budget) {
     if (!in_time) {
         return in_budget ? "misses the deadline" : "misses deadline and budget";

@@ -35,6 +35,10 @@ void mf_show_wrap_at(FILE *out, const char *text, int column, int indent, int wi
  */
 void mf_show_wrap(FILE *out, const char *text, int column, int indent, int width);
 
+/* `text` as man pages hold it, and a newline: '-' is a minus, so that options can be copied from
+ * the page; '\n' begins a new paragraph. */
+void mf_show_roff(FILE *out, const char *text);
+
 /* Of a run that has a deadline (timed), a budget (paid) or both: "misses the deadline", "keeps
  * both". */
 const char *mf_show_limits_kept(bool timed, bool paid, bool in_time, bool in_budget);

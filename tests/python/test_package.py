@@ -2,8 +2,10 @@
 against it, else `moefold`; with MOEFOLD_WHEEL=1 package, library, its libraries and data must come from one installed
 folder."""
 
+import inspect
 import os
 import pathlib
+import pickle
 import re
 import signal
 import subprocess
@@ -74,6 +76,31 @@ class Package(unittest.TestCase):
         self.assertEqual(caught.exception.result["feasible"], 0)
         self.assertIn("smallest_gpus", caught.exception.result)
 
+    def test_errors_come_back_whole_from_other_processes(self):
+        with self.assertRaises(moefold.Infeasible) as caught:
+            moefold.fit(pp=1, ep=8, tp=1, **dict(JOB, model="mixtral-8x22b", gpus=8))
+        back = pickle.loads(pickle.dumps(caught.exception))
+        self.assertIs(type(back), moefold.Infeasible)
+        self.assertEqual((str(back), back.status, back.result), (str(caught.exception), 3, caught.exception.result))
+
+    def test_values_that_cannot_be_told_are_refused_with_their_option(self):
+        with self.assertRaisesRegex(TypeError, "moefold plan: --model: expected what JSON can hold, got <object"):
+            moefold.plan(model=object())
+        with self.assertRaisesRegex(ValueError, "moefold plan: --gap: expected what JSON can hold, got nan"):
+            moefold.plan(gap=float("nan"))
+        with self.assertRaisesRegex(moefold.UsageError, r"expected a string without \\u0000, got \"a\?\?b\""):
+            moefold.plan(model="a\0b")
+
+    def test_a_table_that_is_not_there_is_answered_with_those_that_are(self):
+        with self.assertRaisesRegex(KeyError, "no table 'cell' in this answer; it has stages"):
+            moefold.simulate(tp=2, ep=8, recompute=["core_attn"], **JOB).rows("cell")
+
+    def test_a_library_that_is_not_there_is_named(self):
+        env = dict(os.environ, MOEFOLD_LIBRARY="/nowhere/libmoefold.so")
+        ran = subprocess.run([sys.executable, "-c", "import moefold; moefold.version()"], env=env, stderr=subprocess.PIPE, check=False)
+        self.assertIn("ImportError: /nowhere/libmoefold.so: cannot open", ran.stderr.decode())
+        self.assertIn("MOEFOLD_LIBRARY names another", ran.stderr.decode())
+
     def test_fit_is_ranked_by_time(self):
         found = moefold.fit(pp=1, cp=1, etp=1, recompute="none", top=2, effort=1, **JOB)
         self.assertTrue(all(row["fits"] for row in found.rows()[:2]))
@@ -109,6 +136,9 @@ class Package(unittest.TestCase):
     def test_every_function_says_what_it_does(self):
         for name in moefold.__all__:
             self.assertTrue(getattr(moefold, name).__doc__, name)
+            if inspect.isfunction(getattr(moefold, name)):
+                self.assertIn("return", getattr(moefold, name).__annotations__, name)
+        self.assertTrue((pathlib.Path(moefold.__file__).parent / "py.typed").exists())
 
     def test_names_that_are_not_there_are_answered(self):
         self.assertEqual(moefold.__version__, moefold.version().split()[0])

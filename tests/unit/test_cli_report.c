@@ -294,6 +294,13 @@ static void a_page_has_the_words_of_the_text(void **state) {
         assert_non_null(strstr(page, label));
     }
     assert_null(strstr(page, ">workspace<"));
+    /* sentences, and a legend of what is drawn */
+    assert_non_null(strstr(page, "<p class=\"note\">Of "));
+    assert_non_null(strstr(page, ". Stage "));
+    assert_non_null(strstr(page, " % exposed ep"));
+    assert_non_null(strstr(page, "</i>backward</li>"));
+    assert_null(strstr(page, "</i>weight gradient</li>"));
+    assert_null(strstr(page, "</i>forward of one"));
     cli_free(&r);
     snprintf(line, sizeof line, "explain --plan %s/plan.json --json", dir);
     r = cli_json(line);
@@ -795,6 +802,8 @@ static void a_job_is_tuned_and_compared_on_a_page(void **state) {
     assert_non_null(strstr(page, "class=\"plot\""));
     assert_non_null(strstr(page, "title=\"now: "));
     assert_non_null(strstr(page, "title=\"change to: "));
+    /* drawn last, so that no other hides it */
+    assert_null(strstr(strstr(page, "title=\"now: "), "class=\"dot"));
     for (size_t i = 0; i < mf_json_size(cli_member(tune, "steps")); i++) {
         const mf_json_value *s = mf_json_at(cli_member(tune, "steps"), i);
         const double time_s = cli_number(s, "step_time_s");

@@ -1,6 +1,7 @@
 /* The cluster `cpu` is this machine: whose work its cores do, and what is kept of it. */
 #include "tests/support/test.h"
 
+#include "executor/measure/measure_ranks.h"
 #include "job/host_cpu.h"
 #include "job/host_load.h"
 
@@ -183,6 +184,15 @@ static void switched_off_nothing_is_kept(void **state) {
     assert_false(mf_host_cpu_find(1, &h));
 }
 
+/* No rank is started for what nobody could keep: this program trains none. */
+static void what_cannot_be_kept_is_not_measured(void **state) {
+    (void)state;
+    mf_ranks_measured m;
+    const char *why = mf_measure_ranks(1, "/dev/null/cpu", "/dev/null/cpu/cpu-1.db",
+                                       "/dev/null/cpu/cpu-1.json", &m);
+    assert_string_equal(why, "its times cannot be kept");
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(own_work_is_counted_apart_from_that_of_others),
@@ -193,6 +203,7 @@ int main(void) {
         cmocka_unit_test(noisy_ops_alone_are_measured_again_once),
         cmocka_unit_test(only_free_cores_measure_again),
         cmocka_unit_test(switched_off_nothing_is_kept),
+        cmocka_unit_test(what_cannot_be_kept_is_not_measured),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

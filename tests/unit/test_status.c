@@ -36,6 +36,8 @@ static void texts_stay_on_one_line(void **state) {
     mf_err_set(&e, MF_INPUT, "key \"%s\"", "a\nb\x1b[1m");
     mf_err_prefix(&e, "file\r%d", 1);
     assert_string_equal(e.text, "file?1: key \"a?b?[1m\"");
+    mf_err_set(&e, MF_INPUT, "key \"a\xc0\x80z\""); /* a NUL, as the JSON reader keeps it */
+    assert_string_equal(e.text, "key \"a??z\"");
 }
 
 int main(void) {

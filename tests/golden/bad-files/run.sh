@@ -67,4 +67,5 @@ golden_limit="timeout -s KILL 20"
 mf models "$work/pipe"
 mf simulate --plan "$work/pipe"
 cat profiles/models/qwen3-8b.json | $golden_limit "$golden_binary" models /dev/stdin >"$work/out" 2>&1 || cat "$work/out"
+cat profiles/clusters/h100.json | $golden_limit "$golden_binary" clusters /dev/stdin >"$work/out" 2>&1 || cat "$work/out"
 golden_end

@@ -15,12 +15,18 @@ diff -u docs/CLI.md "$work/CLI.md" || {
 "$golden_binary" help --man >"$work/moefold.1"
 for command in plan fit simulate capacity train export tune; do
     grep -q "^.SS $command\$" "$work/moefold.1" || { echo "the man page lacks $command"; exit 1; }
-    "$golden_binary" $command --help | sed -n 's/^  --\([a-z-]*\).*/\1/p' | while read -r option; do
-        grep -q -F ".B \-\-$(printf '%s' "$option" | sed 's/-/\\-/g')" "$work/moefold.1" || echo "the man page lacks --$option"
+    sed -n "/^.SS $command\$/,/^.S[SH] /p" "$work/moefold.1" | grep '^.-.-' | tr -d '\\,.' >"$work/named"
+    "$golden_binary" $command --help | sed -n 's/^  --\([a-z0-9-]*\).*/\1/p' | while read -r option; do
+        grep -q -x -e "--$option" "$work/named" || echo "the man page lacks $command --$option"
+        # what it does stands there once, however many commands take it
+        count=$(sed 's/\\-/-/g' "$work/moefold.1" | grep -c -e "^\.B --$option ")
+        [ "$count" = 1 ] || echo "the man page explains --$option $count times"
     done >>"$golden_transcript"
 done
 if command -v groff >/dev/null; then
     groff -man -ww -Tutf8 -z "$work/moefold.1" >>"$golden_transcript" 2>&1
+    # words that users copy are not broken
+    groff -man -rLL=60n -Tascii "$work/moefold.1" | grep -n '[a-z]-$' | head -n 3 >>"$golden_transcript"
 fi
 # completion, where there is a bash
 "$golden_binary" help --completion bash >"$work/moefold.bash"
@@ -46,6 +52,12 @@ if command -v bash >/dev/null; then
         complete moefold capacity --clusters = h100,gb
         complete moefold capacity --clusters=h100,gb
         complete moefold plan --gpus=
+        # names that stand without an option
+        complete moefold help ca
+        complete moefold models mixtral-
+        complete moefold clusters gb
+        complete moefold models --j
+        complete moefold plan ''
     } >>"$golden_transcript"
 fi
 # for zsh: every command and every option of its help; no complaint of the shell, where there is one
@@ -61,7 +73,7 @@ if command -v zsh >/dev/null; then
 fi
 mf help --completion fish
 # the targets that the README names
-for target in bench validate lint san gpu install; do
+for target in bench validate lint san gpu install uninstall wheel deb; do
     make -s help | grep -q "^  $target " || { echo "make help does not list $target"; exit 1; }
 done
 golden_end

@@ -33,7 +33,7 @@ for i in 1 2 3 4 5 6 7 8 9 10 11 12; do
     echo " [2026-01-01 10:00:00] iteration $i/ 100 | consumed samples: $((i * 64)) | elapsed time per iteration (ms):" \
         "900.0 | learning rate: 1E-4 | global batch size: 64 |"
 done >"$work/log"
-make_page compare compare --plan "$work/now.json" --log "$work/log" --tolerance 90
+make_page compare compare --plan "$work/now.json" --log "$work/log" --tolerance 90%
 make_page capacity capacity --models olmoe-1b-7b --clusters h100,gb200,h20 --sizes 8..32 --global-batch 64 --seq 4096 \
     --pp 1 --cp 1 --tokens 1T --deadline 20d --budget 50k --skew zipf:0.5
 
