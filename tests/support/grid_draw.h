@@ -10,6 +10,18 @@ static inline int64_t grid_pick(rng *r, const int64_t *of, int count) {
     return of[rng_range(r, 0, count - 1)];
 }
 
+/* Read once: of some hundred layouts that are drawn one is valid. */
+static inline const mf_model *grid_model_of(const grid_model *g) {
+    static mf_model models[GRID_MODELS];
+    static bool read[GRID_MODELS];
+    const ptrdiff_t i = g - grid_models;
+    if (!read[i]) {
+        assert_ok(grid_model_load(g, &models[i], NULL));
+        read[i] = true;
+    }
+    return &models[i];
+}
+
 /* A random valid layout of a random model. */
 static inline const grid_model *grid_draw(rng *r, int ranks, mf_layout *l) {
     static const int64_t degree[] = {1, 1, 2, 4, 8}, one_to_four[] = {1, 1, 2, 4};
@@ -28,8 +40,6 @@ static inline const grid_model *grid_draw(rng *r, int ranks, mf_layout *l) {
                                            MF_OFFLOAD_EXPERT_FC1 | MF_OFFLOAD_FFN};
     for (;;) {
         const grid_model *g = &grid_models[rng_range(r, 0, GRID_MODELS - 1)];
-        mf_model m;
-        assert_ok(grid_model_load(g, &m, NULL));
         grid_layout_init(l);
         l->gpus = ranks;
         l->tp = grid_pick(r, degree, 5);
@@ -50,7 +60,7 @@ static inline const grid_model *grid_draw(rng *r, int ranks, mf_layout *l) {
         l->offload_optimizer = 0.35 * (double)rng_range(r, 0, 2);
         l->memory.offload = offload[rng_range(r, 0, 4)];
         l->overlap = overlap[rng_range(r, 0, 4)];
-        if (mf_layout_valid(l, &m)) {
+        if (mf_layout_valid(l, grid_model_of(g))) {
             return g;
         }
     }
