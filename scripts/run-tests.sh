@@ -19,6 +19,7 @@ waits='tests/unit/test_train_stops tests/unit/test_train_kills tests/unit/test_t
  tests/unit/test_train_saves tests/unit/test_train_transient tests/unit/test_train_hosts tests/unit/test_allocations'
 # The longest of the others, the longest first: one that begins last would run on a core alone.
 long='tests/unit/test_planner_effort tests/unit/test_executor_trajectory tests/unit/test_cli_fit tests/unit/test_executor_grid
+ tests/unit/test_cli_report tests/unit/test_library tests/unit/test_planner_search tests/property/test_launch_steps
  tests/unit/test_executor_ranks tests/unit/test_train_command tests/unit/test_cli_capacity tests/property/test_planner_bound
  tests/golden/bad-values tests/unit/test_shadow_races tests/unit/test_executor_faults'
 # Left to the run without sanitizers, as the code that these reach others reach with them: they test effort, accuracy,
