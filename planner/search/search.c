@@ -338,10 +338,10 @@ static mf_status try_starts(mf_search_state *s, mf_search_outcome *out, mf_err *
 static mf_status improve_best(mf_search_state *s, mf_search_outcome *out, mf_err *e) {
     const int64_t most_us = (int64_t)(MF_STEP_SEARCH_SHARE * (double)s->work);
     mf_status status = mf_search_improve_plan(&s->context, &s->found[0], most_us, out, e);
-    if (status == MF_OK && out->found) {
+    if (out->found) {
         keep_found(s, &out->plan);
         s->slow = false;
-        status = mf_search_open_again(s, e);
+        status = status == MF_OK ? mf_search_open_again(s, e) : status;
     }
     s->improved_s = s->best_s;
     s->improve_at = s->work + (int64_t)(MF_STEP_SEARCH_AGAIN * (double)s->work);
@@ -380,7 +380,7 @@ static bool gap_is_open(const mf_search_state *s) {
            mf_search_lower_bound(s) < s->best_s / (1.0 + mf_search_asked_gap(s)) * (1.0 - 1e-9);
 }
 
-/* Is the best plan one whose positions were not moved yet? */
+/* Is the best plan another one than when positions were last moved, for as long as that took? */
 static bool has_new_best(const mf_search_state *s) {
     return mf_search_uses(s, MF_MECHANISM_STEP_SEARCH) && s->nfound > 0 &&
            s->found[0].time_s <= s->best_s && s->best_s < s->improved_s && gap_is_open(s);
