@@ -362,12 +362,17 @@ static mf_status grow(growing *g, int rows, int threads, mf_err *e) {
     return s;
 }
 
+int mf_capacity_flight(const mf_capacity_request *r) {
+    const int rows = r->models * r->clusters;
+    return (MF_TASKS_IN_FLIGHT + rows - 1) / rows;
+}
+
 mf_status mf_capacity_plan(const mf_capacity_request *r, mf_capacity *out, mf_err *e) {
     const int rows = r->models * r->clusters;
     const long cores = sysconf(_SC_NPROCESSORS_ONLN);
     const int threads = r->threads > 0 ? r->threads : cores > 8 ? 8 : cores > 0 ? (int)cores : 1;
     const int at_once = threads < rows ? threads : rows;
-    const int flight = (MF_TASKS_IN_FLIGHT + rows - 1) / rows;
+    const int flight = mf_capacity_flight(r);
     growing g = {.z = out,
                  .threads = (threads + at_once - 1) / at_once,
                  .alone_threads = threads < flight ? threads : flight,

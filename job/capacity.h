@@ -127,10 +127,12 @@ void mf_capacity_clear(mf_capacity *z);
 mf_status mf_capacity_plan_of(const mf_capacity *z, const mf_capacity_cell *c, mf_problem *problem,
                               mf_plan *out, mf_err *e);
 
-/* Where the cell's plan does not fit under --skew, looks for what does: a short search with memory
- * for the rows of every draw; where that finds none, single steps or pairs of them from the plan
- * with that memory, the fastest; else a larger size of the row. Finding none is no error. A few
- * seconds of a core. Errors: MF_INTERRUPTED, MF_NOMEM. */
+/* Where the cell's plan does not fit under --skew, looks for what does, and keeps what keeps most
+ * limits, of these the fastest under that routing: searches with memory for the rows of every draw,
+ * with EP 1 and with half the plan's EP (unless it is pinned), each of the request's effort, or of
+ * two seconds without one; single steps or pairs of them from the plan with that memory; a larger
+ * size of the row where no plan of this one fits, or where it keeps more limits. Finding none is no
+ * error. Errors: MF_INTERRUPTED, MF_NOMEM. */
 mf_status mf_capacity_find_remedy(mf_capacity *z, mf_capacity_cell *c, mf_err *e);
 
 /* Of a GPU-hour of c. name: its word in --clusters. --price takes that word, or else the name that

@@ -1,17 +1,19 @@
 /* capacity_remedy.c - what gets a cell's plan over uneven routing that it does not fit under. */
 #include "job/capacity_strain.h"
+#include "job/capacity_table.h"
 
 #include "job/problem.h"
 #include "launch/steps.h"
+#include "planner/capacity/robust.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
 enum {
-    SEARCHES = 3,
+    SEARCHES = 3,        /* with more and more memory */
     STEPS = 4,           /* that are simulated with the draws, the fastest under even routing */
-    EFFORT_US = 2000000, /* of each search for a plan with memory for the rows of every draw */
+    EFFORT_US = 2000000, /* of each search, without --effort */
 };
 
 /* A cell whose plan does not fit under a routing, while something that does is looked for. */
@@ -29,25 +31,28 @@ static double rounded_up(double load) {
     return ceil(100 * load) / 100;
 }
 
-/* Takes a plan if it fits in every draw, and is faster than what was taken before. most_load: what
- * there is to have memory for; may be NULL. */
-static mf_status take(const overfull *x, const mf_layout *l, const mf_assignment *a,
-                      const char *with, bool searched, double *most_load, mf_err *e) {
+/* What keeps more limits is better, then what takes less time; without a limit all keep it. */
+static bool is_better(const mf_capacity_strain *x, const mf_capacity_strain *than) {
+    const int kept = x->in_time + x->in_budget, before = than->in_time + than->in_budget;
+    return !than->tried || (kept != before ? kept > before : x->step_time_s < than->step_time_s);
+}
+
+/* The options of a remedy: memory for so many rows, and the rest. */
+static void write_options(char out[MF_STEP_TEXT], double headroom, const char *rest) {
+    snprintf(out, MF_STEP_TEXT, "--token-headroom %.2f%s%.200s", headroom,
+             rest[0] != '\0' ? " " : "", rest);
+}
+
+/* Takes a plan for these options if it fits in every draw, and is better than what was taken
+ * before. */
+static void take(const overfull *x, const mf_capacity_strain *now, bool searched,
+                 const char *options) {
     mf_capacity_cell *c = x->c;
-    mf_capacity_strain now = {.fits = false};
-    mf_status s = mf_capacity_skew(c, x->z->r, x->j, &x->p, l, a, &x->skew, &now, e);
-    if (most_load != NULL) {
-        *most_load = now.most_load;
+    if (now->fits && is_better(now, &c->remedied)) {
+        c->remedied = *now;
+        c->remedy_searched = searched;
+        snprintf(c->remedy, sizeof c->remedy, "%s", options);
     }
-    if (s != MF_OK || !now.fits ||
-        (c->remedied.tried && now.step_time_s >= c->remedied.step_time_s)) {
-        return s;
-    }
-    c->remedied = now;
-    c->remedy_searched = searched;
-    snprintf(c->remedy, sizeof c->remedy, "--token-headroom %.2f%s%.200s",
-             fmax(x->headroom, rounded_up(now.most_load)), with[0] != '\0' ? " " : "", with);
-    return MF_OK;
 }
 
 /* Single steps and pairs of them from the plan with memory for the rows of the worst draw. */
@@ -60,17 +65,24 @@ static mf_status try_steps(const overfull *x, mf_err *e) {
                                   x->z->r->cancel, STEPS, &found, e);
     for (int i = 0; s == MF_OK && i < found.count; i++) {
         const mf_one_step *step = &found.step[i];
-        s = take(x, &step->layout, &step->assignment, step->what, false, NULL, e);
+        mf_capacity_strain now = {.fits = false};
+        char options[MF_STEP_TEXT];
+        s = mf_capacity_skew(c, x->z->r, x->j, &x->p, &step->layout, &step->assignment, &x->skew,
+                             &now, e);
+        write_options(options, fmax(x->headroom, rounded_up(now.most_load)), step->what);
+        if (s == MF_OK) {
+            take(x, &now, false, options);
+        }
     }
     mf_steps_clear(&found);
     return s;
 }
 
-/* A search chooses all anew, with that memory. That it finds none is no error. *most_load: of what
- * it found; 0: nothing. */
-static mf_status search_with(overfull *x, double *most_load, mf_err *e) {
+/* A search of p chooses all anew, with as much effort as the cell's was asked to have, so that who
+ * types its options gets its plan. That it finds none is no error: now->tried is false then. */
+static mf_status search(overfull *x, const mf_problem *p, int64_t *ep, mf_capacity_strain *now,
+                        mf_err *e) {
     const mf_capacity_request *r = x->z->r;
-    mf_problem p = x->p;
     mf_search_options o;
     mf_search_result found = {0};
     mf_host_copies host = {0};
@@ -80,14 +92,16 @@ static mf_status search_with(overfull *x, double *most_load, mf_err *e) {
     o.cancel = r->cancel;
     o.top = 1;
     o.gap = r->gap;
-    o.budget = EFFORT_US;
+    o.budget = r->effort_us > 0 ? r->effort_us : EFFORT_US;
     o.threads = r->threads;
-    p.base.token_headroom = x->headroom;
-    *most_load = 0;
-    mf_status s = mf_host_copies_search(mf_runs_on_search, &x->on, &p, &o, r->search_offload,
-                                        &found, &host, &why);
+    o.flight = mf_capacity_flight(r);
+    *now = (mf_capacity_strain){.tried = false};
+    mf_status s = mf_host_copies_search(mf_runs_on_search, &x->on, p, &o, r->search_offload, &found,
+                                        &host, &why);
     if (s == MF_OK) {
-        s = take(x, &found.plan[0].layout, &found.plan[0].assignment, "", true, most_load, e);
+        *ep = found.plan[0].layout.ep;
+        s = mf_capacity_skew(x->c, r, x->j, p, &found.plan[0].layout, &found.plan[0].assignment,
+                             &x->skew, now, e);
     } else {
         s = s == MF_INFEASIBLE || s == MF_LAYOUT ? MF_OK : mf_err_set(e, s, "%s", why.text);
     }
@@ -96,28 +110,76 @@ static mf_status search_with(overfull *x, double *most_load, mf_err *e) {
 }
 
 /* A plan that a search finds may have more expert ranks, and a busier one among them: then there is
- * to be memory for its rows. */
-static mf_status try_searches(overfull *x, mf_err *e) {
+ * to be memory for its rows. *ep: of what was found last; 0: nothing. */
+static mf_status try_headroom(overfull *x, int64_t *ep, mf_err *e) {
+    mf_problem p = x->p;
     mf_status s = MF_OK;
-    const double of_plan = x->headroom;
-    double most_load = 0;
+    p.base.token_headroom = x->headroom;
+    *ep = 0;
     for (int i = 0; s == MF_OK && i < SEARCHES; i++) {
-        s = search_with(x, &most_load, e);
-        if (x->c->remedied.tried || rounded_up(most_load) <= x->headroom) {
-            break; /* found; or nothing fits with it */
+        mf_capacity_strain now;
+        char options[MF_STEP_TEXT];
+        s = search(x, &p, ep, &now, e);
+        const double needed = rounded_up(now.most_load);
+        const bool enough = needed <= p.base.token_headroom;
+        if (s == MF_OK && (enough || i == SEARCHES - 1)) {
+            write_options(options, fmax(p.base.token_headroom, needed), "");
+            take(x, &now, true, options);
+            break;
         }
-        x->headroom = rounded_up(most_load);
+        p.base.token_headroom = needed;
     }
-    x->headroom = of_plan;
     return s;
 }
 
-/* The next larger size of the row whose plan fits in every draw. */
+/* With fewer expert ranks the busiest one has fewer rows. */
+static mf_status try_ep(overfull *x, int64_t ep, mf_err *e) {
+    mf_problem p = x->p;
+    mf_capacity_strain now;
+    int64_t found = 0;
+    char degree[32], options[MF_STEP_TEXT];
+    const double needed = rounded_up(mf_robust_most_load(p.model, &x->skew, ep));
+    p.base.ep = ep;
+    p.pinned |= MF_PIN(EP);
+    snprintf(degree, sizeof degree, "--ep %lld", (long long)ep);
+    if (needed > p.base.token_headroom) {
+        p.base.token_headroom = needed;
+        write_options(options, needed, degree);
+    } else {
+        snprintf(options, sizeof options, "%s", degree);
+    }
+    mf_status s = search(x, &p, &found, &now, e);
+    if (s == MF_OK) {
+        take(x, &now, true, options);
+    }
+    return s;
+}
+
+/* With memory for the rows of every draw; and, since a search takes what is fastest under even
+ * routing, with no expert parallelism and with half as much. */
+static mf_status try_searches(overfull *x, mf_err *e) {
+    const int64_t half = x->c->layout.ep / 2;
+    int64_t found = 0;
+    mf_status s = try_headroom(x, &found, e);
+    if ((x->p.pinned & MF_PIN(EP)) != 0) {
+        return s;
+    }
+    s = s == MF_OK && found != 1 ? try_ep(x, 1, e) : s;
+    return s == MF_OK && half > 1 ? try_ep(x, half, e) : s;
+}
+
+/* The next larger size of the row whose plan fits in every draw, if it keeps more limits, or
+ * nothing of this size fits. */
 static void take_larger(const overfull *x) {
-    for (int i = x->z->count - 1; i >= 0; i--) {
+    mf_capacity_strain *best = &x->c->remedied;
+    for (int i = 0; i < x->z->count; i++) {
         const mf_capacity_cell *other = &x->z->cell[i];
-        if (other->row == x->c->row && other->gpus > x->c->gpus && other->skewed.fits) {
-            x->c->remedied = other->skewed;
+        const mf_capacity_strain *now = &other->skewed;
+        if (other->row == x->c->row && other->gpus > x->c->gpus && now->tried && now->fits &&
+            (!best->tried || now->in_time + now->in_budget > best->in_time + best->in_budget)) {
+            *best = *now;
+            x->c->remedy[0] = '\0';
+            x->c->remedy_searched = false;
         }
     }
 }
@@ -134,8 +196,8 @@ mf_status mf_capacity_find_remedy(mf_capacity *z, mf_capacity_cell *c, mf_err *e
     s = s == MF_OK ? mf_routing_parse(z->r->skew, &x.skew, e) : s;
     s = s == MF_OK ? mf_runs_on_parse(z->r->runs_on, x.j->software.name, &x.on, e) : s;
     s = s == MF_OK ? try_searches(&x, e) : s;
-    s = s == MF_OK && !c->remedied.tried ? try_steps(&x, e) : s;
-    if (s == MF_OK && !c->remedied.tried) {
+    s = s == MF_OK ? try_steps(&x, e) : s;
+    if (s == MF_OK) {
         take_larger(&x);
     }
     mf_routing_clear(&x.skew);

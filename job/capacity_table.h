@@ -31,6 +31,9 @@ typedef struct growing {
     const mf_capacity_cell *shown; /* the cell that progress reports are about */
 } growing;
 
+/* capacity.c: tasks that each row's search has in flight; which plan it finds depends on it. */
+int mf_capacity_flight(const mf_capacity_request *r);
+
 /* capacity_cell.c: plans a cell whose size and row are known; known[count]: plans that it may begin
  * with. One that does not fit is a result; MF_OK. */
 mf_status mf_capacity_plan_cell(growing *g, table_row *row, mf_capacity_cell *c,

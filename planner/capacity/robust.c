@@ -48,16 +48,34 @@ static int by_value(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
+static int draws_of(const mf_routing *skew) {
+    return skew->kind == MF_ROUTING_ZIPF ? MF_SKEW_DRAWS : 1;
+}
+
+static mf_routing nth_draw(const mf_routing *skew, int i) {
+    mf_routing one = *skew; /* its counts are borrowed */
+    one.seed = skew->seed + (uint64_t)i;
+    return one;
+}
+
+double mf_robust_most_load(const mf_model *m, const mf_routing *skew, int64_t ep) {
+    double most = 1;
+    for (int i = 0; i < draws_of(skew); i++) {
+        const mf_routing one = nth_draw(skew, i);
+        most = fmax(most, most_load(m, &one, ep));
+    }
+    return most;
+}
+
 mf_status mf_robust_skew(const mf_problem *p, const mf_layout *l, const mf_assignment *a,
                          const mf_routing *skew, mf_skewed *out, mf_err *e) {
-    const int draws = skew->kind == MF_ROUTING_ZIPF ? MF_SKEW_DRAWS : 1;
+    const int draws = draws_of(skew);
     const int at = draws > 1 ? draws * 95 / 100 - 1 : 0;
     double step_s[MF_SKEW_DRAWS] = {0}, load[MF_SKEW_DRAWS] = {0};
     mf_status s = MF_OK;
     *out = (mf_skewed){.fits = true, .draws = draws};
     for (int i = 0; s == MF_OK && i < draws; i++) {
-        mf_routing one = *skew; /* its counts are borrowed */
-        one.seed = skew->seed + (uint64_t)i;
+        const mf_routing one = nth_draw(skew, i);
         s = draw(p, l, a, &one, &step_s[i], &load[i], &out->fits, e);
     }
     qsort(step_s, (size_t)draws, sizeof step_s[0], by_value);

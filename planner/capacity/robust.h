@@ -17,6 +17,9 @@ typedef struct mf_skewed {
 mf_status mf_robust_skew(const mf_problem *p, const mf_layout *l, const mf_assignment *a,
                          const mf_routing *skew, mf_skewed *out, mf_err *e);
 
+/* most_load of plans with EP ranks. */
+double mf_robust_most_load(const mf_model *m, const mf_routing *skew, int64_t ep);
+
 /* The fastest of known[count] (plans of p's model on `cluster`, such as the other cells of a row)
  * on at most `gpus` of p's GPUs, data parallelism made smaller until it divides the batch; no fewer
  * than half of `gpus`, since what is left has to go on. No search: one of its own may find better.

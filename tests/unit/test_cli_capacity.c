@@ -720,6 +720,29 @@ static void what_gets_a_plan_over_uneven_routing_is_named(void **state) {
     assert_int_equal(system(line), 0);
 }
 
+/* A search chooses by even routing, under which expert parallelism is fastest. What is named is
+ * what is fastest under the uneven one and keeps the deadline; typed, it gives the same figure. */
+static void the_remedy_is_what_is_fast_under_uneven_routing(void **state) {
+    (void)state;
+#define UNEVEN                                                                                     \
+    "capacity --models mixtral-8x7b --clusters h100 --sizes 32 --tokens 1T --deadline 70d "        \
+    "--global-batch 256 --seq 4096 --skew zipf:1 --effort 1 --json "
+    char line[512];
+    cli_result r = cli_json(UNEVEN);
+    const mf_json_value *c = mf_json_at(cli_member(mf_json_root(r.json), "cells"), 0);
+    const mf_json_value *remedy = cli_member(c, "skew_remedy");
+    assert_false(cli_bool(cli_member(c, "skewed"), "fits"));
+    assert_string_equal(cli_text(remedy, "with"), "--ep 1");
+    assert_true(cli_bool(remedy, "in_time"));
+    snprintf(line, sizeof line, UNEVEN "%s", cli_text(remedy, "with"));
+    cli_result typed = cli_json(line);
+    c = mf_json_at(cli_member(mf_json_root(typed.json), "cells"), 0);
+    const double typed_s = cli_number(cli_member(c, "skewed"), "step_time_s");
+    assert_true(fabs(cli_number(remedy, "step_time_s") / typed_s - 1) < 1e-9);
+    cli_free(&typed);
+    cli_free(&r);
+}
+
 static void sizes_double_and_batches_are_read_in_tokens(void **state) {
     (void)state;
     cli_result r = cli_json("capacity --models olmoe-1b-7b --clusters h100 --sizes 8..16,8-24,1k "
@@ -959,6 +982,7 @@ int main(void) {
         cmocka_unit_test(a_verdict_names_what_gets_over_a_lost_node),
         cmocka_unit_test(skew_needs_neither_a_run_nor_a_limit),
         cmocka_unit_test(what_gets_a_plan_over_uneven_routing_is_named),
+        cmocka_unit_test(the_remedy_is_what_is_fast_under_uneven_routing),
         cmocka_unit_test(sizes_double_and_batches_are_read_in_tokens),
         cmocka_unit_test(the_smallest_size_keeps_its_deadline_and_the_one_before_does_not),
         cmocka_unit_test(a_size_that_is_too_small_says_what_is_missing),
