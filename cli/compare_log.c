@@ -97,6 +97,7 @@ mf_status mf_compare_log(const mf_args *a, const mf_cli *cli, mf_err *e) {
     s = s == MF_OK ? find_memory(&x, e) : s;
     if (s == MF_OK) {
         mf_doubts_of_plan(j, &j->plan, &x.doubts);
+        mf_doubt_runner(&x.doubts, j, &(mf_runs_on){.limited = true, .target = MF_TARGET_MEGATRON});
         if (x.doubtful) {
             mf_doubt(&x.doubts,
                      "a correction of %.3f: the log is of another job, cluster or software more "

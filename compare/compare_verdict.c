@@ -97,7 +97,8 @@ void mf_verdict_text_log(mf_verdict_text *v, const mf_job *j, const mf_compared_
     const mf_plan_prediction *p = &j->plan.prediction;
     const mf_log *l = of->log;
     const double time = p->step_time_s / l->step_time_s - 1;
-    const double memory = l->memory_B > 0 ? of->memory_B / l->memory_B - 1 : 0;
+    const bool held = l->memory_B > 0 && of->allocated; /* against its like */
+    const double memory = held ? of->memory_B / l->memory_B - 1 : 0;
     char step[192], other[256] = "";
     say_step(p->step_time_s, l->step_time_s, of->tolerance, step, sizeof step);
     const double flops = flops_ratio(j, l);
@@ -109,9 +110,9 @@ void mf_verdict_text_log(mf_verdict_text *v, const mf_job *j, const mf_compared_
             "batch or sequence",
             mf_show_percent(fabs(flops - 1)).s, flops > 1 ? "more" : "less");
     } else if (fabs(memory) > fabs(time)) {
-        snprintf(other, sizeof other, "; %s is off more, by %s (%s, measured %s)",
-                 of->allocated ? "allocated memory" : "memory", mf_show_percent(fabs(memory)).s,
-                 mf_show_bytes(of->memory_B).s, mf_show_bytes(l->memory_B).s);
+        snprintf(other, sizeof other, "; allocated memory is off more, by %s (%s, measured %s)",
+                 mf_show_percent(fabs(memory)).s, mf_show_bytes(of->memory_B).s,
+                 mf_show_bytes(l->memory_B).s);
     }
     snprintf(v->decides, sizeof v->decides, "%s%s", step, other);
     if (other_job || of->unexplained) {

@@ -21,8 +21,9 @@ typedef struct mf_compared_log {
     const mf_log *log;
     const char *plan, *out;
     double tolerance;
-    double memory_B;  /* predicted of what the log counts */
-    bool allocated;   /* that is what PyTorch allocated, not all that the GPU holds */
+    double memory_B;  /* predicted */
+    bool allocated;   /* that is what PyTorch allocates, as the log counts; else it is all that the
+                         GPU holds, which says nothing of the log's */
     bool unexplained; /* no correction brings the prediction there */
     bool doubtful;    /* the correction is (launch/correct.h) */
     bool kept;        /* commands find it by themselves (job/corrections.h) */

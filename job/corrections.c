@@ -73,14 +73,27 @@ mf_status mf_corrections_path(const mf_job_request *r, const mf_cluster *c, cons
     char folder[800];
     const char *own = r->software != NULL ? r->software : "";
     const bool file = strchr(own, '/') != NULL || mf_text_ends_with(own, ".json");
-    const char *why = r->store != NULL       ? "--store prices otherwise"
-                      : mf_cluster_is_cpu(c) ? "CPU ranks are measured by themselves"
-                      : file                 ? "--software is a file of its own"
-                      : !is_shipped(s->name) ? "no such log is of it: expected --software "
-                                               "megatron-YY.MM"
-                                             : NULL;
-    if (why != NULL) {
-        return mf_err_set(e, MF_USAGE, "no correction of %s is kept: %s", s->name, why);
+    if (r->store != NULL) {
+        return mf_err_set(e, MF_USAGE,
+                          "a correction is kept of shipped prices alone, not of those of --store: "
+                          "leave --store out");
+    }
+    if (mf_cluster_is_cpu(c)) {
+        return mf_err_set(e, MF_USAGE,
+                          "no correction is kept of CPU ranks, whose times moefold measures on "
+                          "this machine: leave --correct out");
+    }
+    if (file) {
+        return mf_err_set(e, MF_USAGE,
+                          "a correction is kept of shipped profiles alone, not of the file %.200s: "
+                          "give --software %s, or write another file with --out FILE",
+                          own, mf_software_newest_megatron());
+    }
+    if (!is_shipped(s->name)) {
+        return mf_err_set(e, MF_USAGE,
+                          "the log is of Megatron, but the plan is priced with the profile %s: "
+                          "give --software %s to correct Megatron's times",
+                          s->name, mf_software_newest_megatron());
     }
     if (!find_folder(folder, sizeof folder)) {
         return mf_err_set(e, MF_USAGE,

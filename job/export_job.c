@@ -7,6 +7,20 @@
 
 #include <stdio.h>
 
+/* What it changes and, behind others, what all of them change up to here: one may take back what
+ * another added. */
+static void say_difference(const mf_exported *x, const char *why, mf_export_difference *n) {
+    const mf_plan_prediction *now = &x->job.plan.prediction, *before = &x->before;
+    char sum[80] = "";
+    if (x->notes > 0) {
+        snprintf(sum, sizeof sum, "; added up: %+.3f GB, %+.3f ms",
+                 (now->peak_memory_B - before->peak_memory_B) / 1e9,
+                 (now->step_time_s - before->step_time_s) * 1e3);
+    }
+    snprintf(n->text, sizeof n->text, "%s (%+.3f GB, %+.3f ms%s)", why,
+             n->peak_memory_change_B / 1e9, n->step_time_change_s * 1e3, sum);
+}
+
 /* A difference that changes neither time nor memory is none. */
 static mf_status note_difference(void *user, const mf_plan *p, const mf_concession *c, mf_err *e) {
     mf_exported *x = user;
@@ -22,8 +36,7 @@ static mf_status note_difference(void *user, const mf_plan *p, const mf_concessi
     n->peak_memory_change_B = x->job.plan.prediction.peak_memory_B - peak_B;
     if (x->notes + 1 < MF_MOST_DIFFERENCES &&
         (n->step_time_change_s != 0 || n->peak_memory_change_B != 0)) {
-        snprintf(n->text, sizeof n->text, "%s (%+.3f GB, %+.3f ms)", c->why,
-                 n->peak_memory_change_B / 1e9, n->step_time_change_s * 1e3);
+        say_difference(x, c->why, n);
         x->notes++;
     }
     return MF_OK;
@@ -48,6 +61,7 @@ mf_status mf_export_concede(mf_exported *x, bool force, mf_err *e) {
         s = mf_target_concede_to(x->target, m, &x->job.plan, found ? &choice : NULL,
                                  note_difference, x, e);
     }
+    s = s == MF_OK ? mf_job_simulate(&x->job, &(mf_sim_options){0}, e) : s; /* silent steps, too */
     const mf_plan_prediction *now = &x->job.plan.prediction;
     if (s == MF_OK && !now->fits && !force) {
         return mf_err_set(

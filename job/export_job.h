@@ -8,7 +8,7 @@
 enum { MF_MOST_DIFFERENCES = 16 };
 
 typedef struct mf_export_difference {
-    char text[400];
+    char text[480];
     double step_time_change_s, peak_memory_change_B; /* what it adds */
 } mf_export_difference;
 

@@ -143,6 +143,8 @@ static mf_status settle(mf_target t, const mf_problem *p, mf_plan *plan, mf_err 
     said.assignment = plan->assignment;
     bool changed = false;
     mf_status s = mf_target_concede(t, p->model, &said, note_change, &changed, e);
+    changed = changed || said.layout.zero != plan->layout.zero ||
+              said.layout.expert_zero != plan->layout.expert_zero;
     if (s != MF_OK || !changed) {
         return s;
     }

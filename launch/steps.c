@@ -277,7 +277,7 @@ static mf_status refuse(void *user, const mf_plan *p, const mf_concession *c, mf
     return MF_INFEASIBLE;
 }
 
-/* Whether the target runs it as it is; levels and overlaps that say nothing do not matter. */
+/* Whether the target runs it as it is. */
 static bool can_say(const player *x, mf_one_step *step) {
     mf_plan plan;
     if (x->target == NULL) {
@@ -286,14 +286,7 @@ static bool can_say(const player *x, mf_one_step *step) {
     mf_plan_init(&plan);
     plan.layout = step->layout;
     plan.assignment = step->assignment;
-    mf_layout *l = &plan.layout;
-    const mf_model *m = x->p->model;
-    if (m->experts == 0 || l->edp == 1) {
-        l->expert_zero = l->zero;
-    } else if (l->dp * l->cp == 1) {
-        l->zero = l->expert_zero;
-    }
-    return mf_target_concede(*x->target, m, &plan, refuse, NULL, NULL) == MF_OK;
+    return mf_target_concede(*x->target, x->p->model, &plan, refuse, NULL, NULL) == MF_OK;
 }
 
 /* In all that a step may change. */

@@ -243,19 +243,26 @@ static bool concede_overlap(const step_input *in, mf_plan *p, mf_concession *c) 
     return asked != l->overlap;
 }
 
+/* Parameters that one rank has alone are not sharded: their level says nothing, and becomes that of
+ * the others without a word. */
 static bool concede_zero(const step_input *in, mf_plan *p, mf_concession *c) {
     mf_layout *l = &p->layout;
     const uint8_t zero = l->zero, expert = l->expert_zero;
-    if (in->model->experts == 0 || l->edp == 1) { /* says nothing: the same as the dense ones */
+    if (in->model->experts == 0 || l->edp == 1) {
         l->expert_zero = l->zero;
-    } else if (l->dp * l->cp == 1) {
-        l->zero = l->expert_zero;
-    } else if (l->zero != l->expert_zero) {
-        l->zero = l->expert_zero = zero > expert ? zero : expert;
+        return false;
     }
+    if (l->dp * l->cp == 1) {
+        l->zero = l->expert_zero;
+        return false;
+    }
+    if (zero == expert) {
+        return false;
+    }
+    l->zero = l->expert_zero = zero > expert ? zero : expert;
     SAY(c, "ZeRO %d and expert ZeRO %d: dense and expert parameters are sharded alike, at level %d",
         zero, expert, l->zero);
-    return l->zero != zero || l->expert_zero != expert;
+    return true;
 }
 
 /* What any layer recomputes all do, so that none keeps more; as many layers offload. */

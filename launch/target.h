@@ -80,8 +80,9 @@ typedef struct mf_common_choice {
 } mf_common_choice;
 
 /* Makes *p (layout and assignment; predictions are left alone) the plan that the target runs, and
- * calls `note` for each difference. Errors: what `note` returns; MF_LAYOUT where no plan of these
- * degrees can be said. */
+ * calls `note` for each difference; a ZeRO level of parameters that one rank has alone is none,
+ * though it becomes that of the others. Errors: what `note` returns; MF_LAYOUT where no plan of
+ * these degrees can be said. */
 mf_status mf_target_concede(mf_target t, const mf_model *m, mf_plan *p, mf_conceded_fn note,
                             void *user, mf_err *e);
 /* The same; where no choice for all layers gives what the layers of *p choose, `instead` does.

@@ -17,7 +17,8 @@ void mf_doubts_of_plan(const mf_job *j, const mf_plan *plan, mf_doubts *out);
  */
 void mf_doubts_of_change(const mf_job *j, const mf_plan *from, const mf_plan *to, mf_doubts *out);
 
-/* Of a plan for Megatron (--runs-on) that has moefold's prices, which nobody asked for. */
+/* Of a plan for Megatron (--runs-on), or beside a log of Megatron's, that has moefold's prices,
+ * which nobody asked for. */
 void mf_doubt_runner(mf_doubts *out, const mf_job *j, const mf_runs_on *on);
 
 /* "warning: ..." lines; notes NULL: nothing. */

@@ -29,9 +29,14 @@ void mf_log_report_print(FILE *out, const mf_log_report *x, const char *path) {
         snprintf(predicted, sizeof predicted, "%.1f", p->model_tflops_per_gpu);
         print_row(out, "TFLOP/s/GPU", measured, predicted, p->model_tflops_per_gpu / l->tflops);
     }
-    if (l->memory_B > 0) {
-        print_row(out, x->allocated ? "allocated" : "memory", mf_show_bytes(l->memory_B).s,
-                  mf_show_bytes(x->memory_B).s, x->memory_B / l->memory_B);
+    if (l->memory_B > 0 && x->allocated) {
+        print_row(out, "allocated", mf_show_bytes(l->memory_B).s, mf_show_bytes(x->memory_B).s,
+                  x->memory_B / l->memory_B);
+    } else if (l->memory_B > 0) {
+        fprintf(out,
+                "%-12s %12s %12s   measured: what PyTorch allocated\n%41spredicted: all that the "
+                "GPU holds\n",
+                "memory", mf_show_bytes(l->memory_B).s, mf_show_bytes(x->memory_B).s, "");
     }
     if (x->copies.used) {
         putc('\n', out);
@@ -80,6 +85,7 @@ void mf_log_report_json(mf_json_writer *w, const void *user) {
     mf_json_write_f64(w, "predicted_tflops_per_gpu", j->plan.prediction.model_tflops_per_gpu);
     mf_json_write_f64(w, "measured_memory_B", l->memory_B);
     mf_json_write_f64(w, "predicted_memory_B", x->memory_B);
+    mf_json_write_bool(w, "allocated", x->allocated); /* both, else the prediction is of all */
     mf_json_write_f64(w, "step_factor", x->factor);
     mf_json_write_bool(w, "withheld", x->withheld);
     if (x->kept != NULL) {
@@ -98,6 +104,8 @@ void mf_log_report_csv(FILE *f, const void *user) {
     mf_report_compared_row(f, "", "step time", "", "s", 1, p->step_time_s, l->step_time_s);
     mf_report_compared_row(f, "", "model FLOP/s of a GPU", "", "FLOP/s", 1,
                            1e12 * p->model_tflops_per_gpu, 1e12 * l->tflops);
-    mf_report_compared_row(f, "", x->allocated ? "allocated memory" : "memory", "", "B", 1,
-                           x->memory_B, l->memory_B);
+    const double none = 0;
+    mf_report_compared_row(f, "", "allocated memory", "", "B", 1, x->allocated ? x->memory_B : none,
+                           l->memory_B);
+    mf_report_compared_row(f, "", "memory", "", "B", 1, x->allocated ? none : x->memory_B, none);
 }

@@ -706,6 +706,33 @@ static void memory_of_a_log_is_held_against_its_like(void **state) {
     remove(plan);
 }
 
+/* A plan's difference is a step from the one before: the last line has the sum, which is what the
+ * script's step differs in from the plan's. */
+static void differences_of_an_export_are_added_up(void **state) {
+    (void)state;
+    char line[512], sum[96];
+    snprintf(line, sizeof line,
+             "simulate --model llama3-70b --cluster h100 --gpus 64 --global-batch 128 --seq 8192 "
+             "--tp 4 --cp 2 --pp 4 --schedule zb-h1 --zero 3 --recompute full --overlap tp,dp "
+             "--out %s/now.json",
+             dir);
+    cli_result r = cli_run(line, NULL);
+    assert_int_equal(r.code, 0);
+    cli_free(&r);
+    snprintf(line, sizeof line, "export --plan %s/now.json --json", dir);
+    r = cli_json(line);
+    const mf_json_value *root = mf_json_root(r.json), *notes = cli_member(root, "not_the_same");
+    assert_int_equal(mf_json_size(notes), 2);
+    assert_null(strstr(cli_text(mf_json_at(notes, 0), "what"), "added up"));
+    snprintf(sum, sizeof sum, " ms; added up: %+.3f GB, %+.3f ms)",
+             (cli_number(root, "peak_memory_B") - cli_number(root, "plan_peak_memory_B")) / 1e9,
+             (cli_number(root, "step_time_s") - cli_number(root, "plan_step_time_s")) * 1e3);
+    assert_non_null(strstr(cli_text(mf_json_at(notes, 1), "what"), sum));
+    cli_free(&r);
+    snprintf(line, sizeof line, "%s/now.json", dir);
+    remove(line);
+}
+
 /* A log beside a job: what it measured stands in verdict, JSON and page, and a prediction that is
  * far off is to be corrected first. */
 static void a_log_of_the_job_is_held_against_the_verdict(void **state) {
@@ -1130,6 +1157,8 @@ int main(void) {
         cmocka_unit_test_setup_teardown(the_best_plan_of_a_job_is_that_of_plan, new_folder,
                                         remove_folder),
         cmocka_unit_test_setup_teardown(memory_of_a_log_is_held_against_its_like, new_folder,
+                                        remove_folder),
+        cmocka_unit_test_setup_teardown(differences_of_an_export_are_added_up, new_folder,
                                         remove_folder),
         cmocka_unit_test_setup_teardown(a_log_of_the_job_is_held_against_the_verdict, new_folder,
                                         remove_folder),

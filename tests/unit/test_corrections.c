@@ -307,6 +307,12 @@ static void what_cannot_be_kept_is_refused(void **state) {
     path_of("train.log", log);
     path_of("plan.json", plan);
     compare(1.25 * plain_s, "--correct --software moefold", 2);
+    snprintf(line, sizeof line, "compare --plan %s --log %s --correct --software moefold", plan,
+             log);
+    assert_says(line,
+                "compare: --correct: the log is of Megatron, but the plan is priced with the "
+                "profile moefold: give --software megatron-26.06 to correct Megatron's times\n",
+                true);
     compare(1000 * plain_s, "--correct", 2); /* more than ten times */
     write_text(log,
                " iteration 2/ 9 | elapsed time per iteration (ms): 2000.0 | throughput per GPU "

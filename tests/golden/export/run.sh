@@ -82,6 +82,6 @@ mf export --plan "$work/llama.json" --out "$work/none/launch.sh"
 mf export --plan "$work/v3.json" --launcher slurm
 mf export
 mf export --plan "$work/none.json"
-sed -i -e 's/^\(predicted *\)[0-9.]* m*s/\1N s/' -e 's/([-+][0-9.]* GB, [-+][0-9.]* ms)/(N GB, N ms)/' -e 's/[0-9.]* of [0-9.]* GB/N of N GB/' \
+sed -i -e 's/^\(predicted *\)[0-9.]* m*s/\1N s/' -e 's/[-+][0-9.]* GB, [-+][0-9.]* ms/N GB, N ms/g' -e 's/[0-9.]* of [0-9.]* GB/N of N GB/' \
     -e 's/"\(step_time_s\|step_time_change_s\|peak_memory_B\|peak_memory_change_B\|plan_step_time_s\|plan_peak_memory_B\)": [-0-9.e+]*/"\1": N/g' "$golden_transcript"
 golden_end

@@ -45,6 +45,10 @@ LOG
 mf_lines '^measured|TFLOP/s/GPU as' import "$work/launch.sh" "$work/train.log"
 mf_lines 'measured|step time|TFLOP|correction' compare --plan "$work/plan.json" --log "$work/train.log" \
     --tolerance 90% --out "$work/fix.json"
+# What PyTorch allocated is not held against all that the GPU holds, which moefold's prices are of.
+sed '$a[Rank 0] (after 1 iterations) memory (MB) | allocated: 1.0 | max allocated: 9000.5 |' "$work/train.log" >"$work/memory.log"
+mf_lines '^! |^memory|GPU holds|^verdict|memory' compare --plan "$work/plan.json" --log "$work/memory.log" --tolerance 90%
+mf_lines '"allocated|times are' compare --plan "$work/plan.json" --log "$work/memory.log" --tolerance 90% --json
 # A log of more FLOPs is another job's: its correction is written only with --force, and has a date.
 sed 's/: 466.0/: 900.0/; s/: 450.0/: 870.0/' "$work/train.log" >"$work/other.log"
 mf_lines 'correction|written|^verdict' compare --plan "$work/plan.json" --log "$work/other.log" --tolerance 90% --out "$work/other.json"

@@ -59,6 +59,12 @@ done
 for ep in 8 16; do # inside the domain, and beyond it
     mf_lines 'expert communication' simulate --model olmoe-1b-7b --cluster h100 --gpus 16 --global-batch 64 --seq 4096 --ep $ep
 done
+# Parameters that one rank has alone (EDP 1; DP and CP 1) have a ZeRO level that says nothing, to Megatron neither.
+for degrees in '--gpus 32 --pp 4 --ep 8 --zero 1 --expert-zero 0' '--gpus 8 --tp 8 --ep 4 --zero 0 --expert-zero 1' \
+    '--gpus 32 --pp 2 --ep 8 --zero 1 --expert-zero 0'; do
+    mf_lines 'Megatron cannot|would take' simulate --model mixtral-8x7b --cluster h100 --global-batch 256 --seq 4096 \
+        --recompute full --schedule 1f1b $degrees
+done
 # every rank, with a trace that is one JSON document
 mf_lines "$heads" simulate --model olmoe-1b-7b --cluster h100 --gpus 16 --global-batch 64 --seq 4096 --ep 8 --pp 2 \
     --every-rank --routing zipf:0.8 --trace "$work/trace.json"
