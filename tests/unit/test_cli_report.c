@@ -548,6 +548,32 @@ static void sizes_are_a_front_of_time_and_money(void **state) {
     cli_free(&r);
 }
 
+/* As many GPUs are no tie of time; what a tie is stands there where a card has one. */
+static void a_card_of_the_smallest_says_how_much_longer_another_takes(void **state) {
+    (void)state;
+    static const struct {
+        const char *model, *clusters, *sizes;
+        bool tie;
+    } cases[] = {{"mixtral-8x7b", "h100,gb200", "32", false},
+                 {"olmoe-1b-7b", "h100,gb200", "16", true}};
+    for (size_t i = 0; i < 2; i++) {
+        char line[512];
+        snprintf(
+            line, sizeof line,
+            "capacity --models %s --clusters %s --sizes %s --global-batch 64 --seq 4096 --cp 1 "
+            "--pp 1 --recompute none --offload none --tokens 1T --deadline 60d --effort 1 -o %s",
+            cases[i].model, cases[i].clusters, cases[i].sizes, dir);
+        cli_result r = cli_run(line, NULL);
+        assert_int_equal(r.code, 0);
+        char *page = read_file("report.html");
+        assert_int_equal(strstr(page, "<br>a tie with ") != NULL, cases[i].tie);
+        assert_int_equal(strstr(page, "A tie: ") != NULL, cases[i].tie);
+        assert_non_null(strstr(page, " x h100 is as small, and takes <data "));
+        free(page);
+        cli_free(&r);
+    }
+}
+
 /* A size that does not fit, and a plan that does not fit under uneven routing, without a run. */
 static void a_size_without_figures_has_its_place_in_the_table(void **state) {
     (void)state;
@@ -1119,6 +1145,8 @@ int main(void) {
                                         new_folder, remove_folder),
         cmocka_unit_test_setup_teardown(sizes_are_a_front_of_time_and_money, new_folder,
                                         remove_folder),
+        cmocka_unit_test_setup_teardown(a_card_of_the_smallest_says_how_much_longer_another_takes,
+                                        new_folder, remove_folder),
         cmocka_unit_test_setup_teardown(tune_leaves_the_headroom_that_is_asked_for, new_folder,
                                         remove_folder),
         cmocka_unit_test_setup_teardown(an_interrupted_tune_keeps_what_it_found, new_folder,
