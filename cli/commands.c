@@ -1,6 +1,6 @@
 /* commands.c - the way from argv to an exit code. */
-#include "cli/args_request.h"
 #include "cli/commands.h"
+#include "cli/args_request.h"
 #include "report/text/screen.h"
 
 #include "core/base/json.h"
