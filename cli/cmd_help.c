@@ -65,10 +65,11 @@ void mf_help_print(FILE *out) {
         fprintf(out, "  %-10s  ", (*c)->name);
         mf_show_wrap(out, (*c)->summary, 14, 14, WIDTH);
     }
-    fputs(
-        "\n`moefold <command> -h` explains a command. Results go to standard output, messages to\n"
-        "standard error. Exit codes:\n",
-        out);
+    putc('\n', out);
+    mf_show_wrap(out,
+                 "`moefold <command> -h` explains a command. Results go to standard output, "
+                 "messages to standard error. Exit codes:",
+                 0, 0, WIDTH);
     for (int i = 0; i < EXIT_CODES; i++) {
         fprintf(out, "  %3d  %s\n", exit_codes[i].code, exit_codes[i].text);
     }

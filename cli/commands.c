@@ -1,5 +1,6 @@
 /* commands.c - the way from argv to an exit code. */
 #include "cli/commands.h"
+#include "cli/args_request.h"
 #include "report/text/screen.h"
 
 #include "core/base/json.h"
@@ -7,6 +8,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 const mf_command *mf_cli_command_find(const char *name) {
     for (const mf_command *const *c = mf_cli_commands(); *c != NULL; c++) {
@@ -154,9 +156,14 @@ static mf_status run_command(int argc, const char *const *argv, mf_cli *cli, mf_
     mf_status s =
         mf_args_parse(argc - 2, argv + 2, cli->command->options, cli->command->words, &args, e);
     args.notes = cli->err;
-    if (s == MF_OK) {
-        s = is_for_screen(cli, &args) ? run_on_screen(&args, cli, e)
-                                      : cli->command->run(&args, cli, e);
+    if (s != MF_OK) {
+        return s;
+    }
+    const char *folder = mf_args_text(&args, MF_OPT_REPORT, NULL);
+    const bool new = folder != NULL &&access(folder, F_OK) != 0;
+    s = is_for_screen(cli, &args) ? run_on_screen(&args, cli, e) : cli->command->run(&args, cli, e);
+    if (s != MF_OK && new) {
+        (void)rmdir(folder); /* made for a report of which no file was written: it is empty */
     }
     return s;
 }

@@ -2,12 +2,15 @@
  * plan of each that a verdict names. */
 #include "report/folder_parts.h"
 
+#include "core/base/file.h"
 #include "report/candidates.h"
 
 #include <ctype.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+
+enum { OLD_REPORT_B = 64 << 20 };
 
 /* --- sizes ------------------------------------------------------------------------------------ */
 
@@ -166,6 +169,59 @@ static mf_status write_plan(mf_report_folder to, const mf_capacity *z, const mf_
     return s;
 }
 
+/* Is it the plan or the trace of a verdict of the table? */
+static bool is_written(const mf_capacity_table *t, const char *name) {
+    char file[256];
+    for (int n = 0, cell; (cell = mf_capacity_named(t, n)) >= 0; n++) {
+        for (int k = 0; k < 2; k++) {
+            name_file(t, n, cell, k == 0 ? "plan" : "trace", file, sizeof file - 8);
+            if (strcmp(name, file) == 0) {
+                return true;
+            }
+        }
+    }
+    return false;
+}
+
+static void remove_old(const char *dir, const mf_capacity_table *t, const char *kind,
+                       const char *name) {
+    const size_t length = strlen(kind);
+    char path[4096];
+    const bool ours = strncmp(name, kind, length) == 0 &&
+                      (name[length] == '.' || name[length] == '-') && strchr(name, '/') == NULL;
+    if (ours && !is_written(t, name) &&
+        (size_t)snprintf(path, sizeof path, "%s/%s", dir, name) < sizeof path) {
+        (void)remove(path);
+    }
+}
+
+static const char *word_of(const mf_json_value *plan, const char *key) {
+    const mf_json_value *x = mf_json_find(plan, key);
+    const char *text = NULL;
+    return x != NULL && mf_json_string(x, &text, NULL) == MF_OK ? text : "";
+}
+
+/* Plans and traces that the report before this one wrote, as its report.json says, and that this
+ * one does not have: beside the new table they would be of another job. Other files stay. */
+static void remove_old_plans(const char *dir, const mf_capacity_table *t) {
+    char path[4096], *text = NULL;
+    size_t length = 0;
+    mf_json *doc = NULL;
+    snprintf(path, sizeof path, "%s/report.json", dir);
+    if (mf_file_load(path, OLD_REPORT_B, &text, &length, NULL) == MF_OK &&
+        mf_json_parse("report.json", text, length, &doc, NULL) == MF_OK) {
+        const mf_json_value *plans = mf_json_find(mf_json_root(doc), "plans");
+        remove_old(dir, t, "plan", "plan.json"); /* every report has these */
+        remove_old(dir, t, "trace", "trace.json");
+        for (size_t i = 0; plans != NULL && i < mf_json_size(plans); i++) {
+            remove_old(dir, t, "plan", word_of(mf_json_at(plans, i), "plan_file"));
+            remove_old(dir, t, "trace", word_of(mf_json_at(plans, i), "trace_file"));
+        }
+    }
+    mf_json_destroy(doc);
+    free(text);
+}
+
 mf_status mf_report_folder_capacity(mf_report_folder to, const mf_capacity *z,
                                     const mf_capacity_table *t, mf_err *e) {
     mf_json_writer w;
@@ -195,5 +251,6 @@ mf_status mf_report_folder_capacity(mf_report_folder to, const mf_capacity *z,
     }
     mf_json_write_end(&w);
     mf_json_write_end(&w);
+    remove_old_plans(to.dir, t);
     return mf_folder_page(to.dir, &w, e);
 }

@@ -142,11 +142,7 @@ static void say_tie(const mf_capacity_table *t, int best, mf_verdict v, char *ou
             gap |= !x.band;
         }
     }
-    if (v == MF_VERDICT_SMALLEST) {
-        snprintf(out, size, "as many GPUs, the shorter predicted run decides");
-        return;
-    }
-    snprintf(out, size, "%s %s%.0f %% open, the %s decides",
+    snprintf(out, size, ": %s %s%.0f %% open, the %s decides",
              !band ? "the gap leaves"
              : gap ? "gap and, between clusters, band leave"
                    : "gap and band leave",
@@ -154,15 +150,36 @@ static void say_tie(const mf_capacity_table *t, int best, mf_verdict v, char *ou
              v == MF_VERDICT_FASTEST ? "shorter predicted run" : "lower predicted cost");
 }
 
+/* An offer that ties with the best one: "a tie with 64 x h100 (+2 %)". Of the smallest it is one of
+ * as many GPUs, whose time is told apart: "32 x h100 is as small, and takes 153 % longer". */
+static void say_tied(const mf_capacity_table *t, int at, double difference, mf_verdict v,
+                     bool first, char *out, size_t size) {
+    const mf_capacity_cell *c = &t->cell[at];
+    const mf_shown gpus = mf_show_i64(c->gpus);
+    char longer[32] = "as long";
+    if (v != MF_VERDICT_SMALLEST) {
+        snprintf(out, size, "%s%s x %.40s (+%.0f %%)", first ? "a tie with " : ", ", gpus.s,
+                 c->cluster, 100 * difference);
+        return;
+    }
+    if (difference >= 0.005) {
+        snprintf(longer, sizeof longer, "%.0f %% longer", 100 * difference);
+    }
+    snprintf(out, size, "%s%s x %.40s%s takes %s", first ? "" : "; ", gpus.s, c->cluster,
+             first ? " is as small, and" : "", longer);
+}
+
 /* The offers that tie with the best one, the nearest first, as many as two lines have room for. */
 static void print_ties(FILE *out, const mf_capacity_table *t, int best, mf_verdict v) {
     enum { ROOM = 2 * (WIDTH - VERDICT_COLUMN) - 20 };
     const int column = verdict_column();
-    char text[512] = "", why[160], one[96];
+    char text[512] = "", why[160] = "", one[128];
     double above = -1;
     int from = -1, named = 0, left = 0;
     size_t used = 0;
-    say_tie(t, best, v, why, sizeof why);
+    if (v != MF_VERDICT_SMALLEST) {
+        say_tie(t, best, v, why, sizeof why);
+    }
     for (;;) {
         int next = -1;
         mf_tie nearest = {.ties = false};
@@ -178,13 +195,12 @@ static void print_ties(FILE *out, const mf_capacity_table *t, int best, mf_verdi
         if (next < 0) {
             break;
         }
-        snprintf(one, sizeof one, "%s x %.40s (+%.0f %%)", mf_show_i64(t->cell[next].gpus).s,
-                 t->cell[next].cluster, 100 * nearest.difference);
+        say_tied(t, next, nearest.difference, v, named == 0, one, sizeof one);
         if (named > 0 && (left > 0 || used + strlen(one) + strlen(why) > ROOM)) {
             left++;
         } else {
-            used += (size_t)snprintf(text + used, sizeof text - used, "%s%s",
-                                     named++ > 0 ? ", " : "a tie with ", one);
+            used += (size_t)snprintf(text + used, sizeof text - used, "%s", one);
+            named++;
         }
         above = nearest.difference;
         from = next;
@@ -193,7 +209,7 @@ static void print_ties(FILE *out, const mf_capacity_table *t, int best, mf_verdi
         used += (size_t)snprintf(text + used, sizeof text - used, " and %d more", left);
     }
     if (named > 0) {
-        snprintf(text + used, sizeof text - used, ": %s", why);
+        snprintf(text + used, sizeof text - used, "%s", why);
         fprintf(out, "%*s", column, "");
         mf_show_wrap(out, text, column, column, WIDTH);
     }

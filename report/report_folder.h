@@ -14,8 +14,9 @@
  *   candidates.csv  the plans, what `tune` tried, or the sizes, one a line (report/candidates.h)
  *   compared.csv    of `compare`: each figure that was measured, beside the predicted one
  *
- * Files of the same name are replaced. Errors: MF_IO "--report: ...", MF_NOMEM. Without a
- * folder these functions do nothing.
+ * Files of the same name are replaced, and a report of sizes removes the plans and traces of the
+ * report before it, as report.json there names them. Errors: MF_IO "--report: ...", MF_NOMEM.
+ * Without a folder these functions do nothing.
  */
 #ifndef MF_REPORT_REPORT_FOLDER_H
 #define MF_REPORT_REPORT_FOLDER_H

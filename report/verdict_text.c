@@ -74,12 +74,12 @@ void mf_verdict_text_run(mf_verdict_text *v, const mf_report *r, const char *sav
     }
 }
 
-/* "; nothing fits without optimizer states in host memory"; nothing where a search did not have to.
+/* "; no plan fits without optimizer states in host memory"; nothing where a search did not have to.
  */
 static const char *why_on_host(const mf_host_copies *h) {
     return !h->searched || !h->used || !h->infeasible ? ""
-           : h->optimizer ? "; nothing fits without its optimizer states in host memory"
-                          : "; nothing fits without activations in host memory";
+           : h->optimizer ? "; no plan fits without optimizer states in host memory"
+                          : "; no plan fits without activations in host memory";
 }
 
 void mf_verdict_text_plan(mf_verdict_text *v, const mf_report *r, const mf_search_stats *s,

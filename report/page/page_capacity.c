@@ -121,9 +121,35 @@ static void write_node_lost(const mf_page *p, size_t cell) {
     write_kept(p, cell, "node_lost");
 }
 
+/* The offers that tie with a verdict's best one. Of the smallest they have as many GPUs: their time
+ * is told apart. */
+static void write_ties(const mf_page *p, size_t model, const char *key) {
+    const mf_json_value *ties = mf_page_at(p, "/capacity/verdicts/%zu/%s/ties", model, key);
+    const bool small = strcmp(key, "smallest") == 0;
+    for (size_t i = 0; ties != NULL && i < mf_json_size(ties); i++) {
+        char at[96];
+        snprintf(at, sizeof at, "/capacity/verdicts/%zu/%.32s/why_ties/%zu/difference", model, key,
+                 i);
+        fputs(i > 0 ? small ? "; " : ", " : small ? "<br>" : "<br>a tie with ", p->f);
+        write_offer(p, (size_t)mf_page_number(mf_json_at(ties, i)));
+        if (!small) {
+            fputs(" (+", p->f);
+            mf_page_figure(p, MF_UNIT_SHARE, "%s", at);
+            putc(')', p->f);
+            continue;
+        }
+        fputs(i == 0 ? " is as small, and takes " : " takes ", p->f);
+        if (mf_page_number(mf_page_at(p, "%s", at)) < 0.005) {
+            fputs("as long", p->f);
+        } else {
+            mf_page_figure(p, MF_UNIT_SHARE, "%s", at);
+            fputs(" longer", p->f);
+        }
+    }
+}
+
 static void write_verdict(const mf_page *p, size_t model, const char *key, const char *says) {
     const mf_json_value *best = mf_page_at(p, "/capacity/verdicts/%zu/%s/cell", model, key);
-    const mf_json_value *ties = mf_page_at(p, "/capacity/verdicts/%zu/%s/ties", model, key);
     fprintf(p->f, "<div class=\"tile\"><span>%s</span><b>", says);
     if (best == NULL) {
         fputs("none</b><span>of these sizes</span></div>\n", p->f);
@@ -147,14 +173,7 @@ static void write_verdict(const mf_page *p, size_t model, const char *key, const
         mf_page_figure(p, MF_UNIT_CENTS, CELL "usd_per_million_tokens", cell);
         fputs(" USD a million tokens", p->f);
     }
-    for (size_t i = 0; ties != NULL && i < mf_json_size(ties); i++) {
-        fputs(i == 0 ? "<br>a tie with " : ", ", p->f);
-        write_offer(p, (size_t)mf_page_number(mf_json_at(ties, i)));
-        fputs(" (+", p->f);
-        mf_page_figure(p, MF_UNIT_SHARE, "/capacity/verdicts/%zu/%s/why_ties/%zu/difference", model,
-                       key, i);
-        putc(')', p->f);
-    }
+    write_ties(p, model, key);
     write_skewed(p, cell);
     write_node_lost(p, cell);
     fputs("</span></div>\n", p->f);
@@ -205,12 +224,24 @@ static void write_unpriced(const mf_page *p, const char *model) {
     }
 }
 
-static void write_limits(const mf_page *p, const char *model) {
-    fputs(
-        "<p class=\"note\">A tie: the gap of the search and, between clusters, the band of the "
-        "prices leave more open than the difference (in brackets); of the smallest: as many GPUs. "
-        "The better prediction decides then.",
-        p->f);
+/* Is a tie named on a card of the model? Of the smallest none is called so. */
+static bool has_tie(const mf_page *p, size_t model) {
+    static const char *const keys[] = {"cheapest_in_time", "fastest_in_budget",
+                                       "cheapest_a_node_less"};
+    bool some = false;
+    for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) {
+        some |= mf_page_at(p, "/capacity/verdicts/%zu/%s/ties/0", model, keys[i]) != NULL;
+    }
+    return some;
+}
+
+static void write_limits(const mf_page *p, size_t m, const char *model) {
+    fputs("<p class=\"note\">", p->f);
+    if (has_tie(p, m)) {
+        fputs("A tie: the gap of the search and, between clusters, the band of the prices leave "
+              "more open than the difference (in brackets). The better prediction decides then.",
+              p->f);
+    }
     if (mf_page_at(p, "/capacity/deadline_s") != NULL) {
         fputs(" Deadline: ", p->f);
         mf_page_figure(p, MF_UNIT_DAYS, "/capacity/deadline_s");
@@ -532,7 +563,7 @@ void mf_page_capacity(const mf_page *p) {
             write_verdict(p, m, "cheapest_a_node_less", "cheapest, a node less");
         }
         fputs("</div>\n", p->f);
-        write_limits(p, model);
+        write_limits(p, m, model);
         write_front(p, model);
         write_table(p, model);
         fputs("</section>\n", p->f);

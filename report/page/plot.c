@@ -65,27 +65,6 @@ static void write_tick(const mf_page *p, bool y, double at, const char *text) {
             at, at, text);
 }
 
-/* A few multiples of powers of ten. */
-static void write_powers(const mf_page *p, const mf_plot *plot, const mf_plot_axis *a, bool y) {
-    static const double steps[] = {1, 1.5, 2, 3, 5, 7};
-    const double unit = a->days ? 86400 : 1;
-    char text[32];
-    for (int e = -3; e < 15; e++) {
-        for (int i = 0; i < 6; i++) {
-            const double value = steps[i] * pow(10, e), at = place(plot, a, value * unit);
-            if (at < 0 || at > 100 || (a->high - a->low > 1 && i % 2 != 0) ||
-                (a->high - a->low > 2 && i > 0)) {
-                continue;
-            }
-            mf_page_show(MF_UNIT_COUNT, value, text);
-            if (a->days) {
-                snprintf(text, sizeof text, "%g d", value);
-            }
-            write_tick(p, y, at, text);
-        }
-    }
-}
-
 /* "80.00 GB" as "80 GB": a tick is a round number. */
 static void drop_zeros(char *text) {
     char *point = strchr(text, '.');
@@ -102,15 +81,58 @@ static void drop_zeros(char *text) {
     }
 }
 
+static void show_tick(const mf_plot *plot, const mf_plot_axis *a, double value, char text[32]) {
+    if (a->days) {
+        snprintf(text, 32, "%g d", value);
+        return;
+    }
+    mf_page_show(plot->logarithmic ? MF_UNIT_COUNT : a->unit, value, text);
+    drop_zeros(text);
+}
+
 /* Three to seven, at multiples of 1, 2 or 5 of a power of ten. */
 static void write_even(const mf_page *p, const mf_plot *plot, const mf_plot_axis *a, bool y) {
-    const double whole = a->high - a->low, power = pow(10, floor(log10(whole / 3)));
+    const double unit = a->days ? 86400 : 1;
+    const double low = (plot->logarithmic ? pow(10, a->low) : a->low) / unit;
+    const double high = (plot->logarithmic ? pow(10, a->high) : a->high) / unit;
+    const double whole = high - low, power = pow(10, floor(log10(whole / 3)));
     const double step = power * (whole / 3 >= 5 * power ? 5 : whole / 3 >= 2 * power ? 2 : 1);
     char text[32];
-    for (double k = ceil(a->low / step); k * step <= a->high; k++) {
-        mf_page_show(a->unit, k * step, text);
-        drop_zeros(text);
-        write_tick(p, y, place(plot, a, k * step), text);
+    for (double k = ceil(low / step); k * step <= high; k++) {
+        show_tick(plot, a, k * step, text);
+        write_tick(p, y, place(plot, a, k * step * unit), text);
+    }
+}
+
+/* A few multiples of powers of ten: how many. p NULL: they are only counted. */
+static int write_powers(const mf_page *p, const mf_plot *plot, const mf_plot_axis *a, bool y) {
+    static const double steps[] = {1, 1.5, 2, 3, 5, 7};
+    const double unit = a->days ? 86400 : 1;
+    char text[32];
+    int count = 0;
+    for (int e = -3; e < 15; e++) {
+        for (int i = 0; i < 6; i++) {
+            const double value = steps[i] * pow(10, e), at = place(plot, a, value * unit);
+            if (at < 0 || at > 100 || (a->high - a->low > 1 && i % 2 != 0) ||
+                (a->high - a->low > 2 && i > 0)) {
+                continue;
+            }
+            count++;
+            if (p != NULL) {
+                show_tick(plot, a, value, text);
+                write_tick(p, y, at, text);
+            }
+        }
+    }
+    return count;
+}
+
+/* Even ticks stand on a short logarithmic axis, too: one of less than two powers' multiples. */
+static void write_ticks(const mf_page *p, const mf_plot *plot, const mf_plot_axis *a, bool y) {
+    if (plot->logarithmic && write_powers(NULL, plot, a, y) >= 2) {
+        (void)write_powers(p, plot, a, y);
+    } else {
+        write_even(p, plot, a, y);
     }
 }
 
@@ -241,12 +263,10 @@ static void write_tags(const mf_page *p, const mf_plot *plot) {
 }
 
 void mf_plot_write(const mf_page *p, mf_plot *plot) {
-    void (*ticks)(const mf_page *, const mf_plot *, const mf_plot_axis *, bool) =
-        plot->logarithmic ? write_powers : write_even;
     set_scales(plot);
     fputs("<div class=\"plot\">", p->f);
-    ticks(p, plot, &plot->x, false);
-    ticks(p, plot, &plot->y, true);
+    write_ticks(p, plot, &plot->x, false);
+    write_ticks(p, plot, &plot->y, true);
     write_limit(p, plot, &plot->x, false);
     write_limit(p, plot, &plot->y, true);
     for (int i = plot->count - 1; i >= 0; i--) { /* those that are named first hide the others */

@@ -562,6 +562,29 @@ static void ties_say_why_and_what_decides(void **state) {
     cli_free(&text);
 }
 
+/* The smallest ties with nobody in time: another of as many GPUs says how much longer it takes. */
+static void as_small_is_no_tie_of_time(void **state) {
+    (void)state;
+    static const char line[] = "capacity --models olmoe-1b-7b --clusters h100,gb200 --sizes 16 "
+                               "--tokens 1T --deadline 60d --effort 1 " JOB;
+    char json[320], expected[96];
+    snprintf(json, sizeof json, "%s --json", line);
+    cli_result r = cli_json(json), text = cli_run(line, NULL);
+    const mf_json_value *verdicts = mf_json_at(cli_member(mf_json_root(r.json), "verdicts"), 0);
+    const mf_json_value *why = cli_member(cli_member(verdicts, "smallest"), "why_ties");
+    assert_int_equal(mf_json_size(why), 1);
+    const double difference = cli_number(mf_json_at(why, 0), "difference");
+    assert_above(difference, 0.1);
+    snprintf(expected, sizeof expected, "16 x h100 is as small, and takes %.0f %% longer\n",
+             100 * difference);
+    const char *at = strstr(text.out, "smallest in 60d");
+    assert_non_null(at);
+    assert_non_null(strstr(at, expected));
+    assert_null(strstr(at, "a tie with"));
+    cli_free(&r);
+    cli_free(&text);
+}
+
 /* Rows and verdicts: what a run takes under uneven routing, and on what remains without a node, is
  * held against the same limits. */
 static void rows_say_what_skew_and_a_lost_node_leave(void **state) {
@@ -977,6 +1000,7 @@ int main(void) {
         cmocka_unit_test(clusters_that_nobody_measured_are_warned_of),
         cmocka_unit_test(verdicts_name_the_best_rows),
         cmocka_unit_test(ties_say_why_and_what_decides),
+        cmocka_unit_test(as_small_is_no_tie_of_time),
         cmocka_unit_test(rows_say_what_skew_and_a_lost_node_leave),
         cmocka_unit_test(what_megatron_runs_has_its_times),
         cmocka_unit_test(a_verdict_names_what_gets_over_a_lost_node),

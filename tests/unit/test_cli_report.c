@@ -548,6 +548,89 @@ static void sizes_are_a_front_of_time_and_money(void **state) {
     cli_free(&r);
 }
 
+/* As many GPUs are no tie of time; what a tie is stands there where a card has one. */
+static void a_card_of_the_smallest_says_how_much_longer_another_takes(void **state) {
+    (void)state;
+    static const struct {
+        const char *model, *clusters, *sizes;
+        bool tie;
+    } cases[] = {{"mixtral-8x7b", "h100,gb200", "32", false},
+                 {"olmoe-1b-7b", "h100,gb200", "16", true}};
+    for (size_t i = 0; i < 2; i++) {
+        char line[512];
+        snprintf(
+            line, sizeof line,
+            "capacity --models %s --clusters %s --sizes %s --global-batch 64 --seq 4096 --cp 1 "
+            "--pp 1 --recompute none --offload none --tokens 1T --deadline 90d --effort 1 -o %s",
+            cases[i].model, cases[i].clusters, cases[i].sizes, dir);
+        cli_result r = cli_run(line, NULL);
+        assert_int_equal(r.code, 0);
+        char *page = read_file("report.html");
+        assert_int_equal(strstr(page, "<br>a tie with ") != NULL, cases[i].tie);
+        assert_int_equal(strstr(page, "A tie: ") != NULL, cases[i].tie);
+        assert_non_null(strstr(page, " x h100 is as small, and takes <data "));
+        free(page);
+        cli_free(&r);
+    }
+}
+
+/* A folder that had a report has no plan of another job afterwards; what no report wrote stays. */
+static void plans_of_an_earlier_report_are_removed(void **state) {
+    (void)state;
+    static const char *const sizes[] = {"8,16", "8"};
+    static const char *const old[] = {"plan-h100-16.json", "trace-h100-16.json"};
+    char line[512], path[512];
+    for (size_t i = 0; i < 2; i++) {
+        snprintf(
+            line, sizeof line,
+            "capacity --models olmoe-1b-7b --clusters h100 --sizes %s --global-batch 64 "
+            "--seq 4096 --cp 1 --pp 1 --recompute none --offload none --tokens 1T --effort 1 -o %s",
+            sizes[i], dir);
+        cli_result r = cli_run(line, NULL);
+        assert_int_equal(r.code, 0);
+        for (size_t k = 0; k < 2; k++) {
+            snprintf(path, sizeof path, "%s/%s", dir, old[k]);
+            assert_int_equal(access(path, F_OK) == 0, i == 0);
+        }
+        if (i == 0) { /* costs that are nearly alike have two ticks at least all the same */
+            char *page = read_file("report.html");
+            const char *tick = strstr(page, "<span class=\"y\"");
+            assert_non_null(tick);
+            assert_non_null(strstr(tick + 1, "<span class=\"y\""));
+            free(page);
+        }
+        snprintf(path, sizeof path, "%s/plan-mine.json", dir);
+        FILE *f = fopen(path, i == 0 ? "w" : "r");
+        assert_non_null(f);
+        fclose(f);
+        snprintf(path, sizeof path, "%s/plan.json", dir);
+        assert_int_equal(access(path, F_OK), 0);
+        cli_free(&r);
+    }
+}
+
+/* A folder is made before long work; nothing is left of it where nothing was written. */
+static void a_command_that_fails_leaves_no_empty_folder(void **state) {
+    (void)state;
+    static const char *const lines[] = {
+        "capacity --models nope --clusters h100 --sizes 8 --global-batch 64 --seq 4096",
+        "plan --model nope --cluster h100 --gpus 8 --global-batch 64 --seq 4096"};
+    char line[512], path[256];
+    for (size_t i = 0; i < 2; i++) {
+        snprintf(path, sizeof path, "%s/new", dir);
+        snprintf(line, sizeof line, "%s -o %s", lines[i], path);
+        cli_result r = cli_run(line, NULL);
+        assert_int_equal(r.code, 2);
+        assert_int_not_equal(access(path, F_OK), 0);
+        cli_free(&r);
+        snprintf(line, sizeof line, "%s -o %s", lines[i], dir); /* that was there stays */
+        r = cli_run(line, NULL);
+        assert_int_equal(r.code, 2);
+        assert_int_equal(access(dir, F_OK), 0);
+        cli_free(&r);
+    }
+}
+
 /* A size that does not fit, and a plan that does not fit under uneven routing, without a run. */
 static void a_size_without_figures_has_its_place_in_the_table(void **state) {
     (void)state;
@@ -1146,6 +1229,12 @@ int main(void) {
                                         new_folder, remove_folder),
         cmocka_unit_test_setup_teardown(sizes_are_a_front_of_time_and_money, new_folder,
                                         remove_folder),
+        cmocka_unit_test_setup_teardown(plans_of_an_earlier_report_are_removed, new_folder,
+                                        remove_folder),
+        cmocka_unit_test_setup_teardown(a_command_that_fails_leaves_no_empty_folder, new_folder,
+                                        remove_folder),
+        cmocka_unit_test_setup_teardown(a_card_of_the_smallest_says_how_much_longer_another_takes,
+                                        new_folder, remove_folder),
         cmocka_unit_test_setup_teardown(tune_leaves_the_headroom_that_is_asked_for, new_folder,
                                         remove_folder),
         cmocka_unit_test_setup_teardown(an_interrupted_tune_keeps_what_it_found, new_folder,
