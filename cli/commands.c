@@ -160,9 +160,9 @@ static mf_status run_command(int argc, const char *const *argv, mf_cli *cli, mf_
         return s;
     }
     const char *folder = mf_args_text(&args, MF_OPT_REPORT, NULL);
-    const bool new = folder != NULL &&access(folder, F_OK) != 0;
+    const bool is_new = folder != NULL && access(folder, F_OK) != 0;
     s = is_for_screen(cli, &args) ? run_on_screen(&args, cli, e) : cli->command->run(&args, cli, e);
-    if (s != MF_OK && new) {
+    if (s != MF_OK && is_new) {
         (void)rmdir(folder); /* made for a report of which no file was written: it is empty */
     }
     return s;

@@ -54,7 +54,7 @@
 #define MF_TRY_OPEN_US 18000000
 /* Positions of the best plan are moved by simulated steps from this effort on, for this share of
  * all so far at most; those of a better plan once this share more is used (DeepSeek-V3 on 5,120
- * B200 in `capacity`: 0.9 % faster, for 1 % of the table's effort). */
+ * B200 in `capacity`: 0.9 % faster). */
 #define MF_STEP_SEARCH_US 6000000
 #define MF_STEP_SEARCH_SHARE 0.02
 #define MF_STEP_SEARCH_AGAIN 0.5
