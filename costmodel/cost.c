@@ -427,6 +427,16 @@ void mf_cost_op(const mf_cost *cost, const mf_op *op, double load, mf_price *out
     }
 }
 
+void mf_cost_ops(const mf_cost *cost, const mf_op *ops, int n, double load, mf_price *out) {
+    if (cost->memo) {
+        mf_price_memo_get_all(cost->memo, cost, ops, n, load, price_op, out);
+        return;
+    }
+    for (int i = 0; i < n; i++) {
+        price_op(cost, &ops[i], load, &out[i]);
+    }
+}
+
 double mf_cost_anew_s(const mf_cost *cost, const mf_op *op) {
     mf_price adds, writes;
     if (!(cost->software.first_anew > 0) || (op->flags & MF_OPF_ACC_FP32) == 0) {

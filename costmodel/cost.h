@@ -209,6 +209,8 @@ double mf_cost_exposed(const mf_cost *cost, unsigned overlap_bit);
 
 /* Price of an op. load scales the routed rows of MF_OPF_ROUTED ops (1 = balanced). */
 void mf_cost_op(const mf_cost *cost, const mf_op *op, double load, mf_price *out);
+/* Of n ops, which takes less time than one after the other. */
+void mf_cost_ops(const mf_cost *cost, const mf_op *ops, int n, double load, mf_price *out);
 
 /* What the host's memory gives each of the job's GPUs of a host for copies like this one, both
  * directions together, while all of them copy: the cluster's host_shared_Bps over as many as there

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { ENTRY_BITS = 15, ENTRIES = 1 << ENTRY_BITS };
+enum { ENTRY_BITS = 16, ENTRIES = 1 << ENTRY_BITS };
 
 /* All of an op that a price may depend on, as words: one of small fields, two of the group, the
  * dimensions, and three numbers by their bits. Not where the op stands: its stream, module, kind of
@@ -28,6 +28,10 @@ typedef struct entry {
     _Atomic uint64_t key[WORDS];
     _Atomic uint64_t price[PRICE_WORDS];
 } entry;
+
+/* Prices are looked up so many at a time: entries are seldom in a near cache, and all of them come
+ * from memory together. */
+enum { TOGETHER = 16, LINE_B = 64 };
 
 struct mf_price_memo {
     entry entry[ENTRIES];
@@ -126,12 +130,41 @@ static void keep(entry *e, const key *k, const mf_price *p) {
     atomic_store_explicit(&e->turn, turn + 2, memory_order_release);
 }
 
+static void fetch_ahead(const entry *e) {
+    const char *at = (const char *)e;
+    for (size_t k = 0; k < sizeof *e; k += LINE_B) {
+        __builtin_prefetch(at + k);
+    }
+    __builtin_prefetch(at + sizeof *e - 1);
+}
+
+static void get(entry *e, const key *k, const mf_cost *cost, const mf_op *op, double load,
+                mf_price_fn price, mf_price *out) {
+    if (!find(e, k, out)) {
+        price(cost, op, load, out);
+        keep(e, k, out);
+    }
+}
+
 void mf_price_memo_get(mf_price_memo *m, const mf_cost *cost, const mf_op *op, double load,
                        mf_price_fn price, mf_price *out) {
-    key k = key_of(op, load);
-    entry *e = &m->entry[place_of(&k)];
-    if (!find(e, &k, out)) {
-        price(cost, op, load, out);
-        keep(e, &k, out);
+    const key k = key_of(op, load);
+    get(&m->entry[place_of(&k)], &k, cost, op, load, price, out);
+}
+
+void mf_price_memo_get_all(mf_price_memo *m, const mf_cost *cost, const mf_op *ops, int n,
+                           double load, mf_price_fn price, mf_price *out) {
+    key k[TOGETHER];
+    entry *e[TOGETHER];
+    for (int i = 0; i < n; i += TOGETHER) {
+        const int some = n - i < TOGETHER ? n - i : TOGETHER;
+        for (int j = 0; j < some; j++) {
+            k[j] = key_of(&ops[i + j], load);
+            e[j] = &m->entry[place_of(&k[j])];
+            fetch_ahead(e[j]);
+        }
+        for (int j = 0; j < some; j++) {
+            get(e[j], &k[j], cost, &ops[i + j], load, price, &out[i + j]);
+        }
     }
 }

@@ -44,9 +44,9 @@ static int note_writer(mf_block_play *b, uint8_t side, int16_t t, int i, const m
     return last != NULL && !goes_on && last->stream != op->stream ? at : -1;
 }
 
-void mf_block_price(const mf_cost *cost, const mf_op *op, double load, mf_play_op *q) {
-    mf_price p;
-    mf_cost_op(cost, op, load, &p);
+/* As mf_block_price, of an op with this price. */
+static void take_price(const mf_cost *cost, const mf_op *op, double load, mf_price p,
+                       mf_play_op *q) {
     const double signal_s = mf_cost_signal_s(cost, op, &p);
     q->alone_s = p.time_s + signal_s;
     q->low_s = p.low_s + signal_s;
@@ -82,6 +82,12 @@ void mf_block_price(const mf_cost *cost, const mf_op *op, double load, mf_play_o
     }
 }
 
+void mf_block_price(const mf_cost *cost, const mf_op *op, double load, mf_play_op *q) {
+    mf_price p;
+    mf_cost_op(cost, op, load, &p);
+    take_price(cost, op, load, p, q);
+}
+
 double mf_block_staged_s(const mf_cost *cost, const mf_op *op, double load) {
     const bool copy = op->stream == MF_STREAM_D2H || op->stream == MF_STREAM_H2D;
     if (!copy || !(mf_cost_software(cost)->copies_in_pass > 0) ||
@@ -102,7 +108,7 @@ static void add_op(mf_block_play *b, const mf_block *block, uint8_t side, int16_
     int i = b->play.n++;
     bool apart = detached(b, op);
     mf_play_op *q = &b->play.ops[i];
-    mf_block_price(b->cost, op, b->load, q);
+    take_price(b->cost, op, b->load, b->price[side][index], q);
     const double slowed = mf_cost_slowed(b->cost, op, b->stretch[side]);
     q->alone_s *= slowed;
     q->low_s *= slowed;
@@ -136,11 +142,26 @@ void mf_block_play_clear(mf_block_play *b) {
     free(b->order);
     free(b->writer[0]);
     free(b->writer[1]);
+    free(b->price[0]);
+    free(b->price[1]);
 }
 
-/* The clock that a block holds under the power cap. */
-static void hold_clock(mf_block_play *b, const mf_block *block, int side) {
-    b->stretch[side] = mf_cost_stretch(b->cost, block, b->load, NULL);
+/* Prices of all ops, and the clock that the block holds under the power cap. Its passes hold the
+ * same clock, so ops of all passes count. False: out of memory. */
+static bool price_ops(mf_block_play *b, const mf_block *block, int side) {
+    const size_t n = (size_t)block->nops + 1;
+    mf_price *price = malloc(n * sizeof *price);
+    double *op_s = malloc(n * sizeof *op_s);
+    b->price[side] = price;
+    if (price && op_s) {
+        mf_cost_ops(b->cost, block->ops, block->nops, b->load, price);
+        for (int i = 0; i < block->nops; i++) {
+            op_s[i] = price[i].time_s;
+        }
+        b->stretch[side] = mf_cost_stretch(b->cost, block, b->load, op_s);
+    }
+    free(op_s);
+    return price && op_s;
 }
 
 mf_status mf_block_play_init(mf_block_play *b, const mf_block *block, const mf_block *beside,
@@ -161,7 +182,7 @@ mf_status mf_block_play_init(mf_block_play *b, const mf_block *block, const mf_b
         }
     }
     for (int s = 0; s < (beside ? 2 : 1) && ok; s++) {
-        hold_clock(b, s ? beside : block, s);
+        ok = price_ops(b, s ? beside : block, s);
     }
     return ok ? MF_OK : mf_err_set(e, MF_NOMEM, "simulation: out of memory");
 }

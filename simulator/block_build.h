@@ -18,7 +18,8 @@ typedef struct mf_block_play {
     const mf_layout *l;
     double load;
     bool own_out, own_in; /* copies to or from the host do not go on beside another block */
-    double stretch[MF_BLOCK_SIDES]; /* of ops that the clock holds up (mf_cost_stretch) */
+    double stretch[MF_BLOCK_SIDES];  /* of ops that the clock holds up (mf_cost_stretch) */
+    mf_price *price[MF_BLOCK_SIDES]; /* [ops of the block] */
     int *deps, ndeps;
     int *before;         /* [n] of a piece: the piece written before it, of the same tensor; -1 */
     mf_merged_op *order; /* [n] side and index of each op */

@@ -15,7 +15,7 @@ static int grown(mf_build *bd, int capacity) {
         bd->status = MF_LAYOUT;
         return 0;
     }
-    capacity = capacity > 0 ? 2 * capacity : 64; /* most blocks take no more than that */
+    capacity = capacity > 0 ? 2 * capacity : 128; /* most blocks take no more than that */
     return capacity < INT16_MAX ? capacity : INT16_MAX;
 }
 

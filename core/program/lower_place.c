@@ -29,14 +29,15 @@ typedef struct locals {
     int *slot; /* [tensors] index in `all`; -1 */
 } locals;
 
-/* Have all ops that touch a place ended? */
+/* All streams at once, as compilers that follow GCC have it. */
+typedef int16_t streams __attribute__((vector_size(16), aligned(2), may_alias));
+typedef uint64_t words __attribute__((vector_size(16)));
+_Static_assert(sizeof(streams) == sizeof(mf_ended), "a vector has all streams");
+
+/* Have all ops that touch a place ended? Nothing is asked more often here. */
 static bool is_free(const mf_ended *touches, const mf_ended *ended) {
-    for (int s = 0; s < MF_STREAM_COUNT; s++) {
-        if (touches->op[s] > ended->op[s]) {
-            return false;
-        }
-    }
-    return true;
+    const words later = (words)(*(const streams *)touches > *(const streams *)ended);
+    return (later[0] | later[1]) == 0;
 }
 
 static void at_most(mf_ended *x, const mf_ended *y) {

@@ -117,6 +117,18 @@ static mf_status exact_choices(mf_block_costs *q, const mf_layout *l, uint32_t p
     return MF_OK;
 }
 
+/* Is the workspace of such a block at least that, whatever it keeps? The one that keeps everything
+ * says so, whose times are known. */
+static mf_status needs_more(mf_block_costs *q, const mf_layout *l, const mf_block_key *key,
+                            double least_B, bool *more, mf_err *e) {
+    mf_block_key all = *key;
+    mf_block_cost x;
+    all.memory = (mf_memory_choice){0, 0};
+    mf_status status = mf_block_costs_least(q, l, &all, true, &x, e);
+    *more = status == MF_OK && x.alive_B >= least_B;
+    return status;
+}
+
 /* Of other layers and depths only the least workspace is asked for, which needs no play, and which
  * ZeRO does not change: what it gathers and reduces is counted apart. */
 static mf_status least_work(mf_block_costs *q, const mf_layout *l, uint32_t pinned,
@@ -126,20 +138,21 @@ static mf_status least_work(mf_block_costs *q, const mf_layout *l, uint32_t pinn
     mf_layout plain = *l;
     plain.zero = plain.expert_zero = 0;
     int n = mf_catalogue(m, (uint8_t) class, pinned, l->memory, choice);
-    for (int k = 0; k < n; k++) {
-        const mf_block_key key = {.kind = kind,
-                                  .layer_class = (uint8_t) class,
-                                  .parts = MF_HALF_BOTH,
-                                  .split = mf_pass_mode_of(l->schedule) == MF_PASS_MODE_SPLIT,
-                                  .memory = choice[k]};
+    mf_block_key key = {.kind = kind,
+                        .layer_class = (uint8_t) class,
+                        .parts = MF_HALF_BOTH,
+                        .split = mf_pass_mode_of(l->schedule) == MF_PASS_MODE_SPLIT};
+    bool more;
+    mf_status status = needs_more(q, &plain, &key, r->work_B, &more, e);
+    for (int k = 0; k < n && status == MF_OK && !more; k++) {
         mf_block_cost x;
-        mf_status status = mf_block_costs_least(q, &plain, &key, false, &x, e);
-        if (status != MF_OK) {
-            return status;
+        key.memory = choice[k];
+        status = mf_block_costs_least(q, &plain, &key, false, &x, e);
+        if (status == MF_OK) {
+            r->work_B = mf_smaller(r->work_B, mf_larger(x.local_f_B, x.local_b_B));
         }
-        r->work_B = mf_smaller(r->work_B, mf_larger(x.local_f_B, x.local_b_B));
     }
-    return MF_OK;
+    return status;
 }
 
 mf_status mf_layer_times_exact_hull(mf_block_costs *q, const mf_layout *l, uint32_t pinned,

@@ -572,8 +572,7 @@ void mf_partition_shift(int *first, int from, int to) {
 }
 
 int64_t mf_partition_step_us(const mf_partition *in) {
-    const double events = (double)(in->layout.micro_batches * in->vstages);
-    return MF_STEP_US + (int64_t)(MF_STEP_EVENT_US * events);
+    return mf_evaluator_step_us(&in->layout);
 }
 
 int64_t mf_partition_laid_out_us(const mf_partition *in) {

@@ -124,10 +124,16 @@ static mf_block_summary block_summary_of(const mf_block_prices *p, const mf_layo
     return f;
 }
 
-static double op_s_of(const mf_block_prices *p, const mf_op *op, double load) {
-    mf_price price;
-    mf_cost_op(p->cost, op, load, &price);
-    return price.time_s;
+static void price_ops(const mf_block_prices *p, const mf_block *b, double load, double *op_s) {
+    enum { TOGETHER = 64 };
+    mf_price price[TOGETHER];
+    for (int i = 0; i < b->nops; i += TOGETHER) {
+        const int some = b->nops - i < TOGETHER ? b->nops - i : TOGETHER;
+        mf_cost_ops(p->cost, &b->ops[i], some, load, price);
+        for (int k = 0; k < some; k++) {
+            op_s[i + k] = price[k].time_s;
+        }
+    }
 }
 
 static mf_status lower(const mf_block_prices *p, const mf_layout *l, const mf_block_key *key,
@@ -153,10 +159,8 @@ static mf_status find_block_summary(const mf_block_prices *p, const mf_layout *l
         return status;
     }
     double *op_s = new_times(b, e);
-    for (int i = 0; op_s && i < b->nops; i++) {
-        op_s[i] = op_s_of(p, &b->ops[i], load);
-    }
     if (op_s) {
+        price_ops(p, b, load, op_s);
         hold_clock(p->cost, b, load, op_s);
         *out = block_summary_of(p, l, b, key, op_s);
     }

@@ -139,7 +139,56 @@ static void add_workspaces(const mf_block *b, bool split, mf_block_cost *q) {
     q->local_w_B = split ? (double)b->local_w_B : 0.0;
 }
 
-static void memory_cost(const mf_cost *cost, const mf_block *b, bool split, mf_block_cost *q) {
+enum { MOST_TOUCHED = MF_OP_MAX_IN + MF_OP_MAX_OUT };
+
+/* Local tensors that an op of the passes touches where it computes; returns their number. */
+static int touched(const mf_block *b, const mf_op *op, unsigned passes, int16_t out[MOST_TOUCHED]) {
+    int n = 0;
+    if ((op->pass & passes) == 0 || op->stream != MF_STREAM_COMPUTE) {
+        return 0;
+    }
+    for (int k = 0; k < op->nin + op->nout; k++) {
+        const int16_t t = k < op->nin ? op->in[k] : op->out[k - op->nin];
+        if (b->tensors[t].class == MF_TENSOR_LOCAL) {
+            out[n++] = t;
+        }
+    }
+    return n;
+}
+
+/* The most bytes of local tensors that are between the first and the last touch of the passes'
+ * compute ops at one moment: they lie side by side in any workspace. scratch: for two figures of
+ * every tensor. */
+static double most_alive_B(const mf_block *b, unsigned passes, double *scratch) {
+    const ops_of x = find_ops(b, passes);
+    double *last = scratch, *size_B = scratch + b->ntensors; /* 0: not alive */
+    double alive_B = 0.0, most_B = 0.0;
+    int16_t t[MOST_TOUCHED];
+    for (int i = x.first; i < x.end; i++) {
+        for (int k = touched(b, &b->ops[i], passes, t); k-- > 0;) {
+            last[t[k]] = i;
+            size_B[t[k]] = 0.0;
+        }
+    }
+    for (int i = x.first; i < x.end; i++) {
+        const int n = touched(b, &b->ops[i], passes, t);
+        for (int k = 0; k < n; k++) {
+            alive_B -= size_B[t[k]];
+            size_B[t[k]] = (double)mf_align_B(b->tensors[t[k]].bytes);
+            alive_B += size_B[t[k]];
+        }
+        most_B = alive_B > most_B ? alive_B : most_B;
+        for (int k = 0; k < n; k++) {
+            alive_B -= last[t[k]] <= i ? size_B[t[k]] : 0.0;
+            size_B[t[k]] = last[t[k]] <= i ? 0.0 : size_B[t[k]];
+        }
+    }
+    return most_B;
+}
+
+static void memory_cost(const mf_cost *cost, const mf_block *b, const mf_block_key *key,
+                        double *scratch, mf_block_cost *q) {
+    const bool split = key->split;
     bool cpu = mf_cluster_is_cpu(mf_cost_cluster(cost)); /* whose scratch is planned by itself */
     q->saved_B = (double)b->saved_B;
     q->held_B = split ? (double)b->held_B : 0.0;
@@ -149,6 +198,10 @@ static void memory_cost(const mf_cost *cost, const mf_block *b, bool split, mf_b
     q->comm_B = (double)(b->comm_B[0] + (cpu ? 0 : mf_block_scratch_B(b)));
     q->merged_comm_B = (double)(b->comm_B[1] - b->comm_B[0]);
     add_workspaces(b, split, q);
+    if (key->kind == MF_POS_MTP && key->memory.recompute == 0 && key->memory.offload == 0) {
+        const unsigned back = split ? MF_PASS_R | MF_PASS_B : MF_PASS_BACKWARD;
+        q->alive_B = most_alive_B(b, back, scratch);
+    }
     q->params = b->params;
     q->flops = b->flops_f + b->flops_b + b->flops_w;
 }
@@ -164,5 +217,5 @@ void mf_block_cost_make(const mf_cost *cost, const mf_layout *l, const mf_block 
     if (key->split) {
         out->w = passes_cost(cost, l, b, op_s, MF_PASS_W, WHOLE, &rest_s[2], scratch_s);
     }
-    memory_cost(cost, b, key->split, out);
+    memory_cost(cost, b, key, scratch_s, out);
 }

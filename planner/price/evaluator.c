@@ -373,6 +373,11 @@ static mf_status real_count(void *self, const mf_layout *l, const mf_assignment 
     return lowered(self, l, a, ASKED_SUMS, 0, out, e);
 }
 
+int64_t mf_evaluator_step_us(const mf_layout *l) {
+    const double events = (double)(l->micro_batches * l->pp * l->vpp);
+    return MF_STEP_US + (int64_t)(MF_STEP_EVENT_US * events);
+}
+
 mf_evaluator mf_evaluator_init(mf_evaluator_real *real) {
     static const mf_evaluator_ops ops = {
         .cost = real_cost,

@@ -43,6 +43,8 @@ typedef struct mf_block_cost {
     double merged_comm_B; /* of these more under a schedule that merges passes; costs that
                            * mf_block_costs_get gives have it in comm_B */
     double local_f_B, local_b_B, local_w_B; /* workspaces of the three passes above */
+    double alive_B; /* of an MTP depth that keeps everything: whatever it kept instead, the
+                     * workspace of its backward pass would be no smaller; else 0 */
     mf_param_count params;
 } mf_block_cost;
 
@@ -152,5 +154,8 @@ typedef struct mf_evaluator_real {
     mf_mechanisms without;
 } mf_evaluator_real;
 mf_evaluator mf_evaluator_init(mf_evaluator_real *real);
+
+/* What a simulated step of a layout is counted as, in microseconds of effort. */
+int64_t mf_evaluator_step_us(const mf_layout *l);
 
 #endif

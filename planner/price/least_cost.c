@@ -30,6 +30,7 @@ static void least_of(mf_block_cost *least, const mf_block_cost *q) {
     least->local_f_B = fmin(least->local_f_B, q->local_f_B);
     least->local_b_B = fmin(least->local_b_B, q->local_b_B);
     least->local_w_B = fmin(least->local_w_B, q->local_w_B);
+    least->alive_B = fmin(least->alive_B, q->alive_B);
 }
 
 /* Blocks that a key may mean: at every depth where it may stand, there inside a virtual stage and

@@ -10,8 +10,7 @@ static mf_status simulate(const mf_evaluator *o, const mf_search_found *f, mf_se
                           mf_step *step, mf_err *e) {
     const mf_layout *l = &f->layout;
     out->simulated++;
-    out->work +=
-        MF_STEP_US + (int64_t)(MF_STEP_EVENT_US * (double)(l->micro_batches * l->pp * l->vpp));
+    out->work += mf_evaluator_step_us(l);
     mf_status status = o->ops->play(o->self, l, &f->assignment, step, e);
     if (status == MF_OK && step->fits) {
         const double time_s = step->time_s;

@@ -42,6 +42,37 @@ static void every_price_is_finite_above_its_limit_and_inside_its_band(void **sta
     }
 }
 
+/* --- many at once ----------------------------------------------------------------------------- */
+
+/* Also where several of them have one place in the memory of prices, or are the same. */
+static void ops_priced_together_cost_what_each_costs_alone(void **state) {
+    (void)state;
+    enum { OPS = 500 };
+    static mf_op op[OPS];
+    static mf_price together[OPS];
+    uint64_t seed = 77;
+    print_message("seed %llu\n", (unsigned long long)seed);
+    const mf_cluster cluster = fixture_h200();
+    mf_cost *cost = fixture_cost(&cluster, -1);
+    for (int round = 0; round < 200; round++) {
+        const int n = (int)(next(&seed) % OPS) + 1;
+        const double load = 0.25 + (double)(next(&seed) % 16) / 4;
+        for (int i = 0; i < n; i++) {
+            op[i] = i > 0 && next(&seed) % 4 == 0 ? op[i - 1] : random_op(&seed);
+        }
+        memset(together, 0xff, sizeof together);
+        mf_cost_ops(cost, op, n, load, together);
+        for (int i = 0; i < n; i++) {
+            mf_price alone;
+            mf_cost_op(cost, &op[i], load, &alone);
+            assert_memory_equal(&alone.time_s, &together[i].time_s, sizeof alone.time_s);
+            assert_memory_equal(&alone.limit_s, &together[i].limit_s, sizeof alone.limit_s);
+            assert_int_equal(alone.basis, together[i].basis);
+        }
+    }
+    mf_cost_destroy(cost);
+}
+
 /* --- monotone --------------------------------------------------------------------------------- */
 
 static void more_bytes_never_take_less_time(void **state) {
@@ -242,6 +273,7 @@ static void threads_read_the_same_prices(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_price_is_finite_above_its_limit_and_inside_its_band),
+        cmocka_unit_test(ops_priced_together_cost_what_each_costs_alone),
         cmocka_unit_test(more_bytes_never_take_less_time),
         cmocka_unit_test(larger_products_take_longer_up_to_wave_quantisation),
         cmocka_unit_test(left_out_measurements_fall_into_their_bands),

@@ -209,6 +209,30 @@ static void check_workspace(problem *p, const mf_layout *l, const mf_block_key *
     assert_true(equal(sharded.local_w_B, plain.local_w_B));
 }
 
+/* MTP depths, and those of them that keep less than all. */
+static int64_t depths, choosing;
+
+/* What is alive at one moment when an MTP depth keeps everything says how small its workspace is
+ * with any choice (family_hulls.c). */
+static void check_alive(problem *p, const mf_layout *l, const mf_block_key *key) {
+    mf_block_cost own, all;
+    mf_block_key keeps = *key;
+    keeps.memory = (mf_memory_choice){0, 0};
+    if (key->unplaced) {
+        return;
+    }
+    assert_ok(mf_block_costs_get(p->costs, l, key, false, &own, NULL));
+    assert_ok(mf_block_costs_get(p->costs, l, &keeps, false, &all, NULL));
+    if (key->kind != MF_POS_MTP) {
+        assert_true(equal(all.alive_B, 0));
+        return;
+    }
+    assert_above(all.alive_B, 0);
+    assert_at_most(all.alive_B, own.local_b_B);
+    depths++;
+    choosing += key->memory.recompute != 0 || key->memory.offload != 0;
+}
+
 /* How much less a merged pair takes at most with what ZeRO levels add than without. */
 static double least_share = 1;
 
@@ -289,6 +313,7 @@ static void costs_do_not_depend_on_what_was_asked_before(void **state) {
                 merged.schedule = split ? l.schedule : MF_SCHED_MERGED;
                 check_cost(&p, &merged, &key[k], true);
                 check_workspace(&p, &l, &key[k]);
+                check_alive(&p, &l, &key[k]);
                 check_levels(&p, &l, &key[k], pair ? &key[other] : NULL);
                 if (pair) {
                     check_pair(&p, &l, &key[k], &key[other]);
@@ -300,9 +325,11 @@ static void costs_do_not_depend_on_what_was_asked_before(void **state) {
     printf("  %lld last blocks take longer, pairs with ZeRO at least %.6f x\n", (long long)longer,
            least_share);
     printf("  %lld blocks keep more where passes merge\n", (long long)windows);
+    printf("  %lld MTP depths, %lld with a choice\n", (long long)depths, (long long)choosing);
     if (cases >= TELLING) { /* of a few, none may copy */
         assert_above(longer, cases);
         assert_above(windows, cases);
+        assert_above(choosing, cases);
     }
 }
 
