@@ -124,6 +124,7 @@ static mf_loss_stage loss_of(const mf_family_bound_pass *p, bool split, double g
                            .w_s = w_s,
                            .gather_s = gather_s,
                            .first_s = split ? w_s : b_s,
+                           .last_s = p->f_s,
                            .reduce_s = reduce_s,
                            .f_rate = 1.0,
                            .b_rate = 1.0,
@@ -136,6 +137,7 @@ static void least_loss(mf_loss_stage *least, const mf_loss_stage *x) {
     least->w_s = mf_smaller(least->w_s, x->w_s);
     least->gather_s = mf_smaller(least->gather_s, x->gather_s);
     least->first_s = mf_smaller(least->first_s, x->first_s);
+    least->last_s = mf_smaller(least->last_s, x->last_s);
     least->reduce_s = mf_smaller(least->reduce_s, x->reduce_s);
 }
 
@@ -149,8 +151,9 @@ static void find_losses(const mf_family_bound_layout *b, double cutoff_s, mf_ord
     const mf_layer_times *r = b->r;
     const bool split = b->mode == MF_PASS_MODE_SPLIT;
     const int vstages = (int)(b->l->pp * b->l->vpp);
-    bool main_last = true; /* a main layer stands before the head */
-    double head_s = 0.0;   /* reduction */
+    bool main_last = true;     /* a main layer stands before the head */
+    double head_s = 0.0;       /* reduction */
+    double table_s = HUGE_VAL; /* forward pass of the embedding, which is last where it is alone */
     mf_loss_stage stage[MF_MAX_VSTAGES];
     mf_loss_stage layer =
         loss_of(&r->layer, split, r->layer_gather_s, r->layer_reduce_s, r->layer_anew_s[1]);
@@ -171,6 +174,7 @@ static void find_losses(const mf_family_bound_layout *b, double cutoff_s, mf_ord
         if (y->first == 0) {
             stage[0] = of;
             stage[0].first_s = 0.0; /* its pass is the last block */
+            table_s = of.last_s;
         } else if (y->first == r->positions - 1) {
             stage[vstages - 1] = of;
             head_s = of.reduce_s;
@@ -180,6 +184,7 @@ static void find_losses(const mf_family_bound_layout *b, double cutoff_s, mf_ord
         }
     }
     x.layer_gather_s = layer.gather_s;
+    stage[0].last_s = mf_smaller(table_s, layer.last_s);
     layer.layer = true;
     for (int v = 1; v + 1 < vstages; v++) {
         stage[v] = layer;

@@ -138,6 +138,7 @@ void mf_overlap_losses(const mf_loss_figures *x, mf_order_losses *out) {
         out->left_s[v] = mf_larger(x->stage[v].reduce_s - 2.0 * x->hold_s, 0.0);
         out->kind_s[MF_LOSS_OWN][v] = x->stage[v].own_most_s;
         out->kind_s[MF_LOSS_FIRST][v] = x->stage[v].first_s;
+        out->kind_s[MF_LOSS_LAST][v] = x->stage[v].last_s;
         if (mf_order_end_known(x->l)) {
             write_event_losses(x, v, out);
         }

@@ -41,6 +41,7 @@ static void count_gather(const mf_order *o, int32_t at, double by, way w, mf_ord
     int v = o->node[at].v[0];
     bool lost = o->played[at].end_by == BY_GATHER_LOST && w == WITH_START_LOSS;
     out->starts += lost ? by : 0.0;
+    out->loss[MF_LOSS_LAST][v] += by;
     for (int u = 0; u <= v; u++) {
         if (o->stage_of[u] == o->stage_of[v]) {
             out->count[MF_ORDER_GATHER][u] += by;

@@ -172,15 +172,16 @@ static void end_later(played *x, double end_s, double early_s, int by) {
     }
 }
 
-/* A first pass waits for its parameters. What comes behind them on the stream still costs the path
- * its share. */
+/* The last block of a first pass waits for all of its parameters, then runs. What comes behind them
+ * on the stream still costs the path its share. */
 static void gathered(const mf_order *o, const mf_order_times *t, int v, played *x) {
     double there_s = gather_s(o, t, v, MF_ORDER_GATHER);
     double left_s = start_loss_s(t) - gather_s(o, t, v, MF_ORDER_GATHER_LOST);
+    double last_s = has_losses(t) ? t->losses->kind_s[MF_LOSS_LAST][v] : 0.0;
     if (left_s > 0.0) {
-        end_later(x, there_s + left_s, left_s, BY_GATHER_LOST);
+        end_later(x, there_s + last_s + left_s, left_s, BY_GATHER_LOST);
     } else {
-        end_later(x, there_s, 0.0, BY_GATHER);
+        end_later(x, there_s + last_s, 0.0, BY_GATHER);
     }
 }
 

@@ -35,7 +35,8 @@ double mf_order_lost_behind(const mf_order_losses *x, int behind, double share, 
 static double lost_s(const mf_order_losses *x, const mf_order_path *c) {
     double sum_s = c->starts * x->start_s;
     for (int v = 0; v < c->vstages && x->left_s; v++) {
-        sum_s += c->loss[MF_LOSS_FIRST][v] * x->kind_s[MF_LOSS_FIRST][v] -
+        sum_s += c->loss[MF_LOSS_FIRST][v] * x->kind_s[MF_LOSS_FIRST][v] +
+                 c->loss[MF_LOSS_LAST][v] * x->kind_s[MF_LOSS_LAST][v] -
                  c->loss[MF_LOSS_OWN][v] * x->kind_s[MF_LOSS_OWN][v];
         for (int k = 0; k < MF_ORDER_BEHIND; k++) {
             double count = c->loss[MF_LOSS_BEHIND + k][v];

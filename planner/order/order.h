@@ -69,6 +69,7 @@ typedef enum mf_order_part {
 typedef enum mf_order_loss {
     MF_LOSS_OWN,    /* what OWN_LOST counts too much: no reduction is before the first block */
     MF_LOSS_FIRST,  /* before the first of these reductions starts: its first block */
+    MF_LOSS_LAST,   /* after the last of its gathers: the last block of its first forward pass */
     MF_LOSS_BEHIND, /* the event that follows on the stage, to those that are still under way; */
     /* the one behind it, and so on */
     MF_LOSS_KINDS = MF_LOSS_BEHIND + MF_ORDER_BEHIND

@@ -125,6 +125,15 @@ static double first_s(const least *x, int n, mf_order_part back) {
     return x->first && n < 2 ? 0.0 : layer_s(x, back);
 }
 
+/* Time of the last block of a forward pass. */
+static double last_s(const least *x, int n) {
+    if (x->last) {
+        return x->head_s[MF_ORDER_F];
+    }
+    const double layer = layer_s(x, MF_ORDER_F);
+    return x->first && n < 2 ? fmin(x->end_s[MF_ORDER_F], layer) : layer;
+}
+
 /* --- all -------------------------------------------------------------------------------------- */
 
 /* Layers and depths of the model, and the least of any of them. */
@@ -157,6 +166,7 @@ static mf_loss_stage figures_of(const mf_partition *in, int v, const least *x, i
                            .w_s = pass_s(x, n, MF_ORDER_W),
                            .gather_s = pass_s(x, n, MF_ORDER_GATHER),
                            .first_s = first_s(x, n, in->split ? MF_ORDER_W : MF_ORDER_B),
+                           .last_s = last_s(x, n),
                            .reduce_s = reduced_last_s(x, n),
                            .own_most_s = own_most_s(in, v, x->head_s[MF_ORDER_REDUCE]),
                            .f_rate = x->rate[MF_ORDER_F],

@@ -31,6 +31,7 @@
     X(CHOICES, "choices", 0.66, 0.65, "and with all choices")                                      \
     X(PATH, "path", 0.95, 0.93, "one assignment, by its longest path")                             \
     X(LOSSES, "losses", 0.95, 0.93, "the same with the losses of that very assignment")            \
+    X(GATHERED, "gathered", 0.9, 0.85, "of these, paths that wait for parameters")                 \
     X(HALVES, "halves", 0.9, 0.9, "a whole layer, by its halves; weight gradients split off")      \
     X(PASS, "pass", 0.97, 0.95, "a block alone, inside a virtual stage or at its end")             \
     X(PORTION, "portion", 0.85, 0.6, "a merged pair or a block alone, by portions of pairs")
@@ -236,6 +237,13 @@ static inline void check_losses(mf_partition *in, const sample *s, int plan, con
     mf_partition_losses(in, positions, s->step[plan].time_s * (1.0 + 1e-9));
     assert_ok(mf_partition_play(in, count, false, NULL, path, NULL));
     check(n, LOSSES, path->time_s, s, plan);
+    double waited_s = 0.0;
+    for (int v = 0; v < in->vstages; v++) {
+        waited_s += path->loss[MF_LOSS_LAST][v] * in->losses.kind_s[MF_LOSS_LAST][v];
+    }
+    if (waited_s > 0.0) {
+        check(n, GATHERED, path->time_s, s, plan);
+    }
     double sum_s = mf_partition_path_fixed_s(in, path);
     for (int v = 0; v < in->vstages; v++) {
         for (int slot = 0; slot < in->slots; slot++) {
