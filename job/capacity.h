@@ -69,6 +69,7 @@ typedef struct mf_capacity_cell {
     mf_capacity_strain remedied;
     char remedy[MF_STEP_TEXT]; /* options; "" on more GPUs */
     bool remedy_searched;      /* a search with them found it; else it is the plan with them */
+    bool remedy_short;         /* with less effort than a cell has: `plan` may find a faster one */
     mf_capacity_strain lost;   /* a node less; with --deadline or --budget */
     char why[512];             /* not feasible: why */
 } mf_capacity_cell;

@@ -51,6 +51,7 @@ static void take(const overfull *x, const mf_capacity_strain *now, bool searched
     if (now->fits && is_better(now, &c->remedied)) {
         c->remedied = *now;
         c->remedy_searched = searched;
+        c->remedy_short = searched && x->z->r->effort_us == 0;
         snprintf(c->remedy, sizeof c->remedy, "%s", options);
     }
 }
@@ -179,7 +180,7 @@ static void take_larger(const overfull *x) {
             (!best->tried || now->in_time + now->in_budget > best->in_time + best->in_budget)) {
             *best = *now;
             x->c->remedy[0] = '\0';
-            x->c->remedy_searched = false;
+            x->c->remedy_searched = x->c->remedy_short = false;
         }
     }
 }

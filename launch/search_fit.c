@@ -26,11 +26,15 @@ mf_status mf_target_fit_problem(const mf_target *t, const mf_problem *p, mf_prob
     mf_choice_family families[2 * MF_CHOICES];
     mf_status s = MF_OK;
     *out = mf_choice_families_limit(p);
-    if (mf_choice_families_list(p, families) == 0) {
+    const int count = mf_choice_families_list(p, families);
+    if (count == 0) {
         s = mf_choice_families_none(*t, p, e);
     }
     /* plain schedules need least memory; merged ones have no whole layers recomputed beside */
     mf_choice_families_schedule(out, s == MF_OK && families[0].merged);
+    if (count > 0 && families[count - 1].merged) {
+        out->limits.schedules |= MF_MERGED; /* to be timed */
+    }
     out->express = express;
     out->express_user = t;
     return s;

@@ -175,7 +175,7 @@ static bool set_value(int dimension, int i, const mf_model *m, mf_layout *l) {
         return i < MF_SCHED_COUNT;
     case ZERO:
         l->zero = (uint8_t)(i / 4);
-        l->expert_zero = m->experts > 0 ? (uint8_t)(i % 4) : l->zero;
+        l->expert_zero = (uint8_t)(m->experts > 0 ? i % 4 : l->zero);
         return i < 16;
     case DISPATCHER:
         l->dispatcher = (mf_dispatcher)i;

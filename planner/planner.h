@@ -116,6 +116,9 @@ typedef struct mf_search_options {
     int64_t budget;   /* most work in all, about a microsecond of one core each: counted, not timed.
                        * 0 = MF_DEFAULT_BUDGET_US, 30 s; negative = no limit. There is none until a
                        * plan is found */
+    int64_t fits_us;  /* counted microseconds without a plan after which the layouts of least memory
+                       * are tried; 0 = MF_FIT_FIRST_US, 3 s. Less where memory is known to be tight
+                       */
     int64_t patience; /* open layouts are tried after so much work did not narrow the gap, and the
                        * search ends when as much again did not either; or, after three times that,
                        * where the gap that is wanted would take MF_SLOW_SHARE times as long as all
@@ -184,6 +187,7 @@ typedef struct mf_fit_entry {
     double peak_B;           /* largest stage */
     double usable_B;         /* capacity less reserve */
     double headroom_B;       /* usable less peak; negative = missing */
+    double fixed_B;          /* of the stage with most: training state and communicators */
     double host_B;           /* that offloading takes of a GPU's share of the host, at most */
     double host_missing_B;   /* ... beyond what there is; 0 = nothing */
     int64_t stage;           /* the one that peaks */

@@ -153,6 +153,7 @@ static void write_cell(mf_json_writer *w, const mf_capacity_table *t, int i) {
         mf_json_write_object(w, "skew_remedy", false);
         mf_json_write_string(w, "with", c->remedy[0] != '\0' ? c->remedy : NULL);
         mf_json_write_bool(w, "searched", c->remedy_searched);
+        mf_json_write_bool(w, "short_search", c->remedy_short);
         write_strained_run(w, c, &c->remedied, t);
         mf_json_write_end(w);
     }

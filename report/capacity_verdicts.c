@@ -63,9 +63,10 @@ static void say_remedy(const mf_capacity_table *t, const mf_capacity_cell *c, ch
                  c->remedy);
     }
     const bool limited = mf_capacity_has_lost(t);
-    snprintf(out, size, "; %s: %s%s%s", what,
+    snprintf(out, size, "; %s: %s%s%s%s", what,
              t->tokens != NULL ? mf_capacity_show_days(x->run_s).s : mf_show_time(x->step_time_s).s,
-             limited ? ", " : "", limited ? kept(t, x) : "");
+             limited ? ", " : "", limited ? kept(t, x) : "",
+             c->remedy_short ? " (after a short search: plan may find a faster one)" : "");
 }
 
 /* The offer under uneven routing, and without a node. */

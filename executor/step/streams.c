@@ -116,7 +116,7 @@ static uint16_t find_folded(const mf_waits *w) {
         if (s == MF_STREAM_DP) { /* it goes on beside the next block (zero_beside.c) */
             continue;
         }
-        folded |= has_nothing_beside(w, folded, s) ? (uint16_t)(1u << s) : 0;
+        folded |= (uint16_t)(has_nothing_beside(w, folded, s) ? 1u << s : 0);
     }
     return folded;
 }
@@ -137,7 +137,7 @@ static void plan_passes(const mf_waits *w, uint16_t folded, mf_ended *ended, str
     }
     for (int s = 0; s < MF_STREAM_COUNT; s++) {
         bool joined = p.last[s] <= p.known[MF_STREAM_COMPUTE].op[s];
-        out->joins |= joined ? 0 : (uint16_t)(1u << s);
+        out->joins |= (uint16_t)(joined ? 0 : 1u << s);
     }
 }
 

@@ -217,7 +217,10 @@ static bool judge(mf_fit_judge *j, const mf_layout *l, bool exact, mf_fit_entry 
                               .headroom_B = memory->usable_B - memory->peak_B,
                               .stage = memory->peak_stage};
         for (int64_t i = 0; i < memory->stages; i++) {
+            const double *kind_B = memory->stage[i].kind_B;
             out->host_B = fmax(out->host_B, memory->stage[i].host_B);
+            out->fixed_B = fmax(out->fixed_B, kind_B[MF_MEM_WEIGHTS] + kind_B[MF_MEM_GRADIENTS] +
+                                                  kind_B[MF_MEM_OPTIMIZER] + kind_B[MF_MEM_COMM]);
         }
         double host_B = mf_cost_cluster(p->cost)->host_memory_B;
         out->host_missing_B = host_B > 0 ? fmax(out->host_B - host_B, 0) : 0;
@@ -235,7 +238,8 @@ static bool judge(mf_fit_judge *j, const mf_layout *l, bool exact, mf_fit_entry 
     return s == MF_OK;
 }
 
-/* Choices that need little memory, the usual least first. */
+/* Choices that need little memory, the usual least first. No other has less training state than
+ * the first, which shards all of it. */
 static const struct {
     uint8_t zero;
     uint16_t recompute, offload;
@@ -250,8 +254,14 @@ double mf_fit_missing_B(const mf_fit_entry *f) {
     return fmax(-f->headroom_B, 0) + f->host_missing_B;
 }
 
-mf_status mf_fit_judge_least_memory(mf_fit_judge *j, mf_layout l, mf_fit_entry *out, bool *laid_out,
-                                    mf_err *e) {
+/* Is the first choice, as it was asked for, too large whatever is recomputed? */
+static bool is_hopeless(const mf_layout *asked, const mf_fit_entry *first) {
+    return first->fixed_B > first->usable_B && first->layout.zero == asked->zero &&
+           first->layout.expert_zero == asked->expert_zero;
+}
+
+mf_status mf_fit_judge_least_memory(mf_fit_judge *j, mf_layout l, bool fits_only, mf_fit_entry *out,
+                                    bool *laid_out, mf_err *e) {
     const uint32_t pinned = j->p->pinned;
     *laid_out = false;
     for (size_t i = 0; i < sizeof low_memory / sizeof low_memory[0]; i++) {
@@ -274,8 +284,8 @@ mf_status mf_fit_judge_least_memory(mf_fit_judge *j, mf_layout l, mf_fit_entry *
         if (status != MF_OK) {
             return status;
         }
-        if (*laid_out && out->fits) {
-            break; /* it fits with this one: the others only say the same */
+        if (*laid_out && (out->fits || (fits_only && i == 0 && is_hopeless(&l, out)))) {
+            break; /* the others only say the same */
         }
     }
     return MF_OK;

@@ -16,9 +16,11 @@ void mf_fit_judge_destroy(mf_fit_judge *j);
 void mf_fit_choose_zero(const mf_problem *p, uint8_t level, mf_layout *l);
 
 /* The best of a few small choices of ZeRO, recomputation and offload for these degrees; dimensions
- * that the problem pins stay. *laid_out is false where the layers cannot be placed. */
-mf_status mf_fit_judge_least_memory(mf_fit_judge *j, mf_layout l, mf_fit_entry *out, bool *laid_out,
-                                    mf_err *e);
+ * that the problem pins stay. fits_only: what is missing does not count, so that degrees whose
+ * training state alone is too large are not looked at further. *laid_out is false where the layers
+ * cannot be placed. */
+mf_status mf_fit_judge_least_memory(mf_fit_judge *j, mf_layout l, bool fits_only, mf_fit_entry *out,
+                                    bool *laid_out, mf_err *e);
 
 /* Makes an entry exact: what it needs is not less then. */
 mf_status mf_fit_judge_exact(mf_fit_judge *j, mf_fit_entry *x, mf_err *e);

@@ -220,7 +220,7 @@ static mf_status visit(sweep *w, mf_fit_judge *judge, const mf_dense_point *d, c
             !least_memory_layout(&w->q->space, d, &x->point[i], &l)) {
             continue;
         }
-        s = mf_fit_judge_least_memory(judge, l, &entry, &laid_out, e);
+        s = mf_fit_judge_least_memory(judge, l, w->q->first_only, &entry, &laid_out, e);
         if (s == MF_OK && laid_out && w->q->exact) {
             s = mf_fit_judge_exact(judge, &entry, e);
         }

@@ -52,15 +52,41 @@ static void choose(const mf_problem *p, int i, mf_layout *l) {
     }
 }
 
-/* With as many chunks a stage, which shorten a pipeline's bubble. False: that is no other layout of
- * the space. */
-static bool cut(const mf_problem *p, int64_t chunks, mf_layout *l) {
-    if (l->pp == 1 || (p->pinned & (MF_PIN(VPP) | MF_PIN(SCHEDULE))) != 0) {
+/* Exchanges that take least time as a rule, not least memory. */
+static void exchange_fast(const mf_problem *p, mf_layout *l) {
+    const uint32_t dispatchers = p->limits.dispatchers;
+    if (l->ep > 1 && !(p->pinned & MF_PIN(DISPATCHER)) &&
+        (dispatchers == 0 || (dispatchers >> MF_DISPATCH_FUSED & 1u) != 0)) {
+        l->dispatcher = MF_DISPATCH_FUSED;
+    }
+    if (l->cp > 1 && !(p->pinned & MF_PIN(CP_TYPE))) {
+        l->cp_type = MF_CP_ALLGATHER;
+    }
+}
+
+/* Chunks a stage, which shorten a pipeline's bubble: the most that are valid, of those into which
+ * the layers fall evenly where there are such. 0: none is. */
+static int64_t most_chunks(const mf_model *m, mf_layout l) {
+    int64_t most = 0;
+    for (l.vpp = 1; l.vpp <= MF_FIT_TIMED_CHUNKS; l.vpp++) {
+        const bool even = mf_model_positions(m) % (l.pp * l.vpp) == 0;
+        const bool before = most > 1 && mf_model_positions(m) % (l.pp * most) == 0;
+        most = mf_layout_valid(&l, m) && (even || !before) ? l.vpp : most;
+    }
+    return most;
+}
+
+/* The layout in this order, with fast exchanges. False: that is no layout of the space. */
+static bool order_so(const mf_problem *p, mf_schedule_kind kind, mf_layout *l) {
+    const uint32_t schedules = p->limits.schedules;
+    if (((p->pinned & MF_PIN(SCHEDULE)) != 0 && p->base.schedule != kind) ||
+        (schedules != 0 && (schedules >> kind & 1u) == 0)) {
         return false;
     }
-    l->vpp = chunks;
-    l->schedule = MF_SCHED_INTERLEAVED;
-    return mf_layout_valid(l, p->model);
+    exchange_fast(p, l);
+    l->schedule = kind;
+    l->vpp = (p->pinned & MF_PIN(VPP)) != 0 || l->pp == 1 ? l->vpp : most_chunks(p->model, *l);
+    return l->vpp > 0 && mf_layout_valid(l, p->model);
 }
 
 /* --- one combination -------------------------------------------------------------------------- */
@@ -106,17 +132,18 @@ static mf_status time_order(const mf_problem *p, mf_fit_judge *j, const mf_layou
     return MF_OK;
 }
 
-/* What no usual choice makes fit is timed as it is, if that fits. */
+/* What fits with no order's fast exchanges is timed with its own; what no usual choice makes fit is
+ * timed as it is, if that fits. */
 static mf_status time_entry(const mf_problem *p, mf_fit_judge *j, mf_fit_entry *x, mf_err *e) {
-    mf_layout l = x->layout;
-    mf_status s = time_order(p, j, &l, x, e);
-    for (int64_t chunks = MF_FIT_TIMED_CHUNKS; chunks > 1 && s == MF_OK; chunks--) {
-        l = x->layout;
-        if (cut(p, chunks, &l)) {
+    static const mf_schedule_kind orders[] = {MF_SCHED_1F1B, MF_SCHED_INTERLEAVED, MF_SCHED_MERGED};
+    mf_status s = MF_OK;
+    for (size_t i = 0; i < sizeof orders / sizeof orders[0] && s == MF_OK; i++) {
+        mf_layout l = x->layout;
+        if (order_so(p, orders[i], &l)) {
             s = time_order(p, j, &l, x, e);
-            break;
         }
     }
+    s = s == MF_OK && !x->timed ? time_order(p, j, &x->layout, x, e) : s;
     if (s != MF_OK || x->timed) {
         return s;
     }

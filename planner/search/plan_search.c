@@ -54,7 +54,7 @@ static mf_status judge_fit_candidate(void *user, mf_layout *l, bool *fits, mf_er
     mf_status status = x->judge != NULL ? MF_OK : mf_fit_judge_create(x->problem, &x->judge, e);
     *fits = false;
     if (status == MF_OK) {
-        status = mf_fit_judge_least_memory(x->judge, *l, &entry, fits, e);
+        status = mf_fit_judge_least_memory(x->judge, *l, true, &entry, fits, e);
     }
     *fits = *fits && entry.fits;
     *l = *fits ? entry.layout : *l;
@@ -133,6 +133,7 @@ mf_status mf_planner_search(const mf_problem *p, const mf_search_options *o,
         .list_fit_candidates =
             mf_uses(o->without, MF_MECHANISM_FIT_FIRST) ? list_fit_candidates : NULL,
         .judge_fit_candidate = judge_fit_candidate,
+        .fits_work = o->fits_us,
         .progress = tell,
         .user = &w,
     };

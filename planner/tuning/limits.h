@@ -140,12 +140,12 @@
 /* If `fit` shows more entries than this, all are made exact as they are judged, while their blocks
  * are cached; else only those that are shown, afterwards. */
 #define MF_FIT_ALL 1000
-/* What fits is timed with no chunks, and with the most that can be up to this number: more seldom
+/* What fits is timed with no chunks, and with the most that suit up to this number: more seldom
  * gain, and are for a search to find. */
-#define MF_FIT_TIMED_CHUNKS 4
-/* Counted for each combination that is timed: 4 to 9 ms on the jobs of test_cli_fit, and this much
+#define MF_FIT_TIMED_CHUNKS 6
+/* Counted for each combination that is timed: 5 to 9 ms on the jobs of test_cli_fit, and this much
  * for each pass that a simulation may have to play. */
-#define MF_FIT_TIMED_US 5000
+#define MF_FIT_TIMED_US 8000
 #define MF_FIT_TIMED_PASS_NS 500
 /* Open layouts that are tried; those of them whose bound lies within the gap asked for; families in
  * which some of them are looked for. */

@@ -122,7 +122,7 @@ static void draw_choices(rng *r, mf_plan *p) {
     }
     for (int i = 1; i + 1 < p->assignment.positions; i++) {
         mf_memory_choice *c = &p->assignment.memory[i];
-        c->recompute = rng_range(r, 0, 2) ? (uint16_t)(1u << rng_range(r, 0, 8)) : 0;
+        c->recompute = (uint16_t)(rng_range(r, 0, 2) ? 1u << rng_range(r, 0, 8) : 0);
         c->offload = rng_range(r, 0, 3) ? 0 : (uint16_t)rng_range(r, 0, 63);
     }
 }

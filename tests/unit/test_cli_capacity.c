@@ -710,6 +710,7 @@ static void what_gets_a_plan_over_uneven_routing_is_named(void **state) {
     assert_false(cli_bool(cli_member(c, "skewed"), "fits"));
     assert_true(cli_bool(remedy, "fits"));
     assert_true(cli_bool(remedy, "searched"));
+    assert_false(cli_bool(remedy, "short_search"));
     assert_above(cli_number(remedy, "step_time_s"), cli_number(c, "step_time_s"));
     assert_memory_equal(cli_text(remedy, "with"), "--token-headroom ", 17);
     snprintf(line, sizeof line, BUSY "%s --json", cli_text(remedy, "with"));
@@ -738,9 +739,21 @@ static void what_gets_a_plan_over_uneven_routing_is_named(void **state) {
     }
     assert_non_null(strstr(r.out, ": does not fit;"));
     assert_non_null(strstr(r.out, " with --token-headroom "));
+    assert_null(strstr(r.out, "short search"));
     cli_free(&r);
     snprintf(line, sizeof line, "rm -rf %s", dir);
     assert_int_equal(system(line), 0);
+}
+
+/* Without --effort what is named had less of it than the cell, which is said. */
+static void a_remedy_of_a_short_search_is_called_so(void **state) {
+    (void)state;
+    cli_result r = cli_run("capacity --models mixtral-8x7b --clusters h100 --sizes 32 --pp 1 "
+                           "--tp 1 --cp 1 --etp 1 --global-batch 64 --seq 4096 --skew zipf:2",
+                           NULL);
+    assert_non_null(strstr(r.out, "one made with --ep 1 does: "));
+    assert_non_null(strstr(r.out, "(after a short search: plan may"));
+    cli_free(&r);
 }
 
 /* A search chooses by even routing, under which expert parallelism is fastest. What is named is
@@ -1006,6 +1019,7 @@ int main(void) {
         cmocka_unit_test(a_verdict_names_what_gets_over_a_lost_node),
         cmocka_unit_test(skew_needs_neither_a_run_nor_a_limit),
         cmocka_unit_test(what_gets_a_plan_over_uneven_routing_is_named),
+        cmocka_unit_test(a_remedy_of_a_short_search_is_called_so),
         cmocka_unit_test(the_remedy_is_what_is_fast_under_uneven_routing),
         cmocka_unit_test(sizes_double_and_batches_are_read_in_tokens),
         cmocka_unit_test(the_smallest_size_keeps_its_deadline_and_the_one_before_does_not),

@@ -309,7 +309,7 @@ static mf_status judge_fit_candidate(void *user, mf_layout *layout, bool *fits, 
     mf_fit_judge *judge;
     mf_fit_entry entry = {0};
     assert_ok(mf_fit_judge_create(l->problem, &judge, e));
-    assert_ok(mf_fit_judge_least_memory(judge, *layout, &entry, fits, e));
+    assert_ok(mf_fit_judge_least_memory(judge, *layout, true, &entry, fits, e));
     mf_fit_judge_destroy(judge);
     *fits = *fits && entry.fits;
     *layout = *fits ? entry.layout : *layout;
