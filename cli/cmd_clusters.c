@@ -3,6 +3,7 @@
 #include "cli/cli.h"
 #include "cli/commands.h"
 #include "report/cluster_report.h"
+#include "report/doubts.h"
 #include "report/output.h"
 
 static mf_status list(const mf_cli *cli, mf_json_writer *w, mf_err *e) {
@@ -28,7 +29,8 @@ static mf_status list(const mf_cli *cli, mf_json_writer *w, mf_err *e) {
 
 static mf_status run(const mf_args *a, const mf_cli *cli, mf_err *e) {
     mf_json_writer w;
-    mf_cluster c;
+    mf_cluster c = {.doubts = 0};
+    mf_doubts doubts = {0};
     mf_json *file = NULL;
     mf_status s = MF_OK;
     bool json = a->value[MF_OPT_JSON].given;
@@ -40,6 +42,8 @@ static mf_status run(const mf_args *a, const mf_cli *cli, mf_err *e) {
         } else if (s == MF_OK) {
             mf_cluster_report_print(cli->out, &c, file);
         }
+        mf_doubt_cluster(&doubts, &c);
+        mf_doubts_print(s == MF_OK ? a->notes : NULL, &doubts);
         mf_json_destroy(file);
     } else if (json) {
         mf_json_write_array(&w, NULL, false);

@@ -31,6 +31,50 @@ static void name_owners(mf_option_id id, char *out, size_t size) {
     }
 }
 
+/* The first option that words name, as in "--zero 1 --expert-zero 1", and a command lacks;
+ * MF_OPT_COUNT: it has all of them. */
+static mf_option_id first_lacking(const char *words, const mf_option_id *allowed) {
+    for (const char *p = strstr(words, "--"); p != NULL; p = strstr(p, "--")) {
+        p += 2;
+        const size_t length = strcspn(p, " ,;");
+        const mf_option_id id = mf_option_find(p, length, NULL);
+        if (mf_option_find(p, length, allowed) == MF_OPT_COUNT && id != MF_OPT_COUNT) {
+            return id;
+        }
+    }
+    return MF_OPT_COUNT;
+}
+
+/* What Megatron's or another program's name is here, in options that the command has; MF_OK: nobody
+ * knows it. */
+static mf_status name_of_others(const char *name, const mf_option_id *allowed, mf_err *e) {
+    const char *flag = name + strspn(name, "-"), *plain;
+    const char *why = mf_megatron_flag_derived(flag, &plain);
+    const char *here = mf_megatron_flag_here(flag);
+    char owners[80];
+    if (why != NULL) {
+        why = first_lacking(why, allowed) != MF_OPT_COUNT ? plain : why;
+        return mf_err_set(e, MF_USAGE, "unknown option %s%s%s", name, why != NULL ? ": " : "",
+                          why != NULL ? why : "");
+    }
+    if (here == NULL) {
+        return MF_OK;
+    }
+    if (here[0] == '\0') {
+        return mf_err_set(e, MF_USAGE,
+                          "%s is a flag of Megatron's: `moefold import` and `tune` read whole jobs",
+                          name);
+    }
+    const mf_option_id lacking = first_lacking(here, allowed);
+    if (lacking != MF_OPT_COUNT) {
+        name_owners(lacking, owners, sizeof owners);
+        return mf_err_set(e, MF_USAGE,
+                          "%s is Megatron's name for --%s, an option of %s, not of this command",
+                          name, mf_option_get(lacking)->name, owners);
+    }
+    return mf_err_set(e, MF_USAGE, "%s is Megatron's name: here it is %s", name, here);
+}
+
 static mf_status unknown_option(const char *arg, size_t length, const mf_option_id *allowed,
                                 mf_err *e) {
     char name[80];
@@ -59,7 +103,7 @@ static mf_status unknown_option(const char *arg, size_t length, const mf_option_
         return mf_err_set(e, MF_USAGE, "%s: flags of a job stand behind all else: ... -- %s ...",
                           name, name);
     }
-    mf_status s = mf_megatron_flag_refuse(name, e);
+    mf_status s = name_of_others(name, allowed, e);
     return s != MF_OK ? s : mf_err_set(e, MF_USAGE, "unknown option %s%s", name, mean);
 }
 

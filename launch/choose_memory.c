@@ -149,6 +149,20 @@ static mf_status try_layers(chooser *x, const mf_assignment *a, mf_common_choice
     return s;
 }
 
+/* Is the plan without a choice of ours in its place one that fits, and that the user chose for all
+ * layers alike? Then it stays, as near as the target can say it. */
+static mf_status stays(const mf_problem *p, const mf_plan *plan, const mf_plan *said, bool *out,
+                       mf_err *e) {
+    mf_plan_prediction played = {.fits = false};
+    mf_status s = MF_OK;
+    *out = mf_target_chose_alike(p->model, &plan->assignment);
+    if (*out) {
+        s = predict(p, &said->layout, &said->assignment, &played, e);
+        *out = played.fits;
+    }
+    return s;
+}
+
 mf_status mf_target_choose_memory(mf_target t, const mf_problem *p, const mf_plan *plan,
                                   mf_common_choice *out, bool *found, mf_err *e) {
     chooser x = {.target = t, .p = p, .plan = plan, .best_s = HUGE_VAL};
@@ -160,8 +174,10 @@ mf_status mf_target_choose_memory(mf_target t, const mf_problem *p, const mf_pla
     said.layout = plan->layout;
     said.assignment = plan->assignment;
     mf_status s = mf_target_concede(t, p->model, &said, note_memory, &to, e);
+    bool kept = false;
+    s = s == MF_OK && to.replaced ? stays(p, plan, &said, &kept, e) : s;
     const int ways = list_copies(&plan->assignment, copies);
-    for (int i = 0; i < ways && s == MF_OK && to.replaced; i++) {
+    for (int i = 0; i < ways && s == MF_OK && to.replaced && !kept; i++) {
         s = try_modules(&x, copies[i], e);
         s = s == MF_OK ? try_layers(&x, &said.assignment, copies[i], e) : s;
     }

@@ -78,52 +78,58 @@ const char *mf_megatron_flag_here(const char *flag) {
     return mf_word_of_flag(flag, strlen(flag)) != NULL ? "" : NULL;
 }
 
-/* What nothing here is called like, by all programs that have it. */
+/* What nothing here is called like, by all programs that have it: why, and for commands without an
+ * option that this names the same without it (NULL: there is no more to say). */
+#define FOLLOWS "DP follows from --gpus and the degrees"
+#define FOLLOWS_PLAIN "DP follows from the number of GPUs and the degrees"
+#define STEPS "it follows from --global-batch, --micro-batch and DP"
+#define STEPS_PLAIN "it follows from the global batch, the micro-batch and DP"
+#define NODES "--gpus has all GPUs of the job, and the cluster how many a node has"
+#define NODES_PLAIN "the cluster has how many GPUs a node has"
 static const struct {
-    const char *flag, *why;
+    const char *flag, *why, *plain;
 } derived[] = {
-    {"dp", "DP follows from --gpus and the degrees"},
-    {"dp-size", "DP follows from --gpus and the degrees"},
-    {"data-parallel-size", "DP follows from --gpus and the degrees"},
-    {"data-parallel-degree", "DP follows from --gpus and the degrees"},
-    {"data-parallel-replicate-degree", "DP follows from --gpus and the degrees"},
-    {"data-parallel-shard-degree",
-     "DP follows from --gpus and the degrees; --zero says what it shards"},
-    {"edp", "EDP follows from --gpus, --pp, --ep and --etp"},
-    {"gradient-accumulation-steps", "it follows from --global-batch, --micro-batch and DP"},
-    {"gradient-accumulation", "it follows from --global-batch, --micro-batch and DP"},
-    {"num-microbatches", "it follows from --global-batch, --micro-batch and DP"},
-    {"num-micro-batches", "it follows from --global-batch, --micro-batch and DP"},
-    {"world-size", "--gpus has all GPUs of the job"},
-    {"nnodes", "--gpus has all GPUs of the job, and the cluster how many a node has"},
-    {"num-nodes", "--gpus has all GPUs of the job, and the cluster how many a node has"},
-    {"nodes", "--gpus has all GPUs of the job, and the cluster how many a node has"},
-    {"nproc-per-node", "--gpus has all GPUs of the job, and the cluster how many a node has"},
-    {"gpus-per-node", "--gpus has all GPUs of the job, and the cluster how many a node has"},
-    {"num-gpus-per-node", "--gpus has all GPUs of the job, and the cluster how many a node has"},
-    {"devices-per-node", "--gpus has all GPUs of the job, and the cluster how many a node has"},
-    {"sequence-parallel-size", "--tp always has sequence parallelism; --cp splits samples"},
+    {"dp", FOLLOWS, FOLLOWS_PLAIN},
+    {"dp-size", FOLLOWS, FOLLOWS_PLAIN},
+    {"data-parallel-size", FOLLOWS, FOLLOWS_PLAIN},
+    {"data-parallel-degree", FOLLOWS, FOLLOWS_PLAIN},
+    {"data-parallel-replicate-degree", FOLLOWS, FOLLOWS_PLAIN},
+    {"data-parallel-shard-degree", FOLLOWS "; --zero says what it shards", FOLLOWS_PLAIN},
+    {"edp", "EDP follows from --gpus, --pp, --ep and --etp",
+     "EDP follows from the number of GPUs, PP, EP and ETP"},
+    {"gradient-accumulation-steps", STEPS, STEPS_PLAIN},
+    {"gradient-accumulation", STEPS, STEPS_PLAIN},
+    {"num-microbatches", STEPS, STEPS_PLAIN},
+    {"num-micro-batches", STEPS, STEPS_PLAIN},
+    {"world-size", "--gpus has all GPUs of the job", NULL},
+    {"nnodes", NODES, NODES_PLAIN},
+    {"num-nodes", NODES, NODES_PLAIN},
+    {"nodes", NODES, NODES_PLAIN},
+    {"nproc-per-node", NODES, NODES_PLAIN},
+    {"gpus-per-node", NODES, NODES_PLAIN},
+    {"num-gpus-per-node", NODES, NODES_PLAIN},
+    {"devices-per-node", NODES, NODES_PLAIN},
+    {"sequence-parallel-size", "--tp always has sequence parallelism; --cp splits samples",
+     "TP always has sequence parallelism; CP splits samples"},
     {"max-position-embeddings",
-     "--seq is the length of a sample, --set changes the model's config.json"},
+     "--seq is the length of a sample, --set changes the model's config.json",
+     "the model's config.json has it"},
 };
+enum { DERIVED = sizeof derived / sizeof derived[0] };
 
-mf_status mf_megatron_flag_refuse(const char *option, mf_err *e) {
-    const char *flag = option + strspn(option, "-");
-    for (size_t i = 0; i < sizeof derived / sizeof derived[0]; i++) {
+const char *mf_megatron_flag_derived(const char *flag, const char **plain) {
+    for (size_t i = 0; i < DERIVED; i++) {
         if (same(flag, derived[i].flag)) {
-            return mf_err_set(e, MF_USAGE, "unknown option %s: %s", option, derived[i].why);
+            *plain = derived[i].plain;
+            return derived[i].why;
         }
     }
-    const char *here = mf_megatron_flag_here(flag);
-    if (here == NULL) {
-        return MF_OK;
-    }
-    return here[0] != '\0'
-               ? mf_err_set(e, MF_USAGE, "%s is Megatron's name: here it is %s", option, here)
-               : mf_err_set(
-                     e, MF_USAGE,
-                     "%s is a flag of Megatron's: `moefold import` and `tune` read whole jobs",
-                     option);
+    *plain = NULL;
+    return NULL;
+}
+
+const char *mf_megatron_flag_derived_at(size_t i) {
+    return i < DERIVED ? derived[i].flag : NULL;
 }
 
 const char *mf_megatron_flag_at(size_t i, const char **here) {

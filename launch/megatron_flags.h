@@ -10,11 +10,14 @@
  * a flag of Megatron's that no option of ours stands for; NULL: Megatron has no such flag. */
 const char *mf_megatron_flag_here(const char *flag);
 
-/* MF_USAGE with our words for an option (with its dashes) that Megatron or another program has and
- * we have not; MF_OK: nobody knows it. */
-mf_status mf_megatron_flag_refuse(const char *option, mf_err *e);
+/* Why there is no option like this flag of Megatron or another program (what follows from other
+ * options); NULL: it is none of these. *plain: the same for commands that lack an option which this
+ * names; NULL: there is no more to say. */
+const char *mf_megatron_flag_derived(const char *flag, const char **plain);
 
-/* The i-th flag of the table and the option that it names; NULL past the last. For tests. */
+/* The i-th flag of the table and the option that it names, and the i-th of those that follow from
+ * others; NULL past the last. For tests. */
 const char *mf_megatron_flag_at(size_t i, const char **here);
+const char *mf_megatron_flag_derived_at(size_t i);
 
 #endif

@@ -279,10 +279,10 @@ static mf_common_choice all_of(const mf_model *m, const mf_assignment *a) {
         all.recompute = MF_RECOMPUTE_LAYER;
     }
     if (all.recompute & MF_RECOMPUTE_EXPERTS) {
-        all.recompute |= MF_RECOMPUTE_MOE;
+        all.recompute = (uint16_t)((all.recompute & ~MF_RECOMPUTE_EXPERTS) | MF_RECOMPUTE_MOE);
     }
     if ((all.recompute & MF_RECOMPUTE_ACT) && m->experts == 0) {
-        all.recompute |= MF_RECOMPUTE_MLP;
+        all.recompute = (uint16_t)((all.recompute & ~MF_RECOMPUTE_ACT) | MF_RECOMPUTE_MLP);
     }
     if (offload < layers) {
         all.share = (double)(offload + 1) / a->positions;
@@ -304,6 +304,21 @@ static void say_choice(const mf_common_choice *c, char *out, size_t size) {
              c->offload != 0 ? offload : "");
 }
 
+bool mf_target_chose_alike(const mf_model *m, const mf_assignment *a) {
+    const mf_memory_choice *first = NULL;
+    for (int i = 0; i < a->positions; i++) {
+        const mf_memory_choice *x = &a->memory[i];
+        if (mf_position_class(m, i) == NULL) {
+            continue;
+        }
+        if (first != NULL && (x->recompute != first->recompute || x->offload != first->offload)) {
+            return false;
+        }
+        first = x;
+    }
+    return true;
+}
+
 static bool concede_memory(const step_input *in, mf_plan *p, mf_concession *c) {
     mf_assignment *a = &p->assignment;
     const mf_assignment asked = *a;
@@ -312,6 +327,7 @@ static bool concede_memory(const step_input *in, mf_plan *p, mf_concession *c) {
     if (mf_common_choice_of(in->model, a, &common)) {
         return false;
     }
+    const mf_common_choice alike = common; /* what any layer chooses */
     common = in->instead != NULL ? *in->instead : all_of(in->model, a);
     mf_common_choice_apply(in->model, &common, a);
     const int layers = a->positions - 2; /* and depths of MTP */
@@ -321,11 +337,19 @@ static bool concede_memory(const step_input *in, mf_plan *p, mf_concession *c) {
                   a->memory[i].offload != asked.memory[i].offload;
     }
     say_choice(&common, instead, sizeof instead);
+    const char *found = in->instead != NULL ? ", the fastest choice that fits" : "";
+    p->layout.memory = (mf_memory_choice){common.recompute, common.offload};
+    if (mf_target_chose_alike(in->model, &asked)) {
+        char chosen[224];
+        say_choice(&alike, chosen, sizeof chosen);
+        SAY(c, "memory choices: %s has no words for what the plan chooses (%.80s); instead %.80s%s",
+            mf_target_info_of(in->target)->program, chosen, instead, found);
+        return true;
+    }
     SAY(c,
         "memory choices: one holds for all layers, and %d of %d layers choose otherwise in the "
         "plan; instead %.160s%s",
         others, layers, instead, in->instead != NULL ? ", the fastest such choice that fits" : "");
-    p->layout.memory = (mf_memory_choice){common.recompute, common.offload};
     return true;
 }
 

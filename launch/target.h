@@ -102,6 +102,8 @@ uint16_t mf_target_offloaded(const mf_model *m, const mf_layer_class *x, uint16_
 
 /* The choice that gives exactly the assignment; false when there is none. */
 bool mf_common_choice_of(const mf_model *m, const mf_assignment *a, mf_common_choice *out);
+/* Do all layers choose the same, whatever a layer of their class can do of it? */
+bool mf_target_chose_alike(const mf_model *m, const mf_assignment *a);
 /* Gives every layer of the assignment what the choice says. */
 void mf_common_choice_apply(const mf_model *m, const mf_common_choice *c, mf_assignment *a);
 

@@ -2,15 +2,12 @@
  * plan of each that a verdict names. */
 #include "report/folder_parts.h"
 
-#include "core/base/file.h"
 #include "report/candidates.h"
 
 #include <ctype.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-
-enum { OLD_REPORT_B = 64 << 20 };
 
 /* --- sizes ------------------------------------------------------------------------------------ */
 
@@ -100,7 +97,7 @@ static mf_status write_sizes(const char *dir, const mf_capacity_table *t, mf_err
 
 /* --- plans ------------------------------------------------------------------------------------ */
 
-/* "cheapest, smallest: 512 x h100 (plan.json)" */
+/* "cheapest in 60d; smallest in 60d: mixtral-8x7b on 512 x h100 (plan.json)" */
 static void say_title(const mf_capacity_table *t, int cell, const char *file, char *out,
                       size_t size) {
     const mf_capacity_cell *c = &t->cell[cell];
@@ -108,7 +105,7 @@ static void say_title(const mf_capacity_table *t, int cell, const char *file, ch
     for (int v = 0; v < mf_capacity_verdicts(t); v++) {
         if (mf_capacity_names(t, v, cell)) {
             used += (size_t)snprintf(out + used, size - used, "%s%s", used > 0 ? "; " : "",
-                                     mf_capacity_verdict_word((mf_verdict)v));
+                                     mf_capacity_verdict_label(t, (mf_verdict)v).s);
         }
     }
     snprintf(out + used, size - used, ": %.80s on %lld x %.60s (%.120s)", c->model,
@@ -138,7 +135,7 @@ static mf_status write_plan(mf_report_folder to, const mf_capacity *z, const mf_
                             int n, int cell, mf_json_writer *w, mf_err *e) {
     const mf_capacity_cell *c = &t->cell[cell];
     const mf_job *j = &z->job[c->row];
-    char file[2][256], title[448];
+    char file[2][256], title[640];
     mf_problem problem;
     mf_plan plan;
     mf_status s = mf_capacity_plan_of(z, c, &problem, &plan, e);
@@ -169,57 +166,31 @@ static mf_status write_plan(mf_report_folder to, const mf_capacity *z, const mf_
     return s;
 }
 
-/* Is it the plan or the trace of a verdict of the table? */
-static bool is_written(const mf_capacity_table *t, const char *name) {
-    char file[256];
-    for (int n = 0, cell; (cell = mf_capacity_named(t, n)) >= 0; n++) {
-        for (int k = 0; k < 2; k++) {
-            name_file(t, n, cell, k == 0 ? "plan" : "trace", file, sizeof file - 8);
-            if (strcmp(name, file) == 0) {
-                return true;
+/* Removes what the report before this one left, and lists the files of this one. */
+static mf_status settle(mf_report_folder to, const mf_capacity_table *t, mf_json_writer *w,
+                        mf_err *e) {
+    size_t plans = 0, count = 0;
+    while (mf_capacity_named(t, (int)plans) >= 0) {
+        plans++;
+    }
+    char(*file)[256] = calloc(2 * plans + 1, sizeof *file);
+    const char **name = calloc(2 * plans + 1, sizeof *name);
+    if (file != NULL && name != NULL) {
+        for (size_t n = 0; n < plans; n++) {
+            for (size_t k = 0; k < 2; k++) {
+                name_file(t, (int)n, mf_capacity_named(t, (int)n), k == 0 ? "plan" : "trace",
+                          file[count], sizeof file[count] - 8);
+                name[count] = file[count];
+                count++;
             }
         }
+        name[count++] = "candidates.csv";
+        mf_folder_settle(to, name, count, w);
     }
-    return false;
-}
-
-static void remove_old(const char *dir, const mf_capacity_table *t, const char *kind,
-                       const char *name) {
-    const size_t length = strlen(kind);
-    char path[4096];
-    const bool ours = strncmp(name, kind, length) == 0 &&
-                      (name[length] == '.' || name[length] == '-') && strchr(name, '/') == NULL;
-    if (ours && !is_written(t, name) &&
-        (size_t)snprintf(path, sizeof path, "%s/%s", dir, name) < sizeof path) {
-        (void)remove(path);
-    }
-}
-
-static const char *word_of(const mf_json_value *plan, const char *key) {
-    const mf_json_value *x = mf_json_find(plan, key);
-    const char *text = NULL;
-    return x != NULL && mf_json_string(x, &text, NULL) == MF_OK ? text : "";
-}
-
-/* Plans and traces that the report before this one wrote, as its report.json says, and that this
- * one does not have: beside the new table they would be of another job. Other files stay. */
-static void remove_old_plans(const char *dir, const mf_capacity_table *t) {
-    char path[4096], *text = NULL;
-    size_t length = 0;
-    mf_json *doc = NULL;
-    snprintf(path, sizeof path, "%s/report.json", dir);
-    if (mf_file_load(path, OLD_REPORT_B, &text, &length, NULL) == MF_OK &&
-        mf_json_parse("report.json", text, length, &doc, NULL) == MF_OK) {
-        const mf_json_value *plans = mf_json_find(mf_json_root(doc), "plans");
-        remove_old(dir, t, "plan", "plan.json"); /* every report has these */
-        remove_old(dir, t, "trace", "trace.json");
-        for (size_t i = 0; plans != NULL && i < mf_json_size(plans); i++) {
-            remove_old(dir, t, "plan", word_of(mf_json_at(plans, i), "plan_file"));
-            remove_old(dir, t, "trace", word_of(mf_json_at(plans, i), "trace_file"));
-        }
-    }
-    mf_json_destroy(doc);
-    free(text);
+    const bool done = count > 0;
+    free(name);
+    free(file);
+    return done ? MF_OK : mf_err_set(e, MF_NOMEM, "out of memory");
 }
 
 mf_status mf_report_folder_capacity(mf_report_folder to, const mf_capacity *z,
@@ -250,7 +221,11 @@ mf_status mf_report_folder_capacity(mf_report_folder to, const mf_capacity *z,
         return s;
     }
     mf_json_write_end(&w);
+    s = settle(to, t, &w, e);
+    if (s != MF_OK) {
+        mf_json_writer_clear(&w);
+        return s;
+    }
     mf_json_write_end(&w);
-    remove_old_plans(to.dir, t);
     return mf_folder_page(to.dir, &w, e);
 }

@@ -216,6 +216,7 @@ static void write_verdicts(mf_json_writer *w, const mf_capacity_table *t, int mo
     for (int v = 0; v < mf_capacity_verdicts(t); v++) {
         int best = mf_verdict_best(t->offer, t->count, model, (mf_verdict)v);
         mf_json_write_object(w, mf_capacity_verdict_key((mf_verdict)v), true);
+        mf_json_write_string(w, "label", mf_capacity_verdict_label(t, (mf_verdict)v).s);
         if (best >= 0) {
             mf_json_write_i64(w, "cell", best);
         } else {

@@ -103,6 +103,20 @@ bool mf_capacity_names(const mf_capacity_table *t, int v, int cell) {
     return mf_verdict_best(t->offer, t->count, t->offer[cell].model, (mf_verdict)v) == cell;
 }
 
+bool mf_capacity_has_tie(const mf_capacity_table *t) {
+    for (int m = 0; m < t->models; m++) {
+        for (int v = 0; v < mf_capacity_verdicts(t); v++) {
+            const int best = mf_verdict_best(t->offer, t->count, m, (mf_verdict)v);
+            for (int i = 0; best >= 0 && v != MF_VERDICT_SMALLEST && i < t->count; i++) {
+                if (mf_verdict_ties(&t->offer[best], &t->offer[i], (mf_verdict)v)) {
+                    return true;
+                }
+            }
+        }
+    }
+    return false;
+}
+
 int mf_capacity_named(const mf_capacity_table *t, int n) {
     for (int m = 0; m < t->models; m++) {
         for (int v = 0; v < mf_capacity_verdicts(t); v++) {
@@ -185,16 +199,18 @@ static void print_notes(FILE *out, const mf_capacity_table *t, const char *proof
     mf_capacity_say_prices(t, true, sources, sizeof sources);
     mf_capacity_say_ends(t, ends, sizeof ends);
     snprintf(note, sizeof note,
-             "%s\n*: no other row is both as fast and as cheap.\n%s%s"
-             "A tie: the gap leaves it open which is better, or, between clusters, gap and band; "
-             "then the "
-             "better prediction is named.\n"
+             "%s\n*: no other row is both as fast and as cheap.\n%s%s%s"
              "Prices of one cluster err together: its sizes are told apart inside their bands.\n"
              "band: how far a measured step time may lie below and above the predicted one.\n%s\n"
              "goodput: share of the time that makes progress, with failures and checkpoints.\n"
              "%s).%s%s%s",
-             proof, strains, strains[0] != '\0' ? "\n" : "", of, ends,
-             sources[0] != '\0' ? "\nPrices: " : "", sources, sources[0] != '\0' ? "." : "");
+             proof, strains, strains[0] != '\0' ? "\n" : "",
+             mf_capacity_has_tie(t)
+                 ? "A tie: the gap leaves it open which is better, or, between clusters, gap and "
+                   "band; then the better prediction is named.\n"
+                 : "",
+             of, ends, sources[0] != '\0' ? "\nPrices: " : "", sources,
+             sources[0] != '\0' ? "." : "");
     putc('\n', out);
     mf_show_wrap(out, note, 0, 0, 99);
     mf_capacity_print_unmeasured(out, t);

@@ -50,6 +50,15 @@ mf_status mf_capacity_find_remedies(mf_capacity *z, mf_capacity_table *t, mf_err
 /* Its word, "cheapest", and its key in JSON, "cheapest_in_time". */
 const char *mf_capacity_verdict_word(mf_verdict v);
 const char *mf_capacity_verdict_key(mf_verdict v);
+/* What it is called in the text, in JSON and on the page: its word and the limits that it keeps,
+ * "smallest in 60d for 10e6 USD". */
+typedef struct mf_capacity_label {
+    char s[96];
+} mf_capacity_label;
+mf_capacity_label mf_capacity_verdict_label(const mf_capacity_table *t, mf_verdict v);
+/* Does a verdict name offers that tie with its best one? Those of the smallest, which have as many
+ * GPUs, are told apart by their time. */
+bool mf_capacity_has_tie(const mf_capacity_table *t);
 
 void mf_capacity_print(FILE *out, const mf_capacity_table *t);
 /* The members of the object that --json prints, into the one that is open. */

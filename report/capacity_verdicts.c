@@ -116,16 +116,17 @@ static bool is_paid(const mf_capacity_table *t, mf_verdict v) {
     return t->budget != NULL && v != MF_VERDICT_CHEAPEST;
 }
 
-/* "smallest in 60d for 10e6 USD"; what survives keeps all limits. */
-static void say_verdict(const mf_capacity_table *t, mf_verdict v, char *label, size_t size) {
+mf_capacity_label mf_capacity_verdict_label(const mf_capacity_table *t, mf_verdict v) {
+    mf_capacity_label label;
     const bool both = v == MF_VERDICT_SURVIVOR;
     const bool timed = !both && is_timed(t, v), paid = !both && is_paid(t, v);
-    snprintf(label, size, "%s%s%.20s%s%.20s%s", mf_capacity_verdict_word(v),
+    snprintf(label.s, sizeof label.s, "%s%s%.20s%s%.20s%s", mf_capacity_verdict_word(v),
              !timed                             ? ""
              : strchr(t->deadline, '-') != NULL ? " by "
                                                 : " in ",
              timed ? t->deadline : "", paid ? " for " : "", paid ? t->budget : "",
              paid ? " USD" : "");
+    return label;
 }
 
 /* Why offers tie, and what decides then: "gap and bands leave up to 62 % open, the lower predicted
@@ -220,9 +221,7 @@ static void print_ties(FILE *out, const mf_capacity_table *t, int best, mf_verdi
 static void print_verdict(FILE *out, const mf_capacity_table *t, int model, mf_verdict v) {
     const bool timed = is_timed(t, v), paid = is_paid(t, v);
     int best = mf_verdict_best(t->offer, t->count, model, v);
-    char label[96];
-    say_verdict(t, v, label, sizeof label);
-    print_label(out, label);
+    print_label(out, mf_capacity_verdict_label(t, v).s);
     if (best < 0) {
         fputs("none of these\n", out);
         return;

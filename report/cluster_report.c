@@ -1,6 +1,7 @@
 /* cluster_report.c - a cluster and where its figures come from. */
 #include "report/cluster_report.h"
 
+#include "report/doubts.h"
 #include "report/text/show.h"
 
 #include <stddef.h>
@@ -211,6 +212,9 @@ void mf_cluster_report_json(mf_json_writer *w, const mf_cluster *c, const mf_jso
         mf_json_write_object(w, "sources", false);
         each_figure(mf_json_root(file), "", json_source, w);
         mf_json_write_end(w);
+        mf_doubts doubts = {0};
+        mf_doubt_cluster(&doubts, c);
+        mf_doubts_json(w, &doubts);
     }
     mf_json_write_end(w);
 }

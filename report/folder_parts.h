@@ -1,5 +1,5 @@
-/* folder_parts.h - private to report_folder.c and capacity_folder.c: files of a report, and the
- * parts of report.json that reports of all kinds have. */
+/* folder_parts.h - private to report_folder.c, capacity_folder.c and folder_old.c: files of a
+ * report, and the parts of report.json that reports of all kinds have. */
 #ifndef MF_REPORT_FOLDER_PARTS_H
 #define MF_REPORT_FOLDER_PARTS_H
 
@@ -17,6 +17,13 @@ void mf_folder_field(FILE *f, double value, bool known);
 mf_status mf_folder_inputs(mf_report_folder to, const mf_job *j, mf_err *e);
 /* The command line, as members of the object that is open. */
 void mf_folder_command(mf_json_writer *w, mf_report_folder to);
+/* Removes the files that the report before this one left in the folder and that this one has not
+ * written, and lists those of this one as "files" in the object that is open. Which these are says
+ * the old report.json; a file that the command line names as input stays. Files that all reports
+ * have, such as report.html, are in no list. Called when everything but report.json and the page is
+ * written. */
+void mf_folder_settle(mf_report_folder to, const char *const *written, size_t count,
+                      mf_json_writer *w);
 /* report.json and the page that is drawn from it; w is empty afterwards. */
 mf_status mf_folder_page(const char *dir, mf_json_writer *w, mf_err *e);
 

@@ -228,11 +228,15 @@ mf_status mf_folder_inputs(mf_report_folder to, const mf_job *j, mf_err *e) {
 
 /* --- a step ----------------------------------------------------------------------------------- */
 
+static bool has_candidates(const mf_report_step *step) {
+    return step->candidates != NULL || step->found != NULL;
+}
+
 /* candidates.csv and compared.csv, where the command has them. */
 static mf_status write_tables(const char *dir, const mf_report_step *step, mf_err *e) {
     mf_status s = MF_OK;
     FILE *f = NULL;
-    if (step->candidates != NULL || step->found != NULL) {
+    if (has_candidates(step)) {
         s = mf_folder_open(dir, "candidates.csv", &f, e);
         if (s == MF_OK && step->candidates != NULL) {
             step->candidates(f, step->user);
@@ -268,6 +272,10 @@ void mf_report_compared_row(FILE *f, const char *where, const char *what, const 
     putc('\n', f);
 }
 
+/* Of some 150 bytes each; a step of a large model has ten times as many. `simulate --trace` draws
+ * them all. */
+enum { TRACE_OPS = 10000 };
+
 /* Plays the plan once more, for the trace: into the file and into the JSON. */
 static mf_status write_play(mf_report_folder to, const char *name, const mf_job *j,
                             const mf_plan *plan, mf_json_writer *w, mf_err *e) {
@@ -279,7 +287,8 @@ static mf_status write_play(mf_report_folder to, const char *name, const mf_job 
         return mf_err_set(e, MF_NOMEM, "out of memory");
     }
     mf_status s = mf_folder_open(to.dir, name, &trace, e);
-    const mf_sim_options o = {.routing = &j->routing, .trace = trace, .cancel = to.cancel};
+    const mf_sim_options o = {
+        .routing = &j->routing, .trace = trace, .trace_ops = TRACE_OPS, .cancel = to.cancel};
     if (s == MF_OK) {
         s = mf_program_lower(&j->model, &plan->layout, &j->cluster, &plan->assignment, &program, e);
     }
@@ -336,6 +345,19 @@ mf_status mf_folder_step(mf_report_folder to, const mf_folder_names *names, cons
     return write_play(to, names->trace, j, plan, w, e);
 }
 
+static void settle(mf_report_folder to, const mf_folder_names *names, const mf_report_step *step,
+                   mf_json_writer *w) {
+    const char *file[4] = {names->plan, names->trace};
+    size_t count = 2;
+    if (has_candidates(step)) {
+        file[count++] = "candidates.csv";
+    }
+    if (step->compared != NULL) {
+        file[count++] = "compared.csv";
+    }
+    mf_folder_settle(to, file, count, w);
+}
+
 mf_status mf_report_folder_step(mf_report_folder to, const mf_job *j, const mf_report_step *step,
                                 mf_err *e) {
     static const mf_folder_names names = {"plan.json", "trace.json"};
@@ -366,6 +388,7 @@ mf_status mf_report_folder_step(mf_report_folder to, const mf_job *j, const mf_r
     if (step->found != NULL) {
         write_found(&w, step->found);
     }
+    settle(to, &names, step, &w);
     if (step->doubts != NULL) {
         mf_doubts_json(&w, step->doubts);
     }

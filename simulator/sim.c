@@ -151,7 +151,7 @@ static mf_status play(const mf_cost *cost, const mf_program *p, const mf_schedul
     mf_status status = recorder_init(&k, s, e);
     if (status == MF_OK && o->trace != NULL) {
         int64_t ranks = o->every_rank ? p->layout.gpus / p->layout.pp : 1;
-        status = mf_trace_open(o->trace, p, s, ranks, o->trace_ranks, &k.trace, e);
+        status = mf_trace_open(o->trace, p, s, ranks, o->trace_ranks, o->trace_ops, &k.trace, e);
         if (status == MF_OK && knows_power(cost)) {
             status = mf_trace_power(k.trace, cost, e);
         }

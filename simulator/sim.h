@@ -137,10 +137,11 @@ void mf_routing_loads(const mf_routing *r, const mf_model *m, int64_t ep, int64_
 double mf_routing_max_load(const mf_routing *r, const mf_model *m, int64_t ep, int64_t layer);
 
 typedef struct mf_sim_options {
-    bool every_rank;            /* all W ranks instead of one per stage */
-    const mf_routing *routing;  /* NULL = balanced */
-    FILE *trace;                /* Chrome trace JSON is streamed here; NULL = none */
-    int64_t trace_ranks;        /* the first so many played ranks; 0 = the first of each stage */
+    bool every_rank;           /* all W ranks instead of one per stage */
+    const mf_routing *routing; /* NULL = balanced */
+    FILE *trace;               /* Chrome trace JSON is streamed here; NULL = none */
+    int64_t trace_ranks;       /* the first so many played ranks; 0 = the first of each stage */
+    int64_t trace_ops; /* most slices of ops in it, as mf_trace_open has them; 0 = 200,000 */
     const volatile int *cancel; /* set non-zero to stop with MF_INTERRUPTED; may be NULL */
     bool judge;                 /* only find out whether the memory plan fits (mf_memory_judge) */
     bool sums;                  /* only count the memory plan, without gaps (mf_memory_sums) */

@@ -11,12 +11,15 @@
 
 /* Threads: the streams of ops in their order, then what runs across blocks. */
 enum { TID_SEND_FORWARD = MF_STREAM_COUNT, TID_SEND_BACKWARD, TID_STEP_END, TIDS };
-static const double most_op_slices = 200e3;
+enum { MOST_OPS = 200000, OPS_OF_BLOCK = 4 };
 
 /* A chunk's pass that is being drawn: its slice is written when the next one begins. */
 typedef struct open_pass {
     int64_t event; /* -1 = none */
     double start_s, end_s;
+    /* Of its blocks that are not drawn: what the GPU draws and the clock of their products, each
+     * times their length. */
+    double blocks_s, power_J, clock_s;
 } open_pass;
 
 /* Share of its highest clock that a block's products keep. */
@@ -31,7 +34,7 @@ struct mf_trace {
     const mf_program *p;
     const mf_schedule *s;
     int64_t ranks, traced;
-    bool all_ops, comma;
+    bool all_ops, all_blocks, comma;
     open_pass *open;     /* [stages][ranks] */
     const mf_cost *cost; /* NULL: power and clock are not drawn */
     double *busy_s;      /* [stages][ranks]: end of the last block; -1: none yet */
@@ -140,6 +143,28 @@ static void end_arrows(mf_trace *t, int64_t stage, int64_t r, const mf_event *ev
     }
 }
 
+/* --- power and clock ---------------------------------------------------------------------------
+ */
+
+static void counter(mf_trace *t, int64_t pid, const char *name, const char *unit, double at_s,
+                    double value) {
+    const long long at = llround(at_s * 1e9);
+    begin(t);
+    fprintf(t->f,
+            "{\"name\":\"%s\",\"ph\":\"C\",\"ts\":%lld.%03lld,\"pid\":%lld,"
+            "\"args\":{\"%s\":%.6g}}",
+            name, at / 1000, at % 1000, (long long)pid, unit, value);
+}
+
+static void draw_idle(mf_trace *t, int64_t pid, double at_s) {
+    counter(t, pid, "power", "W", at_s, mf_cost_power(t->cost).idle_W);
+}
+
+static void draw_busy(mf_trace *t, int64_t pid, double at_s, double power_W, double clock) {
+    counter(t, pid, "power", "W", at_s, power_W);
+    counter(t, pid, "clock of products", "share", at_s, clock);
+}
+
 /* --- passes ------------------------------------------------------------------------------------
  */
 
@@ -159,24 +184,13 @@ static void end_pass(mf_trace *t, int64_t stage, int64_t r) {
     }
     fputs("}}", t->f);
     end_arrows(t, stage, r, ev, o->start_s);
+    if (o->blocks_s > 0) { /* between blocks the GPU is idle */
+        const double length_s = fmax(o->end_s - o->start_s, o->blocks_s);
+        const double idle_J = mf_cost_power(t->cost).idle_W * (length_s - o->blocks_s);
+        draw_busy(t, rank_of(t, stage, r), o->start_s, (o->power_J + idle_J) / length_s,
+                  o->clock_s / o->blocks_s);
+    }
     o->event = -1;
-}
-
-/* --- power and clock ---------------------------------------------------------------------------
- */
-
-static void counter(const mf_trace *t, int64_t pid, const char *name, const char *unit, double at_s,
-                    double value) {
-    const long long at = llround(at_s * 1e9);
-    fprintf(t->f,
-            "{\"name\":\"%s\",\"ph\":\"C\",\"ts\":%lld.%03lld,\"pid\":%lld,"
-            "\"args\":{\"%s\":%.6g}}",
-            name, at / 1000, at % 1000, (long long)pid, unit, value);
-}
-
-static void draw_idle(mf_trace *t, int64_t pid, double at_s) {
-    begin(t);
-    counter(t, pid, "power", "W", at_s, mf_cost_power(t->cost).idle_W);
 }
 
 /* Balanced routing stands for any. */
@@ -191,8 +205,10 @@ static double clock_of(mf_trace *t, const mf_block *b) {
     return clock;
 }
 
-/* What the GPU draws over a block: idle power and the energy of its ops. */
-static void draw_power(mf_trace *t, const mf_block_instance *i, int64_t pid) {
+/* What the GPU draws over a block: idle power and the energy of its ops. Of blocks that are not
+ * drawn their pass shows the mean. */
+static void draw_power(mf_trace *t, const mf_block_instance *i, int64_t pid, bool whole) {
+    open_pass *o = &t->open[i->stage * t->ranks + i->rank];
     double *busy_s = &t->busy_s[i->stage * t->ranks + i->rank];
     const mf_power p = mf_cost_power(t->cost);
     const bool begins = (i->micro_batch2 >= 0 ? i->micro_batch2 : i->micro_batch) == 0;
@@ -208,17 +224,21 @@ static void draw_power(mf_trace *t, const mf_block_instance *i, int64_t pid) {
         flight_s += mf_cost_is_collective(op) ? at->end_s - at->start_s : 0;
     }
     joules += p.flight_W * fmin(flight_s, i->end_s - i->start_s);
-    if (*busy_s >= 0 && i->start_s > *busy_s) {
+    if (*busy_s >= 0 && i->start_s > *busy_s && (whole || i->start_s <= o->start_s)) {
         draw_idle(t, pid, *busy_s);
     }
-    if (i->end_s > i->start_s) {
-        begin(t);
-        counter(t, pid, "power", "W", i->start_s,
-                fmin(p.idle_W + joules / (i->end_s - i->start_s), p.cap_W));
-        begin(t);
-        counter(t, pid, "clock of products", "share", i->start_s,
-                i->beside != NULL ? fmin(clock_of(t, i->block), clock_of(t, i->beside))
-                                  : clock_of(t, i->block));
+    const double length_s = i->end_s - i->start_s;
+    if (length_s > 0) {
+        const double power_W = fmin(p.idle_W + joules / length_s, p.cap_W);
+        const double clock = i->beside != NULL ? fmin(clock_of(t, i->block), clock_of(t, i->beside))
+                                               : clock_of(t, i->block);
+        if (whole) {
+            draw_busy(t, pid, i->start_s, power_W, clock);
+        } else {
+            o->blocks_s += length_s;
+            o->power_J += power_W * length_s;
+            o->clock_s += clock * length_s;
+        }
     }
     *busy_s = i->end_s;
 }
@@ -254,27 +274,43 @@ static void draw_ops(mf_trace *t, const mf_block_instance *i, int64_t pid) {
     }
 }
 
+/* Does the pass have the first micro-batch or the last one? */
+static bool is_edge(const mf_trace *t, const mf_block_instance *i) {
+    const mf_event *ev = &t->s->events[i->stage][i->event];
+    const int64_t last = t->s->micro_batches - 1;
+    return ev->micro_batch == 0 || ev->micro_batch == last ||
+           (ev->pass == MF_EVENT_FB && (ev->micro_batch2 == 0 || ev->micro_batch2 == last));
+}
+
+/* Are ops of the block drawn in a step of which not all are? */
+static bool has_ops(const mf_trace *t, const mf_block_instance *i) {
+    const int64_t last = t->s->micro_batches - 1;
+    return !t->all_blocks ? is_edge(t, i)
+                          : i->micro_batch < 2 || i->micro_batch == last ||
+                                (i->position2 >= 0 && i->micro_batch2 == last);
+}
+
 static void draw_block(mf_trace *t, const mf_block_instance *i, int64_t pid) {
+    const bool whole = t->all_blocks || is_edge(t, i);
     open_pass *o = &t->open[i->stage * t->ranks + i->rank];
     if (o->event != i->event) {
         end_pass(t, i->stage, i->rank);
-        *o = (open_pass){i->event, i->start_s, i->end_s};
+        *o = (open_pass){.event = i->event, .start_s = i->start_s};
     }
     o->end_s = i->end_s;
-    slice(t, pid, MF_STREAM_COMPUTE, "block", i->block->label, i->start_s, i->end_s);
-    fprintf(t->f, ",\"args\":{\"position\":%d", i->position);
-    if (i->position2 >= 0) {
-        fprintf(t->f, ",\"beside\":%d", i->position2);
+    if (whole) {
+        slice(t, pid, MF_STREAM_COMPUTE, "block", i->block->label, i->start_s, i->end_s);
+        fprintf(t->f, ",\"args\":{\"position\":%d", i->position);
+        if (i->position2 >= 0) {
+            fprintf(t->f, ",\"beside\":%d", i->position2);
+        }
+        fputs("}}", t->f);
     }
-    fputs("}}", t->f);
-    int64_t last = t->s->micro_batches - 1;
-    bool edge = i->micro_batch < 2 || i->micro_batch == last ||
-                (i->position2 >= 0 && i->micro_batch2 == last);
-    if (i->time->op != NULL && (t->all_ops || edge)) {
+    if (i->time->op != NULL && (t->all_ops || has_ops(t, i))) {
         draw_ops(t, i, pid);
     }
     if (i->time->op != NULL && t->cost != NULL) {
-        draw_power(t, i, pid);
+        draw_power(t, i, pid, whole);
     }
 }
 
@@ -286,6 +322,9 @@ void mf_trace_draw(mf_trace *t, const mf_block_instance *i) {
     if (i->op == NULL) {
         draw_block(t, i, pid);
         return;
+    }
+    if (i->event >= 0 && !t->all_blocks && !is_edge(t, i)) {
+        return; /* a message between passes of which no block is drawn */
     }
     int tid = i->event >= 0      ? (i->passes == MF_PASS_F ? TID_SEND_FORWARD : TID_SEND_BACKWARD)
               : i->position >= 0 ? TID_STEP_END
@@ -352,7 +391,8 @@ static void name_tracks(mf_trace *t) {
     }
 }
 
-static double op_slices(const mf_trace *t) {
+/* How many slices are drawn of ops in all micro-batches, and how many of blocks. */
+static void count_slices(const mf_trace *t, double *of_ops, double *of_blocks) {
     double ops = 0, ranks = 0;
     for (int i = 0; i < t->p->assignment.positions; i++) {
         ops += t->p->blocks[t->p->block_of[i]]->nops;
@@ -362,11 +402,13 @@ static double op_slices(const mf_trace *t) {
             ranks += drawn(t, p, r);
         }
     }
-    return ops * (double)t->s->micro_batches * ranks / (double)t->s->stages;
+    const double each = (double)t->s->micro_batches * ranks / (double)t->s->stages;
+    *of_ops = ops * each;
+    *of_blocks = 2.0 * t->p->assignment.positions * each;
 }
 
 mf_status mf_trace_open(FILE *f, const mf_program *p, const mf_schedule *s, int64_t ranks,
-                        int64_t traced, mf_trace **out, mf_err *e) {
+                        int64_t traced, int64_t most_ops, mf_trace **out, mf_err *e) {
     mf_trace *t = calloc(1, sizeof *t);
     size_t n = (size_t)(s->stages * ranks);
     *out = NULL;
@@ -385,7 +427,11 @@ mf_status mf_trace_open(FILE *f, const mf_program *p, const mf_schedule *s, int6
     for (size_t i = 0; i < n; i++) {
         t->open[i].event = -1;
     }
-    t->all_ops = op_slices(t) <= most_op_slices;
+    double ops, blocks;
+    count_slices(t, &ops, &blocks);
+    const double most = (double)(most_ops > 0 ? most_ops : MOST_OPS);
+    t->all_ops = ops <= most;
+    t->all_blocks = blocks <= most / OPS_OF_BLOCK;
     fputs("{\"displayTimeUnit\":\"ms\",\n\"traceEvents\":[", f);
     name_tracks(t);
     *out = t;
@@ -402,7 +448,11 @@ static mf_status write_about(const mf_trace *t, mf_err *e) {
     mf_json_write_string(&w, "generator", "moefold");
     mf_json_write_string(&w, "model", t->p->model.name);
     mf_json_write_string(&w, "ops",
-                         t->all_ops ? "every micro-batch" : "first two and last micro-batch");
+                         t->all_ops      ? "every micro-batch"
+                         : t->all_blocks ? "first two and last micro-batch"
+                                         : "first and last micro-batch");
+    mf_json_write_string(&w, "blocks",
+                         t->all_blocks ? "every micro-batch" : "first and last micro-batch");
     if (t->cost != NULL) {
         mf_json_write_string(&w, "power",
                              mf_cost_power(t->cost).measured

@@ -16,11 +16,13 @@
 typedef struct mf_trace mf_trace;
 
 /* ranks: how many of each stage are played; of those of the job, the first `traced` are drawn, the
- * first of each stage when 0. Ops are drawn in every micro-batch while that gives no more than some
- * 200,000 slices, else in the first two and the last one; otherData.ops tells. The file stays the
- * caller's. Errors: MF_NOMEM. */
+ * first of each stage when 0. Ops are drawn in every micro-batch while that gives about `most_ops`
+ * slices at most (0: 200,000), else in the first two and the last one. Where the blocks
+ * alone give more than a quarter of that, of other passes than those of the first micro-batch and
+ * the last one neither blocks nor messages are drawn, and power and clock as means over the pass.
+ * otherData.ops and .blocks tell. The file stays the caller's. Errors: MF_NOMEM. */
 mf_status mf_trace_open(FILE *f, const mf_program *p, const mf_schedule *s, int64_t ranks,
-                        int64_t traced, mf_trace **out, mf_err *e);
+                        int64_t traced, int64_t most_ops, mf_trace **out, mf_err *e);
 /* Draws power (W: idle, and the energy of each block's ops over its time, at most what the GPU
  * settles at) and the share of their highest clock that its products keep under the power cap, as
  * counters from here on. cost is borrowed. Errors: MF_NOMEM. */

@@ -95,16 +95,25 @@ mf_status mf_parse_f64(const char *text, double low, double high, double *out, m
     return MF_OK;
 }
 
+/* A larger share without a percent sign is one whose sign was forgotten: 90 is no 9,000 %. */
+#define MOST_SHARE 3.0
+
 mf_status mf_parse_share(const char *text, double low, double high, double *out, mf_err *e) {
     double value = 0;
     const char *end = "";
     bool number = read_decimal(text, &value, &end);
-    if (number && strcmp(end, "%") == 0) {
+    const bool percent = number && strcmp(end, "%") == 0;
+    if (percent) {
         value /= 100;
         end = "";
     }
     if (!number || *end != '\0') {
         return mf_err_set(e, MF_USAGE, "expected a share such as 0.05 or 5%%, got \"%s\"", text);
+    }
+    if (!percent && value > fmin(high, MOST_SHARE) && value / 100 >= low && value / 100 <= high) {
+        return mf_err_set(e, MF_USAGE,
+                          "expected a share such as 0.05 or 5%%, got \"%s\": write %s%% or %g",
+                          text, text, value / 100);
     }
     if (value < low || value > high) {
         return mf_err_set(e, MF_USAGE,

@@ -24,6 +24,7 @@
 
 #define MF_CLUSTER_MAX_TIERS 4
 #define MF_CLUSTER_MAX_NODE 1024 /* most GPUs of a node */
+#define MF_CLUSTER_MAX_DOUBTS 4
 
 /* Share of the scale-up data-sheet rate that collectives reach where a cluster does not say: 240 of
  * 300 GB/s on A100, 370.8 of 450 on H100, 721.8 of 900 on B200 (NCCL 2.30's tuning table). */
@@ -88,6 +89,9 @@ typedef struct mf_cluster {
     double node_overhead_w; /* per GPU: host, NICs, fans */
     double mtbf_gpu_h;      /* hours between failures of one GPU's share; 0 = not known */
     double max_gpus;        /* sizes beyond are refused; 0 = no limit */
+    /* What looks like a slip of a unit, the first few: "file:line:col: ..." */
+    int doubts;
+    char doubt[MF_CLUSTER_MAX_DOUBTS][256];
 } mf_cluster;
 
 /* From a parsed file. Without "extends", required are gpu.name, memory_B, memory_Bps,
@@ -97,7 +101,8 @@ typedef struct mf_cluster {
  * everything; without nic_Bps max_gpus is domain_gpus_used. A relative path in "extends" is seen
  * from the working directory. Errors: MF_INPUT with file:line:col for unknown keys and units (with
  * "did you mean"), wrong types, values out of range for their unit, figures that contradict each
- * other. */
+ * other. Figures that are possible, but far from those of any GPU that trains (memory_MiB of 80),
+ * are doubts; ranks on CPUs have none. */
 mf_status mf_cluster_from_json(const mf_json *doc, mf_cluster *out, mf_err *e);
 
 /* By shipped name or path; a file without a name is called after itself. A relative path in

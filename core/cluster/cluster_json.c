@@ -249,6 +249,53 @@ static mf_status read_section(const section *s, const mf_json_value *object, voi
     return st;
 }
 
+/* The unit in which a number is usual, the nearest to the one it has; NULL: none. */
+static const unit *meant_unit(const figure *f, const unit *has, double number,
+                              const mf_usual *usual) {
+    const unit *best = NULL;
+    double nearest = 0;
+    for (const unit *u = f->units; u->suffix != NULL; u++) {
+        const double value = number * u->factor, apart = fabs(log(u->factor / has->factor));
+        if (value >= usual->lo && value <= usual->hi && (best == NULL || apart < nearest)) {
+            best = u;
+            nearest = apart;
+        }
+    }
+    return best;
+}
+
+/* Notes figures of an object, all of which were read, that are not usual. */
+static void doubt_section(const section *s, const mf_json_value *object, mf_cluster *c) {
+    for (size_t i = 0; object != NULL && i < mf_json_size(object); i++) {
+        const mf_json_value *v = mf_json_at(object, i);
+        const char *key = mf_json_key_at(object, i);
+        const unit *u;
+        const figure *f = find_figure(s, key, &u);
+        double number = 0;
+        char spelled[KEY_MAX] = "", meant[KEY_MAX] = "";
+        if (f != NULL) {
+            spell(f, f->units, spelled);
+        }
+        const mf_usual *usual = mf_cluster_usual(spelled);
+        if (usual == NULL || c->doubts == MF_CLUSTER_MAX_DOUBTS ||
+            read_number(v, key, &number, NULL) != MF_OK || number <= 0 ||
+            (number * u->factor >= usual->lo && number * u->factor <= usual->hi)) {
+            continue;
+        }
+        const unit *better = meant_unit(f, u, number, usual);
+        if (better != NULL) {
+            spell(f, better, meant);
+        }
+        mf_err says;
+        mf_err_clear(&says);
+        (void)mf_json_fail(v, &says, "\"%s\": expected %s, got %g%s%s%s", key, usual->range, number,
+                           better != NULL ? ": was \"" : "", meant,
+                           better != NULL ? "\" meant?" : "");
+        snprintf(c->doubt[c->doubts], sizeof c->doubt[0], "%.255s", says.text);
+        c->doubts++;
+    }
+}
+
 /* Where the price comes from: a new price does not inherit the source of the one that it replaces.
  */
 static mf_status read_price(const mf_json_value *root, mf_cluster *c, mf_err *e) {
@@ -524,6 +571,10 @@ mf_status mf_cluster_read(const mf_json *doc, const char *path, int depth, mf_cl
         snprintf(c.name, sizeof c.name, "%s", c.gpu.name);
     }
     st = check(&c, root, e);
+    if (st == MF_OK && !mf_cluster_is_cpu(&c)) {
+        doubt_section(&gpu_section, mf_json_find(root, "gpu"), &c);
+        doubt_section(&cluster_section, root, &c);
+    }
     if (st == MF_OK) {
         *out = c;
     }

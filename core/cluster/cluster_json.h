@@ -16,4 +16,13 @@ mf_status mf_cluster_read(const mf_json *doc, const char *path, int depth, mf_cl
 mf_status mf_cluster_base(const char *name, const char *from_path, int depth, mf_cluster *out,
                           mf_err *e);
 
+/* What a figure of a GPU that trains usually is, by its key in SI units ("memory_B"); NULL: any
+ * that is sane. */
+typedef struct mf_usual {
+    const char *key;
+    double lo, hi;
+    const char *range; /* in words */
+} mf_usual;
+const mf_usual *mf_cluster_usual(const char *key);
+
 #endif

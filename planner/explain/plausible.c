@@ -191,7 +191,14 @@ static void doubt_gpus(mf_doubts *d, const mf_cluster *c, int64_t gpus) {
              question);
 }
 
+void mf_doubt_cluster(mf_doubts *d, const mf_cluster *c) {
+    for (int i = 0; i < c->doubts; i++) {
+        mf_doubt(d, "%s", c->doubt[i]);
+    }
+}
+
 void mf_doubt_job(mf_doubts *d, const mf_model *m, const mf_cluster *c, const mf_layout *l) {
+    mf_doubt_cluster(d, c);
     doubt_sequence(d, m, c, l->seq);
     if (l->gbs > 0 && !mf_cluster_is_cpu(c)) {
         doubt_batch(d, l);
@@ -230,7 +237,7 @@ void mf_doubt_price(mf_doubts *d, const char *cluster, double usd_gpu_h, const c
                     bool by_hand, int64_t today) {
     char whole[32];
     int64_t day = 0;
-    if (usd_gpu_h > 0 && (usd_gpu_h < 0.1 || usd_gpu_h > 100)) {
+    if (by_hand && usd_gpu_h > 0 && (usd_gpu_h < 0.1 || usd_gpu_h > 100)) {
         mf_doubt(d, "%g USD for a GPU-hour of %s looks like a slip", usd_gpu_h, cluster);
     }
     if (usd_gpu_h > 0 && !by_hand && (date[0] < '0' || date[0] > '9')) {

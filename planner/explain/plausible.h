@@ -26,7 +26,9 @@ const mf_published_mfu *mf_published_mfu_of(const mf_gpu *gpu, mf_math math);
 /* Adds a warning that is not there yet; what does not fit the list is left out. */
 void mf_doubt(mf_doubts *d, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
-/* Sequence, batch and number of GPUs. */
+/* Figures of its file that look like slips of the unit. */
+void mf_doubt_cluster(mf_doubts *d, const mf_cluster *c);
+/* These, sequence, batch and number of GPUs. */
 void mf_doubt_job(mf_doubts *d, const mf_model *m, const mf_cluster *c, const mf_layout *l);
 /* mfu: of the dense peak of the layout's precision; `where` stands in front ("" = nothing). */
 void mf_doubt_mfu(mf_doubts *d, const mf_cluster *c, const mf_layout *l, double mfu,
@@ -37,7 +39,8 @@ void mf_doubt_unmeasured(mf_doubts *d, const mf_cluster *c, double share);
 /* Warns where a software profile that `compare --log` wrote (its name is BASE@CLUSTER) is used on
  * another cluster than the one that was measured. */
 void mf_doubt_correction(mf_doubts *d, const char *software, const char *cluster);
-/* A price that looks like a slip, that has no date (unless it was given by hand), or whose date
+/* A price given by hand that looks like a slip (of a file's mf_doubt_cluster tells), that has no
+ * date (unless it was given by hand), or whose date
  * ("2026-11-30", or "2026-11": its first day) is more than MF_PRICE_DAYS before `today`
  * (core/base/today.h). */
 enum { MF_PRICE_DAYS = 180 };

@@ -148,9 +148,11 @@ static void write_ties(const mf_page *p, size_t model, const char *key) {
     }
 }
 
-static void write_verdict(const mf_page *p, size_t model, const char *key, const char *says) {
+static void write_verdict(const mf_page *p, size_t model, const char *key) {
     const mf_json_value *best = mf_page_at(p, "/capacity/verdicts/%zu/%s/cell", model, key);
-    fprintf(p->f, "<div class=\"tile\"><span>%s</span><b>", says);
+    fputs("<div class=\"tile\"><span>", p->f);
+    mf_page_text(p, mf_page_string(mf_page_at(p, "/capacity/verdicts/%zu/%s/label", model, key)));
+    fputs("</span><b>", p->f);
     if (best == NULL) {
         fputs("none</b><span>of these sizes</span></div>\n", p->f);
         return;
@@ -549,18 +551,16 @@ static void write_plans(const mf_page *p, const char *model) {
 
 void mf_page_capacity(const mf_page *p) {
     const mf_json_value *verdicts = mf_page_at(p, "/capacity/verdicts");
-    const bool timed = mf_page_at(p, "/capacity/deadline_s") != NULL;
-    const bool paid = mf_page_at(p, "/capacity/budget_usd") != NULL;
     for (size_t m = 0; verdicts != NULL && m < mf_json_size(verdicts); m++) {
         const char *model = mf_page_string(mf_page_at(p, "/capacity/verdicts/%zu/model", m));
         fputs("<section class=\"long\"><h2>", p->f);
         mf_page_text(p, model);
         fputs("</h2>\n<div class=\"tiles\">\n", p->f);
-        write_verdict(p, m, "cheapest_in_time", timed ? "cheapest in time" : "cheapest");
-        write_verdict(p, m, "fastest_in_budget", paid ? "fastest in budget" : "fastest");
-        write_verdict(p, m, "smallest", "smallest");
+        write_verdict(p, m, "cheapest_in_time");
+        write_verdict(p, m, "fastest_in_budget");
+        write_verdict(p, m, "smallest");
         if (mf_page_at(p, "/capacity/verdicts/%zu/cheapest_a_node_less/ties", m) != NULL) {
-            write_verdict(p, m, "cheapest_a_node_less", "cheapest, a node less");
+            write_verdict(p, m, "cheapest_a_node_less");
         }
         fputs("</div>\n", p->f);
         write_limits(p, m, model);

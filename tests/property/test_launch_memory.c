@@ -161,6 +161,38 @@ static void test_offloading_is_weighed_too(void **state) {
     assert_above(faster, 1);
 }
 
+/* What all layers choose alike stays, as near as the target has it, while that fits: a faster
+ * choice that nobody asked for is none of it. Where it does not fit the fastest stands instead. */
+static void test_a_choice_for_all_layers_stays_while_it_fits(void **state) {
+    (void)state;
+    rng r = rng_init(3);
+    fixture w;
+    mf_common_choice choice;
+    bool found = true;
+    double time_s, peak_B;
+    fixture_init(&w, &r, true, false);
+    for (int i = 0; i < w.plan.assignment.positions; i++) {
+        w.plan.assignment.memory[i] =
+            (mf_memory_choice){.recompute = MF_RECOMPUTE_EXPERTS | MF_RECOMPUTE_NORM};
+    }
+    leave_memory(&w, 1.3);
+    assert_ok(
+        mf_target_choose_memory(MF_TARGET_MEGATRON, &w.problem, &w.plan, &choice, &found, NULL));
+    assert_false(found);
+    assert_true(play(&w, NULL, &time_s, &peak_B));
+    assert_below(brute_force(&w), time_s); /* something else would be faster */
+    leave_memory(&w, 0.95);
+    assert_ok(
+        mf_target_choose_memory(MF_TARGET_MEGATRON, &w.problem, &w.plan, &choice, &found, NULL));
+    assert_true(found);
+    w.plan.assignment.memory[1].recompute = 0; /* one that chooses otherwise */
+    leave_memory(&w, 1.3);
+    assert_ok(
+        mf_target_choose_memory(MF_TARGET_MEGATRON, &w.problem, &w.plan, &choice, &found, NULL));
+    assert_true(found);
+    fixture_clear(&w);
+}
+
 /* What the target can say is left alone, and so is what says nothing: dense layers have no experts
  * to offload. */
 static void test_a_plan_that_can_be_said_keeps_its_choice(void **state) {
@@ -190,6 +222,7 @@ int main(void) {
         cmocka_unit_test(test_the_fastest_choice_that_fits_stands_instead),
         cmocka_unit_test(test_offloading_is_weighed_too),
         cmocka_unit_test(test_a_plan_that_can_be_said_keeps_its_choice),
+        cmocka_unit_test(test_a_choice_for_all_layers_stays_while_it_fits),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

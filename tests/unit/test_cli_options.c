@@ -166,6 +166,83 @@ static void the_names_given_for_megatron_flags_are_options(void **state) {
     assert_null(mf_megatron_flag_here("bananas"));
 }
 
+/* Of every name that others have for something, on every command: options that an answer names are
+ * the command's, unless it says whose they are. */
+static void a_command_answers_with_options_that_it_has(void **state) {
+    (void)state;
+    const char *flag, *here, *plain;
+    int elsewhere = 0, derived = 0;
+    for (const mf_command *const *c = mf_cli_commands(); *c != NULL; c++) {
+        for (size_t i = 0; (flag = mf_megatron_flag_at(i, &here)) != NULL ||
+                           (flag = mf_megatron_flag_derived_at(i)) != NULL;
+             i++) {
+            const char *names[] = {flag, mf_megatron_flag_derived_at(i)};
+            for (size_t k = 0; k < 2 && names[k] != NULL; k++) {
+                char option[96];
+                snprintf(option, sizeof option, "--%s", names[k]);
+                const char *argv[] = {option, "1"};
+                if (mf_option_find(names[k], strlen(names[k]), (*c)->options) != MF_OPT_COUNT) {
+                    continue;
+                }
+                mf_err_clear(&err);
+                assert_int_equal(mf_args_parse(2, argv, (*c)->options, 1, &args, &err), MF_USAGE);
+                elsewhere += strstr(err.text, ", not of this command") != NULL;
+                derived += mf_megatron_flag_derived(names[k], &plain) != NULL;
+                const char *p = strstr(err.text, option);
+                assert_non_null(p);
+                while (strstr(err.text, "not of this command") == NULL &&
+                       strstr(err.text, "stand behind all else") == NULL &&
+                       (p = strstr(p + 2, "--")) != NULL) {
+                    const size_t length = strcspn(p + 2, " ,;?)");
+                    if (mf_option_find(p + 2, length, (*c)->options) == MF_OPT_COUNT) {
+                        fail_msg("%s: %s", (*c)->name, err.text);
+                    }
+                }
+            }
+        }
+    }
+    assert_above(elsewhere, 50);
+    assert_above(derived, 50);
+}
+
+/* A forgotten percent sign: 90 is no 9,000 %. */
+static void a_share_above_three_has_a_percent_sign(void **state) {
+    (void)state;
+    static const struct {
+        const char *text;
+        double high, value; /* value < 0: refused */
+    } cases[] = {{"90", 100, -1},      {"3.5", 100, -1}, {"3", 100, 3},   {"400%", 100, 4},
+                 {"0.9", 1, 0.9},      {"5", 1, -1},     {"5%", 1, 0.05}, {"1.5", 1, -1},
+                 {"0.99", 0.99, 0.99}, {"2", 0.99, -1}};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        double x = -1;
+        const mf_status s = mf_parse_share(cases[i].text, 0, cases[i].high, &x, &err);
+        assert_int_equal(s, cases[i].value < 0 ? MF_USAGE : MF_OK);
+        assert_float_equal(x, cases[i].value, 1e-12);
+        if (s != MF_OK) {
+            char hint[64];
+            snprintf(hint, sizeof hint, ": write %s%% or ", cases[i].text);
+            assert_non_null(strstr(err.text, hint));
+        }
+        mf_err_clear(&err);
+    }
+    for (int id = 0; id < MF_OPT_COUNT; id++) { /* of every option that takes a share */
+        const mf_option *o = mf_option_get((mf_option_id)id);
+        if (o->kind == MF_VALUE_SHARE) {
+            const mf_option_id only[] = {(mf_option_id)id, MF_OPT_COUNT};
+            char option[64], expected[160];
+            snprintf(option, sizeof option, "--%s", o->name);
+            snprintf(expected, sizeof expected,
+                     "%s: expected a share such as 0.05 or 5%%, got \"90\": write 90%% or 0.9",
+                     option);
+            const char *argv[] = {option, "90"};
+            mf_err_clear(&err);
+            assert_int_equal(mf_args_parse(2, argv, only, 0, &args, &err), MF_USAGE);
+            assert_string_equal(err.text, expected);
+        }
+    }
+}
+
 static void sizes_take_k_and_batches_m(void **state) {
     (void)state;
     int64_t n = 0;
@@ -220,6 +297,8 @@ int main(void) {
         cmocka_unit_test(unknown_and_repeated_options_are_refused),
         cmocka_unit_test(layout_options_reach_the_layout),
         cmocka_unit_test(the_names_given_for_megatron_flags_are_options),
+        cmocka_unit_test(a_command_answers_with_options_that_it_has),
+        cmocka_unit_test(a_share_above_three_has_a_percent_sign),
         cmocka_unit_test(sizes_take_k_and_batches_m),
         cmocka_unit_test(a_deadline_is_a_time_or_a_date),
     };

@@ -491,6 +491,27 @@ static void has_the_plans_of_verdicts(const char *page, const mf_json_value *roo
     assert_int_equal(verdicts, 4);
 }
 
+/* Verdicts have one name, in JSON, on their cards and in the text. */
+static void says_verdicts_as_the_text_does(const char *page, const char *text,
+                                           const mf_json_value *root) {
+    static const char *const verdicts[][2] = {
+        {"cheapest_in_time", "cheapest in 20d"},
+        {"fastest_in_budget", "fastest for 50k USD"},
+        {"smallest", "smallest in 20d for 50k USD"},
+        {"cheapest_a_node_less", "cheapest, a node less"},
+    };
+    const mf_json_value *all = mf_json_at(cli_member(cli_member(root, "capacity"), "verdicts"), 0);
+    for (size_t i = 0; i < sizeof verdicts / sizeof verdicts[0]; i++) {
+        char card[96], line[96];
+        const char *label = cli_text(cli_member(all, verdicts[i][0]), "label");
+        assert_string_equal(label, verdicts[i][1]);
+        snprintf(card, sizeof card, "<span>%s</span><b>", label);
+        snprintf(line, sizeof line, "\n  %s  ", label);
+        assert_non_null(strstr(page, card));
+        assert_non_null(strstr(text, line));
+    }
+}
+
 static void sizes_are_a_front_of_time_and_money(void **state) {
     (void)state;
     char line[512];
@@ -514,7 +535,7 @@ static void sizes_are_a_front_of_time_and_money(void **state) {
     assert_non_null(strstr(page, "data-at=\"/capacity/cells/1/skewed/step_time_s\""));
     assert_non_null(strstr(page, "data-at=\"/capacity/cells/1/skewed/expert_load\""));
     assert_non_null(strstr(page, "<br>under zipf:0.5: "));
-    assert_non_null(strstr(page, "<span>cheapest, a node less</span><b>"));
+    says_verdicts_as_the_text_does(page, r.out, mf_json_root(doc));
     assert_non_null(strstr(page, "the 95th percentile of 20 draws"));
     says_which_limits_are_missed(page, mf_json_root(doc));
     has_the_plans_of_verdicts(page, mf_json_root(doc));
@@ -568,30 +589,51 @@ static void a_card_of_the_smallest_says_how_much_longer_another_takes(void **sta
         char *page = read_file("report.html");
         assert_int_equal(strstr(page, "<br>a tie with ") != NULL, cases[i].tie);
         assert_int_equal(strstr(page, "A tie: ") != NULL, cases[i].tie);
+        assert_int_equal(strstr(r.out, "A tie: ") != NULL, cases[i].tie);
         assert_non_null(strstr(page, " x h100 is as small, and takes <data "));
         free(page);
         cli_free(&r);
     }
 }
 
-/* A folder that had a report has no plan of another job afterwards; what no report wrote stays. */
-static void plans_of_an_earlier_report_are_removed(void **state) {
+static void assert_there(const char *name, bool expected) {
+    char path[512];
+    snprintf(path, sizeof path, "%s/%s", dir, name);
+    if ((access(path, F_OK) == 0) != expected) {
+        fail_msg("%s is %s", name, expected ? "missing" : "there");
+    }
+}
+
+/* A folder that had a report has nothing of another job afterwards, whichever command either is of.
+ * What no report wrote stays, and what the command line names as input. */
+static void files_of_an_earlier_report_are_removed(void **state) {
     (void)state;
-    static const char *const sizes[] = {"8,16", "8"};
-    static const char *const old[] = {"plan-h100-16.json", "trace-h100-16.json"};
-    char line[512], path[512];
-    for (size_t i = 0; i < 2; i++) {
-        snprintf(
-            line, sizeof line,
-            "capacity --models olmoe-1b-7b --clusters h100 --sizes %s --global-batch 64 "
-            "--seq 4096 --cp 1 --pp 1 --recompute none --offload none --tokens 1T --effort 1 -o %s",
-            sizes[i], dir);
+#define SIZES(SIZE)                                                                                \
+    "capacity --models olmoe-1b-7b --clusters h100 --sizes " SIZE " --global-batch 64 --seq 4096 " \
+    "--cp 1 --pp 1 --recompute none --offload none --tokens 1T --effort 1"
+    static const struct {
+        const char *command, *input;
+        bool table, second; /* whether there is a table of sizes, and the second plan of one */
+    } run[] = {{SIZES("8,16"), NULL, true, true},
+               {"simulate", "plan-h100-16.json", false, true},
+               {SIZES("8"), NULL, true, false},
+               {"simulate", "plan.json", false, false}};
+    char line[768], input[256], mine[256];
+    snprintf(mine, sizeof mine, "%s/plan-mine.json", dir);
+    fclose(fopen(mine, "w"));
+    for (size_t i = 0; i < sizeof run / sizeof run[0]; i++) {
+        snprintf(input, sizeof input, " --plan %s/%s", dir,
+                 run[i].input != NULL ? run[i].input : "");
+        snprintf(line, sizeof line, "%s%s -o %s", run[i].command, run[i].input != NULL ? input : "",
+                 dir);
         cli_result r = cli_run(line, NULL);
         assert_int_equal(r.code, 0);
-        for (size_t k = 0; k < 2; k++) {
-            snprintf(path, sizeof path, "%s/%s", dir, old[k]);
-            assert_int_equal(access(path, F_OK) == 0, i == 0);
-        }
+        assert_there("plan.json", true);
+        assert_there("trace.json", true);
+        assert_there("plan-mine.json", true);
+        assert_there("candidates.csv", run[i].table);
+        assert_there("plan-h100-16.json", run[i].second);
+        assert_there("trace-h100-16.json", i == 0);
         if (i == 0) { /* costs that are nearly alike have two ticks at least all the same */
             char *page = read_file("report.html");
             const char *tick = strstr(page, "<span class=\"y\"");
@@ -599,12 +641,6 @@ static void plans_of_an_earlier_report_are_removed(void **state) {
             assert_non_null(strstr(tick + 1, "<span class=\"y\""));
             free(page);
         }
-        snprintf(path, sizeof path, "%s/plan-mine.json", dir);
-        FILE *f = fopen(path, i == 0 ? "w" : "r");
-        assert_non_null(f);
-        fclose(f);
-        snprintf(path, sizeof path, "%s/plan.json", dir);
-        assert_int_equal(access(path, F_OK), 0);
         cli_free(&r);
     }
 }
@@ -1229,7 +1265,7 @@ int main(void) {
                                         new_folder, remove_folder),
         cmocka_unit_test_setup_teardown(sizes_are_a_front_of_time_and_money, new_folder,
                                         remove_folder),
-        cmocka_unit_test_setup_teardown(plans_of_an_earlier_report_are_removed, new_folder,
+        cmocka_unit_test_setup_teardown(files_of_an_earlier_report_are_removed, new_folder,
                                         remove_folder),
         cmocka_unit_test_setup_teardown(a_command_that_fails_leaves_no_empty_folder, new_folder,
                                         remove_folder),

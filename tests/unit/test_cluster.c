@@ -76,6 +76,7 @@ static void every_shipped_cluster_loads_under_its_name(void **state) {
         assert_true(c.host_shared_Bps >= c.host_Bps || strcmp(names[i], "cpu") == 0);
         assert_above(c.gpu.memory_B, 0);
         assert_above(c.gpu.power_w, 0);
+        assert_int_equal(c.doubts, 0);
         assert_true(strcmp(names[i], "cpu") == 0 || near(c.mtbf_gpu_h, 50677));
     }
 }
@@ -483,6 +484,41 @@ static void a_gpus_driver_name_says_its_cluster(void **state) {
     }
 }
 
+/* Possible, but no GPU that trains is like that: a line with the place, what is usual, what was
+ * found and the nearest unit that fits. */
+static void a_figure_in_a_wrong_unit_is_doubted_where_it_stands(void **state) {
+    (void)state;
+    static const struct {
+        const char *text, *says; /* NULL: nothing */
+    } cases[] = {
+        {"{\"extends\": \"h100\",\n \"gpu\": {\"memory_MiB\": 80}}",
+         "c.json:2:24: \"memory_MiB\": expected 8 GB to 2 TB, got 80: was \"memory_GB\" meant?"},
+        {"{\"extends\": \"h100\", \"nic_GBps\": {\"value\": 400}}",
+         "c.json:1:33: \"nic_GBps\": expected 0.1 to 250 GB/s (2 Tbit/s) a GPU and direction, got "
+         "400: was \"nic_Gbitps\" meant?"},
+        {"{\"extends\": \"h100\", \"scaleup_GBps\": 3600}", "was \"scaleup_Gbitps\" meant?"},
+        {"{\"extends\": \"h100\", \"gpu\": {\"peak_bf16_pflops\": 989}}",
+         "got 989: was \"peak_bf16_tflops\" meant?"},
+        {"{\"extends\": \"h100\", \"gpu\": {\"memory_TBps\": 335}}",
+         "expected 0.1 to 100 TB/s, got 335"},
+        {"{\"extends\": \"h100\", \"price_usd_gpu_h\": 400}",
+         "\"price_usd_gpu_h\": expected 0.1 to 100 USD an hour, got 400"},
+        {"{\"extends\": \"h100\", \"gpu\": {\"power_kw\": 700}}", NULL}, /* refused */
+        {"{\"extends\": \"h100\", \"gpu\": {\"memory_GB\": 16}, \"nic_Gbitps\": 10}", NULL},
+        {"{\"extends\": \"cpu\", \"gpu\": {\"memory_MiB\": 80}}", NULL},
+        {"{\"extends\": \"h100\", \"price_usd_gpu_h\": null, \"host_memory_GB\": null}", NULL},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        mf_cluster c = {.doubts = 0};
+        const mf_status s = parse(cases[i].text, &c);
+        assert_true(s == MF_OK || cases[i].says == NULL);
+        assert_int_equal(c.doubts, cases[i].says != NULL);
+        if (cases[i].says != NULL && strstr(c.doubt[0], cases[i].says) == NULL) {
+            fail_msg("expected \"%s\" in: %s", cases[i].says, c.doubt[0]);
+        }
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_gpus_driver_name_says_its_cluster),
@@ -508,6 +544,7 @@ int main(void) {
         cmocka_unit_test(no_better_figure_of_links_slows_a_group_down),
         cmocka_unit_test(a_file_says_what_collectives_reach_of_a_link_or_the_rest_tells),
         cmocka_unit_test(the_reserve_is_withheld_from_capacity),
+        cmocka_unit_test(a_figure_in_a_wrong_unit_is_doubted_where_it_stands),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -362,7 +362,7 @@ static void a_price_is_doubted_without_a_date_and_when_it_is_old(void **state) {
         {2, "", true, 1000, NULL},
         {2, "", false, 0, "the price of x has no date"},
         {2, "date not resolved", false, 0, "the price of x has no date"},
-        {1000, "2026-05-18", false, 0, "looks like a slip"},
+        {1000, "2026-05-18", true, 0, "looks like a slip"},
         {0, "", false, 0, NULL},
     };
     int64_t day = 0;

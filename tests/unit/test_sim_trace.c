@@ -17,7 +17,8 @@ typedef struct trace {
     double peak_B, last;
     size_t powers, clocks;
     double least_W, most_W, last_W, power_at, least_clock, most_clock;
-    double *begun; /* [ARROWS] by number: when, or -1 */
+    double first_J; /* of the first rank, until its last power */
+    double *begun;  /* [ARROWS] by number: when, or -1 */
     size_t arrows, open_arrows;
 } trace;
 enum { ARROWS = 1 << 16 };
@@ -81,6 +82,7 @@ static void read_event(trace *t, const mf_json_value *v) {
         t->most_W = fmax(t->most_W, watts);
         if (pid == 0) {
             assert_at_most(t->power_at, at + 1e-6);
+            t->first_J += t->last_W * (at - t->power_at) / 1e6;
             t->power_at = at;
             t->last_W = watts;
         }
@@ -349,7 +351,7 @@ static void slices_add_up_to_the_stage_times(void **state) {
     mf_cost_destroy(cost);
 }
 
-static trace draw_on(const char *arch, mf_power *power) {
+static trace draw_on(const char *arch, int64_t ops, mf_power *power) {
     mf_cluster c = test_cluster();
     mf_software soft = sim_software_ideal();
     snprintf(c.gpu.arch, sizeof c.gpu.arch, "%s", arch);
@@ -360,7 +362,7 @@ static trace draw_on(const char *arch, mf_power *power) {
     mf_layout l = sim_layout(&m, 4, 4, 1, 6);
     mf_program *p = sim_program(&m, &l, &c);
     mf_sim *sim;
-    trace t = draw(cost, p, (mf_sim_options){.every_rank = false}, &sim);
+    trace t = draw(cost, p, (mf_sim_options){.every_rank = false, .trace_ops = ops}, &sim);
     *power = mf_cost_power(cost);
     mf_sim_destroy(sim);
     mf_program_destroy(p);
@@ -372,7 +374,7 @@ static trace draw_on(const char *arch, mf_power *power) {
 static void power_and_clock_are_drawn_where_energies_are_known(void **state) {
     (void)state;
     mf_power power;
-    trace t = draw_on("hopper", &power);
+    trace t = draw_on("hopper", 0, &power);
     assert_true(t.powers > t.clocks);
     assert_true(t.clocks > 0);
     assert_close(t.least_W, power.idle_W, 1e-5);
@@ -381,8 +383,15 @@ static void power_and_clock_are_drawn_where_energies_are_known(void **state) {
     assert_at_most(t.most_W, power.cap_W);
     assert_true(t.least_clock >= 1.0 / 3 - 1e-6);
     assert_at_most(t.most_clock, 1);
+    trace few = draw_on("hopper", 1, &power); /* means over passes hold the same energy */
+    assert_true(few.powers < t.powers);
+    assert_true(few.clocks < t.clocks);
+    assert_close(few.last_W, power.idle_W, 1e-5);
+    assert_close(few.first_J / t.first_J, 1, 1e-4);
+    assert_at_least(few.least_clock, t.least_clock);
+    trace_clear(&few);
     trace_clear(&t);
-    t = draw_on("blackwell", &power);
+    t = draw_on("blackwell", 0, &power);
     assert_int_equal(t.powers + t.clocks, 0);
     trace_clear(&t);
 }
@@ -405,6 +414,14 @@ static void the_first_ranks_can_be_drawn_instead(void **state) {
     mf_cost_destroy(cost);
 }
 
+static size_t count_of(const trace *t, const char *category) {
+    size_t count = 0;
+    for (size_t i = 0; i < t->slices; i++) {
+        count += strcmp(t->slice[i].category, category) == 0;
+    }
+    return count;
+}
+
 static void long_steps_draw_the_ops_of_few_micro_batches(void **state) {
     (void)state;
     mf_cluster c = test_cluster();
@@ -419,13 +436,20 @@ static void long_steps_draw_the_ops_of_few_micro_batches(void **state) {
     const mf_json_value *other = mf_json_find(mf_json_root(t.doc), "otherData");
     assert_string_equal(text_of(other, "ops"), "first two and last micro-batch");
     assert_string_equal(text_of(other, "model"), m.name);
-    size_t blocks = 0;
-    for (size_t i = 0; i < t.slices; i++) {
-        blocks += strcmp(t.slice[i].category, "block") == 0;
-    }
-    assert_int_equal(blocks, 2 * 800 * p->assignment.positions);
+    assert_int_equal(count_of(&t, "block"), 2 * 800 * p->assignment.positions);
     assert_below(t.slices, 60000);
     check_nesting(&t);
+    mf_sim *again;
+    trace few = draw(cost, p, (mf_sim_options){.every_rank = false, .trace_ops = 100}, &again);
+    const mf_json_value *says = mf_json_find(mf_json_root(few.doc), "otherData");
+    assert_string_equal(text_of(says, "blocks"), "first and last micro-batch");
+    assert_int_equal(count_of(&few, "block"), 2 * 2 * p->assignment.positions);
+    assert_int_equal(count_of(&few, "pass"), count_of(&t, "pass"));
+    assert_below(few.slices, 10000);
+    assert_close(few.last, t.last, 1e-6);
+    check_nesting(&few);
+    trace_clear(&few);
+    mf_sim_destroy(again);
     trace_clear(&t);
     mf_sim_destroy(sim);
     mf_program_destroy(p);

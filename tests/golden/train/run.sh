@@ -8,7 +8,7 @@ mf_lines '^op by op' compare --run "$work/run" --tolerance 0.01%
 echo '$ moefold compare --run TMP/run --tolerance 0.01% >/dev/full' >>"$golden_transcript"
 $golden_binary compare --run "$work/run" --tolerance 0.01% 2>>"$golden_transcript" >/dev/full
 printf 'exit %s\n\n' "$?" >>"$golden_transcript"
-mf_lines '"(within|tolerance|ops_outside)' compare --run "$work/run" --tolerance 100 --json
+mf_lines '"(within|tolerance|ops_outside)' compare --run "$work/run" --tolerance 10000% --json
 # what cannot be
 mf_lines '^!' train --model mixtral-8x7b --steps 1
 mf_lines '^!' $job
@@ -48,9 +48,9 @@ head -c 5000 README.md >"$work/text.db"
 mf_lines '^!|^step' $job --steps 2 --out "$work/late" --record "$work/text.db"
 mf_lines '^!|^step' $job --steps 1 --out "$work/late" --record "$work/new.db"
 # no CUDA graphs for CPU ranks
-mf_lines 'what helps' compare --run "$work/run" --tolerance 100
+mf_lines 'what helps' compare --run "$work/run" --tolerance 10000%
 # its folder has each op beside its measured time, and says which files of the run were read
-"$golden_binary" compare --run "$work/run" --tolerance 100 -o "$work/page" >/dev/null 2>&1
+"$golden_binary" compare --run "$work/run" --tolerance 10000% -o "$work/page" >/dev/null 2>&1
 sed -n '1,3p' "$work/page/compared.csv" | cut -d, -f1-4 >>"$golden_transcript"
 echo "$(($(wc -l <"$work/page/compared.csv") > 20)): there are ops" >>"$golden_transcript"
 grep -o '"option": "run", "path": "[^"]*"' "$work/page/inputs.json" | sed "s|$work|TMP|" >>"$golden_transcript"

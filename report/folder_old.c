@@ -1,0 +1,102 @@
+/* folder_old.c - what the report before this one has left in a folder. */
+#include "report/folder_parts.h"
+
+#include "core/base/file.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+enum { OLD_PATH_SIZE = 4096, OLD_REPORT_B = 64 << 20 };
+
+/* A file that only some reports have, as they call it: what else stands in a list is no file of
+ * ours, whoever wrote the list. */
+static bool is_ours(const char *name) {
+    static const char *const kind[] = {"plan", "trace"};
+    if (strchr(name, '/') != NULL) {
+        return false;
+    }
+    for (size_t i = 0; i < sizeof kind / sizeof kind[0]; i++) {
+        const size_t length = strlen(kind[i]);
+        if (strncmp(name, kind[i], length) == 0 && (name[length] == '.' || name[length] == '-')) {
+            return true;
+        }
+    }
+    return strcmp(name, "candidates.csv") == 0 || strcmp(name, "compared.csv") == 0;
+}
+
+static bool same_file(const char *a, const char *b) {
+    struct stat x, y;
+    return a != NULL && stat(a, &x) == 0 && stat(b, &y) == 0 && x.st_dev == y.st_dev &&
+           x.st_ino == y.st_ino;
+}
+
+/* Does the command line name the file, to be read? */
+static bool is_input(mf_report_folder to, const char *path) {
+    bool some = same_file(to.plan, path) || same_file(to.log, path) || same_file(to.store, path);
+    for (int i = 0; i < to.words; i++) {
+        some |= same_file(to.word[i], path);
+    }
+    return some;
+}
+
+/* A file of the old report: removed, unless this report has one of that name. What the user has
+ * just given as input stays, and is of this report from now on. */
+static void settle_file(mf_report_folder to, const char *name, const char *const *written,
+                        size_t count, mf_json_writer *w) {
+    char path[OLD_PATH_SIZE];
+    bool kept =
+        !is_ours(name) || (size_t)snprintf(path, sizeof path, "%s/%s", to.dir, name) >= sizeof path;
+    for (size_t i = 0; i < count && !kept; i++) {
+        kept = strcmp(written[i], name) == 0;
+    }
+    if (!kept && is_input(to, path)) {
+        mf_json_write_string(w, NULL, name);
+    } else if (!kept) {
+        (void)remove(path);
+    }
+}
+
+static const char *text_of(const mf_json_value *x) {
+    const char *text = NULL;
+    return x != NULL && mf_json_string(x, &text, NULL) == MF_OK ? text : "";
+}
+
+/* Reports up to 2026-11 name only the files of plans that verdicts name. */
+static void settle_unlisted(mf_report_folder to, const mf_json_value *old,
+                            const char *const *written, size_t count, mf_json_writer *w) {
+    const mf_json_value *plans = mf_json_find(old, "plans");
+    settle_file(to, "plan.json", written, count, w);
+    settle_file(to, "trace.json", written, count, w);
+    for (size_t i = 0; plans != NULL && i < mf_json_size(plans); i++) {
+        const mf_json_value *plan = mf_json_at(plans, i);
+        settle_file(to, text_of(mf_json_find(plan, "plan_file")), written, count, w);
+        settle_file(to, text_of(mf_json_find(plan, "trace_file")), written, count, w);
+    }
+}
+
+void mf_folder_settle(mf_report_folder to, const char *const *written, size_t count,
+                      mf_json_writer *w) {
+    char path[OLD_PATH_SIZE], *text = NULL;
+    size_t length = 0;
+    mf_json *doc = NULL;
+    snprintf(path, sizeof path, "%s/report.json", to.dir);
+    mf_json_write_array(w, "files", true);
+    for (size_t i = 0; i < count; i++) {
+        mf_json_write_string(w, NULL, written[i]);
+    }
+    if (mf_file_load(path, OLD_REPORT_B, &text, &length, NULL) == MF_OK &&
+        mf_json_parse("report.json", text, length, &doc, NULL) == MF_OK &&
+        strncmp(text_of(mf_json_find(mf_json_root(doc), "generator")), "moefold", 7) == 0) {
+        const mf_json_value *old = mf_json_root(doc), *files = mf_json_find(old, "files");
+        for (size_t i = 0; files != NULL && i < mf_json_size(files); i++) {
+            settle_file(to, text_of(mf_json_at(files, i)), written, count, w);
+        }
+        if (files == NULL) {
+            settle_unlisted(to, old, written, count, w);
+        }
+    }
+    mf_json_write_end(w);
+    mf_json_destroy(doc);
+    free(text);
+}
