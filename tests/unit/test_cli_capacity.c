@@ -403,7 +403,7 @@ static void what_megatron_runs_has_its_times(void **state) {
     (void)state;
 #define RUNS                                                                                       \
     "plan --model qwen3-8b --cluster h100 --gpus 8 --global-batch 64 --seq 4096 --pp 1 --cp 1 "    \
-    "--tp 1 --effort 1 --json --out %s "
+    "--tp 1 --set num_hidden_layers=4 --micro-batch 1 --effort 1 --json --out %s "
     static const struct {
         const char *options, *software;
         bool warns;

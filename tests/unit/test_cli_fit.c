@@ -601,7 +601,8 @@ static void only_layouts_that_a_program_can_express_are_listed_for_it(void **sta
 static void the_program_that_runs_a_plan_limits_what_is_listed(void **state) {
     (void)state;
 #define MIXTRAL                                                                                    \
-    "fit --model mixtral-8x7b --cluster h100 --gpus 16 --global-batch 64 --seq 4096 --top 3 "
+    "fit --model mixtral-8x7b --cluster h100 --gpus 16 --global-batch 64 --seq 4096 --top 3 "      \
+    "--cp 1 --etp 1 "
     cli_result r = cli_json(MIXTRAL "--software megatron-26.06 --json");
     const mf_json_value *fastest = cli_member(mf_json_root(r.json), "fastest");
     assert_string_equal(cli_text(mf_json_root(r.json), "runs_on"), "megatron");
