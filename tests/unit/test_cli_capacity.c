@@ -365,7 +365,7 @@ static void plans_hold_to_what_the_program_can_express(void **state) {
         char line[512];
         snprintf(line, sizeof line,
                  "capacity --models olmoe-1b-7b,qwen3-8b --clusters h100 --sizes 8,16 --software "
-                 "megatron-26.06 --json --global-batch 64 --seq 4096 %s",
+                 "megatron-26.06 --json --global-batch 64 --seq 4096 --effort 1 %s",
                  k == 0 ? "" : "--runs-on any");
         cli_result r = cli_json(line);
         const mf_json_value *cells = cli_member(mf_json_root(r.json), "cells");
@@ -387,7 +387,7 @@ static void plans_hold_to_what_the_program_can_express(void **state) {
         cli_free(&r);
     }
     cli_result r = cli_json("capacity --models olmoe-1b-7b,qwen3-8b --clusters h100 --sizes 8 "
-                            "--runs-on megatron --json --global-batch 64 --seq 4096");
+                            "--runs-on megatron --json --global-batch 64 --seq 4096 --effort 1");
     const mf_json_value *cells = cli_member(mf_json_root(r.json), "cells");
     const char *missing = NULL;
     assert_ok(mf_json_string(cli_member(mf_json_at(cells, 0), "missing"), &missing, NULL));
@@ -403,7 +403,7 @@ static void what_megatron_runs_has_its_times(void **state) {
     (void)state;
 #define RUNS                                                                                       \
     "plan --model qwen3-8b --cluster h100 --gpus 8 --global-batch 64 --seq 4096 --pp 1 --cp 1 "    \
-    "--tp 1 --effort 1 --json --out %s "
+    "--tp 1 --set num_hidden_layers=4 --micro-batch 1 --effort 1 --json --out %s "
     static const struct {
         const char *options, *software;
         bool warns;

@@ -267,7 +267,7 @@ static void a_remedy_is_as_fast_as_plan_finds_it(void **state) {
     assert_at_least(mf_json_size(to_fit), 3);
     const mf_json_value *x = mf_json_at(to_fit, 0); /* all took as much longer */
     char line[256];
-    snprintf(line, sizeof line, "plan " LARGE "%s --effort 6 --json", cli_text(x, "what"));
+    snprintf(line, sizeof line, "plan " LARGE "%s --effort 3 --json", cli_text(x, "what"));
     cli_result best = cli_json(line);
     assert_below(cli_number(x, "step_time_s"),
                  1.1 * cli_number(cli_member(mf_json_root(best.json), "best"), "step_time_s"));
@@ -586,6 +586,8 @@ static void only_layouts_that_a_program_can_express_are_listed_for_it(void **sta
         r.layout.seq = 4096;
         assert_ok(mf_job_load(&j, &r, NULL));
         assert_ok(mf_problem_from_job(&j, &all, NULL));
+        all.base.cp = all.base.etp = 1; /* a target has no limit of these */
+        all.pinned |= MF_PIN(CP) | MF_PIN(ETP);
         assert_ok(mf_target_fit_problem(&jobs[i].target, &all, &limited, NULL));
         assert_above(count_unsaid(&all, jobs[i].target, &seen), 0);
         seen = 0;
@@ -599,7 +601,8 @@ static void only_layouts_that_a_program_can_express_are_listed_for_it(void **sta
 static void the_program_that_runs_a_plan_limits_what_is_listed(void **state) {
     (void)state;
 #define MIXTRAL                                                                                    \
-    "fit --model mixtral-8x7b --cluster h100 --gpus 16 --global-batch 64 --seq 4096 --top 3 "
+    "fit --model mixtral-8x7b --cluster h100 --gpus 16 --global-batch 64 --seq 4096 --top 3 "      \
+    "--cp 1 --etp 1 "
     cli_result r = cli_json(MIXTRAL "--software megatron-26.06 --json");
     const mf_json_value *fastest = cli_member(mf_json_root(r.json), "fastest");
     assert_string_equal(cli_text(mf_json_root(r.json), "runs_on"), "megatron");

@@ -9,7 +9,7 @@
 
 #define JOB                                                                                        \
     "plan --model qwen3-30b-a3b --cluster h200 --gpus 4 --global-batch 64 --seq 8192 --threads 2 " \
-    "--top 1 --effort 3 --json "
+    "--top 1 --cp 1 --etp 1 --effort 1 --json "
 
 static double step_of(const cli_result *r) {
     return cli_number(cli_member(mf_json_root(r->json), "best"), "step_time_s");
@@ -187,8 +187,13 @@ static void capacity_says_which_plans_copy_and_whose_joules_it_takes(void **stat
     assert_printed(CELLS "h200", &r, unmeasured, true);
     assert_printed(CELLS "h200", &r, "scaled from an H200", false);
     cli_free(&r);
-    assert_says(CELLS "h200,b200", "joules of a step's ops (b200: scaled from an H200)", true);
-    r = cli_json(CELLS "h200,b200 --json");
+    /* Two clusters, of a model and a layout that take no search. */
+#define TWO                                                                                        \
+    "capacity --models olmoe-1b-7b --global-batch 16 --seq 4096 --offload-optimizer 1 "            \
+    "--tokens 1B --sizes 4 --pp 1 --cp 1 --tp 1 --etp 1 --ep 4 --micro-batch 1 --effort 1 "        \
+    "--clusters h200,b200"
+    assert_says(TWO, "joules of a step's ops (b200: scaled from an H200)", true);
+    r = cli_json(TWO " --json");
     const mf_json_value *cells = cli_member(mf_json_root(r.json), "cells");
     static const char *const energies[] = {"h200", "h200"};
     for (size_t i = 0; i < 2; i++) {

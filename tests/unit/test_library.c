@@ -112,14 +112,18 @@ static void each_command_answers_the_programs_bytes(void **state) {
                    "{\"cluster\": \"h100\", \"words\": [\"gemm\", \"m=4096\", \"n=4096\", "
                    "\"k=4096\", \"dtype=bf16\"]}",
                    "gemm m=4096 n=4096 k=4096 dtype=bf16 --cluster h100");
-    assert_answers("fit", "{" JOB ", \"gpus\": 16, \"top\": 3}", JOB_LINE " --gpus 16 --top 3");
+    assert_answers("fit",
+                   "{" JOB ", \"gpus\": 16, \"pp\": 2, \"cp\": 1, \"top\": 3, \"effort\": 1}",
+                   JOB_LINE " --gpus 16 --pp 2 --cp 1 --top 3 --effort 1");
     assert_answers("simulate", "{" JOB ", " SMALL ", \"recompute\": [\"core_attn\", \"norm\"]}",
                    JOB_LINE " " SMALL_LINE " --recompute core_attn,norm");
     assert_answers("explain", "{" JOB ", " SMALL "}", JOB_LINE " " SMALL_LINE);
     assert_answers("plan",
                    "{" JOB
-                   ", \"gpus\": 16, \"tp\": 2, \"pp\": 2, \"ep\": 8, \"gap\": 0.1, \"threads\": 2}",
-                   JOB_LINE " --gpus 16 --tp 2 --pp 2 --ep 8 --gap 10% --threads 2");
+                   ", \"gpus\": 16, \"tp\": 2, \"pp\": 2, \"ep\": 8, \"gap\": 0.1, \"threads\": 2, "
+                   "\"effort\": 1, \"vpp\": 1, \"micro-batch\": 1}",
+                   JOB_LINE " --gpus 16 --tp 2 --pp 2 --ep 8 --gap 10% --threads 2 --effort 1 "
+                            "--vpp 1 --micro-batch 1");
     assert_answers("capacity",
                    "{\"models\": [\"mixtral-8x7b\"], \"clusters\": \"h100,h200\", \"sizes\": [16], "
                    "\"global-batch\": 64, \"seq\": \"4k\", \"tokens\": \"1T\", \"tp\": 2, \"pp\": "
@@ -236,7 +240,8 @@ static void a_plan_is_exported_without_a_file(void **state) {
 /* --- threads, cancelling, quiet --------------------------------------------------------------- */
 
 static const char searched[] =
-    "{" JOB ", \"gpus\": 16, \"tp\": 2, \"pp\": 2, \"ep\": 8, \"gap\": 0.1, \"threads\": 2}";
+    "{" JOB ", \"gpus\": 16, \"tp\": 2, \"pp\": 2, \"ep\": 8, \"gap\": 0.1, \"threads\": 2, "
+    "\"effort\": 1, \"vpp\": 1, \"micro-batch\": 1}";
 
 static void *plan_it(void *answer) {
     char **json = answer;
