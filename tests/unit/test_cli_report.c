@@ -645,6 +645,48 @@ static void files_of_an_earlier_report_are_removed(void **state) {
     }
 }
 
+static void write_file(const char *name, const char *text) {
+    char path[512];
+    snprintf(path, sizeof path, "%s/%s", dir, name);
+    FILE *f = fopen(path, "w");
+    assert_non_null(f);
+    fputs(text, f);
+    fclose(f);
+}
+
+/* Whatever the list of an old report.json says: only names of plans, traces and tables count. */
+static void a_list_of_old_files_removes_nothing_else(void **state) {
+    (void)state;
+    char line[768], folder[512];
+    snprintf(folder, sizeof folder, "%s/plan-folder.json", dir);
+    assert_int_equal(mkdir(folder, 0777), 0);
+    write_file("plan-notes.txt", "mine");
+    write_file("plan.c", "mine");
+    write_file("notes.csv", "mine");
+    write_file("trace-h100-16.json", "a report's");
+    snprintf(folder, sizeof folder, "%s/sub", dir);
+    assert_int_equal(mkdir(folder, 0777), 0);
+    write_file("sub/plan-mine.json", "mine");
+    write_file("report.json",
+               "{\"generator\": \"moefold\", \"files\": [\"sub/plan-mine.json\", "
+               "\"./sub/plan-mine.json\", \"plan-notes.txt\", \"plan.c\", \"notes.csv\", "
+               "\"plan-folder.json\", \"\", \"..\", 7, null, [], {\"a\": []}, "
+               "\"trace-h100-16.json\"]}");
+    snprintf(line, sizeof line,
+             "simulate --model olmoe-1b-7b --cluster h100 --gpus 8 --global-batch 64 --seq 4096 "
+             "--ep 8 -o %s",
+             dir);
+    cli_result r = cli_run(line, NULL);
+    assert_int_equal(r.code, 0);
+    cli_free(&r);
+    assert_there("sub/plan-mine.json", true);
+    assert_there("plan-notes.txt", true);
+    assert_there("plan.c", true);
+    assert_there("notes.csv", true);
+    assert_there("plan-folder.json", true);
+    assert_there("trace-h100-16.json", false);
+}
+
 /* A folder is made before long work; nothing is left of it where nothing was written. */
 static void a_command_that_fails_leaves_no_empty_folder(void **state) {
     (void)state;
@@ -1264,6 +1306,8 @@ int main(void) {
         cmocka_unit_test_setup_teardown(a_size_without_figures_has_its_place_in_the_table,
                                         new_folder, remove_folder),
         cmocka_unit_test_setup_teardown(sizes_are_a_front_of_time_and_money, new_folder,
+                                        remove_folder),
+        cmocka_unit_test_setup_teardown(a_list_of_old_files_removes_nothing_else, new_folder,
                                         remove_folder),
         cmocka_unit_test_setup_teardown(files_of_an_earlier_report_are_removed, new_folder,
                                         remove_folder),
