@@ -687,6 +687,24 @@ static void a_list_of_old_files_removes_nothing_else(void **state) {
     assert_there("trace-h100-16.json", false);
 }
 
+/* The page says of a plan in place of one that does not fit what the text says of it. */
+static void a_page_calls_a_remedy_of_a_short_search_so(void **state) {
+    (void)state;
+    char line[512];
+    for (int given = 0; given < 2; given++) {
+        snprintf(line, sizeof line,
+                 "capacity --models mixtral-8x7b --clusters h100 --sizes 64 --global-batch 512 "
+                 "--seq 4096 --tokens 1T --skew zipf:1.2%s -o %s",
+                 given ? " --effort 1" : "", dir);
+        cli_result r = cli_run(line, NULL);
+        assert_int_equal(r.code, 0);
+        char *page = read_file("report.html");
+        assert_int_equal(strstr(page, "(after a short search: plan may find") != NULL, !given);
+        free(page);
+        cli_free(&r);
+    }
+}
+
 /* A folder is made before long work; nothing is left of it where nothing was written. */
 static void a_command_that_fails_leaves_no_empty_folder(void **state) {
     (void)state;
@@ -1306,6 +1324,8 @@ int main(void) {
         cmocka_unit_test_setup_teardown(a_size_without_figures_has_its_place_in_the_table,
                                         new_folder, remove_folder),
         cmocka_unit_test_setup_teardown(sizes_are_a_front_of_time_and_money, new_folder,
+                                        remove_folder),
+        cmocka_unit_test_setup_teardown(a_page_calls_a_remedy_of_a_short_search_so, new_folder,
                                         remove_folder),
         cmocka_unit_test_setup_teardown(a_list_of_old_files_removes_nothing_else, new_folder,
                                         remove_folder),
