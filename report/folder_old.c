@@ -6,23 +6,29 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 enum { OLD_PATH_SIZE = 4096, OLD_REPORT_B = 64 << 20 };
 
-/* A file that only some reports have, as they call it: what else stands in a list is no file of
- * ours, whoever wrote the list. */
+/* A file that only some reports have, as they call it ("plan-h100-128.json"): what else stands in a
+ * list is no file of ours, whoever wrote the list. */
 static bool is_ours(const char *name) {
     static const char *const kind[] = {"plan", "trace"};
-    if (strchr(name, '/') != NULL) {
+    const char *end = strrchr(name, '.');
+    if (end == NULL || strchr(name, '/') != NULL) {
         return false;
+    }
+    if (strcmp(end, ".csv") == 0) {
+        return strcmp(name, "candidates.csv") == 0 || strcmp(name, "compared.csv") == 0;
     }
     for (size_t i = 0; i < sizeof kind / sizeof kind[0]; i++) {
         const size_t length = strlen(kind[i]);
-        if (strncmp(name, kind[i], length) == 0 && (name[length] == '.' || name[length] == '-')) {
+        if (strcmp(end, ".json") == 0 && strncmp(name, kind[i], length) == 0 &&
+            (name + length == end || name[length] == '-')) {
             return true;
         }
     }
-    return strcmp(name, "candidates.csv") == 0 || strcmp(name, "compared.csv") == 0;
+    return false;
 }
 
 static bool same_file(const char *a, const char *b) {
@@ -53,7 +59,7 @@ static void settle_file(mf_report_folder to, const char *name, const char *const
     if (!kept && is_input(to, path)) {
         mf_json_write_string(w, NULL, name);
     } else if (!kept) {
-        (void)remove(path);
+        (void)unlink(path); /* never a folder */
     }
 }
 

@@ -110,18 +110,21 @@ mf_status mf_parse_share(const char *text, double low, double high, double *out,
     if (!number || *end != '\0') {
         return mf_err_set(e, MF_USAGE, "expected a share such as 0.05 or 5%%, got \"%s\"", text);
     }
-    if (!percent && value > fmin(high, MOST_SHARE) && value / 100 >= low && value / 100 <= high) {
-        return mf_err_set(e, MF_USAGE,
-                          "expected a share such as 0.05 or 5%%, got \"%s\": write %s%% or %g",
-                          text, text, value / 100);
+    const bool forgotten =
+        !percent && value > fmin(high, MOST_SHARE) && value / 100 >= low && value / 100 <= high;
+    if (!forgotten && value >= low && value <= high) {
+        *out = value;
+        return MF_OK;
     }
-    if (value < low || value > high) {
-        return mf_err_set(e, MF_USAGE,
-                          "expected a share from %g to %g (or %g%% to %g%%), got \"%s\"", low, high,
-                          100 * low, 100 * high, text);
+    char range[80] = "such as 0.05 or 5%", hint[80] = "";
+    if (!forgotten || high <= 1) { /* a range that tells why */
+        snprintf(range, sizeof range, "from %g to %g (or %g%% to %g%%)", low, high, 100 * low,
+                 100 * high);
     }
-    *out = value;
-    return MF_OK;
+    if (forgotten) {
+        snprintf(hint, sizeof hint, ": write %.40s%% or %g", text, value / 100);
+    }
+    return mf_err_set(e, MF_USAGE, "expected a share %s, got \"%s\"%s", range, text, hint);
 }
 
 typedef struct suffix {

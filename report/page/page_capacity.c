@@ -102,6 +102,9 @@ static void write_skewed(const mf_page *p, size_t cell) {
     }
     fputs(" does: ", p->f);
     write_strained_run(p, cell, "skew_remedy");
+    if (mf_page_true(mf_page_at(p, CELL "skew_remedy/short_search", cell))) {
+        fputs(" (after a short search: plan may find a faster one)", p->f);
+    }
 }
 
 /* What becomes of the run when a node is gone. */

@@ -223,6 +223,7 @@ static void a_share_above_three_has_a_percent_sign(void **state) {
             char hint[64];
             snprintf(hint, sizeof hint, ": write %s%% or ", cases[i].text);
             assert_non_null(strstr(err.text, hint));
+            assert_int_equal(strstr(err.text, " from 0 to ") != NULL, cases[i].high <= 1);
         }
         mf_err_clear(&err);
     }
@@ -230,15 +231,12 @@ static void a_share_above_three_has_a_percent_sign(void **state) {
         const mf_option *o = mf_option_get((mf_option_id)id);
         if (o->kind == MF_VALUE_SHARE) {
             const mf_option_id only[] = {(mf_option_id)id, MF_OPT_COUNT};
-            char option[64], expected[160];
+            char option[64];
             snprintf(option, sizeof option, "--%s", o->name);
-            snprintf(expected, sizeof expected,
-                     "%s: expected a share such as 0.05 or 5%%, got \"90\": write 90%% or 0.9",
-                     option);
             const char *argv[] = {option, "90"};
             mf_err_clear(&err);
             assert_int_equal(mf_args_parse(2, argv, only, 0, &args, &err), MF_USAGE);
-            assert_string_equal(err.text, expected);
+            assert_non_null(strstr(err.text, "got \"90\": write 90% or 0.9"));
         }
     }
 }

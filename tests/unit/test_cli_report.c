@@ -645,6 +645,66 @@ static void files_of_an_earlier_report_are_removed(void **state) {
     }
 }
 
+static void write_file(const char *name, const char *text) {
+    char path[512];
+    snprintf(path, sizeof path, "%s/%s", dir, name);
+    FILE *f = fopen(path, "w");
+    assert_non_null(f);
+    fputs(text, f);
+    fclose(f);
+}
+
+/* Whatever the list of an old report.json says: only names of plans, traces and tables count. */
+static void a_list_of_old_files_removes_nothing_else(void **state) {
+    (void)state;
+    char line[768], folder[512];
+    snprintf(folder, sizeof folder, "%s/plan-folder.json", dir);
+    assert_int_equal(mkdir(folder, 0777), 0);
+    write_file("plan-notes.txt", "mine");
+    write_file("plan.c", "mine");
+    write_file("notes.csv", "mine");
+    write_file("trace-h100-16.json", "a report's");
+    snprintf(folder, sizeof folder, "%s/sub", dir);
+    assert_int_equal(mkdir(folder, 0777), 0);
+    write_file("sub/plan-mine.json", "mine");
+    write_file("report.json",
+               "{\"generator\": \"moefold\", \"files\": [\"sub/plan-mine.json\", "
+               "\"./sub/plan-mine.json\", \"plan-notes.txt\", \"plan.c\", \"notes.csv\", "
+               "\"plan-folder.json\", \"\", \"..\", 7, null, [], {\"a\": []}, "
+               "\"trace-h100-16.json\"]}");
+    snprintf(line, sizeof line,
+             "simulate --model olmoe-1b-7b --cluster h100 --gpus 8 --global-batch 64 --seq 4096 "
+             "--ep 8 -o %s",
+             dir);
+    cli_result r = cli_run(line, NULL);
+    assert_int_equal(r.code, 0);
+    cli_free(&r);
+    assert_there("sub/plan-mine.json", true);
+    assert_there("plan-notes.txt", true);
+    assert_there("plan.c", true);
+    assert_there("notes.csv", true);
+    assert_there("plan-folder.json", true);
+    assert_there("trace-h100-16.json", false);
+}
+
+/* The page says of a plan in place of one that does not fit what the text says of it. */
+static void a_page_calls_a_remedy_of_a_short_search_so(void **state) {
+    (void)state;
+    char line[512];
+    for (int given = 0; given < 2; given++) {
+        snprintf(line, sizeof line,
+                 "capacity --models mixtral-8x7b --clusters h100 --sizes 64 --global-batch 512 "
+                 "--seq 4096 --tokens 1T --skew zipf:1.2%s -o %s",
+                 given ? " --effort 1" : "", dir);
+        cli_result r = cli_run(line, NULL);
+        assert_int_equal(r.code, 0);
+        char *page = read_file("report.html");
+        assert_int_equal(strstr(page, "(after a short search: plan may find") != NULL, !given);
+        free(page);
+        cli_free(&r);
+    }
+}
+
 /* A folder is made before long work; nothing is left of it where nothing was written. */
 static void a_command_that_fails_leaves_no_empty_folder(void **state) {
     (void)state;
@@ -1264,6 +1324,10 @@ int main(void) {
         cmocka_unit_test_setup_teardown(a_size_without_figures_has_its_place_in_the_table,
                                         new_folder, remove_folder),
         cmocka_unit_test_setup_teardown(sizes_are_a_front_of_time_and_money, new_folder,
+                                        remove_folder),
+        cmocka_unit_test_setup_teardown(a_page_calls_a_remedy_of_a_short_search_so, new_folder,
+                                        remove_folder),
+        cmocka_unit_test_setup_teardown(a_list_of_old_files_removes_nothing_else, new_folder,
                                         remove_folder),
         cmocka_unit_test_setup_teardown(files_of_an_earlier_report_are_removed, new_folder,
                                         remove_folder),
