@@ -37,11 +37,13 @@ static bool same_file(const char *a, const char *b) {
            x.st_ino == y.st_ino;
 }
 
-/* Does the command line name the file, to be read? */
+/* Does the command line name the file, or the run that has it? Any word may be a file (`--cluster
+ * FILE`), or have one behind its first '='. */
 static bool is_input(mf_report_folder to, const char *path) {
-    bool some = same_file(to.plan, path) || same_file(to.log, path) || same_file(to.store, path);
-    for (int i = 0; i < to.words; i++) {
-        some |= same_file(to.word[i], path);
+    bool some = to.run != NULL && same_file(to.run, to.dir);
+    for (int i = 0; i < to.argc && !some; i++) {
+        const char *value = strchr(to.argv[i], '=');
+        some = same_file(to.argv[i], path) || (value != NULL && same_file(value + 1, path));
     }
     return some;
 }

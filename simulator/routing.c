@@ -166,7 +166,11 @@ static mf_status from_file(const char *path, mf_routing *r, mf_err *e) {
     size_t length = 0;
     mf_status status = mf_file_load(path, MF_TEXT_MAX_BYTES, &text, &length, e);
     if (status == MF_INPUT) {
-        return mf_err_prefix(e, "routing is balanced, zipf:S or a file of counts");
+        char *end;
+        const bool number = strtod(path, &end) > 0.0 && *end == '\0';
+        return mf_err_prefix(e, "routing is balanced, zipf:S or a file of counts%s%.40s%s",
+                             number ? " (was zipf:" : "", number ? path : "",
+                             number ? " meant?)" : "");
     }
     if (status == MF_OK && text != NULL) {
         r->kind = MF_ROUTING_HISTOGRAM;

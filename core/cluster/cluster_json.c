@@ -255,7 +255,10 @@ static const unit *meant_unit(const figure *f, const unit *has, double number,
     const unit *best = NULL;
     double nearest = 0;
     for (const unit *u = f->units; u->suffix != NULL; u++) {
-        const double value = number * u->factor, apart = fabs(log(u->factor / has->factor));
+        /* of two as near the one that is decimal or binary, too: "GiB" for "MiB" */
+        const bool alike = (strstr(u->suffix, "iB") != NULL) == (strstr(has->suffix, "iB") != NULL);
+        const double value = number * u->factor,
+                     apart = fabs(log(u->factor / has->factor)) + (alike ? 0.0 : 0.2);
         if (value >= usual->lo && value <= usual->hi && (best == NULL || apart < nearest)) {
             best = u;
             nearest = apart;

@@ -657,13 +657,14 @@ static void write_file(const char *name, const char *text) {
 /* Whatever the list of an old report.json says: only names of plans, traces and tables count. */
 static void a_list_of_old_files_removes_nothing_else(void **state) {
     (void)state;
-    char line[768], folder[512];
+    char line[1280], folder[512];
     snprintf(folder, sizeof folder, "%s/plan-folder.json", dir);
     assert_int_equal(mkdir(folder, 0777), 0);
     write_file("plan-notes.txt", "mine");
     write_file("plan.c", "mine");
     write_file("notes.csv", "mine");
     write_file("trace-h100-16.json", "a report's");
+    write_file("plan-cluster.json", "{\"extends\": \"h100\"}"); /* which the command reads */
     snprintf(folder, sizeof folder, "%s/sub", dir);
     assert_int_equal(mkdir(folder, 0777), 0);
     write_file("sub/plan-mine.json", "mine");
@@ -671,11 +672,12 @@ static void a_list_of_old_files_removes_nothing_else(void **state) {
                "{\"generator\": \"moefold\", \"files\": [\"sub/plan-mine.json\", "
                "\"./sub/plan-mine.json\", \"plan-notes.txt\", \"plan.c\", \"notes.csv\", "
                "\"plan-folder.json\", \"\", \"..\", 7, null, [], {\"a\": []}, "
-               "\"trace-h100-16.json\"]}");
-    snprintf(line, sizeof line,
-             "simulate --model olmoe-1b-7b --cluster h100 --gpus 8 --global-batch 64 --seq 4096 "
-             "--ep 8 -o %s",
-             dir);
+               "\"plan-cluster.json\", \"trace-h100-16.json\"]}");
+    snprintf(
+        line, sizeof line,
+        "simulate --model olmoe-1b-7b --cluster=%s/plan-cluster.json --gpus 8 --global-batch 64 "
+        "--seq 4096 --ep 8 -o %s",
+        dir, dir);
     cli_result r = cli_run(line, NULL);
     assert_int_equal(r.code, 0);
     cli_free(&r);
@@ -684,6 +686,7 @@ static void a_list_of_old_files_removes_nothing_else(void **state) {
     assert_there("plan.c", true);
     assert_there("notes.csv", true);
     assert_there("plan-folder.json", true);
+    assert_there("plan-cluster.json", true);
     assert_there("trace-h100-16.json", false);
 }
 

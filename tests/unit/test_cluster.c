@@ -492,7 +492,7 @@ static void a_figure_in_a_wrong_unit_is_doubted_where_it_stands(void **state) {
         const char *text, *says; /* NULL: nothing */
     } cases[] = {
         {"{\"extends\": \"h100\",\n \"gpu\": {\"memory_MiB\": 80}}",
-         "c.json:2:24: \"memory_MiB\": expected 8 GB to 2 TB, got 80: was \"memory_GB\" meant?"},
+         "c.json:2:24: \"memory_MiB\": expected 8 GB to 2 TB, got 80: was \"memory_GiB\" meant?"},
         {"{\"extends\": \"h100\", \"nic_GBps\": {\"value\": 400}}",
          "c.json:1:33: \"nic_GBps\": expected 0.1 to 250 GB/s (2 Tbit/s) a GPU and direction, got "
          "400: was \"nic_Gbitps\" meant?"},

@@ -66,6 +66,7 @@ mf simulate $moe --token-headroom 1e300
 mf simulate $moe --offload-optimizer 2
 mf simulate $moe --routing zipf
 mf simulate $moe --routing zipf:steep
+mf simulate $moe --routing 1.5
 mf simulate $moe --routing "$work/none.csv"
 mf simulate $moe --global-batch 512
 mf simulate --model mixtral-8x22b --cluster h100 --gpus 128 --seq 4096
