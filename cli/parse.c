@@ -31,7 +31,7 @@ static void name_owners(mf_option_id id, char *out, size_t size) {
     }
 }
 
-/* The first option that words name, as in "--zero 1 --expert-zero 1", and a command lacks;
+/* The first option in a text such as "--zero 1 --expert-zero 1" that the command lacks;
  * MF_OPT_COUNT: it has all of them. */
 static mf_option_id first_lacking(const char *words, const mf_option_id *allowed) {
     for (const char *p = strstr(words, "--"); p != NULL; p = strstr(p, "--")) {
@@ -45,8 +45,8 @@ static mf_option_id first_lacking(const char *words, const mf_option_id *allowed
     return MF_OPT_COUNT;
 }
 
-/* What Megatron's or another program's name is here, in options that the command has; MF_OK: nobody
- * knows it. */
+/* Refuses the name of an option of Megatron's or another program's and names the option that this
+ * command has for it, or the command that has one. MF_OK: no such name is known. */
 static mf_status name_of_others(const char *name, const mf_option_id *allowed, mf_err *e) {
     const char *flag = name + strspn(name, "-"), *plain;
     const char *why = mf_megatron_flag_derived(flag, &plain);

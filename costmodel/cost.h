@@ -209,7 +209,7 @@ double mf_cost_exposed(const mf_cost *cost, unsigned overlap_bit);
 
 /* Price of an op. load scales the routed rows of MF_OPF_ROUTED ops (1 = balanced). */
 void mf_cost_op(const mf_cost *cost, const mf_op *op, double load, mf_price *out);
-/* Of n ops, which takes less time than one after the other. */
+/* Prices of n ops, as mf_cost_op gives each of them; faster than n calls. out: [n] */
 void mf_cost_ops(const mf_cost *cost, const mf_op *ops, int n, double load, mf_price *out);
 
 /* What the host's memory gives each of the job's GPUs of a host for copies like this one, both

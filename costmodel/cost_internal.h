@@ -291,7 +291,7 @@ void mf_price_memo_destroy(mf_price_memo *m);
 void mf_price_memo_clear(mf_price_memo *m);
 void mf_price_memo_get(mf_price_memo *m, const mf_cost *cost, const mf_op *op, double load,
                        mf_price_fn price, mf_price *out);
-/* Of n ops, which takes less time than one after the other. */
+/* Prices of n ops, as mf_price_memo_get gives each of them; faster than n calls. out: [n] */
 void mf_price_memo_get_all(mf_price_memo *m, const mf_cost *cost, const mf_op *ops, int n,
                            double load, mf_price_fn price, mf_price *out);
 

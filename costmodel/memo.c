@@ -29,8 +29,8 @@ typedef struct entry {
     _Atomic uint64_t price[PRICE_WORDS];
 } entry;
 
-/* Prices are looked up so many at a time: entries are seldom in a near cache, and all of them come
- * from memory together. */
+/* So many prices are looked up at a time: entries are seldom in a near cache, and the processor
+ * fetches those of all of them from memory at once. */
 enum { TOGETHER = 16, LINE_B = 64 };
 
 struct mf_price_memo {

@@ -12,10 +12,11 @@
 enum { ALIKE = 2 };
 /* Timed layouts that a search begins with. Of remedies: combinations that miss least, of which some
  * are timed; remedies that are timed, each with this part of the effort; those that are searched
- * with, each with this percentage of it, the first with so many and half as many again for the list
- * of its plans, each with more where a target's choices are searches of their own. Where memory is
- * tight, bounds tell little: a search that has no plan after FITS_PERCENT goes through what fits.
- * (DeepSeek-V3 on 128 H100: 10 instead of 20 s of a core, the same times.) */
+ * with. Such a search has SEARCH_PERCENT of the effort for a single plan, LIST_PERCENT for the list
+ * of the first remedy's plans, LIMITED_PERCENT where a target limits the choices, each of which is
+ * then a search of its own. Where memory is tight, bounds tell little: a search that has no plan
+ * after FITS_PERCENT tries the layouts of least memory. (DeepSeek-V3 on 128 H100: 10 instead of 20
+ * s of a core, the same times.) */
 enum {
     STARTS = 8,
     NEAR = 256,
@@ -137,7 +138,7 @@ static void take_plans(const mf_model *m, mf_fit_result *fit, const mf_search_re
     }
 }
 
-/* Puts a plan in front of all; it is owned there then, or cleared. */
+/* Makes a plan the first of the result, which owns it from then on; on an error it is cleared. */
 static mf_status put_first(mf_search_result *r, mf_plan *plan, mf_err *e) {
     mf_plan *grown = realloc(r->plan, ((size_t)r->count + 1) * sizeof *grown);
     if (grown == NULL) {

@@ -277,7 +277,7 @@ static mf_status refuse(void *user, const mf_plan *p, const mf_concession *c, mf
     return MF_INFEASIBLE;
 }
 
-/* Whether the target runs it as it is. */
+/* Can the target run the step's plan unchanged? */
 static bool can_say(const player *x, mf_one_step *step) {
     mf_plan plan;
     if (x->target == NULL) {

@@ -56,8 +56,8 @@ typedef struct mf_capacity_label {
     char s[96];
 } mf_capacity_label;
 mf_capacity_label mf_capacity_verdict_label(const mf_capacity_table *t, mf_verdict v);
-/* Does a verdict name offers that tie with its best one? Those of the smallest, which have as many
- * GPUs, are told apart by their time. */
+/* Does a verdict name offers that tie with its best one? The verdict "smallest" has no ties: of as
+ * many GPUs the fastest is named. */
 bool mf_capacity_has_tie(const mf_capacity_table *t);
 
 void mf_capacity_print(FILE *out, const mf_capacity_table *t);

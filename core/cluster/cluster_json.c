@@ -249,13 +249,14 @@ static mf_status read_section(const section *s, const mf_json_value *object, voi
     return st;
 }
 
-/* The unit in which a number is usual, the nearest to the one it has; NULL: none. */
+/* The unit that would put a number into its usual range, the one nearest to the unit that it has;
+ * NULL: none does. */
 static const unit *meant_unit(const figure *f, const unit *has, double number,
                               const mf_usual *usual) {
     const unit *best = NULL;
     double nearest = 0;
     for (const unit *u = f->units; u->suffix != NULL; u++) {
-        /* of two as near the one that is decimal or binary, too: "GiB" for "MiB" */
+        /* decimal for decimal, binary for binary: GiB is meant rather than GB by MiB */
         const bool alike = (strstr(u->suffix, "iB") != NULL) == (strstr(has->suffix, "iB") != NULL);
         const double value = number * u->factor,
                      apart = fabs(log(u->factor / has->factor)) + (alike ? 0.0 : 0.2);
@@ -267,7 +268,7 @@ static const unit *meant_unit(const figure *f, const unit *has, double number,
     return best;
 }
 
-/* Notes figures of an object, all of which were read, that are not usual. */
+/* Adds a doubt for each figure of an object (all of which were read) outside its usual range. */
 static void doubt_section(const section *s, const mf_json_value *object, mf_cluster *c) {
     for (size_t i = 0; object != NULL && i < mf_json_size(object); i++) {
         const mf_json_value *v = mf_json_at(object, i);

@@ -29,12 +29,13 @@ typedef struct locals {
     int *slot; /* [tensors] index in `all`; -1 */
 } locals;
 
-/* All streams at once, as compilers that follow GCC have it. */
+/* One number for each stream, as a vector of GCC and clang. */
 typedef int16_t streams __attribute__((vector_size(16), aligned(2), may_alias));
 typedef uint64_t words __attribute__((vector_size(16)));
 _Static_assert(sizeof(streams) == sizeof(mf_ended), "a vector has all streams");
 
-/* Have all ops that touch a place ended? Nothing is asked more often here. */
+/* Have all ops that touch a place ended? Compares all streams at once, as every tensor asks it of
+ * many places. */
 static bool is_free(const mf_ended *touches, const mf_ended *ended) {
     const words later = (words)(*(const streams *)touches > *(const streams *)ended);
     return (later[0] | later[1]) == 0;

@@ -117,8 +117,8 @@ static mf_status exact_choices(mf_block_costs *q, const mf_layout *l, uint32_t p
     return MF_OK;
 }
 
-/* Is the workspace of such a block at least that, whatever it keeps? The one that keeps everything
- * says so, whose times are known. */
+/* Is the workspace of such a block at least least_B, whatever it recomputes? The block that keeps
+ * everything, whose price is known, has a lower bound of it (alive_B). */
 static mf_status needs_more(mf_block_costs *q, const mf_layout *l, const mf_block_key *key,
                             double least_B, bool *more, mf_err *e) {
     mf_block_key all = *key;

@@ -132,8 +132,8 @@ static mf_status time_order(const mf_problem *p, mf_fit_judge *j, const mf_layou
     return MF_OK;
 }
 
-/* What fits with no order's fast exchanges is timed with its own; what no usual choice makes fit is
- * timed as it is, if that fits. */
+/* Where no order fits with fast exchanges, the entry's own exchanges are timed; where no usual
+ * memory choice fits, the entry as it is, if that fits. */
 static mf_status time_entry(const mf_problem *p, mf_fit_judge *j, mf_fit_entry *x, mf_err *e) {
     static const mf_schedule_kind orders[] = {MF_SCHED_1F1B, MF_SCHED_INTERLEAVED, MF_SCHED_MERGED};
     mf_status s = MF_OK;

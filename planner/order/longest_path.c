@@ -172,8 +172,8 @@ static void end_later(played *x, double end_s, double early_s, int by) {
     }
 }
 
-/* The last block of a first pass waits for all of its parameters, then runs. What comes behind them
- * on the stream still costs the path its share. */
+/* The last block of a first pass starts when the pass's parameters are gathered. Gathers that are
+ * queued behind these slow the rest of the path down. */
 static void gathered(const mf_order *o, const mf_order_times *t, int v, played *x) {
     double there_s = gather_s(o, t, v, MF_ORDER_GATHER);
     double left_s = start_loss_s(t) - gather_s(o, t, v, MF_ORDER_GATHER_LOST);
