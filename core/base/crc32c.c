@@ -1,7 +1,9 @@
-/* crc32c.c - eight bytes at a time from tables (slicing-by-8: Kounavis & Berry 2005). */
+/* crc32c.c - eight bytes at a time: by the instruction that x86-64 processors have for it, from
+ * tables elsewhere (slicing-by-8: Kounavis & Berry 2005). */
 #include "core/base/crc32c.h"
 
 #include <pthread.h>
+#include <string.h>
 
 #define POLYNOMIAL 0x82f63b78u /* reflected */
 
@@ -22,7 +24,7 @@ static void fill_table(void) {
     }
 }
 
-uint32_t mf_crc32c(uint32_t before, const void *bytes, size_t size) {
+uint32_t mf_crc32c_by_tables(uint32_t before, const void *bytes, size_t size) {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     pthread_once(&once, fill_table);
     const unsigned char *at = bytes;
@@ -38,3 +40,30 @@ uint32_t mf_crc32c(uint32_t before, const void *bytes, size_t size) {
     }
     return ~v;
 }
+
+#if defined(__x86_64__) && defined(__GNUC__)
+static __attribute__((target("sse4.2"))) uint32_t by_instruction(uint32_t before, const void *bytes,
+                                                                 size_t size) {
+    const unsigned char *at = bytes;
+    uint64_t v = ~before;
+    for (; size >= 8; size -= 8, at += 8) {
+        uint64_t eight;
+        memcpy(&eight, at, sizeof eight);
+        v = __builtin_ia32_crc32di(v, eight);
+    }
+    uint32_t rest = (uint32_t)v;
+    for (; size > 0; size--, at++) {
+        rest = __builtin_ia32_crc32qi(rest, *at);
+    }
+    return ~rest;
+}
+
+uint32_t mf_crc32c(uint32_t before, const void *bytes, size_t size) {
+    return __builtin_cpu_supports("sse4.2") ? by_instruction(before, bytes, size)
+                                            : mf_crc32c_by_tables(before, bytes, size);
+}
+#else
+uint32_t mf_crc32c(uint32_t before, const void *bytes, size_t size) {
+    return mf_crc32c_by_tables(before, bytes, size);
+}
+#endif

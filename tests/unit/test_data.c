@@ -213,6 +213,23 @@ static void the_checksum_is_castagnolis(void **state) {
     assert_int_equal(mf_crc32c(mf_crc32c(0, text, 4), text + 4, 5), 0xe3069283);
 }
 
+/* Any length, any alignment, behind anything. */
+static void checksums_by_instruction_and_by_tables_agree(void **state) {
+    (void)state;
+    unsigned char bytes[100];
+    assert_int_equal(mf_crc32c_by_tables(0, "123456789", 9), 0xe3069283);
+    for (size_t i = 0; i < sizeof bytes; i++) {
+        bytes[i] = (unsigned char)(i * i * 37 + 11);
+    }
+    for (size_t from = 0; from < 9; from++) {
+        for (size_t size = 0; from + size <= sizeof bytes; size++) {
+            const uint32_t before = (uint32_t)(from * 0x9e3779b9u);
+            assert_int_equal(mf_crc32c(before, bytes + from, size),
+                             mf_crc32c_by_tables(before, bytes + from, size));
+        }
+    }
+}
+
 /* Every bit of what has checksums, one at a time, and bytes that are missing. */
 static void a_bit_that_changed_since_data_got_checksums_is_named(void **state) {
     (void)state;
@@ -312,6 +329,7 @@ int main(void) {
         cmocka_unit_test(shuffling_is_a_permutation_that_depends_on_seed_and_pass),
         cmocka_unit_test(streams_are_mixed_by_weight_as_a_function_of_the_sample_alone),
         cmocka_unit_test(the_checksum_is_castagnolis),
+        cmocka_unit_test(checksums_by_instruction_and_by_tables_agree),
         cmocka_unit_test(megatron_files_are_read_and_damaged_ones_refused),
         cmocka_unit_test(a_bit_that_changed_since_data_got_checksums_is_named),
         cmocka_unit_test(damaged_checksums_are_refused),
