@@ -11,8 +11,10 @@
 
 /* Choices that follow no scores but the token's place in the micro-batch, the same under every
  * layout. Row r is row at = first_row + r of its region, which is token (at / run) * seq +
- * position[at]. Without `first` experts take turns:
- *     index[r, j] = (token * top_k + j) mod experts
+ * position[at]. Without `first` each run of experts * top_k / gcd(experts, top_k) choices has every
+ * expert as often, in an order of its own that looks random: choice j of a token is place
+ * (token * top_k + j) mod experts of that order. So a token's experts lie on as many ranks as a
+ * router's would, and no rule in the tokens' numbers decides which.
  * With `first` expert e takes the places first[e] to first[e + 1] - 1 of tokens x top_k:
  *     place = j * tokens + (token * stride) mod tokens
  * so that a token chooses different experts where none has more than `tokens` places. stride and
@@ -25,15 +27,43 @@ typedef struct mf_kernel_router_force {
     int64_t first_row;       /* of these rows in the region */
     const int32_t *position; /* [rows of the region] place of each row in its sample */
     int32_t *index;          /* [rows, top_k], written */
-    const int32_t *first;    /* [experts + 1], from 0 to tokens x top_k; NULL: in turn */
+    const int32_t *first;    /* [experts + 1], from 0 to tokens x top_k; NULL: balanced */
     int64_t tokens, stride;  /* with `first`: of the micro-batch */
 } mf_kernel_router_force;
+
+/* Place `x` of the order that `key` names of 0 .. count - 1. Each round maps the numbers below a
+ * power of two onto themselves one to one: an odd product and a sum, the high bits into the low
+ * ones. What lands above `count` goes round again. */
+MF_ROUTER_INLINE int64_t mf_router_shuffled(uint32_t x, uint32_t count, uint32_t key) {
+    uint32_t bits = 1;
+    while (bits < 32 && count > 1u << bits) {
+        bits++;
+    }
+    const uint32_t mask = bits < 32 ? (1u << bits) - 1 : UINT32_MAX;
+    do {
+        uint32_t k = key;
+        for (int round = 0; round < 4; round++) {
+            k = k * 747796405u + 2891336453u; /* a linear congruential generator's step */
+            x = (x * (k >> 8 | 1) + (k >> 16)) & mask;
+            x ^= x >> (bits + 1) / 2;
+        }
+    } while (x >= count);
+    return x;
+}
 
 /* Choice j of the token. */
 MF_ROUTER_INLINE int32_t mf_router_forced(const mf_kernel_router_force *a, int64_t token,
                                           int64_t j) {
     if (!a->first) {
-        return (int32_t)((token * a->top_k + j) % a->experts);
+        int64_t divisor = a->experts;
+        for (int64_t rest = a->top_k; rest != 0;) {
+            const int64_t next = divisor % rest;
+            divisor = rest;
+            rest = next;
+        }
+        const int64_t run = token / (a->experts / divisor), at = token * a->top_k + j;
+        return (int32_t)mf_router_shuffled((uint32_t)(at % a->experts), (uint32_t)a->experts,
+                                           (uint32_t)run);
     }
     const int64_t place = j * a->tokens + token * a->stride % a->tokens;
     int64_t low = 0, high = a->experts; /* first[low] <= place < first[high] */

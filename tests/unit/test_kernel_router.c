@@ -328,6 +328,16 @@ static void forced_balance_knows_a_token_wherever_it_lies(void **state) {
     (void)state;
     enum { MBS = 2, SEQ = 6, RUN = 3, K = 2, N = 5 };
     const int32_t position[2][MBS * RUN] = {{0, 2, 5, 0, 2, 5}, {4, 1, 3, 4, 1, 3}};
+    static const int32_t straight[MBS * SEQ] = {0, 1, 2, 3, 4, 5, 0, 1, 2, 3, 4, 5};
+    int32_t whole[MBS * SEQ * K];
+    const mf_kernel_router_force all = {.rows = MBS * SEQ,
+                                        .top_k = K,
+                                        .experts = N,
+                                        .seq = SEQ,
+                                        .run = SEQ,
+                                        .position = straight,
+                                        .index = whole};
+    assert_ok(mf_kernel_router_force_choices(&all, NULL));
     for (int c = 0; c < 2; c++) {
         for (int t = 0; t < 2; t++) {
             int32_t index[RUN * K];
@@ -342,10 +352,74 @@ static void forced_balance_knows_a_token_wherever_it_lies(void **state) {
             assert_ok(mf_kernel_router_force_choices(&a, NULL));
             for (int i = 0; i < RUN * K; i++) { /* TP rank t holds sample t */
                 int token = t * SEQ + position[c][t * RUN + i / K];
-                assert_int_equal(index[i], (token * K + i % K) % N);
+                assert_int_equal(index[i], whole[token * K + i % K]);
             }
         }
     }
+}
+
+/* Ranks that hold one of a token's experts, in the mean over tokens; every expert has as many
+ * choices, to one, whatever the number of tokens, and no token one twice. */
+static double ranks_of_a_token(int64_t count, int64_t k, int64_t experts, int64_t ranks) {
+    int32_t *index = calloc((size_t)(count * k), sizeof *index);
+    int32_t *position = calloc((size_t)count, sizeof *position);
+    int64_t *seen = calloc((size_t)experts, sizeof *seen);
+    double sum = 0;
+    assert_true(index != NULL && position != NULL && seen != NULL);
+    for (int64_t t = 0; t < count; t++) {
+        position[t] = (int32_t)t;
+    }
+    const mf_kernel_router_force a = {.rows = count,
+                                      .top_k = k,
+                                      .experts = experts,
+                                      .seq = count,
+                                      .run = count,
+                                      .position = position,
+                                      .index = index};
+    assert_ok(mf_kernel_router_force_choices(&a, NULL));
+    for (int64_t t = 0; t < count; t++) {
+        uint64_t mine = 0;
+        for (int64_t j = 0; j < k; j++) {
+            const int32_t e = index[t * k + j];
+            assert_in_range(e, 0, experts - 1);
+            seen[e]++;
+            mine |= (uint64_t)1 << e / (experts / ranks);
+            for (int64_t i = 0; i < j; i++) {
+                assert_int_not_equal(index[t * k + i], e);
+            }
+        }
+        sum += __builtin_popcountll(mine);
+    }
+    for (int64_t e = 0; e < experts; e++) {
+        const int64_t least = count * k / experts;
+        assert_in_range(seen[e], least, least + 1);
+    }
+    free(index);
+    free(position);
+    free(seen);
+    return sum / (double)count;
+}
+
+/* As many as of a router that chooses at random (the same closed form as in prices of exchanges):
+ * a rule such as neighbours in turn puts all of a token's experts on one rank, and the tokens that
+ * a warp of the fused dispatcher takes to the same one. */
+static void forced_balance_spreads_a_token_as_a_router_would(void **state) {
+    (void)state;
+    static const int64_t of[][4] = {/* tokens, top_k, experts, ranks */
+                                    {4096, 8, 64, 2},   {4096, 8, 64, 8},   {2048, 8, 256, 64},
+                                    {4096, 2, 8, 2},    {4096, 2, 8, 8},    {4096, 4, 60, 4},
+                                    {1000, 6, 160, 16}, {2048, 10, 512, 32}};
+    for (size_t i = 0; i < sizeof of / sizeof of[0]; i++) {
+        double none = 1; /* chance that a rank has none: experts of others are chosen all along */
+        const double others = (double)(of[i][2] - of[i][2] / of[i][3]);
+        for (int64_t j = 0; j < of[i][1]; j++) {
+            none *= (others - (double)j) / (double)(of[i][2] - j);
+        }
+        const double expected = (double)of[i][3] * (1 - none);
+        const double found = ranks_of_a_token(of[i][0], of[i][1], of[i][2], of[i][3]);
+        assert_true(fabs(found / expected - 1) < 0.03);
+    }
+    (void)ranks_of_a_token(5, 3, 7, 7); /* fewer choices than a run has, and one at its end */
 }
 
 /* Experts of uneven favour, one of them every token's: each gets its places, a token none twice. */
@@ -448,6 +522,7 @@ int main(void) {
         cmocka_unit_test(bias_moves_towards_experts_with_few_tokens),
         cmocka_unit_test(forced_choices_take_the_places_they_are_given),
         cmocka_unit_test(forced_balance_knows_a_token_wherever_it_lies),
+        cmocka_unit_test(forced_balance_spreads_a_token_as_a_router_would),
         cmocka_unit_test(counts_of_scopes_and_loads_are_those_of_the_choices),
         cmocka_unit_test(rows_go_to_their_places_and_come_back),
         cmocka_unit_test(values_of_dropped_choices_are_zero),
