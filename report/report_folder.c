@@ -159,25 +159,41 @@ mf_status mf_folder_page(const char *dir, mf_json_writer *w, mf_err *e) {
     return s;
 }
 
+bool mf_folder_mark_file(const char *path, mf_folder_mark *out) {
+    struct stat info;
+    char *text = NULL;
+    size_t length = 0;
+    *out = (mf_folder_mark){.bytes = 0};
+    if (stat(path, &info) != 0 || !S_ISREG(info.st_mode)) {
+        return false;
+    }
+    out->bytes = (int64_t)info.st_size;
+    if (mf_file_load(path, MARKED_B, &text, &length, NULL) == MF_OK) {
+        const uint32_t crc = mf_crc32c(0, text, length);
+        snprintf(out->crc32c, sizeof out->crc32c, "%08x", (unsigned)crc);
+    }
+    free(text);
+    return true;
+}
+
+void mf_folder_mark_write(mf_json_writer *w, const mf_folder_mark *mark) {
+    mf_json_write_i64(w, "bytes", mark->bytes);
+    if (mark->crc32c[0] != '\0') {
+        mf_json_write_string(w, "crc32c", mark->crc32c);
+    }
+}
+
 /* A file is there or not: words of a command line may be other things. */
 static void write_file(mf_json_writer *w, const char *option, const char *path) {
-    struct stat info;
-    char *text = NULL, mark[24];
-    size_t length = 0;
-    if (path == NULL || stat(path, &info) != 0 || !S_ISREG(info.st_mode)) {
+    mf_folder_mark mark;
+    if (path == NULL || !mf_folder_mark_file(path, &mark)) {
         return;
     }
     mf_json_write_object(w, NULL, true);
     mf_json_write_string(w, "option", option);
     mf_json_write_string(w, "path", path);
-    mf_json_write_i64(w, "bytes", (int64_t)info.st_size);
-    if (mf_file_load(path, MARKED_B, &text, &length, NULL) == MF_OK) {
-        uint32_t crc = mf_crc32c(0, text, length);
-        snprintf(mark, sizeof mark, "%08x", (unsigned)crc);
-        mf_json_write_string(w, "crc32c", mark);
-    }
+    mf_folder_mark_write(w, &mark);
     mf_json_write_end(w);
-    free(text);
 }
 
 /* Of the folder of a run, what `compare` reads. */
