@@ -12,6 +12,7 @@
 #include "report/page/page.h"
 #include "report/schedule_slices.h"
 #include "report/search_report.h"
+#include "report/text/show.h"
 
 #include <errno.h>
 #include <math.h>
@@ -387,8 +388,8 @@ mf_status mf_report_folder_step(mf_report_folder to, const mf_job *j, const mf_r
     if (s != MF_OK) {
         return s;
     }
-    snprintf(title, sizeof title, "%s on %lld x %s", j->model.name,
-             (long long)step->report->plan->layout.gpus, j->cluster.name);
+    snprintf(title, sizeof title, "%s on %s x %s", j->model.name,
+             mf_show_i64(step->report->plan->layout.gpus).s, j->cluster.name);
     mf_json_writer_init(&w);
     mf_json_write_object(&w, NULL, false);
     mf_json_write_string(&w, "title", title);
