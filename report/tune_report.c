@@ -294,8 +294,8 @@ void mf_tune_report_print(FILE *out, const mf_tune_report *r) {
             uneven ? ", routing " : "", uneven ? j->plan.provenance.routing : "");
     mf_report_print_correction(out, &j->correction);
     print_layout(out, "now", &j->plan);
-    fprintf(out, "            %s a step, %.1f TFLOP/s/GPU\n", mf_show_time(now->step_time_s).s,
-            now->model_tflops_per_gpu);
+    fprintf(out, "            %s a step, %s/GPU\n", mf_show_time(now->step_time_s).s,
+            mf_show_rate(now->model_tflops_per_gpu * 1e12, "FLOP/s").s);
     mf_host_copies_print(out, &t->host_now);
     putc('\n', out);
     bool copies = false;
