@@ -187,7 +187,7 @@ static void doubt_gpus(mf_doubts *d, const mf_cluster *c, int64_t gpus) {
     if (near > 0 && near % node == 0) {
         snprintf(question, sizeof question, ": %lld?", (long long)near);
     }
-    mf_doubt(d, "%s GPUs are no whole nodes of %lld%s", mf_number_text(gpus).s, (long long)node,
+    mf_doubt(d, "%lld GPUs are no whole nodes of %lld%s", (long long)gpus, (long long)node,
              question);
 }
 
