@@ -9,6 +9,7 @@
 #include "report/progress.h"
 #include "report/report.h"
 #include "report/report_folder.h"
+#include "report/text/show.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -114,8 +115,8 @@ static void begin_row(void *user, const mf_job *j) {
 
 static void begin_cell(void *user, const mf_job *j, int64_t gpus) {
     watched *w = user;
-    snprintf(w->progress.about, sizeof w->progress.about, "%s on %lld x %s", j->model.name,
-             (long long)gpus, j->cluster.name);
+    snprintf(w->progress.about, sizeof w->progress.about, "%.80s on %s x %.60s", j->model.name,
+             mf_show_i64(gpus).s, j->cluster.name);
 }
 
 static void search_progress(const mf_search_stats *now, double best_s, void *user) {

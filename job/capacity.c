@@ -1,5 +1,6 @@
 /* capacity.c - plans the cells of a table, and says what whole runs by them take. */
 #include "job/capacity.h"
+#include "core/base/number_text.h"
 
 #include "core/base/today.h"
 #include "job/capacity_strain.h"
@@ -299,8 +300,8 @@ static void doubt_best(const growing *g, int row) {
     const mf_capacity_cell *best = best_of(z, row);
     char where[160];
     if (best != NULL) {
-        snprintf(where, sizeof where, "%.60s on %lld x %.40s", best->model, (long long)best->gpus,
-                 best->cluster);
+        snprintf(where, sizeof where, "%.60s on %s x %.40s", best->model,
+                 mf_number_text(best->gpus).s, best->cluster);
         mf_doubt_mfu(&z->doubts, &g->row[row].job->cluster, &best->layout, best->mfu, where);
     }
 }

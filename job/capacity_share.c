@@ -1,4 +1,5 @@
 /* capacity_share.c - plans that the cells of a capacity table give each other. */
+#include "core/base/number_text.h"
 #include "job/capacity_table.h"
 #include "job/problem.h"
 #include "planner/capacity/wavefront.h"
@@ -16,8 +17,8 @@ static void say_carried(mf_capacity_cell *c, const mf_capacity_cell *from, doubl
         mf_search_end_say(c->end, asked, 0, c->ended, sizeof c->ended);
     }
     used = strcspn(c->ended, ";");
-    snprintf(c->ended + used, sizeof c->ended - used, "; the plan is that of %lld x %s",
-             (long long)from->gpus, from->cluster);
+    snprintf(c->ended + used, sizeof c->ended - used, "; the plan is that of %s x %s",
+             mf_number_text(from->gpus).s, from->cluster);
 }
 
 /* A search stops when its proof is tight enough: another cluster's plan of the same size, or that

@@ -138,7 +138,10 @@ static mf_status try_layers(chooser *x, const mf_assignment *a, mf_common_choice
     bool fits = false;
     mf_status s = MF_OK;
     for (int v = 0; v < a->vstages; v++) {
-        const int held = a->first[v + 1] - a->first[v];
+        int held = 0; /* layers: embedding and head have no choice */
+        for (int i = a->first[v]; i < a->first[v + 1]; i++) {
+            held += mf_position_class(x->p->model, i) != NULL;
+        }
         most = held > most ? held : most;
     }
     c.recompute = MF_RECOMPUTE_LAYER;

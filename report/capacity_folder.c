@@ -3,6 +3,7 @@
 #include "report/folder_parts.h"
 
 #include "report/candidates.h"
+#include "report/text/show.h"
 
 #include <ctype.h>
 #include <math.h>
@@ -108,8 +109,8 @@ static void say_title(const mf_capacity_table *t, int cell, const char *file, ch
                                      mf_capacity_verdict_label(t, (mf_verdict)v).s);
         }
     }
-    snprintf(out + used, size - used, ": %.80s on %lld x %.60s (%.120s)", c->model,
-             (long long)c->gpus, c->cluster, file);
+    snprintf(out + used, size - used, ": %.80s on %s x %.60s (%.120s)", c->model,
+             mf_show_i64(c->gpus).s, c->cluster, file);
 }
 
 /* Names of files: "plan.json" of the first plan, "plan-h100-512.json" of others, with the model in

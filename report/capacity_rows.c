@@ -19,7 +19,7 @@ static void show_cluster(const mf_capacity_table *t, int at, char *out) {
 }
 
 static void show_gpus(const mf_capacity_table *t, int at, char *out) {
-    snprintf(out, CELL, "%lld", LL(t->cell[at].gpus));
+    snprintf(out, CELL, "%s", mf_show_i64(t->cell[at].gpus).s);
 }
 
 static void show_step(const mf_capacity_table *t, int at, char *out) {

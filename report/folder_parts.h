@@ -17,9 +17,22 @@ void mf_folder_field(FILE *f, double value, bool known);
 mf_status mf_folder_inputs(mf_report_folder to, const mf_job *j, mf_err *e);
 /* The command line, as members of the object that is open. */
 void mf_folder_command(mf_json_writer *w, mf_report_folder to);
+/* By what a file is known again. */
+typedef struct mf_folder_mark {
+    int64_t bytes;
+    char crc32c[24]; /* ""; a file too large, or unreadable */
+} mf_folder_mark;
+
+/* False: there is no such file, or it is a folder or a device. */
+bool mf_folder_mark_file(const char *path, mf_folder_mark *out);
+/* "bytes" and "crc32c" of the object that is open. */
+void mf_folder_mark_write(mf_json_writer *w, const mf_folder_mark *mark);
+
 /* Removes the files that the report before this one left in the folder and that this one has not
  * written, and lists those of this one as "files" in the object that is open. Which these are says
- * the old report.json; a file that the command line names as input stays. Files that all reports
+ * the old report.json, with their marks: a file that is not as it was written stays, as does one
+ * that the command line names as input. (Lists of reports up to 2026-11 have no marks: theirs
+ * stay.) Files that all reports
  * have, such as report.html, are in no list. Called when everything but report.json and the page is
  * written. */
 void mf_folder_settle(mf_report_folder to, const char *const *written, size_t count,

@@ -18,8 +18,8 @@ void mf_log_report_print(FILE *out, const mf_log_report *x, const char *path) {
     const mf_plan_prediction *p = &j->plan.prediction;
     char measured[32], predicted[32];
     const bool uneven = j->routing.kind != MF_ROUTING_BALANCED;
-    fprintf(out, "%s on %lld x %s, %s%s%s; %d of %d steps\n\n%-12s %12s %12s\n", j->model.name,
-            (long long)j->plan.layout.gpus, j->cluster.name, j->software.name,
+    fprintf(out, "%s on %s x %s, %s%s%s; %d of %d steps\n\n%-12s %12s %12s\n", j->model.name,
+            mf_show_i64(j->plan.layout.gpus).s, j->cluster.name, j->software.name,
             uneven ? ", routing " : "", uneven ? j->plan.provenance.routing : "", l->used, l->steps,
             "", "measured", "predicted");
     print_row(out, "step time", mf_show_time(l->step_time_s).s, mf_show_time(p->step_time_s).s,

@@ -91,12 +91,12 @@ void mf_model_report_json(mf_json_writer *w, const mf_model *m) {
 
 static void print_attention(FILE *out, const mf_model *m) {
     if (m->attn == MF_ATTN_MLA) {
-        fprintf(
-            out,
-            "attention   latent (MLA), %lld heads of %lld + %lld and %lld, ranks %lld for q and "
-            "%lld for kv\n",
-            (long long)m->heads, (long long)m->qk_nope_head_dim, (long long)m->qk_rope_head_dim,
-            (long long)m->v_head_dim, (long long)m->q_lora_rank, (long long)m->kv_lora_rank);
+        fprintf(out,
+                "attention   latent (MLA), %lld heads of %lld + %lld and %lld, ranks %s for q and "
+                "%s for kv\n",
+                (long long)m->heads, (long long)m->qk_nope_head_dim, (long long)m->qk_rope_head_dim,
+                (long long)m->v_head_dim, mf_show_i64(m->q_lora_rank).s,
+                mf_show_i64(m->kv_lora_rank).s);
     } else {
         fprintf(out, "attention   %lld query heads and %lld key and value heads of %lld\n",
                 (long long)m->heads, (long long)m->kv_heads, (long long)m->head_dim);
@@ -153,10 +153,10 @@ void mf_model_report_print(FILE *out, const mf_model *m) {
                 (long long)m->mtp_layers, m->mtp_layers == 1 ? "" : "s");
     }
     fprintf(out,
-            "layers      %lld, of which %lld are Mixture-of-Experts; hidden %lld, vocabulary "
-            "%lld%s\n",
-            (long long)m->layers, (long long)moe_layers(m), (long long)m->hidden,
-            (long long)m->vocab, m->tied_embeddings ? ", embedding and head tied" : "");
+            "layers      %lld, of which %lld are Mixture-of-Experts; hidden %s, vocabulary "
+            "%s%s\n",
+            (long long)m->layers, (long long)moe_layers(m), mf_show_i64(m->hidden).s,
+            mf_show_i64(m->vocab).s, m->tied_embeddings ? ", embedding and head tied" : "");
     print_attention(out, m);
     if (mixing_layers(m) > 0 && m->hyper_streams > 0) {
         fprintf(out, "mixers      %lld layers over compressed keys, %lld residual streams\n",
@@ -167,12 +167,12 @@ void mf_model_report_print(FILE *out, const mf_model *m) {
                 (long long)m->mixer.value_dim, (long long)m->mixer.key_dim);
     }
     if (m->index_topk > 0) {
-        fprintf(out, "indexer     %lld heads of %lld choose %lld keys\n", (long long)m->index_heads,
-                (long long)m->index_head_dim, (long long)m->index_topk);
+        fprintf(out, "indexer     %lld heads of %lld choose %s keys\n", (long long)m->index_heads,
+                (long long)m->index_head_dim, mf_show_i64(m->index_topk).s);
     }
     if (m->experts > 0) {
-        fprintf(out, "experts     %lld of width %lld, %lld per token", (long long)m->experts,
-                (long long)m->moe_ffn, (long long)m->top_k);
+        fprintf(out, "experts     %lld of width %s, %lld per token", (long long)m->experts,
+                mf_show_i64(m->moe_ffn).s, (long long)m->top_k);
         if (m->n_group > 1) {
             fprintf(out, " from %lld of %lld groups", (long long)m->topk_group,
                     (long long)m->n_group);
@@ -182,12 +182,12 @@ void mf_model_report_print(FILE *out, const mf_model *m) {
                     (long long)mf_model_hashed_layers(m));
         }
         if (m->shared_ffn > 0) {
-            fprintf(out, ", shared expert of width %lld", (long long)m->shared_ffn);
+            fprintf(out, ", shared expert of width %s", mf_show_i64(m->shared_ffn).s);
         }
         putc('\n', out);
     }
     if (m->ffn > 0) {
-        fprintf(out, "dense FFN   width %lld\n", (long long)m->ffn);
+        fprintf(out, "dense FFN   width %s\n", mf_show_i64(m->ffn).s);
     }
     print_abilities(out, m);
     fprintf(out,

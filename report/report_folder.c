@@ -12,6 +12,7 @@
 #include "report/page/page.h"
 #include "report/schedule_slices.h"
 #include "report/search_report.h"
+#include "report/text/show.h"
 
 #include <errno.h>
 #include <math.h>
@@ -159,25 +160,41 @@ mf_status mf_folder_page(const char *dir, mf_json_writer *w, mf_err *e) {
     return s;
 }
 
+bool mf_folder_mark_file(const char *path, mf_folder_mark *out) {
+    struct stat info;
+    char *text = NULL;
+    size_t length = 0;
+    *out = (mf_folder_mark){.bytes = 0};
+    if (stat(path, &info) != 0 || !S_ISREG(info.st_mode)) {
+        return false;
+    }
+    out->bytes = (int64_t)info.st_size;
+    if (mf_file_load(path, MARKED_B, &text, &length, NULL) == MF_OK) {
+        const uint32_t crc = mf_crc32c(0, text, length);
+        snprintf(out->crc32c, sizeof out->crc32c, "%08x", (unsigned)crc);
+    }
+    free(text);
+    return true;
+}
+
+void mf_folder_mark_write(mf_json_writer *w, const mf_folder_mark *mark) {
+    mf_json_write_i64(w, "bytes", mark->bytes);
+    if (mark->crc32c[0] != '\0') {
+        mf_json_write_string(w, "crc32c", mark->crc32c);
+    }
+}
+
 /* A file is there or not: words of a command line may be other things. */
 static void write_file(mf_json_writer *w, const char *option, const char *path) {
-    struct stat info;
-    char *text = NULL, mark[24];
-    size_t length = 0;
-    if (path == NULL || stat(path, &info) != 0 || !S_ISREG(info.st_mode)) {
+    mf_folder_mark mark;
+    if (path == NULL || !mf_folder_mark_file(path, &mark)) {
         return;
     }
     mf_json_write_object(w, NULL, true);
     mf_json_write_string(w, "option", option);
     mf_json_write_string(w, "path", path);
-    mf_json_write_i64(w, "bytes", (int64_t)info.st_size);
-    if (mf_file_load(path, MARKED_B, &text, &length, NULL) == MF_OK) {
-        uint32_t crc = mf_crc32c(0, text, length);
-        snprintf(mark, sizeof mark, "%08x", (unsigned)crc);
-        mf_json_write_string(w, "crc32c", mark);
-    }
+    mf_folder_mark_write(w, &mark);
     mf_json_write_end(w);
-    free(text);
 }
 
 /* Of the folder of a run, what `compare` reads. */
@@ -371,8 +388,8 @@ mf_status mf_report_folder_step(mf_report_folder to, const mf_job *j, const mf_r
     if (s != MF_OK) {
         return s;
     }
-    snprintf(title, sizeof title, "%s on %lld x %s", j->model.name,
-             (long long)step->report->plan->layout.gpus, j->cluster.name);
+    snprintf(title, sizeof title, "%s on %s x %s", j->model.name,
+             mf_show_i64(step->report->plan->layout.gpus).s, j->cluster.name);
     mf_json_writer_init(&w);
     mf_json_write_object(&w, NULL, false);
     mf_json_write_string(&w, "title", title);

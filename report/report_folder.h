@@ -2,7 +2,7 @@
  *
  *   report.html     one page, drawn from report.json (report/page/page.h)
  *   report.json     title, command, command_line, generator, "files" (plans, traces and tables
- *                   beside it), and
+ *                   beside it, each with its bytes and a mark), and
  *                   of a step: "verdict", "step" (as `simulate --json` prints it), "explanation",
  *                   "remedies", "prices_rest_on", "schedule"; of a search "search" and
  *                   "candidates"; of sizes: "capacity" (as `capacity --json`) and "plans": of
@@ -16,8 +16,8 @@
  *   compared.csv    of `compare`: each figure that was measured, beside the predicted one
  *
  * Files of the same name are replaced, and those of the report before it that this one does not
- * have are removed, as "files" of the report.json there names them: beside the new report they
- * would seem to be of its job. Errors: MF_IO "--report: ...", MF_NOMEM.
+ * have are removed, as "files" of the report.json there names them, unless they were changed since:
+ * beside the new report they would seem to be of its job. Errors: MF_IO "--report: ...", MF_NOMEM.
  * Without a folder these functions do nothing.
  */
 #ifndef MF_REPORT_REPORT_FOLDER_H

@@ -9,7 +9,9 @@
 #include <string.h>
 
 void mf_search_report_print_runs_on(FILE *out, const mf_search_stats *s) {
-    if (s->runs_on[0] != '\0') {
+    if (s->runs_on[0] != '\0' && !(s->unlimited_s < s->limited_s)) {
+        fprintf(out, "runs on     %s; no faster plan was found without that limit\n", s->runs_on);
+    } else if (s->runs_on[0] != '\0') {
         fprintf(out, "runs on     %s, which costs %s: without the limit the search finds %s\n",
                 s->runs_on, mf_show_percent(s->limited_s / s->unlimited_s - 1).s,
                 mf_show_time(s->unlimited_s).s);

@@ -286,16 +286,16 @@ void mf_tune_report_print(FILE *out, const mf_tune_report *r) {
     const mf_job *j = t->job;
     const mf_plan_prediction *now = &j->plan.prediction;
     const bool uneven = j->routing.kind != MF_ROUTING_BALANCED;
-    fprintf(out, "%s on %lld x %s, %s samples of %s tokens a step; software profile %s%s%s%s%s\n",
-            j->model.name, (long long)j->plan.layout.gpus, j->cluster.name,
+    fprintf(out, "%s on %s x %s, %s samples of %s tokens a step; software profile %s%s%s%s%s\n",
+            j->model.name, mf_show_i64(j->plan.layout.gpus).s, j->cluster.name,
             mf_show_i64(j->plan.layout.gbs).s, mf_show_i64(j->plan.layout.seq).s, j->software.name,
             t->on.limited ? ", runs on " : "",
             t->on.limited ? mf_target_info_of(t->on.target)->program : "",
             uneven ? ", routing " : "", uneven ? j->plan.provenance.routing : "");
     mf_report_print_correction(out, &j->correction);
     print_layout(out, "now", &j->plan);
-    fprintf(out, "            %s a step, %.1f TFLOP/s/GPU\n", mf_show_time(now->step_time_s).s,
-            now->model_tflops_per_gpu);
+    fprintf(out, "            %s a step, %s/GPU\n", mf_show_time(now->step_time_s).s,
+            mf_show_rate(now->model_tflops_per_gpu * 1e12, "FLOP/s").s);
     mf_host_copies_print(out, &t->host_now);
     putc('\n', out);
     bool copies = false;

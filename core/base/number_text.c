@@ -21,6 +21,21 @@ static mf_status int_range(const char *text, double low, double high, mf_err *e)
                       text);
 }
 
+mf_number mf_number_text(long long n) {
+    char plain[24];
+    mf_number t;
+    size_t used = 0;
+    const int length = snprintf(plain, sizeof plain, "%lld", n);
+    for (int i = 0; i < length; i++) {
+        if (i > 0 && (length - i) % 3 == 0 && plain[i - 1] != '-') {
+            t.s[used++] = ',';
+        }
+        t.s[used++] = plain[i];
+    }
+    t.s[used] = '\0';
+    return t;
+}
+
 mf_status mf_parse_i64(const char *text, int64_t low, int64_t high, int64_t *out, mf_err *e) {
     const char *digits = text[0] == '-' ? text + 1 : text;
     size_t length = strspn(digits, "0123456789");

@@ -1,11 +1,17 @@
-/* number_text.h - numbers as people write them on command lines and in lists: each within [low,
- * high]. Errors: MF_USAGE "expected ..., got ...". */
+/* number_text.h - numbers as people read them, and as they write them on command lines and in
+ * lists: each of these within [low, high]. Errors: MF_USAGE "expected ..., got ...". */
 #ifndef MF_BASE_NUMBER_TEXT_H
 #define MF_BASE_NUMBER_TEXT_H
 
 #include "core/base/status.h"
 
 #include <stdint.h>
+
+/* A whole number as texts and pages show it: "1,024". printf("%s", mf_number_text(n).s) */
+typedef struct mf_number {
+    char s[32];
+} mf_number;
+mf_number mf_number_text(long long n);
 
 mf_status mf_parse_i64(const char *text, int64_t low, int64_t high, int64_t *out, mf_err *e);
 /* "4096", "4k", "1M": k is 1,024, M its square. */

@@ -109,6 +109,8 @@ void mf_page_show(mf_page_unit unit, double value, char out[32]) {
     case MF_UNIT_TFLOPS:
         if (value < 1) { /* of CPU ranks */
             s = mf_show_rate(value * 1e12, "FLOP/s");
+        } else if (value >= 1000) { /* as wide as below, and so a tile of a phone */
+            snprintf(s.s, sizeof s.s, "%.16s TFLOP/s", mf_show_i64(llround(value)).s);
         } else {
             snprintf(s.s, sizeof s.s, "%.1f TFLOP/s", value);
         }

@@ -8,7 +8,10 @@ enum { STEPS = 12, OPS = 20 };
 /* --- tune ------------------------------------------------------------------------------------- */
 
 static void write_change(const mf_page *p) {
-    static const char *const degrees[] = {"tp", "cp", "pp", "vpp", "ep", "etp"};
+    static const struct {
+        const char *word, *key;
+    } degrees[] = {{"TP", "tp"},   {"CP", "cp"}, {"PP", "pp"},
+                   {"VPP", "vpp"}, {"EP", "ep"}, {"ETP", "etp"}};
     const bool better = mf_page_at(p, "/tune/best") != NULL;
     fputs("<section><h2>Verdict</h2>\n<div class=\"tiles\">\n", p->f);
     for (int best = 0; best < 1 + better; best++) {
@@ -17,8 +20,8 @@ static void write_change(const mf_page *p) {
         mf_page_figure(p, MF_UNIT_TIME, "/tune/%s/prediction/step_time_s", which);
         fputs("</b><span>", p->f);
         for (size_t i = 0; i < sizeof degrees / sizeof degrees[0]; i++) {
-            fprintf(p->f, "%s %s ", i > 0 ? "," : "", degrees[i]);
-            mf_page_figure(p, MF_UNIT_WHOLE, "/tune/%s/layout/%s", which, degrees[i]);
+            fprintf(p->f, "%s%s&nbsp;", i > 0 ? " " : "", degrees[i].word);
+            mf_page_figure(p, MF_UNIT_WHOLE, "/tune/%s/layout/%s", which, degrees[i].key);
         }
         if (!best && mf_page_number(mf_page_at(p, "/tune/measured_step_time_s")) > 0) {
             fputs("<br>measured ", p->f);

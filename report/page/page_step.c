@@ -132,7 +132,7 @@ static void write_verdict(const mf_page *p) {
     mf_page_figure(p, MF_UNIT_TIME, "/step/step_time_high_s");
     end_tile(p);
     begin_tile(p, "rate", MF_UNIT_TFLOPS, "/step/model_tflops_per_gpu");
-    mf_page_figure(p, MF_UNIT_COUNT, "/step/tokens_per_s_per_gpu");
+    mf_page_figure(p, MF_UNIT_WHOLE, "/step/tokens_per_s_per_gpu");
     fputs(" tokens/s, a GPU", p->f);
     end_tile(p);
     begin_tile(p, "MFU", MF_UNIT_SHARE, "/step/mfu");

@@ -1,6 +1,7 @@
 /* show.c - numbers and tables for people. */
 #include "report/text/show.h"
 
+#include "core/base/number_text.h"
 #include "report/text/screen.h"
 
 #include <math.h>
@@ -82,17 +83,8 @@ mf_shown mf_show_rate(double per_s, const char *unit) {
 }
 
 mf_shown mf_show_i64(long long n) {
-    char plain[24];
     mf_shown t;
-    size_t used = 0;
-    int length = snprintf(plain, sizeof plain, "%lld", n);
-    for (int i = 0; i < length; i++) {
-        if (i > 0 && (length - i) % 3 == 0 && plain[i - 1] != '-') {
-            t.s[used++] = ',';
-        }
-        t.s[used++] = plain[i];
-    }
-    t.s[used] = '\0';
+    snprintf(t.s, sizeof t.s, "%s", mf_number_text(n).s);
     return t;
 }
 

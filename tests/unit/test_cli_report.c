@@ -2,6 +2,7 @@
 #include "tests/support/cli_test.h"
 #include "tests/support/sampled.h"
 
+#include "core/base/crc32c.h"
 #include "core/base/file.h"
 #include "core/base/flag.h"
 
@@ -655,7 +656,14 @@ static void write_file(const char *name, const char *text) {
     fclose(f);
 }
 
-/* Whatever the list of an old report.json says: only names of plans, traces and tables count. */
+static void list_file(char *list, size_t size, const char *name, const char *text) {
+    const size_t used = strlen(list);
+    snprintf(list + used, size - used, ", {\"path\": \"%s\", \"bytes\": %zu, \"crc32c\": \"%08x\"}",
+             name, strlen(text), (unsigned)mf_crc32c(0, text, strlen(text)));
+}
+
+/* Whatever the list of an old report.json says: only plans, traces and tables that are as a report
+ * wrote them are a report's. */
 static void a_list_of_old_files_removes_nothing_else(void **state) {
     (void)state;
     char line[1280], folder[512];
@@ -669,11 +677,34 @@ static void a_list_of_old_files_removes_nothing_else(void **state) {
     snprintf(folder, sizeof folder, "%s/sub", dir);
     assert_int_equal(mkdir(folder, 0777), 0);
     write_file("sub/plan-mine.json", "mine");
-    write_file("report.json",
-               "{\"generator\": \"moefold\", \"files\": [\"sub/plan-mine.json\", "
-               "\"./sub/plan-mine.json\", \"plan-notes.txt\", \"plan.c\", \"notes.csv\", "
-               "\"plan-folder.json\", \"\", \"..\", 7, null, [], {\"a\": []}, "
-               "\"plan-cluster.json\", \"trace-h100-16.json\"]}");
+    static const char *const listed[][2] = {
+        {"sub/plan-mine.json", "mine"},
+        {"./sub/plan-mine.json", "mine"},
+        {"plan-notes.txt", "mine"},
+        {"plan.c", "mine"},
+        {"notes.csv", "mine"},
+        {"plan-folder.json", ""},
+        {"", ""},
+        {"..", ""},
+        {"plan-cluster.json", "{\"extends\": \"h100\"}"},
+        {"trace-h100-16.json", "a report's"},
+        {"plan-edited.json", "a report's"},
+        {"plan-edited-more.json", "a report's"},
+        {"plan-link.json", "a report's"},
+    };
+    char list[2048] = "{\"generator\": \"moefold\", \"files\": [7, null, [], {\"a\": []}, "
+                      "\"plan-unmarked.json\", {\"path\": \"plan-unmarked.json\"}";
+    for (size_t i = 0; i < sizeof listed / sizeof listed[0]; i++) {
+        list_file(list, sizeof list, listed[i][0], listed[i][1]);
+    }
+    snprintf(list + strlen(list), sizeof list - strlen(list), "]}");
+    write_file("report.json", list);
+    write_file("plan-edited.json", "a reader's");
+    write_file("plan-edited-more.json", "a report's, and more");
+    write_file("plan-unmarked.json", "of an older report, or mine");
+    snprintf(line, sizeof line, "%s/plan-link.json", dir);
+    assert_int_equal(symlink("trace-h100-8.json", line), 0);
+    write_file("trace-h100-8.json", "a report's");
     snprintf(
         line, sizeof line,
         "simulate --model olmoe-1b-7b --cluster=%s/plan-cluster.json --gpus 8 --global-batch 64 "
@@ -689,6 +720,10 @@ static void a_list_of_old_files_removes_nothing_else(void **state) {
     assert_there("plan-folder.json", true);
     assert_there("plan-cluster.json", true);
     assert_there("trace-h100-16.json", false);
+    assert_there("plan-edited.json", true);
+    assert_there("plan-edited-more.json", true);
+    assert_there("plan-unmarked.json", true);
+    assert_there("plan-link.json", true);
 }
 
 /* The page says of a plan in place of one that does not fit what the text says of it. */
