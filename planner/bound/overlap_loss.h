@@ -19,8 +19,8 @@ typedef struct mf_loss_stage {
     double f_s, b_s, w_s, gather_s; /* all of them together */
     double first_s;                 /* the first block of its last backward pass */
     double last_s;                  /* the last block of its first forward pass */
-    double reduce_s;                /* the block that is reduced last */
-    double own_most_s;              /* the most by which OWN_LOST exceeds the true loss */
+    double reduce_s;   /* from its last backward pass on: the block that is reduced last at least */
+    double own_most_s; /* the most by which OWN_LOST exceeds the true loss */
     /* highest speed of reductions beside its forward, backward and weight gradient passes, whose
      * exchanges use the network, too (mf_step_overlap_rate) */
     double f_rate, b_rate, w_rate;

@@ -90,6 +90,10 @@ static double start_behind_s(const mf_order *o, const mf_order_times *t, const n
     if (!n->behind || !has_losses(t)) {
         return start_s;
     }
+    if (o->played[n->ref].end_by != BY_NOTHING) {
+        return start_s; /* the path would not go through that pass, from whose start reductions are
+                         * counted */
+    }
     const node *ref = &o->node[n->ref];
     double share = t->losses->share[n->behind - 1];
     double free_s = o->played[n->ref].end_s + ref->sends * t->hold_s;

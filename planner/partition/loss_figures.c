@@ -15,8 +15,10 @@ typedef struct least {
     double mean_s[MF_ORDER_PARTS]; /* the same over all layers that stand there at least */
     double end_s[MF_ORDER_PARTS];  /* embedding and head together */
     double head_s[MF_ORDER_PARTS];
-    double rate[MF_ORDER_W + 1]; /* of reductions beside F, B, W of anything there, at most */
-    bool first, last;            /* holds the embedding, the head */
+    double rate[MF_ORDER_W + 1];     /* of reductions beside F, B, W of anything there, at most */
+    double slowest_s, slowest_end_s; /* the most that a layer, the embedding adds to a last backward
+                                      * pass, with OWN_LOST */
+    bool first, last;                /* holds the embedding, the head */
 } least;
 
 static mf_position_kind kind_of(const mf_partition *in, int slot) {
@@ -53,6 +55,17 @@ static void add_slot(const mf_partition *in, least *x, const mf_partition_class 
     }
 }
 
+/* The most that a path charges for a position's part of a last backward pass. */
+static double slowest_s(const mf_partition *in, const mf_partition_class *c) {
+    double most_s = 0.0;
+    for (int m = 0; m < c->choices; m++) {
+        const mf_block_cost *q = &c->choice[m].cost;
+        const double more_s = fmax(c->choice[m].end_b_s, c->choice[m].inside_b_s);
+        most_s = fmax(most_s, (in->split ? q->w.time_s : q->b.time_s) + fmax(more_s, 0.0));
+    }
+    return most_s + c->own_lost_s;
+}
+
 /* from, to: the positions that stand there; from < 0: not known. */
 static least least_of(const mf_partition *in, int v, int from, int to) {
     least x;
@@ -71,6 +84,10 @@ static least least_of(const mf_partition *in, int v, int from, int to) {
             continue;
         }
         add_slot(in, &x, mf_partition_class_at(in, v, s), kind_of(in, s), count);
+        if (kind_of(in, s) != MF_POS_HEAD) { /* which is the first block of its pass */
+            double *most = kind_of(in, s) == MF_POS_EMBEDDING ? &x.slowest_end_s : &x.slowest_s;
+            *most = fmax(*most, slowest_s(in, mf_partition_class_at(in, v, s)));
+        }
         for (int p = MF_ORDER_F; p <= MF_ORDER_W; p++) {
             x.rate[p] = fmax(x.rate[p], mf_partition_class_at(in, v, s)->rate[p]);
         }
@@ -100,6 +117,25 @@ static double reduced_last_s(const least *x, int n) {
     }
     double layer = layer_s(x, MF_ORDER_REDUCE);
     return x->last && n < 2 ? x->head_s[MF_ORDER_REDUCE] : layer;
+}
+
+/* How long reductions run on behind a last backward pass of n positions, all of which are known, at
+ * least. Each is queued when its block ends, so that from the end of the first block until they are
+ * done is at least all that they take, and 1 - rate of the time that blocks run beside them, or in
+ * which there is nothing to reduce. A path that starts with the pass reaches its end no later than
+ * the blocks behind the first take, OWN_LOST included: so much of the reductions is done by then,
+ * times rate. Where the pass stands in a merged pair, forward blocks lie between: not counted. */
+static double all_left_s(const mf_partition *in, const least *x, int n) {
+    const int layers = layers_of(x, n);
+    const double last_s = reduced_last_s(x, n), each_s = x->mean_s[MF_ORDER_REDUCE];
+    const bool paired = in->merged && (in->order.paired_end || !mf_order_end_known(&in->layout));
+    if (paired || layers == 0 || (x->first && x->last) || isinf(each_s)) {
+        return last_s;
+    }
+    const int behind = x->last ? layers : layers - 1; /* layers behind the first block */
+    const double done_s = behind * x->slowest_s + (x->first ? x->slowest_end_s : 0.0);
+    const double all_s = layers * each_s + x->end_s[MF_ORDER_REDUCE];
+    return fmax(last_s, all_s - x->rate[in->split ? MF_ORDER_W : MF_ORDER_B] * done_s);
 }
 
 /* The most by which OWN_LOST overcounts: all of the first block of the last backward pass; on the
@@ -193,6 +229,7 @@ void mf_partition_losses(mf_partition *in, const int *positions, double cutoff_s
         int n = positions ? positions[v] : 1;
         const least at = least_of(in, v, all ? from : -1, all ? from + n : 0);
         stage[v] = figures_of(in, v, &at, n);
+        stage[v].reduce_s = all ? all_left_s(in, &at, n) : stage[v].reduce_s;
         from += n;
     }
     add_layers(in, &x);
