@@ -6,7 +6,8 @@
  * badly at one end often has to pass through several stages. The shortest step of all is kept.
  *
  * What plays alike may differ by a few per cent once it is simulated, with all that passes lose to
- * each other: a search's best plan is improved by simulated steps, too.
+ * each other: a search's best plan is improved by simulated steps, too. Moves away from where a
+ * position weighs more on the longest path come first there, then all others.
  */
 #include "planner/bound/stage_bound.h"
 #include "planner/partition/partition.h"
@@ -272,6 +273,11 @@ out:
 
 /* --- by simulated steps ----------------------------------------------------------------------- */
 
+/* Does a position weigh more on the longest path where it stands than at `to`? */
+static bool is_promising(const improving *w, int from, int to) {
+    return w->now.weight_s[from] > w->now.weight_s[to];
+}
+
 /* Moves one position and simulates what that makes; *better: it fits and takes less than *best_s,
  * the new best. */
 static mf_status try_move(improving *w, int from, int to, mf_assignment *out, double *best_s,
@@ -288,7 +294,9 @@ static mf_status try_move(improving *w, int from, int to, mf_assignment *out, do
         return MF_OK;
     }
     mf_status status = evaluate(w, &w->now, &w->next, &fits, e);
-    if (status != MF_OK || !fits || w->next.time_s >= MF_WORSE * *best_s) {
+    const double most_s =
+        is_promising(w, from, to) ? MF_STEP_SEARCH_WORSE * w->now.time_s : MF_WORSE * *best_s;
+    if (status != MF_OK || !fits || w->next.time_s >= most_s) {
         return status;
     }
     status = mf_partition_write(in, w->next.count, &moved, e);
@@ -311,16 +319,17 @@ static mf_status try_move(improving *w, int from, int to, mf_assignment *out, do
     return status;
 }
 
-/* Every move between virtual stages so far apart, from each to both sides. */
-static mf_status try_moves(improving *w, int apart, mf_assignment *out, double *best_s,
-                           int64_t *simulated, bool *better, mf_err *e) {
+/* Moves between virtual stages so far apart, from each to both sides: those that promise something,
+ * or all others. */
+static mf_status try_moves(improving *w, int apart, bool promising, mf_assignment *out,
+                           double *best_s, int64_t *simulated, bool *better, mf_err *e) {
     const int vstages = w->in->vstages;
     mf_status status = MF_OK;
     *better = false;
     for (int k = 0; k < 2 * vstages && status == MF_OK && *w->in->effort_ns < w->until_ns; k++) {
         const int from = k / 2, to = k % 2 == 0 ? from - apart : from + apart;
         bool one = false;
-        if (to >= 0 && to < vstages && w->now.first[from + 1] - w->now.first[from] > 1) {
+        if (to >= 0 && to < vstages && is_promising(w, from, to) == promising) {
             status = try_move(w, from, to, out, best_s, simulated, &one, e);
         }
         *better = *better || one;
@@ -334,7 +343,6 @@ mf_status mf_partition_improve_step(mf_partition *in, int64_t effort_ns, mf_assi
     mf_assignment filled;
     mf_status status = improving_init(&w, in, e) ? MF_OK : mf_err_set(e, MF_NOMEM, "out of memory");
     if (status == MF_OK) {
-        w.until_ns = *in->effort_ns + effort_ns;
         for (int v = 0; v <= in->vstages; v++) {
             w.now.first[v] = out->first[v];
         }
@@ -344,10 +352,29 @@ mf_status mf_partition_improve_step(mf_partition *in, int64_t effort_ns, mf_assi
         status =
             mf_partition_fill_checked(in, w.now.first, false, w.free_B, w.now.count, &filled, e);
     }
+    if (status == MF_OK) {
+        status = mf_partition_play_counts(in, w.now.first, w.now.count, w.pair_s, &w.path, e);
+        w.now.time_s = w.path.time_s;
+        weigh_vstages(&w, w.now.weight_s);
+    }
+    w.until_ns = *in->effort_ns + effort_ns;
+    int more = MF_STEP_SEARCH_MORE; /* times that it may go on */
+    bool promising = true;          /* those first, then all others */
     for (int apart = 1; apart < in->vstages && status == MF_OK && *in->effort_ns < w.until_ns;) {
+        const double before_s = *best_s;
         bool better;
-        status = try_moves(&w, apart, out, best_s, simulated, &better, e);
+        status = try_moves(&w, apart, promising, out, best_s, simulated, &better, e);
+        if (*best_s < before_s * (1.0 - MF_STEP_SEARCH_GAIN) && more > 0) {
+            w.until_ns = *in->effort_ns + effort_ns;
+            more--;
+        }
         apart = better ? 1 : apart + 1;
+        if (apart == in->vstages && promising) {
+            promising = false;
+            apart = 1;
+        } else if (better) {
+            promising = true;
+        }
     }
     improving_clear(&w);
     return status == MF_INFEASIBLE ? MF_OK : status;

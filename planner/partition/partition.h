@@ -246,8 +246,9 @@ int64_t mf_partition_laid_out_us(const mf_partition *in);
 mf_status mf_partition_improve(mf_partition *in, double hopeless_s, int64_t effort_ns, int *first,
                                mf_assignment *out, double *time_s, mf_err *e);
 /* As mf_partition_improve, with simulated steps: moves positions from a plan that fits, *out,
- * nearest virtual stages first, as long as steps become shorter than *best_s and that plan fits.
- * *simulated steps are counted. */
+ * promising moves and nearest virtual stages first, as long as steps become shorter than *best_s
+ * and that plan fits. Moves that gain allow as much effort again (MF_STEP_SEARCH_MORE). *simulated
+ * steps are counted. */
 mf_status mf_partition_improve_step(mf_partition *in, int64_t effort_ns, mf_assignment *out,
                                     double *best_s, int64_t *simulated, mf_err *e);
 /* May positions stand like this? No virtual stage is empty, each slot stands within its range. */

@@ -140,7 +140,8 @@ static size_t point_size(const mf_rows *b) {
 }
 
 /* Between the point and a better one that was met before (in-out separation): a program's points
- * are extreme, and paths found at them say little about others. */
+ * are extreme, and paths found at them say little about others. Not at nodes of a tree: the better
+ * point mostly stands outside their ranges, and a row for the point itself is what they lack. */
 static void separate_in_out(mf_rows *b, const double *x, mf_milp_lazy_row *row) {
     size_t size = point_size(b);
     double here_s = b->found[0].time_s, by = MF_BETWEEN_SHARE;
@@ -250,7 +251,9 @@ static bool find_path(mf_rows *b, const double *x, mf_milp_lazy_row *row) {
     if (!try_point(b, x, row)) {
         return false;
     }
-    separate_in_out(b, x, row);
+    if (!b->at_node) {
+        separate_in_out(b, x, row);
+    }
     return b->status == MF_OK && take_found(b, row);
 }
 

@@ -57,6 +57,7 @@ typedef struct mf_rows {
     double *best_count, best_count_s, *point;
     mf_order_path found[MF_ROWS_FOUND];
     int founds;
+    bool at_node; /* paths are looked for at the program's point alone */
     int64_t paths;
     mf_path_set *kept; /* may be NULL: then found paths are not kept */
     bool lossy;        /* rows of paths can take other losses */

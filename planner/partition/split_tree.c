@@ -116,6 +116,7 @@ static double solve(tree *t, mf_split_range *r, int lazy) {
     if (lazy > 0) { /* no trial, which takes those of its node */
         take_losses(t, r);
     }
+    t->rows.at_node = lazy < MF_ROOT_ROUNDS;
     mf_milp_outcome outcome = mf_lp_solve(t->lp, t->cutoff, lazy, &bound);
     if (outcome == MF_MILP_FAILED) {
         t->out->outcome = MF_MILP_FAILED;
