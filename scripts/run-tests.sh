@@ -23,11 +23,11 @@ long='tests/unit/test_planner_effort tests/unit/test_executor_trajectory tests/u
  tests/unit/test_executor_ranks tests/unit/test_train_command tests/unit/test_cli_capacity tests/property/test_planner_bound
  tests/golden/bad-values tests/unit/test_shadow_races tests/unit/test_executor_faults'
 # Left to the run without sanitizers, as the code that these reach others reach with them: they test effort, accuracy,
-# two hosts, killed saves, ten steps of training, and what several commands say of one job. `make san-all` runs them.
+# two hosts, killed saves, ten steps of training, what several commands say of one job, and how wide they say it. `make san-all` runs them.
 plain='tests/unit/test_planner_effort tests/unit/test_published tests/unit/test_cost_shipped tests/unit/test_train_hosts
  tests/unit/test_train_kills tests/unit/test_train_memory tests/unit/test_executor_trajectory tests/unit/test_cli_fit
  tests/unit/test_cli_simulate tests/unit/test_host_copies tests/golden/import tests/golden/plan tests/golden/export tests/golden/train
- tests/golden/pages'
+ tests/golden/pages tests/golden/width'
 # Run last, one by one, because of what they measure: prices a second of processor time, fewer where
 # a neighbour shares core and caches. MF_BESIDE: process groups that are stopped meanwhile.
 alone='tests/property/test_cost_property'

@@ -418,7 +418,7 @@ static void what_megatron_runs_has_its_times(void **state) {
     const int fd = mkstemp(plan);
     assert_true(fd >= 0);
     close(fd);
-    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i += (size_t)case_stride(2)) {
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i += (size_t)case_stride(4)) {
         snprintf(line, sizeof line, RUNS "%s", plan, cases[i].options);
         cli_result r = cli_json(line);
         const mf_json_value *best = cli_member(mf_json_root(r.json), "best");
@@ -446,9 +446,12 @@ static int64_t verdict_cell(const cli_result *r, const char *which) {
  * cannot express is said in words. */
 static void clusters_that_nobody_measured_are_warned_of(void **state) {
     (void)state;
-    cli_result r = cli_run("capacity --models olmoe-1b-7b,qwen3-30b-a3b --clusters h100,h20,gb300 "
-                           "--sizes 8,16 --effort 1 --global-batch 64 --seq 4096",
-                           NULL);
+    char line[256];
+    snprintf(line, sizeof line,
+             "capacity --models olmoe-1b-7b%s --clusters h100,h20,gb300 --sizes 8,16 --effort 1 "
+             "--global-batch 64 --seq 4096",
+             cases_sampled() ? "" : ",qwen3-30b-a3b");
+    cli_result r = cli_run(line, NULL);
     assert_int_equal(r.code, 0);
     int warned = 0;
     for (const char *p = r.err; (p = strstr(p, "was not measured on ")) != NULL; p++) {
@@ -713,12 +716,15 @@ static void what_gets_a_plan_over_uneven_routing_is_named(void **state) {
     assert_false(cli_bool(remedy, "short_search"));
     assert_above(cli_number(remedy, "step_time_s"), cli_number(c, "step_time_s"));
     assert_memory_equal(cli_text(remedy, "with"), "--token-headroom ", 17);
-    snprintf(line, sizeof line, BUSY "%s --json", cli_text(remedy, "with"));
-    cli_result again = cli_json(line);
-    c = mf_json_at(cli_member(mf_json_root(again.json), "cells"), 0);
-    assert_true(cli_bool(cli_member(c, "skewed"), "fits"));
-    assert_null(mf_json_find(c, "skew_remedy"));
-    cli_free(&again);
+    cli_result again;
+    if (!cases_sampled()) { /* a search like the one before */
+        snprintf(line, sizeof line, BUSY "%s --json", cli_text(remedy, "with"));
+        again = cli_json(line);
+        c = mf_json_at(cli_member(mf_json_root(again.json), "cells"), 0);
+        assert_true(cli_bool(cli_member(c, "skewed"), "fits"));
+        assert_null(mf_json_find(c, "skew_remedy"));
+        cli_free(&again);
+    }
     cli_free(&r);
     assert_non_null(mkdtemp(dir));
     snprintf(line, sizeof line, HELD "--json -o %s", dir);
@@ -950,6 +956,9 @@ static void a_cluster_better_in_every_figure_never_takes_longer(void **state) {
 /* A plan that is found for twice as many GPUs later is tried on a size, too. */
 static void a_larger_size_may_give_a_smaller_one_its_plan(void **state) {
     (void)state;
+    if (cases_sampled()) {
+        return; /* tables like the others, of which the times are looked at */
+    }
     static const char *const sizes[] = {"32", "32,64"};
     double step_s[2];
     for (int i = 0; i < 2; i++) {
@@ -985,7 +994,7 @@ static void who_trains_is_said_of_the_clusters_that_it_is_true_of(void **state) 
          "moefold does not train olmoe-1b-7b yet: precisions other than fp32 and bf16"},
         {ON "gb200 --software megatron-26.06", "trained by  megatron-26.06 (figures of ", NULL},
     };
-    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i += (size_t)case_stride(2)) {
         cli_result r = cli_run(cases[i].line, NULL);
         if (strncmp(r.out, cases[i].first, strlen(cases[i].first)) != 0 ||
             (cases[i].lacks != NULL ? strstr(r.out, cases[i].lacks) == NULL
