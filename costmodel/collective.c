@@ -523,6 +523,19 @@ mf_status mf_collectives_build(mf_collectives *k, const mf_cost_device *devices,
     return st;
 }
 
+bool mf_chunk_pass(const mf_op *op, mf_op *out) {
+    const bool gathers = op->kind == MF_OP_ALL_GATHER || op->kind == MF_OP_REDUCE_SCATTER;
+    if (!gathers || op->dim[MF_OP_DIM_CHUNKS] == 0) {
+        return false;
+    }
+    *out = (mf_op){.kind = MF_OP_SPLIT,
+                   .pass = op->pass,
+                   .math = op->math,
+                   .shape = {1, 1},
+                   .bytes = 2 * op->bytes};
+    return true;
+}
+
 void mf_collectives_clear(mf_collectives *k) {
     for (int i = 0; i < k->ncurves; i++) {
         curve_clear(&k->curve[i]);

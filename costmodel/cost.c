@@ -334,6 +334,10 @@ static bool is_nothing(const mf_op *op) {
     return true;
 }
 
+bool mf_op_pass(const mf_cluster *c, const mf_op *op, mf_op *out) {
+    return mf_dispatch_pass(c, op, out) || mf_bias_pass(op, out) || mf_chunk_pass(op, out);
+}
+
 /* The pass over memory behind (or in front of) an exchange between ranks, or behind a product. */
 static void add_pass(const mf_cost *cost, const mf_op *pass, mf_price *out) {
     const double limit_s = limit_of(cost, pass);
@@ -414,7 +418,7 @@ static void price_op(const mf_cost *cost, const mf_op *op, double load, mf_price
     if (out->link != MF_LINK_NONE) {
         out->link_share = fmin(1, out->limit_s / out->time_s);
     }
-    if (mf_dispatch_pass(&cost->cluster, &o, &pass) || mf_bias_pass(&o, &pass)) {
+    if (mf_op_pass(&cost->cluster, &o, &pass)) {
         add_pass(cost, &pass, out);
     }
 }

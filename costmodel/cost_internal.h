@@ -185,6 +185,11 @@ double mf_dispatch_limit_s(const mf_cluster *c, const mf_op *op);
 bool mf_dispatch_pass(const mf_cluster *c, const mf_op *op, mf_op *out);
 /* The pass over memory behind a grouped product that adds biases to its rows. */
 bool mf_bias_pass(const mf_op *op, mf_op *out);
+/* The pass over memory behind a gather of CP, or in front of its scatter: a rank has two chunks of
+ * a sample that lie apart, so that what members send is not yet in the order of the sample. */
+bool mf_chunk_pass(const mf_op *op, mf_op *out);
+/* The pass that an op makes over memory, whichever of these it is. */
+bool mf_op_pass(const mf_cluster *c, const mf_op *op, mf_op *out);
 
 /* --- collectives ------------------------------------------------------------------------------ */
 

@@ -182,7 +182,7 @@ static void terms_of(const mf_op *op, double x[MF_ENERGY_TERMS]) {
 }
 
 /* Energy of the op above what the GPU draws anyway, at the clock of long runs; not its pass over
- * memory (mf_dispatch_pass, mf_bias_pass). */
+ * memory (mf_op_pass). */
 static double own_J(const mf_energy *m, const mf_op *op) {
     double x[MF_ENERGY_TERMS];
     terms_of(op, x);
@@ -227,25 +227,36 @@ bool mf_cost_is_collective(const mf_op *op) {
 
 /* NCCL's kernels move what they send through multiprocessors: inside a domain, where no network is
  * what they wait for, they take as long as the clock says. Rested it was the highest, in a step it
- * is about that of long runs: of DeepSeek-V3 with TP 2 on two H200 they take 18 % more, and up. No
- * run with CP may be fitted, so that its rings are left as they are. */
+ * is about that of long runs: of DeepSeek-V3 with TP 2 on two H200 they take 18 % more, and up. So
+ * do CP's collectives (no run with CP may be fitted: this is TP's figure); its rings, which run
+ * beside attention, are left as they are. */
 double mf_cost_slowed(const mf_cost *cost, const mf_op *op, double stretch) {
     mf_price p;
     if (mf_cost_is_clocked(op)) {
         return stretch;
     }
-    if (!(cost->software.power_cap > 0) || !mf_cost_is_collective(op) ||
-        op->stream != MF_STREAM_TP) {
+    const bool waited_for = op->stream == MF_STREAM_TP ||
+                            (op->stream == MF_STREAM_CP &&
+                             mf_op_kind_class((mf_op_kind)op->kind) == MF_CLASS_COLLECTIVE);
+    if (!(cost->software.power_cap > 0) || !mf_cost_is_collective(op) || !waited_for) {
         return 1;
     }
     mf_cost_op(cost, op, 1, &p);
-    return p.link == MF_LINK_SCALEUP ? 1 / settled_clock : 1;
+    if (p.link != MF_LINK_SCALEUP || p.time_s <= 0) {
+        return 1;
+    }
+    mf_op pass;
+    mf_price over_memory = {0};
+    if (mf_chunk_pass(op, &pass)) { /* as fast at any clock */
+        mf_cost_op(cost, &pass, 1, &over_memory);
+    }
+    return 1 + (1 / settled_clock - 1) * (1 - over_memory.time_s / p.time_s);
 }
 
 double mf_cost_energy_J(const mf_cost *cost, const mf_op *op, double load, double time_s,
                         double clock) {
     mf_op o = mf_cost_loaded(op, load), pass;
-    const bool passes = mf_dispatch_pass(&cost->cluster, &o, &pass) || mf_bias_pass(&o, &pass);
+    const bool passes = mf_op_pass(&cost->cluster, &o, &pass);
     const double drawn_W =
         cost->energy.idle_W + (mf_cost_is_collective(op) ? mf_cost_power(cost).flight_W : 0);
     return drawn_W * time_s +
@@ -309,8 +320,8 @@ double mf_cost_stretch(const mf_cost *cost, const mf_block *b, double load, cons
         const mf_op *op = &b->ops[i];
         const bool clocked = mf_cost_is_clocked(op);
         mf_op loaded = mf_cost_loaded(op, load), pass;
-        if (mf_dispatch_pass(&cost->cluster, &loaded,
-                             &pass)) { /* as if nothing computed meanwhile */
+        if (mf_dispatch_pass(&cost->cluster, &loaded, &pass) ||
+            mf_chunk_pass(&loaded, &pass)) { /* as if nothing computed meanwhile */
             mf_price p;
             mf_cost_op(cost, &pass, 1.0, &p);
             w.other_s += p.time_s;

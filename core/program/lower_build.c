@@ -213,6 +213,8 @@ mf_op *mf_build_collective(mf_build *bd, mf_op_kind kind, const char *name, mf_s
     op->group = (uint8_t)group;
     op->shape = mf_layout_group(bd->l, group);
     op->bytes = bytes;
+    op->dim[MF_OP_DIM_CHUNKS] =
+        group == MF_GROUP_CP && (kind == MF_OP_ALL_GATHER || kind == MF_OP_REDUCE_SCATTER);
     return op;
 }
 

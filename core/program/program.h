@@ -113,7 +113,10 @@ enum {
 enum { MF_OP_DIM_COMPRESS_RATIO = 2, MF_OP_DIM_COMPRESS_SERIES }; /* positions, series a key */
 enum { MF_OP_DIM_STREAMS = 2 };                                   /* copies side by side in a row */
 enum { MF_OP_DIM_GPUS = 2 }; /* of the job, which copy at the same time; 0: one alone */
-enum { MF_OP_DIM_PLACES };   /* that messages move along the group; negative: backwards */
+enum {
+    MF_OP_DIM_PLACES, /* that messages move along the group; negative: backwards */
+    MF_OP_DIM_CHUNKS /* 1: of CP's gathers and scatters, whose members have chunks that lie apart */
+};
 #define MF_OP_MAP(X)                                                                               \
     X(GEMM, "gemm", GEMM)                                                                          \
     X(GROUPED_GEMM, "grouped_gemm", GROUPED)                                                       \

@@ -166,6 +166,41 @@ static void a_ring_over_hosts_uses_the_nic_of_every_member(void **state) {
     assert_below(8e9 * 63 / 64 / t8, 371e9);
 }
 
+/* CP's members send chunks that lie apart in a sample, which are put in order in memory. NCCL's
+ * part of it follows the clock that long runs have, as TP's does; the pass over memory does not. */
+static void a_gather_of_context_ranks_pays_for_the_order_of_its_chunks(void **state) {
+    (void)state;
+    const mf_cluster c = fixture_h200();
+    mf_cost *cost = fixture_cost(&c, -1);
+    mf_software s = *mf_cost_software(cost);
+    s.power_cap = 1;
+    mf_cost_set_software(cost, &s);
+    for (int kind = 0; kind < 2; kind++) {
+        mf_op op = {.kind = kind == 0 ? MF_OP_ALL_GATHER : MF_OP_REDUCE_SCATTER,
+                    .shape = {2, 1},
+                    .stream = MF_STREAM_TP,
+                    .group = MF_GROUP_TP,
+                    .bytes = 16 << 20};
+        const mf_op copy = {.kind = MF_OP_SPLIT, .shape = {1, 1}, .bytes = 32 << 20};
+        mf_price tp, cp, pass;
+        mf_cost_op(cost, &copy, 1, &pass);
+        mf_cost_op(cost, &op, 1, &tp);
+        const double tp_slowed = mf_cost_slowed(cost, &op, 1);
+        op.stream = MF_STREAM_CP;
+        op.group = MF_GROUP_CP;
+        op.dim[MF_OP_DIM_CHUNKS] = 1;
+        mf_cost_op(cost, &op, 1, &cp);
+        const double cp_slowed = mf_cost_slowed(cost, &op, 1);
+        assert_above(pass.time_s, 5e-6);
+        assert_below(fabs(cp.time_s - tp.time_s - pass.time_s), 1e-12);
+        assert_above(tp_slowed, 1.1);
+        assert_below(fabs(cp.time_s * cp_slowed - tp.time_s * tp_slowed - pass.time_s), 1e-12);
+        op.kind = MF_OP_SEND_RECV; /* a ring's message comes whole */
+        assert_below(fabs(mf_cost_slowed(cost, &op, 1) - 1), 1e-12);
+    }
+    mf_cost_destroy(cost);
+}
+
 /* --- dispatch --------------------------------------------------------------------------------- */
 
 #define EXCHANGE "tokens=4096 hidden=7168 topk=8 experts=256 "
@@ -500,6 +535,7 @@ int main(void) {
         cmocka_unit_test(expected_destinations_equal_drawn_ones),
         cmocka_unit_test(geometry_counts_members_per_domain),
         cmocka_unit_test(a_ring_over_hosts_uses_the_nic_of_every_member),
+        cmocka_unit_test(a_gather_of_context_ranks_pays_for_the_order_of_its_chunks),
         cmocka_unit_test(fused_dispatch_sends_one_copy_per_destination),
         cmocka_unit_test(a_wide_domain_keeps_expert_traffic_off_the_network),
         cmocka_unit_test(load_prices_the_routed_rows_and_nothing_else),
