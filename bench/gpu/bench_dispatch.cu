@@ -165,7 +165,7 @@ void measure(GpuRanks &ranks, const Job &j, int r, cudaStream_t stream, Times &o
     mf_dispatch_group *g = NULL;
     mf_err e;
     mf_err_clear(&e);
-    MF_MUST(mf_dispatch_group_create(comm, &s, j.blocks, &g, &e), e);
+    MF_MUST(mf_dispatch_group_create(comm, &s, {j.blocks, 0}, &g, &e), e);
     const mf_dispatch_view *v = mf_dispatch_group_view(g);
     const std::vector<int32_t> index = route(tokens, s.experts, seed_of(tokens, r));
     void *x, *y, *sums, *work;

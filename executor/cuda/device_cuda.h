@@ -61,7 +61,7 @@ mf_status mf_cuda_play(mf_queue *q, mf_device_graph *g, mf_err *e);
 void mf_cuda_forget(mf_device_graph *g);
 
 /* Windows of a fused dispatcher: see mf_device_ops. */
-mf_status mf_cuda_window_open(mf_device *d, mf_comm *wire, const mf_dispatch_shape *s, bool beside,
+mf_status mf_cuda_window_open(mf_device *d, mf_comm *wire, const mf_dispatch_shape *s,
                               mf_dispatch_group **out, mf_dispatch_view *view, mf_err *e);
 void mf_cuda_window_close(mf_device *d, mf_dispatch_group *g);
 mf_status mf_cuda_window_dispatch(mf_queue *q, mf_dispatch_group *g, const mf_kernel_dispatch *a,

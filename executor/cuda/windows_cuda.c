@@ -18,27 +18,25 @@ static const char *lacks(const mf_comm *wire) {
 
 /* Thread blocks of the window's kernels. All other kernels that spin on ranks must fit on the SMs
  * beside them: next to compute they take as many as NCCL would, else what the others leave. */
-static mf_status find_blocks(const mf_comm *wire, bool beside, int *out, mf_err *e) {
+static mf_status find_blocks(const mf_comm *wire, mf_dispatch_blocks *out, mf_err *e) {
     mf_cta_shares s;
     mf_status status = mf_cuda_cta_shares(&wire->layout, &s, e);
     const int rest = s.free - (s.kinds - 1) * s.each;
-    *out = beside || rest < s.each ? s.each : rest;
-    if (beside && *out > MF_DISPATCH_BLOCKS_BESIDE) {
-        *out = MF_DISPATCH_BLOCKS_BESIDE;
-    }
+    out->alone = rest < s.each ? s.each : rest;
+    out->beside = s.each < MF_DISPATCH_BLOCKS_BESIDE ? s.each : MF_DISPATCH_BLOCKS_BESIDE;
     return status;
 }
 
-mf_status mf_cuda_window_open(mf_device *d, mf_comm *wire, const mf_dispatch_shape *s, bool beside,
+mf_status mf_cuda_window_open(mf_device *d, mf_comm *wire, const mf_dispatch_shape *s,
                               mf_dispatch_group **out, mf_dispatch_view *view, mf_err *e) {
     const char *why = lacks(wire);
-    int blocks = 0;
+    mf_dispatch_blocks blocks = {0};
     (void)d; /* which is current */
     *out = NULL;
     if (why != NULL) {
         return mf_err_set(e, MF_INFEASIBLE, "%s", why);
     }
-    mf_status status = find_blocks(wire, beside, &blocks, e);
+    mf_status status = find_blocks(wire, &blocks, e);
     void *group = mf_comm_nccl_group(wire, MF_GROUP_EP);
     status = status == MF_OK ? mf_dispatch_group_create(group, s, blocks, out, e) : status;
     if (status == MF_OK) {

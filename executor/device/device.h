@@ -155,10 +155,10 @@ typedef struct mf_device_ops {
     mf_status (*connect)(mf_device *d, mf_comm *host, const mf_layout *l, mf_comm **out, mf_err *e);
 
     /* The window of a fused dispatcher over the EP group of `wire`, which has to outlive it, and
-     * the memory inside; `beside`: its kernels run at the same time as compute. Collective in the
-     * group. MF_INFEASIBLE with the reason where these ranks can have none, else MF_LIBRARY,
-     * MF_NOMEM; each rank closes it, which waits for the device. NULL where no device has one. */
-    mf_status (*window_open)(mf_device *d, mf_comm *wire, const mf_dispatch_shape *s, bool beside,
+     * the memory inside. Collective in the group. MF_INFEASIBLE with the reason where these ranks
+     * can have none, else MF_LIBRARY, MF_NOMEM; each rank closes it, which waits for the device.
+     * NULL where no device has one. */
+    mf_status (*window_open)(mf_device *d, mf_comm *wire, const mf_dispatch_shape *s,
                              mf_dispatch_group **out, mf_dispatch_view *view, mf_err *e);
     void (*window_close)(mf_device *d, mf_dispatch_group *g);
     mf_status (*window_dispatch)(mf_queue *q, mf_dispatch_group *g, const mf_kernel_dispatch *a,

@@ -152,7 +152,7 @@ static mf_status prepare(mf_measure_rank *r, exchange *x, mf_err *e) {
     const mf_dispatch_shape *s = &x->shape;
     const int64_t slots = s->ranks * s->tokens * s->top_k;
     const mf_dispatch_view *v = mf_dispatch_group_view(x->group);
-    x->dispatch = (mf_kernel_dispatch){(const uint16_t *)r->send, x->index, x->ones};
+    x->dispatch = (mf_kernel_dispatch){(const uint16_t *)r->send, x->index, x->ones, false};
     x->back = (mf_kernel_combine){.y = (const uint16_t *)r->recv,
                                   .local = v->index,
                                   .row_of_slot = x->local[2],
@@ -181,10 +181,12 @@ static mf_status fused(mf_measure_rank *r, mf_err *e) {
     const mf_measure_job *j = &r->gpus->job;
     exchange x = {.shape = shape_of(j->point), .combine = is_combine(j->point)};
     mf_status status = place(r, &x, e);
-    status = status == MF_OK
-                 ? mf_dispatch_group_create(r->gpus->comm[j->ranks][r->index], &x.shape,
-                                            j->beside ? MF_DISPATCH_BLOCKS_BESIDE : 0, &x.group, e)
-                 : status;
+    status =
+        status == MF_OK
+            ? mf_dispatch_group_create(
+                  r->gpus->comm[j->ranks][r->index], &x.shape,
+                  (mf_dispatch_blocks){j->beside ? MF_DISPATCH_BLOCKS_BESIDE : 0, 0}, &x.group, e)
+            : status;
     status = status == MF_OK ? prepare(r, &x, e) : status;
     if (status == MF_OK) {
         status = j->beside ? mf_measure_rank_beside(r, run_exchange, &x, e)

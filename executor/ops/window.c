@@ -129,8 +129,10 @@ static mf_status dispatch_as_came(const mf_exec_op *x, const arrivals *a, mf_err
 mf_status mf_ops_window_dispatch(const mf_exec_op *x, mf_err *e) {
     const bool gradient = x->op->pass == MF_PASS_B;
     const arrivals a = arrivals_of(x, &x->out[0], gradient ? &x->in[2] : &x->out[1]);
-    const mf_kernel_dispatch send = {
-        .x = x->in[0].data, .index = x->in[1].data, .prob = gradient ? NULL : x->in[2].data};
+    const mf_kernel_dispatch send = {.x = x->in[0].data,
+                                     .index = x->in[1].data,
+                                     .prob = gradient ? NULL : x->in[2].data,
+                                     .beside = x->beside};
     mf_status status = mf_ops_device(x)->window_dispatch(x->queue, x->env->window->group, &send, e);
     status = status == MF_OK ? keep_choices(x, &a, e) : status;
     if (status != MF_OK) {
@@ -172,7 +174,8 @@ mf_status mf_ops_window_combine(const mf_exec_op *x, mf_err *e) {
                                     .slot_grad = gradient ? a.back : NULL,
                                     .index = x->in[gradient ? 2 : 1].data,
                                     .out = x->out[0].data,
-                                    .by_token = !a.ordered};
+                                    .by_token = !a.ordered,
+                                    .beside = x->beside};
     mf_status status = gradient ? spread_gradients(x, &a, e) : MF_OK;
     status = status == MF_OK ? k->window_combine(x->queue, w->group, &join, e) : status;
     if (!gradient || status != MF_OK) {

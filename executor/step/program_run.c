@@ -113,6 +113,7 @@ static mf_status run_op_on(mf_exec *x, const block_at *at, int i, mf_queue *q, m
     mf_exec_op op;
     mf_exec_bind_op(x, at, i, &op);
     op.queue = q != NULL ? q : op.queue;
+    op.beside = op.queue != x->queue;
     mf_exec_use_scratch(x, (mf_stream)kind->stream);
     if (x->o.before_op != NULL && !x->quiet) {
         x->o.before_op(x->o.user, &op);

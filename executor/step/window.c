@@ -33,14 +33,12 @@ static bool find_shape(const mf_exec *x, mf_dispatch_shape *s, mf_dispatch_memor
 }
 
 static mf_status open_own(mf_exec *x, const mf_dispatch_shape *s, mf_err *e) {
-    const mf_layout *l = &x->p->layout;
-    const bool beside = (l->overlap & MF_OVERLAP_EP) != 0 || mf_layout_merges(l);
     if ((int64_t)mf_dispatch_window_B(s) != x->window.memory.window_B) {
         return mf_err_set(e, MF_INTERNAL, "a window of %zu bytes, %lld are planned",
                           mf_dispatch_window_B(s), (long long)x->window.memory.window_B);
     }
-    return mf_exec_device(x)->window_open(x->device, x->wire, s, beside, &x->window.group,
-                                          &x->window.view, e);
+    return mf_exec_device(x)->window_open(x->device, x->wire, s, &x->window.group, &x->window.view,
+                                          e);
 }
 
 /* window_B: of the ranks that have one; a stage without experts has none. */

@@ -29,10 +29,10 @@
 #define COMBINE_THREADS_MOST (MF_COMBINE_WARPS_MOST * 32)
 
 /* --- the signal warp: one warp --- */
-__device__ static void exchange_flags(const ncclDevComm &comm, CombineSmem *smem,
+__device__ static void exchange_flags(const ncclDevComm &comm, const Group &r, CombineSmem *smem,
                                       const mf_combine_plan &p) {
     ncclLsaBarrierSession<ncclCoopWarp> flags(ncclCoopWarp(), comm, ncclTeamTagLsa(),
-                                              gridDim.x + team_of_all(p));
+                                              r.flags + team_of_all(p));
     for (unsigned c = 0; c <= p.chunks; c++) { /* first: peers have read what lies there */
         if (c > 0) {
             wait_for(&smem->signalled[c - p.early], p.adders);
@@ -71,7 +71,7 @@ __global__ void __launch_bounds__(COMBINE_THREADS_MOST, 1)
         Producer f = {ring, smem, partial + r.rank * r.tokens * r.cols, {0, 0}, 0};
         feed(f, p, r, k);
     } else if (warp > p.adders) {
-        exchange_flags(comm, smem, p);
+        exchange_flags(comm, r, smem, p);
     } else {
         const char *first = ring + (warp * WARP_COLS + lane * VECTOR) * 2;
         Adder w = {

@@ -24,7 +24,8 @@ struct mf_dispatch_group {
     ncclWindow_t window;
     ncclDevComm device;
     void *base;
-    int rank, blocks, share_most_B;
+    int rank, share_most_B;
+    mf_dispatch_blocks blocks; /* neither 0, `alone` the more */
     bool has_window, has_device;
 };
 
@@ -168,7 +169,8 @@ static mf_status open_group(mf_dispatch_group *g, mf_err *e) {
     ncclDevCommRequirements needs;
     memset(&needs, 0, sizeof needs);
 #endif
-    needs.lsaBarrierCount = (1 + MF_COMBINE_TEAMS_MOST) * g->blocks; /* of dispatch, of combine */
+    needs.lsaBarrierCount =
+        (1 + MF_COMBINE_TEAMS_MOST) * g->blocks.alone; /* of dispatch, of combine */
     NCCL_TRY(ncclDevCommCreate(g->comm, &needs, &g->device));
     g->has_device = true;
     if (g->device.lsaSize != ranks || g->window == NULL) {
@@ -179,7 +181,8 @@ static mf_status open_group(mf_dispatch_group *g, mf_err *e) {
 }
 
 extern "C" mf_status mf_dispatch_group_create(void *nccl, const mf_dispatch_shape *shape,
-                                              int blocks, mf_dispatch_group **out, mf_err *e) {
+                                              mf_dispatch_blocks blocks, mf_dispatch_group **out,
+                                              mf_err *e) {
     *out = NULL;
     mf_status status = mf_dispatch_check(shape, e);
     if (status != MF_OK) {
@@ -198,7 +201,10 @@ extern "C" mf_status mf_dispatch_group_create(void *nccl, const mf_dispatch_shap
     g->shape = *shape;
     g->comm = (ncclComm_t)nccl;
     g->share_most_B = share_most_B;
-    g->blocks = blocks > 0 && blocks < sms ? blocks : sms; /* all of them run at once */
+    /* All blocks of a kernel run at once. */
+    g->blocks.alone = blocks.alone > 0 && blocks.alone < sms ? blocks.alone : sms;
+    g->blocks.beside =
+        blocks.beside > 0 && blocks.beside < g->blocks.alone ? blocks.beside : g->blocks.alone;
     status = open_group(g, e);
     if (status != MF_OK) {
         mf_dispatch_group_destroy(g);
@@ -242,8 +248,13 @@ static Group group_of(const mf_dispatch_group *g) {
                (size_t)((const char *)g->view.partial - base),
                (size_t)((const char *)g->view.index - base),
                (size_t)((const char *)g->view.prob - base),
-               (size_t)((const char *)g->view.prob_grad - base)};
+               (size_t)((const char *)g->view.prob_grad - base),
+               (unsigned)g->blocks.alone};
     return r;
+}
+
+static int blocks_of(const mf_dispatch_group *g, bool beside) {
+    return beside ? g->blocks.beside : g->blocks.alone;
 }
 
 extern "C" mf_status mf_kernel_dispatch_run_cuda(mf_dispatch_group *g, const mf_kernel_dispatch *d,
@@ -260,8 +271,8 @@ extern "C" mf_status mf_kernel_dispatch_run_cuda(mf_dispatch_group *g, const mf_
     MF_CUDA_TRY(cudaFuncSetAttribute(dispatch_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                      (int)share_B),
                 e);
-    dispatch_kernel<<<(unsigned)g->blocks, warps * 32, share_B, (cudaStream_t)stream>>>(
-        g->device, group_of(g), *d, (int)pieces, piece_B);
+    dispatch_kernel<<<(unsigned)blocks_of(g, d->beside), warps * 32, share_B,
+                      (cudaStream_t)stream>>>(g->device, group_of(g), *d, (int)pieces, piece_B);
     MF_KERNEL_LAUNCHED(e);
     return MF_OK;
 }
@@ -271,13 +282,14 @@ extern "C" mf_status mf_kernel_combine_run_cuda(mf_dispatch_group *g, const mf_k
     if (!mf_aligned(c->y) || !mf_aligned(c->out)) {
         return mf_err_set(e, MF_INPUT, "combine: rows must be aligned to 16 bytes");
     }
+    const int blocks = blocks_of(g, c->beside);
     mf_combine_plan p;
-    mf_combine_plan_choose(&g->shape, g->blocks, g->share_most_B, &p);
+    mf_combine_plan_choose(&g->shape, blocks, g->share_most_B, &p);
     MF_CUDA_TRY(cudaFuncSetAttribute(combine_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                      (int)p.share_B),
                 e);
     const unsigned threads = p.teams * (p.adders + MF_COMBINE_OTHERS) * 32;
-    combine_kernel<<<(unsigned)g->blocks, threads, p.share_B, (cudaStream_t)stream>>>(
+    combine_kernel<<<(unsigned)blocks, threads, p.share_B, (cudaStream_t)stream>>>(
         g->device, group_of(g), *c, p);
     MF_KERNEL_LAUNCHED(e);
     return MF_OK;

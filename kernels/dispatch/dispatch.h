@@ -54,6 +54,7 @@ typedef struct mf_kernel_dispatch {
     const uint16_t *x;    /* bf16 [tokens, cols] */
     const int32_t *index; /* [tokens, top_k] */
     const float *prob;    /* [tokens, top_k], or NULL: the view's are not written */
+    bool beside;          /* compute runs at the same time: fewer blocks; on all ranks alike */
 } mf_kernel_dispatch;
 
 typedef struct mf_kernel_combine {
@@ -67,6 +68,7 @@ typedef struct mf_kernel_combine {
     const int32_t *index;       /* [tokens, top_k]: this rank's own choices, as dispatched */
     uint16_t *out;              /* bf16 [tokens, cols]; may hold sums of own rows meanwhile */
     bool by_token;
+    bool beside; /* as of dispatch */
 } mf_kernel_combine;
 
 MF_KERNEL_C_BEGIN
@@ -122,17 +124,22 @@ void mf_combine_plan_choose(const mf_dispatch_shape *s, int blocks, int share_mo
 /* One line, cut to size; returns text. */
 char *mf_combine_plan_print(const mf_combine_plan *p, char *text, size_t size);
 
-/* Blocks for a group whose kernels run beside compute: a quarter of an H200. */
+/* Blocks of a kernel that runs beside compute: a quarter of an H200. */
 enum { MF_DISPATCH_BLOCKS_BESIDE = 32 };
 
 typedef struct mf_dispatch_group mf_dispatch_group;
 
-/* Collective. nccl: an ncclComm_t of shape->ranks ranks in one NVLink domain. blocks: thread blocks
- * that the kernels take, one a multiprocessor; 0: all multiprocessors. The NCCL that runs must be
- * the one this was built for (its device structures change between patches). Errors: MF_INPUT,
- * MF_LIBRARY, MF_NOMEM. */
-mf_status mf_dispatch_group_create(void *nccl, const mf_dispatch_shape *shape, int blocks,
-                                   mf_dispatch_group **out, mf_err *e);
+/* Thread blocks that the kernels take, one a multiprocessor: of one that runs alone (0: all
+ * multiprocessors), and of one that compute runs beside (0: as many). */
+typedef struct mf_dispatch_blocks {
+    int alone, beside;
+} mf_dispatch_blocks;
+
+/* Collective. nccl: an ncclComm_t of shape->ranks ranks in one NVLink domain. The NCCL that runs
+ * must be the one this was built for (its device structures change between patches). Errors:
+ * MF_INPUT, MF_LIBRARY, MF_NOMEM. */
+mf_status mf_dispatch_group_create(void *nccl, const mf_dispatch_shape *shape,
+                                   mf_dispatch_blocks blocks, mf_dispatch_group **out, mf_err *e);
 void mf_dispatch_group_destroy(mf_dispatch_group *g);
 const mf_dispatch_view *mf_dispatch_group_view(const mf_dispatch_group *g);
 

@@ -15,6 +15,7 @@ struct Group {
     int ranks, rank;
     int64_t tokens, cols, top_k, each; /* each: experts of a rank */
     size_t rows, partial, index, prob, prob_grad;
+    unsigned flags; /* the first barrier of combine: those before it are of dispatch's blocks */
 };
 
 template <typename T> __device__ static T *at_peer(const Group &r, size_t offset, int peer) {

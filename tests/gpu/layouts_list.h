@@ -12,7 +12,7 @@ enum { LAYOUTS_OVERRIDES = 16 };
 typedef struct layouts_model {
     const char *name, *config; /* of tests/data/hf */
     double capacity;           /* factor; 0: dropless */
-    bool even;                 /* choices go round the experts: no rounding moves a row */
+    bool even;                 /* choices are balanced by force: no rounding moves a row */
     const char *override[LAYOUTS_OVERRIDES];
 } layouts_model;
 

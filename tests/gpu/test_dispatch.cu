@@ -118,7 +118,7 @@ std::vector<Side> reference_round(const mf_dispatch_shape &s, Routing how, Rows 
         side.window.assign(mf_dispatch_window_B(&s), 0xff);
         side.view = mf_dispatch_view_of(&s, side.window.data());
         views.push_back(side.view);
-        d.push_back({side.x.data(), side.index.data(), side.prob.data()});
+        d.push_back({side.x.data(), side.index.data(), side.prob.data(), false});
     }
     MF_MUST(mf_kernel_dispatch_run(&s, d.data(), views.data(), &e), e);
     for (Side &side : sides) {
@@ -168,7 +168,7 @@ std::vector<Side> reference_round(const mf_dispatch_shape &s, Routing how, Rows 
         }
         c.push_back({side.y.data(), side.view.index, side.row_of_slot.data(),
                      what == WEIGHTED ? side.weight.data() : nullptr, side.slot_grad.data(),
-                     side.index.data(), side.out.data(), by_token});
+                     side.index.data(), side.out.data(), by_token, false});
     }
     MF_MUST(mf_kernel_combine_run(&s, c.data(), views.data(), &e), e);
     return sides;
@@ -217,8 +217,14 @@ struct Found {
 };
 
 /* One round of one rank on its GPU. */
+/* Which kernels take the blocks of one that compute runs beside. */
+struct Beside {
+    bool dispatch, combine;
+};
+
 void device_round(GpuRanks &ranks, const mf_dispatch_shape &s, mf_dispatch_group *g,
-                  const Side &side, Rows what, int rank, cudaStream_t stream, Found &found) {
+                  const Side &side, Rows what, Beside beside, int rank, cudaStream_t stream,
+                  Found &found) {
     Held m;
     mf_err e;
     mf_err_clear(&e);
@@ -226,7 +232,7 @@ void device_round(GpuRanks &ranks, const mf_dispatch_shape &s, mf_dispatch_group
     const size_t rows = (size_t)(s.ranks * s.tokens), row = (size_t)s.cols, k = (size_t)s.top_k;
     const uint16_t *x = m.upload(side.x);
     const int32_t *index = m.upload(side.index);
-    const mf_kernel_dispatch d = {x, index, m.upload(side.prob)};
+    const mf_kernel_dispatch d = {x, index, m.upload(side.prob), beside.dispatch};
     uint16_t *out = (uint16_t *)m.take((size_t)s.tokens * row * 2);
     const int32_t *row_of_slot = m.upload(side.row_of_slot);
     const bool by_token = what == BY_TOKEN;
@@ -241,7 +247,8 @@ void device_round(GpuRanks &ranks, const mf_dispatch_shape &s, mf_dispatch_group
                                  m.upload(side.slot_grad),
                                  index,
                                  out,
-                                 by_token};
+                                 by_token,
+                                 beside.combine};
     uint16_t *gathered = (uint16_t *)m.take(rows * row * 2);
     uint16_t *kept = (uint16_t *)m.take(rows * row * 2); /* before sums take their place */
     GPU_MUST(cudaMemset(v->rows, 0xff, mf_dispatch_window_B(&s) - 256));
@@ -291,15 +298,17 @@ void run_case(GpuRanks &ranks, const Case &c, int blocks) {
         mf_err e;
         mf_err_clear(&e);
         const int most = blocks > 0 ? blocks : gpu_rank_blocks(s.ranks);
-        MF_MUST(mf_dispatch_group_create(ranks.comm[(size_t)r], &s, most, &groups[(size_t)r], &e),
+        MF_MUST(mf_dispatch_group_create(ranks.comm[(size_t)r], &s, {most, most / 3 + 1},
+                                         &groups[(size_t)r], &e),
                 e);
     });
-    for (int round = 0; round < 2; round++) {
+    static const Beside of_round[] = {{false, false}, {false, true}, {true, false}};
+    for (int round = 0; round < 3; round++) {
         const std::vector<Side> sides = reference_round(s, c.routing, c.rows);
         std::vector<Found> found((size_t)ranks.count);
         ranks.run([&](int r, cudaStream_t stream) {
-            device_round(ranks, s, groups[(size_t)r], sides[(size_t)r], c.rows, r, stream,
-                         found[(size_t)r]);
+            device_round(ranks, s, groups[(size_t)r], sides[(size_t)r], c.rows, of_round[round], r,
+                         stream, found[(size_t)r]);
         });
         for (int r = 0; r < ranks.count; r++) {
             const Found &f = found[(size_t)r];

@@ -25,7 +25,7 @@ typedef struct ref_options {
     ref_scope scope;
     double aux_coef, z_coef, mtp_coef, bias_rate;
     double capacity; /* 0: dropless */
-    bool forced;     /* choices go round */
+    bool forced;     /* choices are balanced by force */
     double lr, beta1, beta2, eps, decay, clip;
 } ref_options;
 

@@ -3,6 +3,7 @@
 #ifndef MF_TESTS_REFERENCE_MOE_H
 #define MF_TESTS_REFERENCE_MOE_H
 
+#include "kernels/moe/router_choices.h"
 #include "tests/support/capacity_ties.h"
 #include "tests/support/reference_base.h"
 
@@ -133,8 +134,9 @@ static inline void ref_choose(ref_model *r, const double *choice, int64_t token,
     if (next >= 0 && !closed[next]) {
         r->r.nearest = fmin(r->r.nearest, last - choice[next]);
     }
+    const mf_kernel_router_force even = {.top_k = m->top_k, .experts = m->experts};
     for (int64_t k = 0; r->o.forced && k < m->top_k; k++) {
-        index[k] = (int32_t)((token * m->top_k + k) % m->experts);
+        index[k] = mf_router_forced(&even, token, k);
     }
 }
 

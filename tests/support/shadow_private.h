@@ -179,7 +179,7 @@ void shadow_forget(mf_device_graph *g);
 mf_status shadow_refuse_capture(const shadow *x, const char *what, mf_err *e);
 
 /* shadow_window.c: see mf_device_ops. */
-mf_status shadow_window_open(mf_device *d, mf_comm *wire, const mf_dispatch_shape *s, bool beside,
+mf_status shadow_window_open(mf_device *d, mf_comm *wire, const mf_dispatch_shape *s,
                              mf_dispatch_group **out, mf_dispatch_view *view, mf_err *e);
 void shadow_window_close(mf_device *d, mf_dispatch_group *g);
 mf_status shadow_window_dispatch(mf_queue *q, mf_dispatch_group *g, const mf_kernel_dispatch *a,

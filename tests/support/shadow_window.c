@@ -82,8 +82,9 @@ static mf_status arrive(const window_work *w, everyone *x, mf_err *e) {
     const mf_dispatch_group *g = w->g;
     const int64_t choices = choices_of(&g->shape);
     for (int r = 0; r < g->shape.ranks; r++) {
-        x->d[r] = (mf_kernel_dispatch){g->rows + r * rows_of(&g->shape), g->index + r * choices,
-                                       w->d.prob != NULL ? g->prob + r * choices : NULL};
+        x->d[r] =
+            (mf_kernel_dispatch){g->rows + r * rows_of(&g->shape), g->index + r * choices,
+                                 w->d.prob != NULL ? g->prob + r * choices : NULL, w->d.beside};
     }
     x->v[g->me] = g->view;
     return mf_kernel_dispatch_run(&g->shape, x->d, x->v, e);
@@ -219,15 +220,24 @@ static mf_status enter(mf_queue *q, const window_work *w, mf_err *e) {
     return shadow_enter(shadow_of(q->device), q->stream, &like, NULL, e);
 }
 
+/* A kernel on a queue of its own has compute beside it and takes fewer blocks; on compute's queue
+ * it has the GPU for itself. */
+static mf_status check_beside(mf_queue *q, bool beside, mf_err *e) {
+    const bool own = q != q->device->ops->queue(q->device, MF_STREAM_COMPUTE);
+    return beside == own ? MF_OK
+                         : mf_err_set(e, MF_INTERNAL,
+                                      "shadow: an exchange %s the queue of compute has `beside` %d",
+                                      own ? "off" : "on", beside);
+}
+
 /* --- the device's table -------------------------------------------------------------------------
  */
 
-mf_status shadow_window_open(mf_device *d, mf_comm *wire, const mf_dispatch_shape *s, bool beside,
+mf_status shadow_window_open(mf_device *d, mf_comm *wire, const mf_dispatch_shape *s,
                              mf_dispatch_group **out, mf_dispatch_view *view, mf_err *e) {
     const size_t window_B = mf_dispatch_window_B(s);
     const size_t rows_B = (size_t)mf_align_B(s->ranks * rows_of(s) * 2);
     const size_t choices_B = (size_t)mf_align_B(s->ranks * choices_of(s) * 4);
-    (void)beside;
     *out = NULL;
     mf_status status = shadow_of(d)->o.slots ? mf_err_set(e, MF_INFEASIBLE, "slots are wanted")
                                              : mf_dispatch_check(s, e);
@@ -265,8 +275,11 @@ mf_status shadow_window_dispatch(mf_queue *q, mf_dispatch_group *g, const mf_ker
                                  mf_err *e) {
     const int64_t choices = choices_of(&g->shape);
     const window_work w = {.phase = ARRIVE, .g = g, .d = *a};
-    mf_status status = mf_comm_all_gather(g->wire, MF_GROUP_EP, MF_COMM_BF16, a->x, g->rows,
-                                          rows_of(&g->shape), e);
+    mf_status status = check_beside(q, a->beside, e);
+    if (status == MF_OK) {
+        status = mf_comm_all_gather(g->wire, MF_GROUP_EP, MF_COMM_BF16, a->x, g->rows,
+                                    rows_of(&g->shape), e);
+    }
     if (status == MF_OK) {
         status =
             mf_comm_all_gather(g->wire, MF_GROUP_EP, MF_COMM_I32, a->index, g->index, choices, e);
@@ -287,7 +300,8 @@ mf_status shadow_window_combine(mf_queue *q, mf_dispatch_group *g, const mf_kern
         rows[r] = rows_of(s);
         choices[r] = choices_of(s);
     }
-    mf_status status = enter(q, &w, e);
+    mf_status status = check_beside(q, a->beside, e);
+    status = status == MF_OK ? enter(q, &w, e) : status;
     if (status == MF_OK) {
         status =
             mf_comm_all_to_all(g->wire, MF_GROUP_EP, 2, g->rows, rows, g->view.partial, rows, e);

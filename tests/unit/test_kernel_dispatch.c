@@ -42,7 +42,7 @@ static int setup(void **state) {
         assert_non_null(w->window[r]);
         memset(w->window[r], 0xff, mf_dispatch_window_B(&shape));
         w->view[r] = mf_dispatch_view_of(&shape, w->window[r]);
-        w->d[r] = (mf_kernel_dispatch){&w->x[r][0][0], &choices[r][0][0], &w->prob[r][0][0]};
+        w->d[r] = (mf_kernel_dispatch){&w->x[r][0][0], &choices[r][0][0], &w->prob[r][0][0], false};
     }
     *state = w;
     return 0;
