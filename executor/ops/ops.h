@@ -58,7 +58,7 @@ typedef struct mf_exec_env {
     double loss_weight;    /* of a row's loss in *loss_sum */
     float aux_scale;       /* of the gradient of the auxiliary loss of one micro-batch; 0: none */
     float z_scale;         /* of the gradient of a token's squared logsumexp; 0: no z-loss */
-    bool force_balance;    /* choices go round the experts and ignore the scores */
+    bool force_balance;    /* every expert gets as many choices, whatever the scores */
     const int32_t *forced; /* [experts + 1] of the position: or take so many places
                               (router_choices.h); NULL: none of both */
     int64_t forced_stride;
