@@ -53,7 +53,7 @@ static const mf_option table[MF_OPT_TRAIN_LAST - MF_OPT_TRAIN_FIRST + 1] = {
         "Coefficient of the routers' z-loss: mean over tokens of the squared log-sum-exp of logits",
         REAL(0, 1e3)),
     ROW(FORCE_BALANCE, "force-balance", TRAIN, NULL, NULL,
-        "For benchmarks: route as many tokens to each expert, whatever the scores", FLAG),
+        "For benchmarks: every expert gets as many tokens, whatever the scores", FLAG),
     ROW(FORCE_ROUTING, "force-routing", TRAIN, "balanced|zipf:S|FILE", NULL,
         "For benchmarks: route tokens as `simulate --routing` has it, whatever the scores", TEXT),
     ROW(DTYPE, "dtype", TRAIN, "WORD", "the plan's; bf16 on GPUs, fp32 on CPU ranks",

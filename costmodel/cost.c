@@ -418,6 +418,9 @@ static void price_op(const mf_cost *cost, const mf_op *op, double load, mf_price
     if (out->link != MF_LINK_NONE) {
         out->link_share = fmin(1, out->limit_s / out->time_s);
     }
+    if (class == MF_CLASS_COLLECTIVE) {
+        o.bytes /= pieces; /* each piece makes a pass over its own */
+    }
     if (mf_op_pass(&cost->cluster, &o, &pass)) {
         add_pass(cost, &pass, out);
     }

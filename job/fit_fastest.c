@@ -200,7 +200,7 @@ static int starts_of(const mf_problem *p, const mf_fit_result *fit, mf_known_pla
 
 /* What Megatron can express is searched in another way, one memory choice for all layers at a time,
  * which may meet a faster plan where effort is short (mixtral-8x22b on 64 H100 with a second of it:
- * 7.51 s, 7.95 without): so that no limit seems to make a job faster, that search is part of one
+ * 7.55 s, 7.99 without): so that no limit seems to make a job faster, that search is part of one
  * without a limit which ends with its effort. */
 static mf_status try_limited(const mf_problem *p, const mf_fit_rank_options *o,
                              mf_search_result *into, mf_err *e) {

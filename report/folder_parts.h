@@ -20,7 +20,7 @@ void mf_folder_command(mf_json_writer *w, mf_report_folder to);
 /* By what a file is known again. */
 typedef struct mf_folder_mark {
     int64_t bytes;
-    char crc32c[24]; /* ""; a file too large, or unreadable */
+    char crc32c[24]; /* "": the file is too large, or cannot be read */
 } mf_folder_mark;
 
 /* False: there is no such file, or it is a folder or a device. */
@@ -32,9 +32,8 @@ void mf_folder_mark_write(mf_json_writer *w, const mf_folder_mark *mark);
  * written, and lists those of this one as "files" in the object that is open. Which these are says
  * the old report.json, with their marks: a file that is not as it was written stays, as does one
  * that the command line names as input. (Lists of reports up to 2026-11 have no marks: theirs
- * stay.) Files that all reports
- * have, such as report.html, are in no list. Called when everything but report.json and the page is
- * written. */
+ * stay.) Files that all reports have, such as report.html, are in no list. Called when everything
+ * but report.json and the page is written. */
 void mf_folder_settle(mf_report_folder to, const char *const *written, size_t count,
                       mf_json_writer *w);
 /* report.json and the page that is drawn from it; w is empty afterwards. */

@@ -195,6 +195,15 @@ static void a_gather_of_context_ranks_pays_for_the_order_of_its_chunks(void **st
         assert_below(fabs(cp.time_s - tp.time_s - pass.time_s), 1e-12);
         assert_above(tp_slowed, 1.1);
         assert_below(fabs(cp.time_s * cp_slowed - tp.time_s * tp_slowed - pass.time_s), 1e-12);
+        mf_op piece = op; /* one of four, which puts its own part in order */
+        const mf_op quarter = {.kind = MF_OP_SPLIT, .shape = {1, 1}, .bytes = 8 << 20};
+        mf_price split, part;
+        piece.bytes /= 4;
+        piece.pieces = 4;
+        mf_cost_op(cost, &quarter, 1, &part);
+        mf_cost_op(cost, &piece, 1, &split);
+        assert_below(fabs(split.time_s - tp.time_s / 4 - part.time_s), 1e-12);
+        assert_below(4 * part.time_s, 2 * pass.time_s);
         op.kind = MF_OP_SEND_RECV; /* a ring's message comes whole */
         assert_below(fabs(mf_cost_slowed(cost, &op, 1) - 1), 1e-12);
     }
