@@ -172,7 +172,7 @@ static mf_status report(const mf_args *a, const mf_cli *cli, mf_capacity *z, con
         .gap = z->r->gap,
         .doubts = &z->doubts,
         .routing = text_of(&v[MF_OPT_ROUTING]),
-        .skew = z->r->skew,
+        .skew = z->skew,
         .program = w->program,
         .priced_only = w->lacking == w->rows,
         .all_columns = v[MF_OPT_VERBOSE].given,
@@ -329,7 +329,8 @@ const mf_command mf_cmd_capacity = {
         "may take. With --deadline or --budget every plan is also tried on a node less (same "
         "degrees or those of another size of the table, fewer data-parallel ranks; all GPUs that "
         "are left are paid for), with --skew under uneven routing: a ! marks a limit that is then "
-        "missed; where a verdict's plan does not fit it says what does. With --deadline and "
+        "missed; where a verdict's plan does not fit there, or has no room for the rows of an "
+        "uneven --routing, it says what does. With --deadline and "
         "without --sizes, sizes around the smallest one that keeps it are tried, too. A layout "
         "option that you give pins its dimension everywhere. Under a megatron-* profile only what "
         "Megatron can express is searched (--runs-on any lifts that).\n-o DIR writes each "

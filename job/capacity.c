@@ -234,15 +234,30 @@ static mf_status refine(growing *g, int row, mf_err *e) {
     return s;
 }
 
+/* What plans take under the routing that they are found for is in their rows: it is said once more
+ * only where one of them has no room for it. */
+static void name_skew(mf_capacity *z) {
+    bool overfull = false;
+    for (int i = 0; i < z->count; i++) {
+        overfull |= z->cell[i].skewed.tried && !z->cell[i].skewed.fits;
+    }
+    z->skew = z->r->skew != NULL ? z->r->skew : overfull ? z->r->asked.routing : NULL;
+    for (int i = 0; z->skew == NULL && i < z->count; i++) {
+        z->cell[i].skewed.tried = false;
+    }
+}
+
 static mf_status strain(const growing *g, mf_err *e) {
     mf_capacity *z = g->z;
     mf_status s = MF_OK;
-    if (z->r->skew == NULL && !(z->r->deadline_s > 0) && !(z->r->budget_usd > 0)) {
+    if (z->r->skew == NULL && z->r->asked.routing == NULL && !(z->r->deadline_s > 0) &&
+        !(z->r->budget_usd > 0)) {
         return MF_OK;
     }
     for (int i = 0; s == MF_OK && i < z->r->models * z->r->clusters; i++) {
         s = mf_capacity_strain_row(z, g->row[i].job, i, e);
     }
+    name_skew(z);
     return s;
 }
 

@@ -63,7 +63,7 @@ typedef struct mf_capacity_cell {
     double run_s, gpu_h, energy_J;
     double cost_usd; /* GPU-hours and --power-price; where price.known */
     mf_capacity_price price;
-    mf_capacity_strain skewed; /* under --skew */
+    mf_capacity_strain skewed; /* under mf_capacity.skew */
     /* Does not fit there: what does (mf_capacity_find_remedy), simulated with the same draws; on
      * another number of GPUs it is that cell's plan. */
     mf_capacity_strain remedied;
@@ -113,6 +113,9 @@ typedef struct mf_capacity {
     mf_capacity_cell *cell; /* [count]: a row's together, sizes ascending; owned */
     int count;
     mf_job *job; /* [models * clusters]: of each row; owned */
+    /* What cells are held against: --skew, or an uneven --routing under which one of the plans that
+     * are found for it does not fit; NULL: nothing. Borrowed. */
+    const char *skew;
     mf_doubts doubts;
     char refused[512]; /* why the chosen program cannot express a model; "" */
 } mf_capacity;
@@ -128,7 +131,8 @@ void mf_capacity_clear(mf_capacity *z);
 mf_status mf_capacity_plan_of(const mf_capacity *z, const mf_capacity_cell *c, mf_problem *problem,
                               mf_plan *out, mf_err *e);
 
-/* Where the cell's plan does not fit under --skew, looks for what does, and keeps what keeps most
+/* Where the cell's plan does not fit under --skew, or with room for the busiest rank's rows of the
+ * --routing that it is found for, looks for what does, and keeps what keeps most
  * limits, of these the fastest under that routing: searches with memory for the rows of every draw,
  * with EP 1 and with half the plan's EP (unless it is pinned), each of the request's effort, or of
  * two seconds without one; single steps or pairs of them from the plan with that memory; a larger

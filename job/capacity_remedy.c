@@ -22,7 +22,7 @@ typedef struct overfull {
     mf_capacity_cell *c;
     const mf_job *j;
     mf_problem p;
-    mf_routing skew;
+    mf_capacity_uneven uneven;
     mf_runs_on on;
     double headroom; /* what is tried: rows of the worst draw, rounded up to what is printed */
 } overfull;
@@ -68,7 +68,7 @@ static mf_status try_steps(const overfull *x, mf_err *e) {
         const mf_one_step *step = &found.step[i];
         mf_capacity_strain now = {.fits = false};
         char options[MF_STEP_TEXT];
-        s = mf_capacity_skew(c, x->z->r, x->j, &x->p, &step->layout, &step->assignment, &x->skew,
+        s = mf_capacity_skew(c, x->z->r, x->j, &x->p, &step->layout, &step->assignment, &x->uneven,
                              &now, e);
         write_options(options, fmax(x->headroom, rounded_up(now.most_load)), step->what);
         if (s == MF_OK) {
@@ -102,7 +102,7 @@ static mf_status search(overfull *x, const mf_problem *p, int64_t *ep, mf_capaci
     if (s == MF_OK) {
         *ep = found.plan[0].layout.ep;
         s = mf_capacity_skew(x->c, r, x->j, p, &found.plan[0].layout, &found.plan[0].assignment,
-                             &x->skew, now, e);
+                             &x->uneven, now, e);
     } else {
         s = s == MF_INFEASIBLE || s == MF_LAYOUT ? MF_OK : mf_err_set(e, s, "%s", why.text);
     }
@@ -139,7 +139,8 @@ static mf_status try_ep(overfull *x, int64_t ep, mf_err *e) {
     mf_capacity_strain now;
     int64_t found = 0;
     char degree[32], options[MF_STEP_TEXT];
-    const double needed = rounded_up(mf_robust_most_load(p.model, &x->skew, ep));
+    const double needed =
+        rounded_up(mf_robust_most_load(p.model, &x->uneven.routing, x->uneven.draws, ep));
     p.base.ep = ep;
     p.pinned |= MF_PIN(EP);
     snprintf(degree, sizeof degree, "--ep %lld", (long long)ep);
@@ -157,7 +158,7 @@ static mf_status try_ep(overfull *x, int64_t ep, mf_err *e) {
 }
 
 /* With memory for the rows of every draw; and, since a search takes what is fastest under even
- * routing, with no expert parallelism and with half as much. */
+ * routing (of --skew), with no expert parallelism and with half as much. */
 static mf_status try_searches(overfull *x, mf_err *e) {
     const int64_t half = x->c->layout.ep / 2;
     int64_t found = 0;
@@ -191,16 +192,15 @@ mf_status mf_capacity_find_remedy(mf_capacity *z, mf_capacity_cell *c, mf_err *e
         return MF_OK;
     }
     x.headroom = rounded_up(fmax(c->layout.token_headroom, c->skewed.most_load));
-    mf_routing_init(&x.skew);
-    mf_status s = mf_problem_from_job(x.j, &x.p, e);
+    mf_status s = mf_capacity_uneven_of(z->r, x.j, &x.uneven, e);
+    s = s == MF_OK ? mf_problem_from_job(x.j, &x.p, e) : s;
     x.p.base.gpus = c->gpus;
-    s = s == MF_OK ? mf_routing_parse(z->r->skew, &x.skew, e) : s;
     s = s == MF_OK ? mf_runs_on_parse(z->r->runs_on, x.j->software.name, &x.on, e) : s;
     s = s == MF_OK ? try_searches(&x, e) : s;
     s = s == MF_OK ? try_steps(&x, e) : s;
     if (s == MF_OK) {
         take_larger(&x);
     }
-    mf_routing_clear(&x.skew);
+    mf_capacity_uneven_clear(&x.uneven);
     return s;
 }

@@ -42,11 +42,35 @@ mf_capacity_strain mf_capacity_strain_of(const mf_capacity_cell *c, const mf_cap
     };
 }
 
+mf_status mf_capacity_uneven_of(const mf_capacity_request *r, const mf_job *j,
+                                mf_capacity_uneven *out, mf_err *e) {
+    const bool given = r->skew != NULL;
+    out->draws = 0;
+    mf_routing_init(&out->routing);
+    if (j->model.experts == 0 && !given) {
+        return MF_OK;
+    }
+    const char *text = given ? r->skew : r->asked.routing;
+    mf_status s = text != NULL ? mf_routing_parse(text, &out->routing, e) : MF_OK;
+    if (s == MF_OK && j->model.experts > 0) {
+        out->routing.most = j->routing.most;
+        s = mf_routing_check(&out->routing, &j->model, e);
+        out->draws = given                                      ? mf_robust_draws(&out->routing)
+                     : out->routing.kind != MF_ROUTING_BALANCED ? 1
+                                                                : 0;
+    }
+    return s == MF_OK ? s : mf_err_prefix(e, given ? "--skew" : "--routing");
+}
+
+void mf_capacity_uneven_clear(mf_capacity_uneven *x) {
+    mf_routing_clear(&x->routing);
+}
+
 mf_status mf_capacity_skew(const mf_capacity_cell *c, const mf_capacity_request *r, const mf_job *j,
                            const mf_problem *p, const mf_layout *l, const mf_assignment *a,
-                           const mf_routing *skew, mf_capacity_strain *out, mf_err *e) {
+                           const mf_capacity_uneven *x, mf_capacity_strain *out, mf_err *e) {
     mf_skewed found;
-    mf_status s = mf_robust_skew(p, l, a, skew, &found, e);
+    mf_status s = mf_robust_skew(p, l, a, &x->routing, x->draws, &found, e);
     if (s == MF_OK) {
         *out = mf_capacity_strain_of(c, r, j, c->gpus, c->gpus, found.step_time_s);
         out->fits = found.fits;
@@ -88,22 +112,17 @@ static mf_status lose_node(mf_capacity *z, const mf_job *j, const mf_problem *p,
 mf_status mf_capacity_strain_row(mf_capacity *z, const mf_job *j, int row, mf_err *e) {
     const bool limits = z->r->deadline_s > 0 || z->r->budget_usd > 0;
     mf_problem problem;
-    mf_routing skew;
-    mf_routing_init(&skew);
-    mf_status s = mf_problem_from_job(j, &problem, e);
-    if (s == MF_OK && z->r->skew != NULL) {
-        s = mf_routing_parse(z->r->skew, &skew, e);
-        s = s == MF_OK && j->model.experts > 0 ? mf_routing_check(&skew, &j->model, e) : s;
-        s = s == MF_OK ? s : mf_err_prefix(e, "--skew");
-    }
+    mf_capacity_uneven uneven;
+    mf_status s = mf_capacity_uneven_of(z->r, j, &uneven, e);
+    s = s == MF_OK ? mf_problem_from_job(j, &problem, e) : s;
     for (int i = 0; s == MF_OK && i < z->count; i++) {
         mf_capacity_cell *c = &z->cell[i];
         if (c->row != row || !c->feasible) {
             continue;
         }
         problem.base.gpus = c->gpus;
-        if (z->r->skew != NULL && j->model.experts > 0) {
-            s = mf_capacity_skew(c, z->r, j, &problem, &c->layout, &c->assignment, &skew,
+        if (uneven.draws > 0) {
+            s = mf_capacity_skew(c, z->r, j, &problem, &c->layout, &c->assignment, &uneven,
                                  &c->skewed, e);
         }
         s = s == MF_OK && limits ? lose_node(z, j, &problem, c, e) : s;
@@ -111,6 +130,6 @@ mf_status mf_capacity_strain_row(mf_capacity *z, const mf_job *j, int row, mf_er
             s = mf_err_set(e, MF_INTERRUPTED, "interrupted");
         }
     }
-    mf_routing_clear(&skew);
+    mf_capacity_uneven_clear(&uneven);
     return s;
 }

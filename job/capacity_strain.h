@@ -19,14 +19,25 @@ mf_capacity_strain mf_capacity_strain_of(const mf_capacity_cell *c, const mf_cap
                                          const mf_job *j, int64_t gpus, int64_t paid,
                                          double step_time_s);
 
+/* The routing that plans are held against: --skew, or else an uneven --routing, in the one draw
+ * that they are found for. */
+typedef struct mf_capacity_uneven {
+    mf_routing routing;
+    int draws; /* simulations; 0: nothing is uneven */
+} mf_capacity_uneven;
+
+/* To be cleared in any case. Errors: MF_USAGE "--skew: ...", "routing: ...". */
+mf_status mf_capacity_uneven_of(const mf_capacity_request *r, const mf_job *j,
+                                mf_capacity_uneven *out, mf_err *e);
+void mf_capacity_uneven_clear(mf_capacity_uneven *x);
+
 /* The plan (l, a) of the cell's job under a routing. Errors: those of simulating. */
 mf_status mf_capacity_skew(const mf_capacity_cell *c, const mf_capacity_request *r, const mf_job *j,
                            const mf_problem *p, const mf_layout *l, const mf_assignment *a,
-                           const mf_routing *skew, mf_capacity_strain *out, mf_err *e);
+                           const mf_capacity_uneven *x, mf_capacity_strain *out, mf_err *e);
 
 /* Fills in skewed and lost of a row's cells, whose job is j, as far as the request asks for them.
- * Errors: MF_USAGE
- * "--skew: ...", MF_INTERRUPTED, MF_NOMEM. */
+ * Errors: as mf_capacity_uneven_of, MF_INTERRUPTED, MF_NOMEM. */
 mf_status mf_capacity_strain_row(mf_capacity *z, const mf_job *j, int row, mf_err *e);
 
 #endif

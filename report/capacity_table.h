@@ -22,7 +22,7 @@ typedef struct mf_capacity_table {
     double gap; /* that was asked for */
     const mf_doubts *doubts;
     const char *routing; /* as given, of the plans; NULL = not given */
-    const char *skew;    /* as given; NULL = not given */
+    const char *skew;    /* mf_capacity.skew */
     const char *program; /* who trains, and what its prices rest on: lines */
     bool priced_only;    /* nobody trains any of it yet */
     bool all_columns;    /* however narrow the screen is */
@@ -44,7 +44,7 @@ bool mf_capacity_names(const mf_capacity_table *t, int v, int cell);
 /* The n-th cell that verdicts name, each once: those of the first model first, the cheapest in
  * front. -1: there are not so many. */
 int mf_capacity_named(const mf_capacity_table *t, int n);
-/* What gets plans that verdicts name over --skew (mf_capacity_find_remedy). t: of z; it
+/* What gets plans that verdicts name over t->skew (mf_capacity_find_remedy). t: of z; it
  * is interrupted if this was. */
 mf_status mf_capacity_find_remedies(mf_capacity *z, mf_capacity_table *t, mf_err *e);
 /* Its word, "cheapest", and its key in JSON, "cheapest_in_time". */

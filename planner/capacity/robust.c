@@ -48,7 +48,7 @@ static int by_value(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-static int draws_of(const mf_routing *skew) {
+int mf_robust_draws(const mf_routing *skew) {
     return skew->kind == MF_ROUTING_ZIPF ? MF_SKEW_DRAWS : 1;
 }
 
@@ -58,9 +58,9 @@ static mf_routing nth_draw(const mf_routing *skew, int i) {
     return one;
 }
 
-double mf_robust_most_load(const mf_model *m, const mf_routing *skew, int64_t ep) {
+double mf_robust_most_load(const mf_model *m, const mf_routing *skew, int draws, int64_t ep) {
     double most = 1;
-    for (int i = 0; i < draws_of(skew); i++) {
+    for (int i = 0; i < draws; i++) {
         const mf_routing one = nth_draw(skew, i);
         most = fmax(most, most_load(m, &one, ep));
     }
@@ -68,8 +68,7 @@ double mf_robust_most_load(const mf_model *m, const mf_routing *skew, int64_t ep
 }
 
 mf_status mf_robust_skew(const mf_problem *p, const mf_layout *l, const mf_assignment *a,
-                         const mf_routing *skew, mf_skewed *out, mf_err *e) {
-    const int draws = draws_of(skew);
+                         const mf_routing *skew, int draws, mf_skewed *out, mf_err *e) {
     const int at = draws > 1 ? draws * 95 / 100 - 1 : 0;
     double step_s[MF_SKEW_DRAWS] = {0}, load[MF_SKEW_DRAWS] = {0};
     mf_status s = MF_OK;

@@ -12,13 +12,17 @@ typedef struct mf_skewed {
     bool fits;        /* all of them: with memory for so many rows */
 } mf_skewed;
 
-/* The plan's step under `skew`. A Zipf law does not say which experts are hot: it is drawn anew for
- * each of MF_SKEW_DRAWS simulations. Counts from a file are what they are: one simulation. */
+/* Draws that a routing takes. A Zipf law does not say which experts are hot: MF_SKEW_DRAWS. Counts
+ * from a file are what they are: one. */
+int mf_robust_draws(const mf_routing *skew);
+
+/* The plan's step under `skew`: so many simulations (1 to MF_SKEW_DRAWS), each of a draw of its
+ * own, the first of the one that `skew` itself is. */
 mf_status mf_robust_skew(const mf_problem *p, const mf_layout *l, const mf_assignment *a,
-                         const mf_routing *skew, mf_skewed *out, mf_err *e);
+                         const mf_routing *skew, int draws, mf_skewed *out, mf_err *e);
 
 /* most_load of plans with EP ranks. */
-double mf_robust_most_load(const mf_model *m, const mf_routing *skew, int64_t ep);
+double mf_robust_most_load(const mf_model *m, const mf_routing *skew, int draws, int64_t ep);
 
 /* The fastest of known[count] (plans of p's model on `cluster`, such as the other cells of a row)
  * on at most `gpus` of p's GPUs, data parallelism made smaller until it divides the batch; no fewer

@@ -33,6 +33,10 @@ struct mf_fit_judge {
     mf_layout layout;   /* that is being lowered */
     named_block *table; /* [places], open addressing */
     size_t places, count;
+    /* Of the layout judged last: */
+    mf_assignment assignment;
+    mf_param_count *stage; /* [stages], of its parameters */
+    int64_t stages;        /* 0: unknown */
 };
 
 mf_status mf_fit_judge_create(const mf_problem *p, mf_fit_judge **out, mf_err *e) {
@@ -54,6 +58,7 @@ void mf_fit_judge_destroy(mf_fit_judge *j) {
         mf_block_destroy(j->table[i].block);
     }
     free(j->table);
+    free(j->stage);
     free(j);
 }
 
@@ -174,6 +179,41 @@ void mf_fit_choose_zero(const mf_problem *p, uint8_t level, mf_layout *l) {
     }
 }
 
+static mf_status keep_params(mf_fit_judge *j, const mf_program *program, const mf_assignment *a,
+                             mf_err *e) {
+    const int64_t stages = program->layout.pp;
+    mf_param_count *stage = realloc(j->stage, (size_t)stages * sizeof *stage);
+    if (stage == NULL) {
+        return mf_err_set(e, MF_NOMEM, "fit: out of memory");
+    }
+    j->stage = stage;
+    j->stages = stages;
+    j->assignment = *a;
+    for (int64_t i = 0; i < stages; i++) {
+        stage[i] = mf_program_stage_params(program, i);
+    }
+    return MF_OK;
+}
+
+/* What the training state of a layout takes on the stage that has most of it, no more than the
+ * layout needs; of the degrees and the split that were judged last, else 0. */
+static double states_B(const mf_fit_judge *j, const mf_layout *l) {
+    mf_layout said = *l;
+    mf_assignment a;
+    double most_B = 0;
+    if (mf_planner_lay_out(j->p, &said, &a, NULL) != MF_OK || said.pp != j->stages ||
+        said.vpp != j->layout.vpp || a.positions != j->assignment.positions ||
+        memcmp(a.first, j->assignment.first,
+               sizeof a.first[0] * (size_t)(said.pp * said.vpp + 1)) != 0) {
+        return 0;
+    }
+    for (int64_t i = 0; i < j->stages; i++) {
+        const mf_stage_memory s = mf_param_memory(&said, j->stage[i]);
+        most_B = fmax(most_B, s.weights_B + s.gradients_B + s.optimizer_B);
+    }
+    return most_B;
+}
+
 /* Peak of one layout with its memory choice everywhere. False when it cannot be laid out. */
 static bool judge(mf_fit_judge *j, const mf_layout *l, bool exact, mf_fit_entry *out, mf_err *e,
                   mf_status *status) {
@@ -200,6 +240,7 @@ static bool judge(mf_fit_judge *j, const mf_layout *l, bool exact, mf_fit_entry 
         s = mf_program_lower_from(p->model, &few, mf_cost_cluster(p->cost), &a, &source, &program,
                                   e);
     }
+    s = s == MF_OK ? keep_params(j, program, &a, e) : s;
     if (s == MF_OK) {
         s = mf_schedule_create(&few, &schedule, e);
     }
@@ -260,6 +301,14 @@ static bool is_hopeless(const mf_layout *asked, const mf_fit_entry *first) {
            first->layout.expert_zero == asked->expert_zero;
 }
 
+/* Does its training state alone miss more than the best choice so far, or, where it only counts
+ * what fits, anything? */
+static bool is_worse(const mf_fit_judge *j, const mf_layout *l, bool fits_only,
+                     const mf_fit_entry *best) {
+    const double allowed_B = best->usable_B + (fits_only ? 0 : mf_fit_missing_B(best));
+    return states_B(j, l) > allowed_B + 1; /* a byte: sums are rounded */
+}
+
 mf_status mf_fit_judge_least_memory(mf_fit_judge *j, mf_layout l, bool fits_only, mf_fit_entry *out,
                                     bool *laid_out, mf_err *e) {
     const uint32_t pinned = j->p->pinned;
@@ -273,6 +322,9 @@ mf_status mf_fit_judge_least_memory(mf_fit_judge *j, mf_layout l, bool fits_only
         }
         if (!(pinned & MF_PIN(OFFLOAD))) {
             l.memory.offload = low_memory[i].offload;
+        }
+        if (*laid_out && is_worse(j, &l, fits_only, out)) {
+            continue;
         }
         if (judge(j, &l, false, &now, e, &status) &&
             (!*laid_out || (now.fits && !out->fits) ||

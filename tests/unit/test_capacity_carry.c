@@ -375,7 +375,8 @@ static void skew_is_the_second_worst_of_twenty_draws(void **state) {
     double step_s[20];
     p.base.gpus = 16;
     assert_ok(mf_routing_parse("zipf:0.8", &zipf, NULL));
-    assert_ok(mf_robust_skew(&p, &plan->layout, &plan->assignment, &zipf, &found, NULL));
+    assert_ok(mf_robust_skew(&p, &plan->layout, &plan->assignment, &zipf, mf_robust_draws(&zipf),
+                             &found, NULL));
     for (uint64_t i = 0; i < 20; i++) {
         mf_routing one = zipf;
         one.seed = zipf.seed + i;
@@ -394,7 +395,8 @@ static void skew_is_the_second_worst_of_twenty_draws(void **state) {
     }
     const mf_routing file = {
         .kind = MF_ROUTING_HISTOGRAM, .layers = 1, .experts = experts, .counts = counts};
-    assert_ok(mf_robust_skew(&p, &plan->layout, &plan->assignment, &file, &found, NULL));
+    assert_ok(mf_robust_skew(&p, &plan->layout, &plan->assignment, &file, mf_robust_draws(&file),
+                             &found, NULL));
     const double want_s = step_under(&w, plan, &file);
     assert_close(found.step_time_s, want_s, 1e-12 * want_s);
     const double part = (double)experts / 4, all = (double)experts + 2;
@@ -421,12 +423,13 @@ static void a_skew_that_does_not_fit_says_so(void **state) {
     p.base.gpus = 16;
     /* room for what balanced routing needs, and not much more */
     l.reserve = 1 - 1.02 * plan->prediction.peak_memory_B / plan->prediction.capacity_B;
-    assert_ok(mf_robust_skew(&p, &l, &plan->assignment, &even, &found, NULL));
+    assert_ok(mf_robust_skew(&p, &l, &plan->assignment, &even, 1, &found, NULL));
     assert_true(found.fits);
     assert_true(found.load <= 1 + 1e-12);
     mf_routing zipf;
     assert_ok(mf_routing_parse("zipf:3", &zipf, NULL));
-    assert_ok(mf_robust_skew(&p, &l, &plan->assignment, &zipf, &found, NULL));
+    assert_ok(
+        mf_robust_skew(&p, &l, &plan->assignment, &zipf, mf_robust_draws(&zipf), &found, NULL));
     assert_true(!found.fits);
     assert_true(found.load > l.token_headroom);
     mf_search_result_clear(&r);

@@ -751,6 +751,52 @@ static void what_gets_a_plan_over_uneven_routing_is_named(void **state) {
     assert_int_equal(system(line), 0);
 }
 
+/* Under --routing alone a plan is made for that routing with the room that a run begins with: where
+ * there is none for the busiest rank's rows, the verdict says so and what does fit, as under
+ * --skew, in the one draw that the plan is for; where there is, nothing is said. */
+static void a_plan_that_routing_alone_overfills_gets_a_remedy(void **state) {
+    (void)state;
+#define ROUTED                                                                                     \
+    "capacity --models qwen3-30b-a3b --clusters h100 --sizes 16 --global-batch 64 --seq 4096 "     \
+    "--pp 1 --cp 1 --tp 1 --micro-batch 1 --recompute none --offload none --effort 1 "             \
+    "--routing zipf:1 "
+    char line[512], dir[] = "/tmp/moefold-routing-XXXXXX";
+    assert_non_null(mkdtemp(dir));
+    snprintf(line, sizeof line, ROUTED "--ep 8 --json -o %s", dir);
+    cli_result r = cli_json(line);
+    const mf_json_value *root = mf_json_root(r.json);
+    const mf_json_value *c = mf_json_at(cli_member(root, "cells"), 0);
+    const mf_json_value *skewed = cli_member(c, "skewed"), *remedy = cli_member(c, "skew_remedy");
+    assert_string_equal(cli_text(root, "skew"), "zipf:1");
+    assert_false(cli_bool(skewed, "fits"));
+    assert_close(cli_number(skewed, "draws"), 1, 0);
+    assert_above(cli_number(skewed, "expert_load"), 1.25);
+    assert_memory_equal(cli_text(remedy, "with"), "--token-headroom ", 17);
+    snprintf(line, sizeof line, "simulate --plan %s/plan.json --routing zipf:1 %s --json", dir,
+             cli_text(remedy, "with"));
+    cli_result typed = cli_json(line);
+    const mf_json_value *step = mf_json_root(typed.json);
+    assert_true(cli_bool(step, "fits"));
+    assert_close(cli_number(remedy, "step_time_s") / cli_number(step, "step_time_s"), 1, 1e-9);
+    cli_free(&typed);
+    cli_free(&r);
+    snprintf(line, sizeof line, "rm -rf %s", dir);
+    assert_int_equal(system(line), 0);
+    r = cli_run(ROUTED "--ep 8", NULL);
+    for (char *at = r.out; *at != '\0'; at++) { /* lines are wrapped anywhere */
+        *at = *at == '\n' ? ' ' : *at;
+    }
+    assert_non_null(strstr(r.out, "skewed: the step under zipf:1; none: it does not fit."));
+    assert_non_null(strstr(r.out, "under zipf:1 (busiest expert rank: "));
+    assert_non_null(strstr(r.out, ": does not fit;"));
+    assert_non_null(strstr(r.out, " with --token-headroom "));
+    cli_free(&r);
+    r = cli_json(ROUTED "--ep 1 --json"); /* balanced by itself */
+    root = mf_json_root(r.json);
+    assert_null(mf_json_find(mf_json_at(cli_member(root, "cells"), 0), "skewed"));
+    cli_free(&r);
+}
+
 /* Without --effort what is named had less of it than the cell, which is said. */
 static void a_remedy_of_a_short_search_is_called_so(void **state) {
     (void)state;
@@ -1031,6 +1077,7 @@ int main(void) {
         cmocka_unit_test(a_verdict_names_what_gets_over_a_lost_node),
         cmocka_unit_test(skew_needs_neither_a_run_nor_a_limit),
         cmocka_unit_test(what_gets_a_plan_over_uneven_routing_is_named),
+        cmocka_unit_test(a_plan_that_routing_alone_overfills_gets_a_remedy),
         cmocka_unit_test(a_remedy_of_a_short_search_is_called_so),
         cmocka_unit_test(the_remedy_is_what_is_fast_under_uneven_routing),
         cmocka_unit_test(sizes_double_and_batches_are_read_in_tokens),
