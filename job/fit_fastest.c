@@ -222,6 +222,7 @@ static mf_status try_limited(const mf_problem *p, const mf_fit_rank_options *o,
         s = put_first(into, &r.plan[0], e);
         r.count = 0;
     }
+    into->stats.work += r.stats.work; /* both searches are paid for */
     mf_search_result_clear(&r);
     return s;
 }
