@@ -66,8 +66,9 @@ LTO := $(if $(findstring -fsanitize,$(CFLAGS))$(findstring --coverage,$(CFLAGS))
          $(CC) -v 2>&1 | grep -c '^Supported LTO'))
 endif
 ifneq ($(filter-out 0,$(LTO)),)
-# Nobody asks errno or the FPU's flags about arithmetic; results are the same to the bit.
-FAST      := -O3 -flto=auto -fno-math-errno -fno-trapping-math
+# Nobody asks errno or the FPU's flags about arithmetic; results are the same to the bit. Without traps
+# gcc makes sums of choices, and then warns of their width: the same files are warned of above.
+FAST      := -O3 -flto=auto -fno-math-errno -fno-trapping-math -Wno-conversion
 # Compilers warn file by file: not of what several files are together.
 FAST_LINK := $(FAST) -w
 FAST_SRC  := $(foreach r,$(FAST_ROOMS),$(filter $(r)/%,$(LIB_SRC)))
