@@ -66,8 +66,9 @@ LTO := $(if $(findstring -fsanitize,$(CFLAGS))$(findstring --coverage,$(CFLAGS))
          $(CC) -v 2>&1 | grep -c '^Supported LTO'))
 endif
 ifneq ($(filter-out 0,$(LTO)),)
-# Nobody asks errno or the FPU's flags about arithmetic; results are the same to the bit. Without traps
-# gcc makes sums of choices, and then warns of their width: the same files are warned of above.
+# No code here reads errno or the FPU's flags after arithmetic, and results are the same to the bit. Without
+# traps gcc turns `a ? 2 : 1` into a sum and warns of its type; the library's objects, built from the same files
+# without this, keep that warning.
 FAST      := -O3 -flto=auto -fno-math-errno -fno-trapping-math -Wno-conversion
 # Compilers warn file by file: not of what several files are together.
 FAST_LINK := $(FAST) -w

@@ -1,7 +1,7 @@
 /* capacity.c - plans the cells of a table, and says what whole runs by them take. */
 #include "job/capacity.h"
-#include "core/base/number_text.h"
 
+#include "core/base/number_text.h"
 #include "core/base/today.h"
 #include "job/capacity_strain.h"
 #include "job/capacity_table.h"

@@ -26,7 +26,7 @@ typedef struct mf_capacity_uneven {
     int draws; /* simulations; 0: nothing is uneven */
 } mf_capacity_uneven;
 
-/* To be cleared in any case. Errors: MF_USAGE "--skew: ...", "routing: ...". */
+/* To be cleared in any case. Errors: MF_USAGE "--skew: ...", "--routing: ...". */
 mf_status mf_capacity_uneven_of(const mf_capacity_request *r, const mf_job *j,
                                 mf_capacity_uneven *out, mf_err *e);
 void mf_capacity_uneven_clear(mf_capacity_uneven *x);

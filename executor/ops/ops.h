@@ -79,7 +79,7 @@ typedef struct mf_exec_op {
     const mf_op *op, *forward; /* forward: itself in F, else what it derives from (or itself) */
     const mf_block *block;
     mf_queue *queue;
-    bool beside; /* not compute's queue: compute may run at the same time */
+    bool beside; /* set where it runs: not compute's queue, so compute may run at the same time */
     int position;
     int side;        /* 1: of the backward of a merged pair */
     int ring_step;   /* attention: keys of the CP rank this many before */

@@ -349,7 +349,6 @@ void mf_exec_bind_op(const mf_exec *x, const block_at *at, int op_index, mf_exec
     out->forward_nin = bind->forward_nin;
     out->env = &x->env;
     out->queue = mf_exec_queue_of(x, at, op->stream);
-    out->beside = out->queue != x->queue;
     out->overwrites =
         mf_exec_op_overwrites(op) && bind->first[0] && begins(x, at->position, op->out[0]);
     out->host = at->host != NULL ? at->host + q->bind->host_at[op_index] : NULL;

@@ -119,12 +119,12 @@ static double reduced_last_s(const least *x, int n) {
     return x->last && n < 2 ? x->head_s[MF_ORDER_REDUCE] : layer;
 }
 
-/* How long reductions run on behind a last backward pass of n positions, all of which are known, at
- * least. Each is queued when its block ends, so that from the end of the first block until they are
- * done is at least all that they take, and 1 - rate of the time that blocks run beside them, or in
- * which there is nothing to reduce. A path that starts with the pass reaches its end no later than
- * the blocks behind the first take, OWN_LOST included: so much of the reductions is done by then,
- * times rate. Where the pass stands in a merged pair, forward blocks lie between: not counted. */
+/* The least time that reductions still need when a last backward pass of n positions has ended; all
+ * positions are known. Each block's reduction is queued when the block ends, so none runs before
+ * the first block's end. From there to the end of the pass a path counts at most what the blocks
+ * behind the first take, OWN_LOST included. Beside a block reductions advance at `rate` at most, so
+ * no more than rate times that is done by then; the rest of their sum is left. In a merged pair
+ * forward blocks lie between, too: there the last block's reduction alone is counted. */
 static double all_left_s(const mf_partition *in, const least *x, int n) {
     const int layers = layers_of(x, n);
     const double last_s = reduced_last_s(x, n), each_s = x->mean_s[MF_ORDER_REDUCE];

@@ -813,7 +813,7 @@ static void a_remedy_of_a_short_search_is_called_so(void **state) {
 static void the_remedy_is_what_is_fast_under_uneven_routing(void **state) {
     (void)state;
     if (cases_sampled()) {
-        return; /* searches like those of the case before, of which other figures are looked at */
+        return; /* the case before runs the same code; this one checks other figures */
     }
 #define UNEVEN                                                                                     \
     "capacity --models mixtral-8x7b --clusters h100 --sizes 32 --tokens 1T --deadline 70d "        \
@@ -1003,7 +1003,7 @@ static void a_cluster_better_in_every_figure_never_takes_longer(void **state) {
 static void a_larger_size_may_give_a_smaller_one_its_plan(void **state) {
     (void)state;
     if (cases_sampled()) {
-        return; /* tables like the others, of which the times are looked at */
+        return; /* other cases run the same code; this one checks times */
     }
     static const char *const sizes[] = {"32", "32,64"};
     double step_s[2];

@@ -856,7 +856,7 @@ static void assert_kept(void) {
 static void the_best_plan_of_a_job_is_that_of_plan(void **state) {
     (void)state;
     if (cases_sampled()) {
-        return; /* searches like those of other cases, of which the times are looked at */
+        return; /* other cases run the same code; this one checks times */
     }
     char line[512];
     cli_result r = cli_json("plan " EIGHT "--json");
@@ -1298,7 +1298,7 @@ static void a_job_that_does_not_fit_gets_what_would_make_it_fit(void **state) {
 static void advice_is_no_slower_than_the_best_single_step(void **state) {
     (void)state;
     if (cases_sampled()) {
-        return; /* a search like those of other cases, of which the advice is looked at */
+        return; /* other cases run the same code; this one checks the advice */
     }
     char line[512];
     snprintf(line, sizeof line,
@@ -1320,7 +1320,7 @@ static void advice_is_no_slower_than_the_best_single_step(void **state) {
 static void a_target_recomputes_nothing_where_all_fits(void **state) {
     (void)state;
     if (cases_sampled()) {
-        return; /* a search like others, of which two lines are looked at */
+        return; /* other cases run the same code; this one checks two lines */
     }
     cli_result r = cli_run("plan --model qwen3-30b-a3b --cluster h100 --gpus 32 --global-batch 256 "
                            "--seq 4096 --runs-on megatron --software moefold",
