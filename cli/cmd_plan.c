@@ -126,7 +126,8 @@ static mf_status explain_nothing(const mf_args *a, const mf_cli *cli, const mf_j
 }
 
 static mf_status search(const mf_args *a, const mf_cli *cli, const mf_problem *problem,
-                        const char *software, mf_search_result *r, mf_host_copies *h, mf_err *e) {
+                        const char *software, mf_search_result *r, mf_host_copies *h,
+                        mf_host_gain **gain, mf_err *e) {
     mf_search_options o;
     mf_progress progress;
     mf_search_options_init(&o);
@@ -150,6 +151,9 @@ static mf_status search(const mf_args *a, const mf_cli *cli, const mf_problem *p
     mf_status s = mf_args_effort(a, &o.budget, e);
     s = s == MF_OK ? mf_runs_on_parse(word, software, &on, e) : s;
     s = s == MF_OK ? mf_runs_on_check_model(&on, word, software, problem->model, e) : s;
+    if (s == MF_OK && !on.limited && !a->value[MF_OPT_SEARCH_OFFLOAD].given) {
+        s = mf_host_gain_begin(problem, &o, gain, e);
+    }
     if (s == MF_OK) {
         s = mf_host_copies_search(mf_runs_on_search, &on, problem, &o,
                                   a->value[MF_OPT_SEARCH_OFFLOAD].given, r, h, e);
@@ -161,8 +165,6 @@ static mf_status search(const mf_args *a, const mf_cli *cli, const mf_problem *p
     }
     if (s == MF_OK && on.limited) {
         s = mf_runs_on_price(&on, problem, &o, r, e);
-    } else if (s == MF_OK) {
-        s = mf_host_copies_gain(problem, &o, &r->plan[0], h, e);
     }
     mf_progress_end(&progress);
     return s;
@@ -196,6 +198,7 @@ static mf_status run(const mf_args *a, const mf_cli *cli, mf_err *e) {
     mf_problem problem;
     mf_search_result r = {0};
     mf_host_copies host = {0};
+    mf_host_gain *gain = NULL;
     mf_under_megatron there;
     mf_doubts doubts;
     mf_verdict_text verdict;
@@ -209,7 +212,7 @@ static mf_status run(const mf_args *a, const mf_cli *cli, mf_err *e) {
     if (s != MF_OK) {
         goto out;
     }
-    s = found = search(a, cli, &problem, j.software.name, &r, &host, e);
+    s = found = search(a, cli, &problem, j.software.name, &r, &host, &gain, e);
     if (found == MF_INFEASIBLE) {
         doubts = (mf_doubts){0};
         mf_doubt_job(&doubts, &j.model, &j.cluster, &j.plan.layout); /* a slip may be why */
@@ -225,15 +228,13 @@ static mf_status run(const mf_args *a, const mf_cli *cli, mf_err *e) {
         goto out;
     }
     s = mf_host_copies_of_plan(&j, &r.plan[0], &host, e);
+    if (s == MF_OK && strcmp(j.software.name, "moefold") == 0 && !mf_cluster_is_cpu(&j.cluster)) {
+        s = mf_job_under_megatron(&j, &r.plan[0], &there, e);
+        megatron = &there;
+    }
+    s = s == MF_OK ? mf_host_gain_end(&gain, &host, e) : s;
     if (s != MF_OK) {
         goto out;
-    }
-    if (strcmp(j.software.name, "moefold") == 0 && !mf_cluster_is_cpu(&j.cluster)) {
-        s = mf_job_under_megatron(&j, &r.plan[0], &there, e);
-        if (s != MF_OK) {
-            goto out;
-        }
-        megatron = &there;
     }
     mf_doubts_of_plan(&j, &r.plan[0], &doubts);
     mf_doubts_print(a->notes, &doubts);
@@ -273,6 +274,7 @@ static mf_status run(const mf_args *a, const mf_cli *cli, mf_err *e) {
         s = mf_err_set(e, MF_INTERRUPTED, "interrupted: the best plan so far was printed");
     }
 out:
+    (void)mf_host_gain_end(&gain, &host, NULL);
     mf_search_result_clear(&r);
     mf_job_clear(&j);
     return s;

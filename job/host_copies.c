@@ -3,7 +3,9 @@
 #include "job/host_copies.h"
 
 #include <math.h>
+#include <pthread.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 bool mf_host_copies_in(const mf_layout *l, const mf_assignment *a) {
@@ -174,33 +176,101 @@ mf_status mf_host_copies_search_optimizer(mf_search_fn search, void *user, const
     return s;
 }
 
-mf_status mf_host_copies_gain(const mf_problem *p, const mf_search_options *o, const mf_plan *best,
-                              mf_host_copies *h, mf_err *e) {
+/* --- what copies would gain ------------------------------------------------------------------- */
+
+struct mf_host_gain {
+    const mf_problem *problem;
+    mf_search_options options; /* of the search whose answer it looks into */
+    mf_problem one;            /* that answer's layout alone */
+    bool asked, beside;        /* is there one, and a thread that looks into it? */
+    pthread_t thread;
+    double known_s, with_s; /* 0: no faster plan with copies */
+    mf_status status;
+    mf_err err;
+};
+
+static void *look(void *user) {
     enum { COUNTED_US = 1000000 };
-    const uint32_t free = MF_PIN(OFFLOAD) | MF_PIN(RECOMPUTE) | MF_PIN(STAGES);
-    mf_problem one = *p;
-    mf_search_options short_one = *o;
+    mf_host_gain *g = user;
+    mf_search_options o = g->options;
     mf_search_result r = {0};
-    if (h->used || (p->pinned & MF_PIN(OFFLOAD)) != 0) {
-        return MF_OK;
-    }
-    one.base = best->layout;
-    one.base.memory = p->base.memory;
-    one.precisions = 0;
-    one.pinned = (MF_PIN(COUNT) - 1u) & ~free;
-    one.pinned |= p->pinned & (free | MF_PIN_MOE_ACT);
-    short_one.top = 1;
-    short_one.budget = COUNTED_US;
-    short_one.known_s = best->prediction.step_time_s;
-    short_one.progress = NULL;
-    mf_status s = mf_planner_search(&one, &short_one, &r, e);
+    o.top = 1;
+    o.budget = COUNTED_US;
+    o.known_s = g->known_s;
+    o.bare = true;
+    o.without |= (mf_mechanisms)1 << MF_MECHANISM_SECOND_LOOK;
+    g->with_s = 0;
+    mf_err_clear(&g->err);
+    g->status = mf_planner_search(&g->one, &o, &r, &g->err);
     if (r.count > 0 && in_plan(&r.plan[0])) {
-        h->with_s = r.plan[0].prediction.step_time_s;
+        g->with_s = r.plan[0].prediction.step_time_s;
     }
     mf_search_result_clear(&r);
-    if (s == MF_INFEASIBLE || s == MF_INTERRUPTED) {
-        mf_err_clear(e);
-        s = MF_OK;
+    g->status = g->status == MF_INFEASIBLE || g->status == MF_INTERRUPTED ? MF_OK : g->status;
+    return NULL;
+}
+
+static void wait_for(mf_host_gain *g) {
+    if (g->beside) {
+        pthread_join(g->thread, NULL);
     }
+    g->beside = false;
+}
+
+/* Of several searches the last one counts. */
+static void look_into(void *user, const mf_layout *best, double step_time_s) {
+    const uint32_t free = MF_PIN(OFFLOAD) | MF_PIN(RECOMPUTE) | MF_PIN(STAGES);
+    mf_host_gain *g = user;
+    const mf_problem *p = g->problem;
+    wait_for(g);
+    g->one = *p;
+    g->one.base = *best;
+    g->one.base.memory = p->base.memory;
+    g->one.precisions = 0;
+    g->one.pinned = (MF_PIN(COUNT) - 1u) & ~free;
+    g->one.pinned |= p->pinned & (free | MF_PIN_MOE_ACT);
+    g->known_s = step_time_s;
+    g->asked = true;
+    g->beside = g->options.threads != 1 && pthread_create(&g->thread, NULL, look, g) == 0;
+}
+
+mf_status mf_host_gain_begin(const mf_problem *p, mf_search_options *o, mf_host_gain **out,
+                             mf_err *e) {
+    *out = NULL;
+    if (p->pinned & MF_PIN(OFFLOAD)) {
+        return MF_OK;
+    }
+    mf_host_gain *g = calloc(1, sizeof *g);
+    if (g == NULL) {
+        return mf_err_set(e, MF_NOMEM, "out of memory");
+    }
+    g->problem = p;
+    g->options = *o;
+    g->options.progress = NULL;
+    o->found = look_into;
+    o->found_user = g;
+    *out = g;
+    return MF_OK;
+}
+
+mf_status mf_host_gain_end(mf_host_gain **gain, mf_host_copies *h, mf_err *e) {
+    mf_host_gain *g = *gain;
+    mf_status s = MF_OK;
+    *gain = NULL;
+    if (g == NULL) {
+        return MF_OK;
+    }
+    if (g->asked && !g->beside && !h->used) {
+        look(g);
+    }
+    wait_for(g);
+    if (g->asked && !h->used) {
+        s = g->status;
+        h->with_s = s == MF_OK ? g->with_s : 0;
+    }
+    if (s != MF_OK && e != NULL) {
+        *e = g->err;
+    }
+    free(g);
     return s;
 }

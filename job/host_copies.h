@@ -58,8 +58,17 @@ mf_status mf_host_copies_search_optimizer(mf_search_fn search, void *user, const
                                           mf_host_copies *h, mf_err *e);
 
 /* What copies would gain where a search left them out: the best plan's layout alone is searched
- * with them, for a counted second. Not finding any gain is no failure. */
-mf_status mf_host_copies_gain(const mf_problem *p, const mf_search_options *o, const mf_plan *best,
-                              mf_host_copies *h, mf_err *e);
+ * with them, for a counted second, on a thread of its own while the search's answers are made
+ * complete plans and whatever else the caller does. */
+typedef struct mf_host_gain mf_host_gain;
+
+/* Before the search, whose options it adds to (`found`); problem and options are borrowed until the
+ * end. Errors: MF_NOMEM. */
+mf_status mf_host_gain_begin(const mf_problem *p, mf_search_options *o, mf_host_gain **out,
+                             mf_err *e);
+/* After it; *g may be NULL, and is after it. `with_s` of *h is set where the search found a plan
+ * without copies that would gain by them; not finding any is no failure. Errors: MF_NOMEM, those of
+ * lowering. */
+mf_status mf_host_gain_end(mf_host_gain **g, mf_host_copies *h, mf_err *e);
 
 #endif

@@ -133,6 +133,12 @@ typedef struct mf_search_options {
     const volatile int *cancel; /* set non-zero to stop with the best so far; may be NULL */
     void (*progress)(const mf_search_stats *now, double best_s, void *user); /* may be NULL */
     void *user;
+    /* Called once with the best answer as soon as it is known, before the answers are made complete
+     * plans; may be NULL */
+    void (*found)(void *user, const mf_layout *best, double step_time_s);
+    void *found_user;
+    bool bare; /* plans are wanted as layout, assignment and step time alone, with nothing predicted
+                */
     mf_price_book *book;   /* of a problem that differs in nothing but base.gpus, made with the same
                             * cancel and without: what is priced stays in it for searches to come, and
                             * no result depends on it. NULL: the search makes its own */

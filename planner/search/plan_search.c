@@ -61,8 +61,20 @@ static mf_status judge_fit_candidate(void *user, mf_layout *l, bool *fits, mf_er
     return status;
 }
 
-/* The answers as complete plans. */
-static mf_status complete(const mf_problem *p, const mf_search_report *report,
+static mf_status one_plan(const mf_problem *p, bool bare, const mf_search_found *f, mf_plan *plan,
+                          mf_err *e) {
+    if (!bare) {
+        return mf_planner_predict(p, &f->layout, &f->assignment, plan, NULL, e);
+    }
+    mf_plan_init(plan);
+    plan->layout = f->layout;
+    plan->assignment = f->assignment;
+    plan->prediction.step_time_s = f->time_s;
+    return MF_OK;
+}
+
+/* The answers as plans. */
+static mf_status complete(const mf_problem *p, bool bare, const mf_search_report *report,
                           mf_search_result *result, mf_err *e) {
     mf_status status = MF_OK;
     result->plan = calloc((size_t)report->count + 1, sizeof *result->plan);
@@ -72,7 +84,7 @@ static mf_status complete(const mf_problem *p, const mf_search_report *report,
     while (status == MF_OK && result->count < report->count) {
         const mf_search_found *f = &report->found[result->count];
         mf_plan *plan = &result->plan[result->count++];
-        status = mf_planner_predict(p, &f->layout, &f->assignment, plan, NULL, e);
+        status = one_plan(p, bare, f, plan, e);
         plan->provenance.searched = true;
         plan->provenance.space = report->stats.space;
         plan->provenance.lower_bound_s = report->stats.lower_bound_s;
@@ -139,13 +151,16 @@ mf_status mf_planner_search(const mf_problem *p, const mf_search_options *o,
     };
     mf_search_report report;
     status = mf_search_run(&request, &report, e);
-    mf_price_book_destroy(own);
-    mf_fit_judge_destroy(w.judge);
     for (int i = 0; i < report.count; i++) {
         report.found[i].layout.reserve = p->base.reserve;
     }
+    if (status == MF_OK && report.count > 0 && o->found != NULL) {
+        o->found(o->found_user, &report.found[0].layout, report.found[0].time_s);
+    }
+    mf_price_book_destroy(own);
+    mf_fit_judge_destroy(w.judge);
     if (status == MF_OK) {
-        status = complete(p, &report, result, e);
+        status = complete(p, o->bare, &report, result, e);
     }
     mf_search_stats *s = &result->stats;
     *s = report.stats;
