@@ -2,9 +2,10 @@
  * waits for. */
 #include "simulator/block_build.h"
 
+#include "core/base/scratch.h"
+
 #include <assert.h>
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 /* --- the sequence ----------------------------------------------------------------------------- */
@@ -135,23 +136,23 @@ static void add_op(mf_block_play *b, const mf_block *block, uint8_t side, int16_
 }
 
 void mf_block_play_clear(mf_block_play *b) {
-    free(b->play.ops);
-    free(b->play.next_of);
-    free(b->deps);
-    free(b->before);
-    free(b->order);
-    free(b->writer[0]);
-    free(b->writer[1]);
-    free(b->price[0]);
-    free(b->price[1]);
+    mf_scratch_give(b->play.ops);
+    mf_scratch_give(b->play.next_of);
+    mf_scratch_give(b->deps);
+    mf_scratch_give(b->before);
+    mf_scratch_give(b->order);
+    mf_scratch_give(b->writer[0]);
+    mf_scratch_give(b->writer[1]);
+    mf_scratch_give(b->price[0]);
+    mf_scratch_give(b->price[1]);
 }
 
 /* Prices of all ops, and the clock that the block holds under the power cap. Its passes hold the
  * same clock, so ops of all passes count. False: out of memory. */
 static bool price_ops(mf_block_play *b, const mf_block *block, int side) {
     const size_t n = (size_t)block->nops + 1;
-    mf_price *price = malloc(n * sizeof *price);
-    double *op_s = malloc(n * sizeof *op_s);
+    mf_price *price = mf_scratch_take(n * sizeof *price);
+    double *op_s = mf_scratch_take(n * sizeof *op_s);
     b->price[side] = price;
     if (price && op_s) {
         mf_cost_ops(b->cost, block->ops, block->nops, b->load, price);
@@ -160,22 +161,22 @@ static bool price_ops(mf_block_play *b, const mf_block *block, int side) {
         }
         b->stretch[side] = mf_cost_stretch(b->cost, block, b->load, op_s);
     }
-    free(op_s);
+    mf_scratch_give(op_s);
     return price && op_s;
 }
 
 mf_status mf_block_play_init(mf_block_play *b, const mf_block *block, const mf_block *beside,
                              mf_err *e) {
     size_t most = (size_t)block->nops + (beside ? (size_t)beside->nops : 0) + 1;
-    b->play.ops = malloc(most * sizeof *b->play.ops);
-    b->play.next_of = malloc(most * sizeof *b->play.next_of);
-    b->deps = malloc(most * (MF_OP_MAX_IN + MF_OP_MAX_OUT) * sizeof *b->deps);
-    b->before = malloc(most * sizeof *b->before);
-    b->order = malloc(most * sizeof *b->order);
+    b->play.ops = mf_scratch_take(most * sizeof *b->play.ops);
+    b->play.next_of = mf_scratch_take(most * sizeof *b->play.next_of);
+    b->deps = mf_scratch_take(most * (MF_OP_MAX_IN + MF_OP_MAX_OUT) * sizeof *b->deps);
+    b->before = mf_scratch_take(most * sizeof *b->before);
+    b->order = mf_scratch_take(most * sizeof *b->order);
     bool ok = b->play.ops && b->play.next_of && b->deps && b->before && b->order;
     for (int s = 0; s < (beside ? 2 : 1) && ok; s++) {
         size_t tensors = (size_t)(s ? beside : block)->ntensors + 1;
-        b->writer[s] = calloc(tensors, sizeof *b->writer[s]);
+        b->writer[s] = mf_scratch_take(tensors * sizeof *b->writer[s]);
         ok = b->writer[s] != NULL;
         for (size_t t = 0; t < tensors && ok; t++) {
             b->writer[s][t] = -1;

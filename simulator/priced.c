@@ -1,6 +1,7 @@
 /* priced.c - blocks with prices, played again and again. */
 #include "simulator/priced.h"
 
+#include "core/base/scratch.h"
 #include "simulator/block_build.h"
 #include "simulator/play_time.h"
 
@@ -214,7 +215,7 @@ static mf_status issue_init(issue *x, const mf_priced_zero *const p[MF_BLOCK_SID
     }
     size_t done = (size_t)of[0] + (size_t)of[1] + 1, all = done + (size_t)zeros;
     x->n = 0;
-    x->ops = malloc(all * sizeof *x->ops + done * sizeof(bool));
+    x->ops = mf_scratch_take(all * sizeof *x->ops + done * sizeof(bool));
     if (!x->ops) {
         return mf_err_set(e, MF_NOMEM, "simulation: out of memory");
     }
@@ -226,7 +227,7 @@ static mf_status issue_init(issue *x, const mf_priced_zero *const p[MF_BLOCK_SID
 }
 
 static void issue_clear(issue *x) {
-    free(x->ops);
+    mf_scratch_give(x->ops);
 }
 
 static double run(const mf_priced *p, const issue *x) {

@@ -1,5 +1,6 @@
 /* lower_block.c - one block from its key: sets the builder up, calls the forward author, derives
  * the backward, adds what ZeRO-2 and ZeRO-3 do inside a block, and merges pairs. */
+#include "core/base/scratch.h"
 #include "core/program/dispatch_memory.h"
 #include "core/program/lower_build.h"
 
@@ -200,8 +201,8 @@ typedef struct forward_pass {
 static void clear_scratch(mf_build *bd) {
     free(bd->extra);
     free(bd->alias);
-    free(bd->first_producer);
-    free(bd->ring);
+    mf_scratch_give(bd->first_producer);
+    mf_scratch_give(bd->ring);
 }
 
 /* Of the key, `memory`, `split` and `unplaced` do not count. */

@@ -1,8 +1,9 @@
 /* lower_context.c - core attention over a context-parallel group: rings, gathers, all-to-all. */
 #include "core/program/lower_attention.h"
 
+#include "core/base/scratch.h"
+
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 /* One attention call over seq_q x seq_k positions with so many (query, key) pairs a head. */
@@ -393,7 +394,7 @@ static void pace_message(mf_build *bd, const last_uses *last, int i) {
 void mf_lower_pace_rings(mf_build *bd) {
     mf_block *b = bd->b;
     const size_t tensors = (size_t)b->ntensors;
-    last_uses last = {malloc((2 * tensors + 1) * sizeof *last.written), NULL};
+    last_uses last = {mf_scratch_take((2 * tensors + 1) * sizeof *last.written), NULL};
     if (last.written == NULL) {
         bd->status = MF_NOMEM;
         return;
@@ -406,5 +407,5 @@ void mf_lower_pace_rings(mf_build *bd) {
         }
         note_uses(&last, &b->ops[i], i);
     }
-    free(last.written);
+    mf_scratch_give(last.written);
 }

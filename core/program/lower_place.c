@@ -4,10 +4,10 @@
  * ended before any op that writes the new one begins, on whatever streams they are (waits.h). So
  * two streams never meet in the same bytes, and no op waits for memory.
  */
+#include "core/base/scratch.h"
 #include "core/program/lower_build.h"
 #include "core/program/waits.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 typedef struct local {
@@ -155,8 +155,9 @@ static int64_t place_locals(mf_build *bd, unsigned passes) {
     mf_block *b = bd->b;
     const size_t tensors = (size_t)b->ntensors + 1;
     mf_waits w = {0};
-    locals x = {malloc(tensors * sizeof *x.all), 0, malloc(tensors * sizeof *x.slot)};
-    place *places = malloc(tensors * sizeof *places);
+    locals x = {mf_scratch_take(tensors * sizeof *x.all), 0,
+                mf_scratch_take(tensors * sizeof *x.slot)};
+    place *places = mf_scratch_take(tensors * sizeof *places);
     int nplaces = 0;
     int64_t high = 0;
     if (x.all == NULL || x.slot == NULL || places == NULL ||
@@ -175,9 +176,9 @@ static int64_t place_locals(mf_build *bd, unsigned passes) {
     }
     mf_waits_clear(&w);
 out:
-    free(x.all);
-    free(x.slot);
-    free(places);
+    mf_scratch_give(x.all);
+    mf_scratch_give(x.slot);
+    mf_scratch_give(places);
     return high;
 }
 

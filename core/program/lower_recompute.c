@@ -4,18 +4,21 @@
  * A forward tensor is saved unless the memory choice drops it; then its producers are emitted again
  * (pass R) right where they are first needed.
  */
+#include "core/base/scratch.h"
 #include "core/program/lower_build.h"
 
-#include <stdlib.h>
+#include <string.h>
 
 /* Notes the producer of each tensor, after the last forward op. */
 void mf_lower_note_forward(mf_build *bd) {
-    bd->first_producer = calloc((size_t)bd->b->ntensors + 1, sizeof *bd->first_producer);
-    bd->ring = malloc(((size_t)bd->b->ntensors + 1) * sizeof *bd->ring);
+    const size_t tensors = (size_t)bd->b->ntensors + 1;
+    bd->first_producer = mf_scratch_take(tensors * sizeof *bd->first_producer);
+    bd->ring = mf_scratch_take(tensors * sizeof *bd->ring);
     if (bd->first_producer == NULL || bd->ring == NULL) {
         bd->status = MF_NOMEM;
         return;
     }
+    memset(bd->first_producer, 0, tensors * sizeof *bd->first_producer);
     bd->noted = bd->b->ntensors;
     for (int t = 0; t < bd->b->ntensors; t++) {
         bd->ring[t] = (mf_ring_link){MF_NO_TENSOR, MF_NO_TENSOR, MF_NO_TENSOR, MF_NO_TENSOR};

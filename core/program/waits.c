@@ -1,15 +1,16 @@
 /* waits.c - which ops of a block have ended before another begins. */
 #include "core/program/waits.h"
 
-#include <stdlib.h>
+#include "core/base/scratch.h"
+
 #include <string.h>
 
 mf_status mf_waits_open(mf_waits *w, const mf_block *b, unsigned passes) {
     *w = (mf_waits){.b = b, .passes = passes};
     mf_block_ops_of(b, passes, &w->first, &w->end);
     const size_t ops = (size_t)(w->end - w->first), tensors = (size_t)b->ntensors;
-    w->at = malloc((ops + 1) * sizeof *w->at);
-    w->writer = malloc((tensors + ops + 1) * sizeof *w->writer);
+    w->at = mf_scratch_take((ops + 1) * sizeof *w->at);
+    w->writer = mf_scratch_take((tensors + ops + 1) * sizeof *w->writer);
     if (w->at == NULL || w->writer == NULL) {
         mf_waits_clear(w);
         return MF_NOMEM;
@@ -21,8 +22,8 @@ mf_status mf_waits_open(mf_waits *w, const mf_block *b, unsigned passes) {
 }
 
 void mf_waits_clear(mf_waits *w) {
-    free(w->at);
-    free(w->writer);
+    mf_scratch_give(w->at);
+    mf_scratch_give(w->writer);
     *w = (mf_waits){0};
 }
 

@@ -1,6 +1,7 @@
 /* block_cache.c - a table of lowered and priced blocks. */
 #include "planner/price/block_cache.h"
 
+#include "core/base/scratch.h"
 #include "planner/price/block_cost.h"
 #include "planner/price/cost_key.h"
 #include "simulator/anew.h"
@@ -97,7 +98,8 @@ mf_status mf_block_cache_create(mf_block_cache **out, mf_err *e) {
 
 /* Times of the ops, then and four figures of every tensor. */
 static double *new_times(const mf_block *b, mf_err *e) {
-    double *figures = malloc(((size_t)b->nops + 4 * (size_t)b->ntensors + 1) * sizeof *figures);
+    double *figures =
+        mf_scratch_take(((size_t)b->nops + 4 * (size_t)b->ntensors + 1) * sizeof *figures);
     if (!figures) {
         mf_err_set(e, MF_NOMEM, "out of memory");
     }
@@ -165,7 +167,7 @@ static mf_status find_block_summary(const mf_block_prices *p, const mf_layout *l
         *out = block_summary_of(p, l, b, key, op_s);
     }
     status = op_s ? MF_OK : MF_NOMEM;
-    free(op_s);
+    mf_scratch_give(op_s);
     mf_block_destroy(b);
     return status;
 }
@@ -368,7 +370,7 @@ static mf_status price_block(const holding *h, const held *x, const mf_block *b,
     if (op_s) {
         out->summary = block_summary_of(h->p, &x->layout, b, &x->key, op_s);
     }
-    free(op_s);
+    mf_scratch_give(op_s);
     return op_s ? MF_OK : MF_NOMEM;
 }
 
