@@ -124,7 +124,7 @@ typedef struct mf_search_options {
                        * where the gap that is wanted would take MF_SLOW_SHARE times as long as all
                        * so far, as fast as it narrows; 0 = it goes on */
     int flight; /* tasks in flight at most: those that start know nothing of those that fly, and as
-                 * many threads are of use. Unlike threads it may change the result. 0 = 8 */
+                 * many threads are of use. Unlike threads it may change the result. 0 = 12 */
     double known_s; /* step time of a plan that is known from elsewhere: only faster ones are looked
                      * for, and none is no failure of theirs but MF_INFEASIBLE; 0 = none */
     const mf_known_plan *start; /* [starts] simulated first: the search begins with the fastest

@@ -176,6 +176,21 @@ static mf_search_aim aim_at(const mf_search_state *s, const mf_search_node *n) {
     return aim;
 }
 
+/* What a node takes where that decides when its task commits: more where it has more virtual
+ * stages, and where a plan is wanted of it. */
+static int64_t due_us(const mf_search_state *s, const mf_search_node *n) {
+    const int64_t usual_us = mf_search_usual_us(n);
+    if (n->level == MF_LEVEL_LAYOUT && n->tries > 0 && (!mf_search_has_plan(s) || tries_first(s))) {
+        return MF_FIRST_TRY_US;
+    }
+    if (n->level != MF_LEVEL_RELAXATION) {
+        return usual_us;
+    }
+    const mf_layout l = mf_search_layout(&s->context, n);
+    const int64_t vstages = l.pp * l.vpp;
+    return vstages > MF_USUAL_VSTAGES ? usual_us * vstages / MF_USUAL_VSTAGES : usual_us;
+}
+
 static void start_task(mf_search_state *s, mf_search_task *t, int64_t *usual_us) {
     t->count = 0;
     *usual_us = 0;
@@ -183,7 +198,7 @@ static void start_task(mf_search_state *s, mf_search_task *t, int64_t *usual_us)
         mf_search_node n = mf_search_queue_pop(&s->queue);
         t->node[t->count] = t->begun[t->count] = n;
         t->begun[t->count++].tried = (mf_partition_tried){0};
-        *usual_us += mf_search_usual_us(&n);
+        *usual_us += due_us(s, &n);
     } while (joins_batch(s, t, *usual_us));
     for (int i = 0; i < t->count; i++) {
         t->aim[i] = aim_at(s, &t->node[i]);
@@ -418,8 +433,21 @@ static void drop_vain_tries(mf_search_state *s) {
 }
 
 /* Are as many tasks in flight as the request allows? */
+/* Tasks in flight of nodes that take long. */
+static int long_tasks_in_flight(const mf_search_state *s) {
+    int flying = 0;
+    for (int i = 0; i < MF_TASKS_IN_FLIGHT; i++) {
+        flying += s->task[i].in_flight && !is_cheap(&s->task[i].begun[0]);
+    }
+    return flying;
+}
+
+/* What takes long has fewer tasks: they go on when the effort is used, and know less of each other.
+ */
 static bool is_full(const mf_search_state *s) {
-    return s->r->flight > 0 && tasks_in_flight(s) >= s->r->flight;
+    return (s->r->flight > 0 && tasks_in_flight(s) >= s->r->flight) ||
+           (s->queue.nodes > 0 && !is_cheap(mf_search_queue_top(&s->queue)) &&
+            long_tasks_in_flight(s) >= MF_LONG_TASKS_IN_FLIGHT);
 }
 
 static bool start(void *self, int slot, int64_t *usual_us) {

@@ -98,6 +98,26 @@ static int64_t look_until(const mf_search_state *s) {
     return has_time && until < MF_SECOND_LOOK_UNTIL_US ? MF_SECOND_LOOK_UNTIL_US : until;
 }
 
+/* Does the next node usually take longer than the look after the gap is met? */
+static bool takes_too_long(const mf_search_state *s) {
+    return s->work + mf_search_usual_us(mf_search_queue_top(&s->queue)) > s->look_until;
+}
+
+/* A small search that has time left puts aside what takes too long and goes on with the rest: what
+ * takes little comes in any order among it. */
+static bool look_past(mf_search_state *s) {
+    while (s->look_until == MF_SECOND_LOOK_UNTIL_US && takes_too_long(s)) {
+        if (!mf_search_queue_put_aside(&s->queue)) {
+            s->status = mf_err_set(&s->err, MF_NOMEM, "out of memory");
+            return false;
+        }
+        if (!mf_search_queue_below(&s->queue, s->best_s)) {
+            return false;
+        }
+    }
+    return !takes_too_long(s);
+}
+
 /* Cheap tasks go on for a while after the gap is met. */
 static bool continues_past_gap(mf_search_state *s) {
     if (!mf_search_uses(s, MF_MECHANISM_SECOND_LOOK) || s->status != MF_OK ||
@@ -109,7 +129,7 @@ static bool continues_past_gap(mf_search_state *s) {
         s->look_until = look_until(s);
     }
     s->target_s = s->best_s;
-    return s->work + mf_search_usual_us(mf_search_queue_top(&s->queue)) <= s->look_until;
+    return look_past(s);
 }
 
 bool mf_search_is_done(mf_search_state *s) {
