@@ -18,10 +18,12 @@ limit=${MF_TEST_SECONDS:-1200}
 waits='tests/unit/test_train_stops tests/unit/test_train_kills tests/unit/test_train_folder tests/unit/test_train_restart
  tests/unit/test_train_saves tests/unit/test_train_transient tests/unit/test_train_hosts tests/unit/test_allocations'
 # The longest of the others, the longest first: one that begins last would run on a core alone.
-long='tests/unit/test_planner_effort tests/unit/test_executor_trajectory tests/unit/test_cli_fit tests/unit/test_executor_grid
- tests/unit/test_cli_report tests/unit/test_library tests/unit/test_planner_search tests/property/test_launch_steps
- tests/unit/test_executor_ranks tests/unit/test_train_command tests/unit/test_cli_capacity tests/property/test_planner_bound
- tests/golden/bad-values tests/unit/test_shadow_races tests/unit/test_executor_faults'
+long='tests/unit/test_executor_trajectory tests/unit/test_cli_capacity tests/unit/test_cli_report tests/unit/test_cli_fit
+ tests/unit/test_executor_grid tests/unit/test_planner_search tests/unit/test_executor_model tests/unit/test_published
+ tests/unit/test_executor_ranks tests/unit/test_planner_effort tests/property/test_planner_exhaustive
+ tests/property/test_planner_bound tests/unit/test_library tests/unit/test_train_command tests/property/test_launch_steps
+ tests/golden/verdict tests/unit/test_shadow_grid tests/unit/test_executor_collectives tests/golden/bad-values
+ tests/golden/train tests/unit/test_shadow_races tests/golden/python tests/unit/test_executor_faults'
 # Left to the run without sanitizers, as the code that these reach others reach with them: they test effort, accuracy,
 # two hosts, killed saves, ten steps of training, what several commands say of one job, and how wide they say it. `make san-all` runs them.
 plain='tests/unit/test_planner_effort tests/unit/test_published tests/unit/test_cost_shipped tests/unit/test_train_hosts
@@ -91,9 +93,13 @@ run() { # number name
     rc=$?
     [ -z "$stopped" ] || { wait "$child"; exit 130; }
     seconds=$(echo "$(now) $start" | awk '{print $1-$2}')
+    # Processor time, of what it started and waited for, too.
+    times >"$work/$number.times"
+    core=$(awk 'NR == 2 { gsub(/[ms]/, " "); print 60 * ($1 + $3) + $2 + $4 }' "$work/$number.times")
+    rm "$work/$number.times"
     rm -rf "${work:?}/$number"
     # Under its name only once it is whole: others that end have the reader look for it.
-    echo "$rc $seconds $name" >"$work/$number.part"
+    echo "$rc $seconds $core $name" >"$work/$number.part"
     mv "$work/$number.part" "$work/$number.end"
     echo "$number" >&3
 }
@@ -112,8 +118,8 @@ reap() {
     live=$rest
     while [ -f "$work/$((printed + 1)).end" ]; do
         printed=$((printed + 1))
-        read -r rc seconds name <"$work/$printed.end"
-        count "$rc" "$name" "$seconds" "$work/$printed.log"
+        read -r rc seconds core name <"$work/$printed.end"
+        count "$rc" "$name" "$seconds" "$work/$printed.log" "$core"
         rm "$work/$printed.end" "$work/$printed.log"
     done
 }
@@ -126,7 +132,7 @@ running() { # of the kind: waiting or working
     done
     echo "$n"
 }
-count() { # status name seconds log
+count() { # status name seconds log core-seconds
     p=$(grep -c '^\[       OK \]' "$4")
     f=$(grep -cE '^\[  FAILED  \] [A-Za-z_]+[A-Za-z0-9_]*$' "$4")
     s=$(grep -cE '^\[  SKIPPED \] [A-Za-z_]+[A-Za-z0-9_]*$' "$4")
@@ -139,7 +145,7 @@ count() { # status name seconds log
     s=$((s + said))
     passed=$((passed + p)) failed=$((failed + f)) skipped=$((skipped + s))
     if [ "$1" = 0 ]; then
-        printf 'ok    %-44s %4d tests  %6.1f s\n' "$2" "$p" "$3"
+        printf 'ok    %-44s %4d tests  %6.1f s, %6.1f of a core\n' "$2" "$p" "$3" "$5"
     else
         printf 'FAIL  %-44s (exit %s)\n' "$2" "$1"
         case $1 in 124 | 137) grep '^\[ RUN ' "$4" | sed -n 's/^.*\] /      ended in /;$p' ;; esac

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #define GRID_BOUND 1e-5
+#define GRID_CAUGHT (10 * GRID_BOUND) /* a planted mistake is off by more */
 
 /* --- what ran -----------------------------------------------------------------------------------
  */
@@ -182,7 +183,15 @@ static inline mf_status grid_step(grid_case *g, const grid_run_case *c, grid_wat
     return MF_OK;
 }
 
-/* Largest error of a case on this rank, NAN when it did not run; why in `worst`. */
+/* Whether some rank is off by so much that the fault is caught: what comes after adds nothing. */
+static inline bool grid_caught(const grid_case *g, double most) {
+    return mf_comm_all_reduce(g->comm, MF_GROUP_WORLD, MF_COMM_F64, MF_COMM_MAX, &most, 1, NULL) ==
+               MF_OK &&
+           most > GRID_CAUGHT;
+}
+
+/* Largest error of a case on this rank, NAN when it did not run; why in `worst`. With a fault it
+ * ends after the step in which that is caught. */
 static inline double grid_run(const grid_run_case *c, char worst[200], mf_err *e) {
     grid_case g;
     mf_exec_options o;
@@ -199,10 +208,12 @@ static inline double grid_run(const grid_run_case *c, char worst[200], mf_err *e
     if (status == MF_OK) {
         account_open(&w.account, g.program, g.schedule, g.exec, g.comm, c->cost);
     }
-    for (g.step = 0; g.step < GRID_STEPS && status == MF_OK; g.step++) {
+    bool caught = false;
+    for (g.step = 0; g.step < GRID_STEPS && status == MF_OK && !caught; g.step++) {
         status = grid_step(&g, c, &w, &most, worst, e);
+        caught = status == MF_OK && c->fault != NULL && grid_caught(&g, most);
     }
-    if (status == MF_OK) {
+    if (status == MF_OK && !caught) {
         double error = grid_parameter_error(&g, c->ref, false, text);
         grid_note(&most, error, worst, GRID_STEPS, text);
         if (grid_biases(&g, c->ref, false) > 0) {

@@ -586,7 +586,7 @@ static int child(int ranks, const char *references) {
         double sound = grid_run_everywhere(&c, sound_worst, &e);
         c.fault = &t->fault;
         double caught = grid_run_everywhere(&c, worst, &e);
-        bool seen = t->harmless ? caught <= GRID_BOUND && poisoned > 0 : caught > 10 * GRID_BOUND;
+        bool seen = t->harmless ? caught <= GRID_BOUND && poisoned > 0 : caught > GRID_CAUGHT;
         bool bad = !(sound <= GRID_BOUND) || !seen;
         failed += bad;
         if (rank == 0) {

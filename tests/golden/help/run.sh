@@ -13,15 +13,18 @@ diff -u docs/CLI.md "$work/CLI.md" || {
 }
 # the man page: every command and every option of its help, and no complaint of the formatter
 "$golden_binary" help --man >"$work/moefold.1"
+sed 's/\\-/-/g' "$work/moefold.1" | sed -n 's/^\.B --\([a-z0-9-]*\) .*/\1/p' >"$work/explained"
 for command in plan fit simulate capacity train export tune; do
     grep -q "^.SS $command\$" "$work/moefold.1" || { echo "the man page lacks $command"; exit 1; }
     sed -n "/^.SS $command\$/,/^.S[SH] /p" "$work/moefold.1" | grep '^.-.-' | tr -d '\\,.' >"$work/named"
-    "$golden_binary" $command --help | sed -n 's/^  --\([a-z0-9-]*\).*/\1/p' | while read -r option; do
-        grep -q -x -e "--$option" "$work/named" || echo "the man page lacks $command --$option"
+    "$golden_binary" $command --help | sed -n 's/^  --\([a-z0-9-]*\).*/\1/p' >"$work/options"
+    awk -v command=$command '
+        FILENAME == ARGV[1] { named[$0] = 1; next }
+        FILENAME == ARGV[2] { count[$0]++; next }
+        !(("--" $0) in named) { print "the man page lacks " command " --" $0 }
         # what it does stands there once, however many commands take it
-        count=$(sed 's/\\-/-/g' "$work/moefold.1" | grep -c -e "^\.B --$option ")
-        [ "$count" = 1 ] || echo "the man page explains --$option $count times"
-    done >>"$golden_transcript"
+        count[$0] != 1 { print "the man page explains --" $0 " " count[$0] + 0 " times" }
+    ' "$work/named" "$work/explained" "$work/options" >>"$golden_transcript"
 done
 if command -v groff >/dev/null; then
     groff -man -ww -Tutf8 -z "$work/moefold.1" >>"$golden_transcript" 2>&1
