@@ -263,6 +263,7 @@ static const struct {
     {"F", "forward", 0},
     {"B", "backward", 3},
     {"W", "weight gradient", 5},
+    {"mixed", "several passes together", 10},
     {"", "forward of one beside backward of another", 7},
 };
 enum { PASSES = sizeof passes / sizeof passes[0] };
@@ -294,8 +295,11 @@ static void write_title(const mf_page *p, const mf_json_value *slice, const char
     char start[32], end[32];
     mf_page_show(MF_UNIT_TIME, mf_page_number(mf_json_find(slice, "start_s")), start);
     mf_page_show(MF_UNIT_TIME, mf_page_number(mf_json_find(slice, "end_s")), end);
-    fprintf(p->f, "%s: %s to %s, chunk %.0f, micro-batch %.0f", pass, start, end,
-            mf_page_number(mf_json_find(slice, "chunk")), first);
+    fprintf(p->f, "%s: %s to %s, ", pass, start, end);
+    if (strcmp(pass, "mixed") != 0) {
+        fprintf(p->f, "chunk %.0f, ", mf_page_number(mf_json_find(slice, "chunk")));
+    }
+    fprintf(p->f, "micro-batch %.0f", first);
     if (last > first) {
         fprintf(p->f, " to %.0f", last);
     }

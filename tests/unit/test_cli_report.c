@@ -215,6 +215,45 @@ static void a_simulated_step_is_a_page_of_the_numbers_that_json_prints(void **st
     cli_free(&r);
 }
 
+/* 30,720 passes: a reader gets those of both ends, and files that a browser opens. */
+static void a_very_long_step_leaves_small_files(void **state) {
+    (void)state;
+    char line[512];
+    snprintf(
+        line, sizeof line,
+        "simulate --model deepseek-v3 --cluster h100 --gpus 1024 --global-batch 15360 --seq 4096 "
+        "--pp 16 --vpp 4 --ep 64 --schedule interleaved -o %s --json",
+        dir);
+    cli_result r = cli_json(line);
+    char *page = read_file("report.html"), *text = read_file("report.json"),
+         *trace = read_file("trace.json");
+    assert_below(strlen(trace), 4000000);
+    assert_below(strlen(page), 1500000);
+    mf_json *doc = read_json(text), *drawn = read_json(trace);
+    const char *says = "";
+    assert_ok(
+        mf_json_get_string(cli_member(mf_json_root(drawn), "otherData"), "passes", &says, NULL));
+    assert_non_null(strstr(says, "others in one slice"));
+    const mf_json_value *slices = cli_member(mf_json_root(doc), "schedule");
+    size_t mixed = 0;
+    double end_s = 0;
+    for (size_t i = 0; i < mf_json_size(slices); i++) {
+        const mf_json_value *slice = mf_json_at(slices, i);
+        mixed += strcmp(cli_text(slice, "pass"), "mixed") == 0;
+        end_s = fmax(end_s, cli_number(slice, "end_s"));
+    }
+    assert_in_range(mixed, 16, mf_json_size(slices) / 2);
+    assert_above(end_s, 0.9 * cli_number(mf_json_root(r.json), "step_time_s"));
+    assert_non_null(strstr(page, "several passes together"));
+    assert_above(check_figures(page, mf_json_root(doc)), 100);
+    mf_json_destroy(doc);
+    mf_json_destroy(drawn);
+    free(page);
+    free(text);
+    free(trace);
+    cli_free(&r);
+}
+
 /* Shares of a list of bases add up to all of the time. */
 static void assert_adds_up(const mf_json_value *bases) {
     double sum = 0;
@@ -1360,6 +1399,8 @@ static void what_can_be_no_folder_is_refused_before_the_work(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(a_page_has_the_words_of_the_text, new_folder,
+                                        remove_folder),
+        cmocka_unit_test_setup_teardown(a_very_long_step_leaves_small_files, new_folder,
                                         remove_folder),
         cmocka_unit_test_setup_teardown(a_simulated_step_is_a_page_of_the_numbers_that_json_prints,
                                         new_folder, remove_folder),
