@@ -9,7 +9,7 @@
 typedef struct slice {
     int64_t stage, micro_batch, last, chunk;
     char pass[8];
-    double start_s, end_s;
+    double start_s, end_s, waiting_s;
 } slice;
 
 typedef struct slices {
@@ -19,6 +19,9 @@ typedef struct slices {
 
 /* Thinner than this share of the step a slice is not seen. */
 static const double thin = 1.0 / 1500;
+
+/* What a stretch of several passes has for a pass. */
+static const char mixed[] = "mixed";
 
 static double number(const mf_json_value *object, const char *key) {
     double x = 0;
@@ -45,9 +48,10 @@ static bool read_slice(char *line, int64_t stage_ranks, slice *out) {
                    .start_s = number(v, "ts") / 1e6,
                    .end_s = (number(v, "ts") + number(v, "dur")) / 1e6};
     (void)mf_json_get_string(v, "name", &name, NULL);
+    out->waiting_s = number(args, "waiting_us") / 1e6;
     out->last = single ? out->micro_batch : (int64_t)number(args, "last_micro_batch");
-    snprintf(out->pass, sizeof out->pass, "%.*s", single ? (int)strcspn(name, " ") : 5,
-             single ? name : "mixed");
+    snprintf(out->pass, sizeof out->pass, "%.*s", (int)strcspn(single ? name : mixed, " "),
+             single ? name : mixed);
     mf_json_destroy(doc);
     return true;
 }
@@ -94,7 +98,7 @@ static void join(slices *all, double thin_s) {
         slice *last = kept > 0 ? &all->slice[kept - 1] : NULL;
         const slice *s = &all->slice[i];
         if (last != NULL && last->stage == s->stage && last->chunk == s->chunk &&
-            strcmp(last->pass, s->pass) == 0 && strcmp(s->pass, "mixed") != 0 &&
+            strcmp(last->pass, s->pass) == 0 && strcmp(s->pass, mixed) != 0 &&
             s->end_s - last->start_s < thin_s) {
             last->end_s = s->end_s;
             last->last = s->micro_batch;
@@ -124,6 +128,9 @@ mf_status mf_schedule_slices_write(mf_json_writer *w, FILE *trace, const mf_layo
         mf_json_write_i64(w, "chunk", s->chunk);
         mf_json_write_f64(w, "start_s", s->start_s);
         mf_json_write_f64(w, "end_s", s->end_s);
+        if (strcmp(s->pass, mixed) == 0) {
+            mf_json_write_f64(w, "waiting_s", s->waiting_s);
+        }
         mf_json_write_end(w);
     }
     mf_json_write_end(w);

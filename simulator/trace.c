@@ -15,6 +15,8 @@ enum { MOST_OPS = 200000, OPS_OF_BLOCK = 4 };
 /* Of the most slices of ops, as many passes may be drawn; where there are more, this share of these
  * at either end of a stage's step, and what is between them in as many stretches as are left. */
 static const double passes_of_most = 0.3, passes_at_end = 0.375;
+/* Share of a whole stretch that a wait takes which ends it. */
+static const double seen_wait = 0.125;
 /* A pass and its counters are as long in the file as three ops. Where passes and the ops of the
  * first and the last micro-batch come to more than this times the most, those of the last are left
  * out. */
@@ -26,6 +28,7 @@ typedef struct open_pass {
     int64_t first, event; /* of the stage's schedule; -1 = none */
     double start_s, end_s;
     double begun_s, run_s; /* the last pass's beginning; time in the passes before it */
+    int64_t cuts;          /* stretches of this rank that a wait has ended */
     /* Of its blocks that are not drawn: what the GPU draws and the clock of their products, each
      * times their length. */
     double blocks_s, power_J, clock_s;
@@ -249,18 +252,28 @@ static void end_pass(mf_trace *t, int64_t stage, int64_t r) {
     o->event = -1;
 }
 
+/* Is this wait behind an open stretch long enough to be seen? As many may end stretches as a rank
+ * has of these. */
+static bool is_long(const mf_trace *t, int64_t stage, const open_pass *o, double wait_s) {
+    const double each_s = (o->end_s - o->start_s) / (double)(o->event - o->first + 1);
+    return wait_s > each_s * (double)t->stretch * seen_wait &&
+           o->cuts < t->s->count[stage] / t->stretch;
+}
+
 /* A pass begins: in the stretch that is open, or as a slice or stretch of its own. */
 static void begin_pass(mf_trace *t, const mf_block_instance *i) {
     open_pass *o = &t->open[i->stage * t->ranks + i->rank];
     if (o->event == i->event) {
         return;
     }
-    if (o->event >= 0 && o->event - o->first + 1 < t->stretch &&
-        !is_single(t, i->stage, o->event) && !is_single(t, i->stage, i->event)) {
+    const bool joins = o->event >= 0 && o->event - o->first + 1 < t->stretch &&
+                       !is_single(t, i->stage, o->event) && !is_single(t, i->stage, i->event);
+    const bool waits = joins && is_long(t, i->stage, o, i->start_s - o->end_s);
+    if (joins && !waits) {
         o->run_s += o->end_s - o->begun_s;
     } else {
         end_pass(t, i->stage, i->rank);
-        *o = (open_pass){.first = i->event, .start_s = i->start_s};
+        *o = (open_pass){.first = i->event, .start_s = i->start_s, .cuts = o->cuts + waits};
     }
     o->event = i->event;
     o->begun_s = i->start_s;
@@ -508,7 +521,7 @@ mf_status mf_trace_open(FILE *f, const mf_program *p, const mf_schedule *s, int6
     size_t n = (size_t)(s->stages * ranks);
     *out = NULL;
     const size_t arrows = (size_t)(ranks * 2 * s->stages * s->chunks * s->micro_batches);
-    if (t == NULL || (t->open = malloc((n + 1) * sizeof *t->open)) == NULL ||
+    if (t == NULL || (t->open = calloc(n + 1, sizeof *t->open)) == NULL ||
         (t->sent = calloc(arrows + 1, sizeof *t->sent)) == NULL) {
         free(t != NULL ? t->open : NULL);
         free(t);

@@ -23,9 +23,9 @@ typedef struct mf_trace mf_trace;
  * last one are left out, too, where they and the passes would be far more than that. Where even
  * passes are more than 0.3 of it, only those at either end of a stage's step and those of the first
  * and last micro-batch are slices of their own; the others stand in stretches of several ("12
- * passes", category "passes", with the time that the stage waits in them), with the means of power
- * and clock and the most memory. otherData.ops, .blocks and .passes tell. The file stays the
- * caller's. Errors: MF_NOMEM. */
+ * passes", category "passes", which a long wait ends, with the time that the stage waits in them),
+ * with the means of power and clock and the most memory. otherData.ops, .blocks and .passes tell.
+ * The file stays the caller's. Errors: MF_NOMEM. */
 mf_status mf_trace_open(FILE *f, const mf_program *p, const mf_schedule *s, int64_t ranks,
                         int64_t traced, int64_t most_ops, mf_trace **out, mf_err *e);
 /* Draws power (W: idle, and the energy of each block's ops over its time, at most what the GPU
