@@ -12,7 +12,7 @@ static void read_rows(const char *out, char (*row)[TEXT]) {
     const char *at = strstr(out, "\nplans (");
     assert_non_null(at);
     for (int i = 0; i < PLANS; i++) {
-        char begin[16];
+        char begin[24];
         snprintf(begin, sizeof begin, "\n  %2d  ", i + 1);
         at = strstr(at, begin);
         assert_non_null(at);
