@@ -122,6 +122,7 @@ static void write_found(mf_json_writer *w, const mf_search_result *r) {
     mf_json_write_f64(w, "gap", r->stats.gap);
     mf_json_write_bool(w, "interrupted", r->stats.interrupted);
     mf_search_report_json_end(w, &r->stats);
+    mf_search_report_json_runs_on(w, &r->stats);
     mf_json_write_end(w);
     mf_json_write_array(w, "candidates", false);
     for (int i = 0; i < r->count; i++) {

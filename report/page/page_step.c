@@ -150,6 +150,16 @@ static void write_verdict(const mf_page *p) {
         mf_page_figure(p, MF_UNIT_TIME, "/search/lower_bound_s");
         end_tile(p);
     }
+    if (mf_page_at(p, "/search/runs_on") != NULL) {
+        const double free_s = mf_page_number(mf_page_at(p, "/search/unlimited_step_time_s"));
+        begin_tile(p, "without a limit", MF_UNIT_TIME, "/search/unlimited_step_time_s");
+        fputs(free_s < mf_page_number(mf_page_at(p, "/step/step_time_s"))
+                  ? "found; this plan runs on "
+                  : "no faster plan was found than for ",
+              p->f);
+        mf_page_text(p, mf_page_string(mf_page_at(p, "/search/runs_on")));
+        end_tile(p);
+    }
     fputs("</div>\n", p->f);
     write_layout(p);
     write_correction(p);
