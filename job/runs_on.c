@@ -64,7 +64,7 @@ mf_status mf_runs_on_price(const mf_runs_on *r, const mf_problem *p, const mf_se
     const double best_s = any.count > 0 ? any.plan[0].prediction.step_time_s : some.known_s;
     if (s == MF_OK || s == MF_INFEASIBLE) {
         found->stats.limited_s = limited_s;
-        found->stats.unlimited_s = fmin(best_s, limited_s);
+        found->stats.unlimited_s = fmin(best_s, some.known_s); /* no faster with a limit */
         snprintf(found->stats.runs_on, sizeof found->stats.runs_on, "%s",
                  mf_target_info_of(r->target)->word);
         s = MF_OK;

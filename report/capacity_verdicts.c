@@ -175,7 +175,7 @@ static void say_tied(const mf_capacity_table *t, int at, double difference, mf_v
 static void print_ties(FILE *out, const mf_capacity_table *t, int best, mf_verdict v) {
     enum { ROOM = 2 * (WIDTH - VERDICT_COLUMN) - 20 };
     const int column = verdict_column();
-    char text[512] = "", why[160] = "", one[128];
+    char text[512] = "", why[160] = "", one[144];
     double above = -1;
     int from = -1, named = 0, left = 0;
     size_t used = 0;

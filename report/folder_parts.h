@@ -20,7 +20,7 @@ void mf_folder_command(mf_json_writer *w, mf_report_folder to);
 /* By what a file is known again. */
 typedef struct mf_folder_mark {
     int64_t bytes;
-    char crc32c[24]; /* "": the file is too large, or cannot be read */
+    char crc32c[24]; /* "": the file cannot be read */
 } mf_folder_mark;
 
 /* False: there is no such file, or it is a folder or a device. */

@@ -20,7 +20,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-enum { PATH_SIZE = 4096, MARKED_B = 64 << 20 };
+enum { PATH_SIZE = 4096, PIECE_B = 64 << 10 };
 
 /* --- files ------------------------------------------------------------------------------------ */
 
@@ -122,6 +122,7 @@ static void write_found(mf_json_writer *w, const mf_search_result *r) {
     mf_json_write_f64(w, "gap", r->stats.gap);
     mf_json_write_bool(w, "interrupted", r->stats.interrupted);
     mf_search_report_json_end(w, &r->stats);
+    mf_search_report_json_runs_on(w, &r->stats);
     mf_json_write_end(w);
     mf_json_write_array(w, "candidates", false);
     for (int i = 0; i < r->count; i++) {
@@ -160,20 +161,32 @@ mf_status mf_folder_page(const char *dir, mf_json_writer *w, mf_err *e) {
     return s;
 }
 
+/* Of all that is left of the file. */
+static bool checksum(FILE *f, uint32_t *out) {
+    char piece[PIECE_B];
+    size_t length;
+    *out = 0;
+    while ((length = fread(piece, 1, sizeof piece, f)) > 0) {
+        *out = mf_crc32c(*out, piece, length);
+    }
+    return !ferror(f);
+}
+
 bool mf_folder_mark_file(const char *path, mf_folder_mark *out) {
     struct stat info;
-    char *text = NULL;
-    size_t length = 0;
+    uint32_t crc = 0;
     *out = (mf_folder_mark){.bytes = 0};
     if (stat(path, &info) != 0 || !S_ISREG(info.st_mode)) {
         return false;
     }
     out->bytes = (int64_t)info.st_size;
-    if (mf_file_load(path, MARKED_B, &text, &length, NULL) == MF_OK) {
-        const uint32_t crc = mf_crc32c(0, text, length);
+    FILE *f = fopen(path, "rb");
+    if (f != NULL && checksum(f, &crc)) {
         snprintf(out->crc32c, sizeof out->crc32c, "%08x", (unsigned)crc);
     }
-    free(text);
+    if (f != NULL) {
+        fclose(f);
+    }
     return true;
 }
 

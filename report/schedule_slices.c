@@ -9,7 +9,7 @@
 typedef struct slice {
     int64_t stage, micro_batch, last, chunk;
     char pass[8];
-    double start_s, end_s;
+    double start_s, end_s, waiting_s;
 } slice;
 
 typedef struct slices {
@@ -20,19 +20,23 @@ typedef struct slices {
 /* Thinner than this share of the step a slice is not seen. */
 static const double thin = 1.0 / 1500;
 
+/* What a stretch of several passes has for a pass. */
+static const char mixed[] = "mixed";
+
 static double number(const mf_json_value *object, const char *key) {
     double x = 0;
     const mf_json_value *v = object != NULL ? mf_json_find(object, key) : NULL;
     return v != NULL && mf_json_f64(v, -1e300, 1e300, &x, NULL) == MF_OK ? x : 0;
 }
 
-/* "F 3" of a line of the trace, without the comma behind it. */
+/* "F 3" of a line of the trace, or "12 passes", without the comma behind it. */
 static bool read_slice(char *line, int64_t stage_ranks, slice *out) {
     mf_json *doc = NULL;
     const char *name = "";
+    const bool single = strstr(line, "\"cat\":\"pass\"") != NULL;
     size_t length = strcspn(line, "\n");
     length -= length > 0 && line[length - 1] == ',';
-    if (strstr(line, "\"cat\":\"pass\"") == NULL ||
+    if ((!single && strstr(line, "\"cat\":\"passes\"") == NULL) ||
         mf_json_parse("trace", line, length, &doc, NULL) != MF_OK) {
         return false;
     }
@@ -43,9 +47,11 @@ static bool read_slice(char *line, int64_t stage_ranks, slice *out) {
                    .chunk = (int64_t)number(args, "chunk"),
                    .start_s = number(v, "ts") / 1e6,
                    .end_s = (number(v, "ts") + number(v, "dur")) / 1e6};
-    out->last = out->micro_batch;
     (void)mf_json_get_string(v, "name", &name, NULL);
-    snprintf(out->pass, sizeof out->pass, "%.*s", (int)strcspn(name, " "), name);
+    out->waiting_s = number(args, "waiting_us") / 1e6;
+    out->last = single ? out->micro_batch : (int64_t)number(args, "last_micro_batch");
+    snprintf(out->pass, sizeof out->pass, "%.*s", (int)strcspn(single ? name : mixed, " "),
+             single ? name : mixed);
     mf_json_destroy(doc);
     return true;
 }
@@ -92,7 +98,8 @@ static void join(slices *all, double thin_s) {
         slice *last = kept > 0 ? &all->slice[kept - 1] : NULL;
         const slice *s = &all->slice[i];
         if (last != NULL && last->stage == s->stage && last->chunk == s->chunk &&
-            strcmp(last->pass, s->pass) == 0 && s->end_s - last->start_s < thin_s) {
+            strcmp(last->pass, s->pass) == 0 && strcmp(s->pass, mixed) != 0 &&
+            s->end_s - last->start_s < thin_s) {
             last->end_s = s->end_s;
             last->last = s->micro_batch;
         } else {
@@ -121,6 +128,9 @@ mf_status mf_schedule_slices_write(mf_json_writer *w, FILE *trace, const mf_layo
         mf_json_write_i64(w, "chunk", s->chunk);
         mf_json_write_f64(w, "start_s", s->start_s);
         mf_json_write_f64(w, "end_s", s->end_s);
+        if (strcmp(s->pass, mixed) == 0) {
+            mf_json_write_f64(w, "waiting_s", s->waiting_s);
+        }
         mf_json_write_end(w);
     }
     mf_json_write_end(w);

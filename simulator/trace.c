@@ -12,11 +12,23 @@
 /* Threads: the streams of ops in their order, then what runs across blocks. */
 enum { TID_SEND_FORWARD = MF_STREAM_COUNT, TID_SEND_BACKWARD, TID_STEP_END, TIDS };
 enum { MOST_OPS = 200000, OPS_OF_BLOCK = 4 };
+/* Of the most slices of ops, as many passes may be drawn; where there are more, this share of these
+ * at either end of a stage's step, and what is between them in as many stretches as are left. */
+static const double passes_of_most = 0.3, passes_at_end = 0.375;
+/* Share of a whole stretch that a wait takes which ends it. */
+static const double seen_wait = 0.125;
+/* A pass and its counters are as long in the file as three ops. Where passes and the ops of the
+ * first and the last micro-batch come to more than this times the most, those of the last are left
+ * out. */
+static const double ops_of_pass = 3, text_of_most = 2.4;
 
-/* A chunk's pass that is being drawn: its slice is written when the next one begins. */
+/* A chunk's pass, or a stretch of several, that is being drawn: its slice is written when the next
+ * one begins. */
 typedef struct open_pass {
-    int64_t event; /* -1 = none */
+    int64_t first, event; /* of the stage's schedule; -1 = none */
     double start_s, end_s;
+    double begun_s, run_s; /* the last pass's beginning; time in the passes before it */
+    int64_t cuts;          /* stretches of this rank that a wait has ended */
     /* Of its blocks that are not drawn: what the GPU draws and the clock of their products, each
      * times their length. */
     double blocks_s, power_J, clock_s;
@@ -35,6 +47,9 @@ struct mf_trace {
     const mf_schedule *s;
     int64_t ranks, traced;
     bool all_ops, all_blocks, comma;
+    bool ops_of_first;   /* micro-batch alone */
+    int64_t end_passes;  /* of a stage that are drawn one by one at either end; -1: all */
+    int64_t stretch;     /* most passes between these in one slice */
     open_pass *open;     /* [stages][ranks] */
     const mf_cost *cost; /* NULL: power and clock are not drawn */
     double *busy_s;      /* [stages][ranks]: end of the last block; -1: none yet */
@@ -168,11 +183,21 @@ static void draw_busy(mf_trace *t, int64_t pid, double at_s, double power_W, dou
 /* --- passes ------------------------------------------------------------------------------------
  */
 
-static void end_pass(mf_trace *t, int64_t stage, int64_t r) {
-    open_pass *o = &t->open[stage * t->ranks + r];
-    if (o->event < 0) {
-        return;
-    }
+/* Does the pass have the first micro-batch or the last one? */
+static bool is_edge(const mf_trace *t, int64_t stage, int64_t event) {
+    const mf_event *ev = &t->s->events[stage][event];
+    const int64_t last = t->s->micro_batches - 1;
+    return ev->micro_batch == 0 || ev->micro_batch == last ||
+           (ev->pass == MF_EVENT_FB && (ev->micro_batch2 == 0 || ev->micro_batch2 == last));
+}
+
+/* Is the pass a slice of its own, not part of a stretch? */
+static bool is_single(const mf_trace *t, int64_t stage, int64_t event) {
+    return t->end_passes < 0 || event < t->end_passes ||
+           event >= t->s->count[stage] - t->end_passes || is_edge(t, stage, event);
+}
+
+static void write_pass(mf_trace *t, int64_t stage, int64_t r, const open_pass *o) {
     const mf_event *ev = &t->s->events[stage][o->event];
     static const char *const text[] = {"F", "B", "W", "F+B"};
     char name[64];
@@ -183,7 +208,41 @@ static void end_pass(mf_trace *t, int64_t stage, int64_t r) {
         fprintf(t->f, ",\"chunk2\":%d,\"micro_batch2\":%d", ev->chunk2, (int)ev->micro_batch2);
     }
     fputs("}}", t->f);
-    end_arrows(t, stage, r, ev, o->start_s);
+}
+
+static void write_stretch(mf_trace *t, int64_t stage, int64_t r, const open_pass *o) {
+    int32_t first = INT32_MAX, last = 0;
+    char name[64];
+    for (int64_t i = o->first; i <= o->event; i++) {
+        const mf_event *ev = &t->s->events[stage][i];
+        const int32_t of[] = {ev->micro_batch,
+                              ev->pass == MF_EVENT_FB ? ev->micro_batch2 : ev->micro_batch};
+        for (int k = 0; k < 2; k++) {
+            first = of[k] < first ? of[k] : first;
+            last = of[k] > last ? of[k] : last;
+        }
+    }
+    const long long count = o->event - o->first + 1;
+    snprintf(name, sizeof name, "%lld passes", count);
+    slice(t, rank_of(t, stage, r), MF_STREAM_COMPUTE, "passes", name, o->start_s, o->end_s);
+    fprintf(t->f,
+            ",\"args\":{\"passes\":%lld,\"micro_batch\":%d,\"last_micro_batch\":%d,"
+            "\"waiting_us\":%.3f}}",
+            count, (int)first, (int)last,
+            1e6 * fmax(0, o->end_s - o->start_s - o->run_s - (o->end_s - o->begun_s)));
+}
+
+/* Writes the pass or stretch that is open, if any. */
+static void end_pass(mf_trace *t, int64_t stage, int64_t r) {
+    open_pass *o = &t->open[stage * t->ranks + r];
+    if (o->event < 0) {
+        return;
+    }
+    if (o->event > o->first) {
+        write_stretch(t, stage, r, o);
+    } else {
+        write_pass(t, stage, r, o);
+    }
     if (o->blocks_s > 0) { /* between blocks the GPU is idle */
         const double length_s = fmax(o->end_s - o->start_s, o->blocks_s);
         const double idle_J = mf_cost_power(t->cost).idle_W * (length_s - o->blocks_s);
@@ -191,6 +250,34 @@ static void end_pass(mf_trace *t, int64_t stage, int64_t r) {
                   o->clock_s / o->blocks_s);
     }
     o->event = -1;
+}
+
+/* Is this wait behind an open stretch long enough to be seen? As many may end stretches as a rank
+ * has of these. */
+static bool is_long(const mf_trace *t, int64_t stage, const open_pass *o, double wait_s) {
+    const double each_s = (o->end_s - o->start_s) / (double)(o->event - o->first + 1);
+    return wait_s > each_s * (double)t->stretch * seen_wait &&
+           o->cuts < t->s->count[stage] / t->stretch;
+}
+
+/* A pass begins: in the stretch that is open, or as a slice or stretch of its own. */
+static void begin_pass(mf_trace *t, const mf_block_instance *i) {
+    open_pass *o = &t->open[i->stage * t->ranks + i->rank];
+    if (o->event == i->event) {
+        return;
+    }
+    const bool joins = o->event >= 0 && o->event - o->first + 1 < t->stretch &&
+                       !is_single(t, i->stage, o->event) && !is_single(t, i->stage, i->event);
+    const bool waits = joins && is_long(t, i->stage, o, i->start_s - o->end_s);
+    if (joins && !waits) {
+        o->run_s += o->end_s - o->begun_s;
+    } else {
+        end_pass(t, i->stage, i->rank);
+        *o = (open_pass){.first = i->event, .start_s = i->start_s, .cuts = o->cuts + waits};
+    }
+    o->event = i->event;
+    o->begun_s = i->start_s;
+    end_arrows(t, i->stage, i->rank, &t->s->events[i->stage][i->event], i->start_s);
 }
 
 /* Balanced routing stands for any. */
@@ -274,30 +361,22 @@ static void draw_ops(mf_trace *t, const mf_block_instance *i, int64_t pid) {
     }
 }
 
-/* Does the pass have the first micro-batch or the last one? */
-static bool is_edge(const mf_trace *t, const mf_block_instance *i) {
-    const mf_event *ev = &t->s->events[i->stage][i->event];
-    const int64_t last = t->s->micro_batches - 1;
-    return ev->micro_batch == 0 || ev->micro_batch == last ||
-           (ev->pass == MF_EVENT_FB && (ev->micro_batch2 == 0 || ev->micro_batch2 == last));
-}
-
 /* Are ops of the block drawn in a step of which not all are? */
 static bool has_ops(const mf_trace *t, const mf_block_instance *i) {
     const int64_t last = t->s->micro_batches - 1;
-    return !t->all_blocks ? is_edge(t, i)
+    const bool second = i->position2 >= 0;
+    if (t->ops_of_first) {
+        return i->micro_batch == 0 || (second && i->micro_batch2 == 0);
+    }
+    return !t->all_blocks ? is_edge(t, i->stage, i->event)
                           : i->micro_batch < 2 || i->micro_batch == last ||
-                                (i->position2 >= 0 && i->micro_batch2 == last);
+                                (second && i->micro_batch2 == last);
 }
 
 static void draw_block(mf_trace *t, const mf_block_instance *i, int64_t pid) {
-    const bool whole = t->all_blocks || is_edge(t, i);
-    open_pass *o = &t->open[i->stage * t->ranks + i->rank];
-    if (o->event != i->event) {
-        end_pass(t, i->stage, i->rank);
-        *o = (open_pass){.event = i->event, .start_s = i->start_s};
-    }
-    o->end_s = i->end_s;
+    const bool whole = t->all_blocks || is_edge(t, i->stage, i->event);
+    begin_pass(t, i);
+    t->open[i->stage * t->ranks + i->rank].end_s = i->end_s;
     if (whole) {
         slice(t, pid, MF_STREAM_COMPUTE, "block", i->block->label, i->start_s, i->end_s);
         fprintf(t->f, ",\"args\":{\"position\":%d", i->position);
@@ -323,7 +402,7 @@ void mf_trace_draw(mf_trace *t, const mf_block_instance *i) {
         draw_block(t, i, pid);
         return;
     }
-    if (i->event >= 0 && !t->all_blocks && !is_edge(t, i)) {
+    if (i->event >= 0 && !t->all_blocks && !is_edge(t, i->stage, i->event)) {
         return; /* a message between passes of which no block is drawn */
     }
     int tid = i->event >= 0      ? (i->passes == MF_PASS_F ? TID_SEND_FORWARD : TID_SEND_BACKWARD)
@@ -341,11 +420,26 @@ void mf_trace_draw(mf_trace *t, const mf_block_instance *i) {
     }
 }
 
+/* Of passes that are drawn as one stretch the one with the most bytes. */
+static bool has_most_bytes(const mf_trace *t, int64_t stage, const double *bytes, int64_t event) {
+    if (is_single(t, stage, event)) {
+        return true;
+    }
+    const int64_t first = event - event % t->stretch;
+    for (int64_t i = first; i < first + t->stretch && i < t->s->count[stage]; i++) {
+        if (i != event && !is_single(t, stage, i) &&
+            (bytes[i] > bytes[event] || (i < event && bytes[i] >= bytes[event]))) {
+            return false;
+        }
+    }
+    return true;
+}
+
 void mf_trace_memory(mf_trace *t, int64_t stage, const double *start_s, const double *bytes,
                      int64_t count) {
     for (int64_t r = 0; r < t->ranks; r++) {
         for (int64_t k = 0; drawn(t, stage, r) && k < count; k++) {
-            if (start_s[k] >= 0) {
+            if (start_s[k] >= 0 && has_most_bytes(t, stage, bytes, k)) {
                 long long at = llround(start_s[k] * 1e9);
                 begin(t);
                 fprintf(t->f,
@@ -391,20 +485,34 @@ static void name_tracks(mf_trace *t) {
     }
 }
 
-/* How many slices are drawn of ops in all micro-batches, and how many of blocks. */
-static void count_slices(const mf_trace *t, double *of_ops, double *of_blocks) {
-    double ops = 0, ranks = 0;
+/* Decides what is drawn, by how many slices ops, blocks and passes of all micro-batches have. */
+static void choose_detail(mf_trace *t, double most) {
+    double ops = 0, ranks = 0, passes = 0, longest = 0;
     for (int i = 0; i < t->p->assignment.positions; i++) {
         ops += t->p->blocks[t->p->block_of[i]]->nops;
     }
     for (int64_t p = 0; p < t->s->stages; p++) {
+        longest = fmax(longest, (double)t->s->count[p]);
         for (int64_t r = 0; r < t->ranks; r++) {
             ranks += drawn(t, p, r);
+            passes += drawn(t, p, r) ? (double)t->s->count[p] : 0;
         }
     }
     const double each = (double)t->s->micro_batches * ranks / (double)t->s->stages;
-    *of_ops = ops * each;
-    *of_blocks = 2.0 * t->p->assignment.positions * each;
+    t->all_ops = ops * each <= most;
+    t->all_blocks = 2.0 * t->p->assignment.positions * each <= most / OPS_OF_BLOCK;
+    /* passes of the first and last micro-batch, in merged schedules half of them with another's */
+    const double ops_at_edges = ops * each / (double)t->s->micro_batches *
+                                (t->p->layout.schedule == MF_SCHED_MERGED ? 3 : 2);
+    const double of_passes = ops_of_pass * fmin(passes, passes_of_most * most);
+    t->ops_of_first = !t->all_blocks && ops_at_edges + of_passes > text_of_most * most;
+    t->end_passes = -1;
+    if (!t->all_blocks && passes > passes_of_most * most) {
+        const double of_rank = passes_of_most * most / ranks;
+        const double stretches = fmax(1, floor((1 - 2 * passes_at_end) * of_rank));
+        t->end_passes = (int64_t)(passes_at_end * of_rank);
+        t->stretch = (int64_t)ceil(longest / stretches);
+    }
 }
 
 mf_status mf_trace_open(FILE *f, const mf_program *p, const mf_schedule *s, int64_t ranks,
@@ -413,7 +521,7 @@ mf_status mf_trace_open(FILE *f, const mf_program *p, const mf_schedule *s, int6
     size_t n = (size_t)(s->stages * ranks);
     *out = NULL;
     const size_t arrows = (size_t)(ranks * 2 * s->stages * s->chunks * s->micro_batches);
-    if (t == NULL || (t->open = malloc((n + 1) * sizeof *t->open)) == NULL ||
+    if (t == NULL || (t->open = calloc(n + 1, sizeof *t->open)) == NULL ||
         (t->sent = calloc(arrows + 1, sizeof *t->sent)) == NULL) {
         free(t != NULL ? t->open : NULL);
         free(t);
@@ -427,11 +535,7 @@ mf_status mf_trace_open(FILE *f, const mf_program *p, const mf_schedule *s, int6
     for (size_t i = 0; i < n; i++) {
         t->open[i].event = -1;
     }
-    double ops, blocks;
-    count_slices(t, &ops, &blocks);
-    const double most = (double)(most_ops > 0 ? most_ops : MOST_OPS);
-    t->all_ops = ops <= most;
-    t->all_blocks = blocks <= most / OPS_OF_BLOCK;
+    choose_detail(t, (double)(most_ops > 0 ? most_ops : MOST_OPS));
     fputs("{\"displayTimeUnit\":\"ms\",\n\"traceEvents\":[", f);
     name_tracks(t);
     *out = t;
@@ -448,11 +552,20 @@ static mf_status write_about(const mf_trace *t, mf_err *e) {
     mf_json_write_string(&w, "generator", "moefold");
     mf_json_write_string(&w, "model", t->p->model.name);
     mf_json_write_string(&w, "ops",
-                         t->all_ops      ? "every micro-batch"
-                         : t->all_blocks ? "first two and last micro-batch"
-                                         : "first and last micro-batch");
+                         t->all_ops        ? "every micro-batch"
+                         : t->ops_of_first ? "first micro-batch"
+                         : t->all_blocks   ? "first two and last micro-batch"
+                                           : "first and last micro-batch");
     mf_json_write_string(&w, "blocks",
                          t->all_blocks ? "every micro-batch" : "first and last micro-batch");
+    char text_of_passes[160] = "every one";
+    if (t->end_passes >= 0) {
+        snprintf(text_of_passes, sizeof text_of_passes,
+                 "the first and last %lld of a stage, and those of the first and last micro-batch; "
+                 "up to %lld others in one slice",
+                 (long long)t->end_passes, (long long)t->stretch);
+    }
+    mf_json_write_string(&w, "passes", text_of_passes);
     if (t->cost != NULL) {
         mf_json_write_string(&w, "power",
                              mf_cost_power(t->cost).measured

@@ -17,10 +17,15 @@ typedef struct mf_trace mf_trace;
 
 /* ranks: how many of each stage are played; of those of the job, the first `traced` are drawn, the
  * first of each stage when 0. Ops are drawn in every micro-batch while that gives about `most_ops`
- * slices at most (0: 200,000), else in the first two and the last one. Where the blocks
- * alone give more than a quarter of that, of other passes than those of the first micro-batch and
- * the last one neither blocks nor messages are drawn, and power and clock as means over the pass.
- * otherData.ops and .blocks tell. The file stays the caller's. Errors: MF_NOMEM. */
+ * slices at most (0: 200,000), else in the first two and the last one. Where the blocks alone give
+ * more than a quarter of that, of other passes than those of the first micro-batch and the last one
+ * neither blocks nor messages are drawn, and power and clock as means over the pass; ops of the
+ * last one are left out, too, where they and the passes would be far more than that. Where even
+ * passes are more than 0.3 of it, only those at either end of a stage's step and those of the first
+ * and last micro-batch are slices of their own; the others stand in stretches of several ("12
+ * passes", category "passes", which a long wait ends, with the time that the stage waits in them),
+ * with the means of power and clock and the most memory. otherData.ops, .blocks and .passes tell.
+ * The file stays the caller's. Errors: MF_NOMEM. */
 mf_status mf_trace_open(FILE *f, const mf_program *p, const mf_schedule *s, int64_t ranks,
                         int64_t traced, int64_t most_ops, mf_trace **out, mf_err *e);
 /* Draws power (W: idle, and the energy of each block's ops over its time, at most what the GPU

@@ -154,6 +154,18 @@ static void write_factor(const mf_page *p) {
     fputs("</span></div>", p->f);
 }
 
+/* What a log may have beside step times. */
+static void write_measured(const mf_page *p, const char *name, mf_page_unit unit,
+                           const char *measured, const char *predicted) {
+    if (mf_page_number(mf_page_at(p, "%s", measured)) > 0) {
+        fprintf(p->f, "\n<div class=\"tile\"><span>%s</span><b>", name);
+        mf_page_figure(p, unit, "%s", measured);
+        fputs("</b><span>predicted ", p->f);
+        mf_page_figure(p, unit, "%s", predicted);
+        fputs("</span></div>", p->f);
+    }
+}
+
 static void write_compare(const mf_page *p) {
     fputs("<section><h2>Predicted and measured</h2>\n<div class=\"tiles\">\n"
           "<div class=\"tile\"><span>predicted</span><b>",
@@ -164,6 +176,13 @@ static void write_compare(const mf_page *p) {
     fputs("</b></div>\n<div class=\"tile\"><span>error</span><b>", p->f);
     mf_page_figure(p, MF_UNIT_SHARE, "/compare/error");
     fputs("</b><span>predicted over measured, minus one</span></div>", p->f);
+    write_measured(p, "measured rate", MF_UNIT_TFLOPS, "/compare/measured_tflops_per_gpu",
+                   "/compare/predicted_tflops_per_gpu");
+    write_measured(p,
+                   mf_page_true(mf_page_at(p, "/compare/allocated"))
+                       ? "measured memory, allocated"
+                       : "allocated of all that is predicted",
+                   MF_UNIT_BYTES, "/compare/measured_memory_B", "/compare/predicted_memory_B");
     write_factor(p);
     fputs("</div>\n", p->f);
     write_ops(p);

@@ -150,6 +150,16 @@ static void write_verdict(const mf_page *p) {
         mf_page_figure(p, MF_UNIT_TIME, "/search/lower_bound_s");
         end_tile(p);
     }
+    if (mf_page_at(p, "/search/runs_on") != NULL) {
+        const double free_s = mf_page_number(mf_page_at(p, "/search/unlimited_step_time_s"));
+        begin_tile(p, "without a limit", MF_UNIT_TIME, "/search/unlimited_step_time_s");
+        fputs(free_s < mf_page_number(mf_page_at(p, "/step/step_time_s"))
+                  ? "found; this plan runs on "
+                  : "no faster plan was found than for ",
+              p->f);
+        mf_page_text(p, mf_page_string(mf_page_at(p, "/search/runs_on")));
+        end_tile(p);
+    }
     fputs("</div>\n", p->f);
     write_layout(p);
     write_correction(p);
@@ -263,6 +273,7 @@ static const struct {
     {"F", "forward", 0},
     {"B", "backward", 3},
     {"W", "weight gradient", 5},
+    {"mixed", "several passes together", 11},
     {"", "forward of one beside backward of another", 7},
 };
 enum { PASSES = sizeof passes / sizeof passes[0] };
@@ -294,10 +305,18 @@ static void write_title(const mf_page *p, const mf_json_value *slice, const char
     char start[32], end[32];
     mf_page_show(MF_UNIT_TIME, mf_page_number(mf_json_find(slice, "start_s")), start);
     mf_page_show(MF_UNIT_TIME, mf_page_number(mf_json_find(slice, "end_s")), end);
-    fprintf(p->f, "%s: %s to %s, chunk %.0f, micro-batch %.0f", pass, start, end,
-            mf_page_number(mf_json_find(slice, "chunk")), first);
+    fprintf(p->f, "%s: %s to %s, ", pass, start, end);
+    if (strcmp(pass, "mixed") != 0) {
+        fprintf(p->f, "chunk %.0f, ", mf_page_number(mf_json_find(slice, "chunk")));
+    }
+    fprintf(p->f, "micro-batch %.0f", first);
     if (last > first) {
         fprintf(p->f, " to %.0f", last);
+    }
+    const mf_json_value *waiting = mf_json_find(slice, "waiting_s");
+    if (waiting != NULL) {
+        mf_page_show(MF_UNIT_TIME, mf_page_number(waiting), start);
+        fprintf(p->f, ", waiting %s of it", start);
     }
     fputs("</title></rect>\n", p->f);
 }
@@ -313,6 +332,7 @@ static size_t write_lane(const mf_page *p, const mf_json_value *all, size_t from
     for (; i < mf_json_size(all); i++) {
         const mf_json_value *s = mf_json_at(all, i);
         const char *pass = mf_page_string(mf_json_find(s, "pass"));
+        const bool many = mf_json_find(s, "waiting_s") != NULL;
         const double start_s = mf_page_number(mf_json_find(s, "start_s"));
         const double end_s = mf_page_number(mf_json_find(s, "end_s"));
         if (fabs(mf_page_number(mf_json_find(s, "stage")) - stage) > 0.5) {
@@ -323,7 +343,8 @@ static size_t write_lane(const mf_page *p, const mf_json_value *all, size_t from
                 "fill=\"var(--c%d)\" fill-opacity=\"%s\"><title>",
                 p->under, i, 1e4 * start_s / whole_s,
                 fmax(1, 1e4 * (end_s - start_s) / whole_s - 4), passes[pass_of(pass)].colour,
-                (long)mf_page_number(mf_json_find(s, "micro_batch")) % 2 == 0 ? "1" : ".72");
+                many || (long)mf_page_number(mf_json_find(s, "micro_batch")) % 2 == 0 ? "1"
+                                                                                      : ".72");
         write_title(p, s, pass);
     }
     fputs("</svg>\n", p->f);

@@ -20,7 +20,7 @@ const char mf_page_style[] =
     "data{font-variant-numeric:tabular-nums;white-space:nowrap}\n"
     ".tiles{display:grid;grid-template-columns:repeat(auto-fit,minmax(150px,1fr));gap:10px}\n"
     ".tile{background:var(--card);border:1px solid var(--line);border-radius:8px;padding:10px 12px}"
-    "\n.tile b{display:block;font-size:21px;line-height:1.3;font-weight:600}\n"
+    "\n.tile b{display:block;font-size:19px;line-height:1.3;font-weight:600}\n"
     ".tile span,.note{color:var(--dim);font-size:13px}.note{margin:8px 0}\n"
     ".good{color:var(--good)}.bad{color:var(--bad)}\n"
     ".rows{display:grid;grid-template-columns:fit-content(42%) 1fr max-content;gap:5px 10px;"

@@ -756,10 +756,10 @@ static void what_gets_a_plan_over_uneven_routing_is_named(void **state) {
  * --skew, in the one draw that the plan is for; where there is, nothing is said. */
 static void a_plan_that_routing_alone_overfills_gets_a_remedy(void **state) {
     (void)state;
-#define ROUTED                                                                                     \
+#define ROUTED_BY(uneven)                                                                          \
     "capacity --models qwen3-30b-a3b --clusters h100 --sizes 16 --global-batch 64 --seq 4096 "     \
-    "--pp 1 --cp 1 --tp 1 --micro-batch 1 --recompute none --offload none --effort 1 "             \
-    "--routing zipf:1 "
+    "--pp 1 --cp 1 --tp 1 --micro-batch 1 --recompute none --offload none --effort 1 " uneven
+#define ROUTED ROUTED_BY("--routing zipf:1 ")
     char line[512], dir[] = "/tmp/moefold-routing-XXXXXX";
     assert_non_null(mkdtemp(dir));
     snprintf(line, sizeof line, ROUTED "--ep 8 --json -o %s", dir);
@@ -795,6 +795,26 @@ static void a_plan_that_routing_alone_overfills_gets_a_remedy(void **state) {
     root = mf_json_root(r.json);
     assert_null(mf_json_find(mf_json_at(cli_member(root, "cells"), 0), "skewed"));
     cli_free(&r);
+}
+
+/* Rows above an expert's capacity are dropped: no rank has more than the factor times the balanced
+ * number, the plan holds them, and the step under the skew is no longer than of as many rows. */
+static void dropped_rows_are_no_load_under_skew(void **state) {
+    (void)state;
+#define DROPPED ROUTED_BY("--skew zipf:1.5 ") "--ep 8 --json "
+    cli_result all = cli_json(DROPPED), some = cli_json(DROPPED "--capacity-factor 1.2");
+    const mf_json_value *x = mf_json_at(cli_member(mf_json_root(all.json), "cells"), 0);
+    const mf_json_value *y = mf_json_at(cli_member(mf_json_root(some.json), "cells"), 0);
+    const mf_json_value *whole = cli_member(x, "skewed"), *kept = cli_member(y, "skewed");
+    assert_above(cli_number(whole, "expert_load"), 2);
+    assert_false(cli_bool(whole, "fits"));
+    assert_at_most(cli_number(kept, "expert_load"), 1.2 + 1e-9);
+    assert_true(cli_bool(kept, "fits"));
+    assert_null(mf_json_find(y, "skew_remedy"));
+    assert_below(cli_number(kept, "step_time_s"), cli_number(whole, "step_time_s"));
+    assert_at_most(cli_number(kept, "step_time_s"), 1.2 * cli_number(y, "step_time_s"));
+    cli_free(&some);
+    cli_free(&all);
 }
 
 /* Without --effort what is named had less of it than the cell, which is said. */
@@ -1076,6 +1096,7 @@ int main(void) {
         cmocka_unit_test(what_megatron_runs_has_its_times),
         cmocka_unit_test(a_verdict_names_what_gets_over_a_lost_node),
         cmocka_unit_test(skew_needs_neither_a_run_nor_a_limit),
+        cmocka_unit_test(dropped_rows_are_no_load_under_skew),
         cmocka_unit_test(what_gets_a_plan_over_uneven_routing_is_named),
         cmocka_unit_test(a_plan_that_routing_alone_overfills_gets_a_remedy),
         cmocka_unit_test(a_remedy_of_a_short_search_is_called_so),

@@ -1,5 +1,6 @@
 /* Text of `plan` and `simulate`: rows of plans can be told apart, power and energy say of what they
  * are. */
+#include "core/base/file.h"
 #include "report/text/show.h"
 #include "tests/support/cli_test.h"
 
@@ -12,7 +13,7 @@ static void read_rows(const char *out, char (*row)[TEXT]) {
     const char *at = strstr(out, "\nplans (");
     assert_non_null(at);
     for (int i = 0; i < PLANS; i++) {
-        char begin[16];
+        char begin[24];
         snprintf(begin, sizeof begin, "\n  %2d  ", i + 1);
         at = strstr(at, begin);
         assert_non_null(at);
@@ -57,6 +58,38 @@ static void plans_that_look_alike_say_what_differs(void **state) {
     }
     assert_above(alike, 0); /* a case that says something */
     cli_free(&r);
+}
+
+/* A plan that Megatron can express is one of those that nothing limits, too, however short the
+ * searches were; the page says so with the numbers of JSON. */
+static void a_limit_never_makes_a_plan_faster(void **state) {
+    (void)state;
+    static const char *const jobs[] = {
+        MIXTRAL "--effort 1", MIXTRAL "--effort 3",
+        "--model qwen3-30b-a3b --cluster h100 --gpus 16 --global-batch 64 --seq 4096 --effort 1",
+        "--model llama3-8b --cluster h200 --gpus 8 --global-batch 64 --seq 4096 --effort 1"};
+    char line[512], dir[] = "/tmp/moefold-limit-XXXXXX", path[64], *page = NULL;
+    size_t length = 0;
+    assert_non_null(mkdtemp(dir));
+    for (size_t i = 0; i < sizeof jobs / sizeof jobs[0]; i++) {
+        snprintf(line, sizeof line, "plan %s --runs-on megatron --json -o %s", jobs[i], dir);
+        cli_result r = cli_json(line);
+        const mf_json_value *root = mf_json_root(r.json);
+        const double best_s = cli_number(cli_member(root, "best"), "step_time_s");
+        const double free_s = cli_number(cli_member(root, "search"), "unlimited_step_time_s");
+        assert_at_most(free_s, best_s);
+        assert_above(free_s, 0.2 * best_s);
+        snprintf(path, sizeof path, "%s/report.html", dir);
+        assert_ok(mf_file_load(path, 64 << 20, &page, &length, NULL));
+        assert_non_null(strstr(page, "data-at=\"/search/unlimited_step_time_s\""));
+        assert_non_null(strstr(page, free_s < best_s
+                                         ? "found; this plan runs on megatron"
+                                         : "no faster plan was found than for megatron"));
+        free(page);
+        cli_free(&r);
+    }
+    snprintf(line, sizeof line, "rm -rf %s", dir);
+    assert_int_equal(system(line), 0);
 }
 
 /* What a target's families of choices hold in turn was not pinned by anybody. */
@@ -110,6 +143,7 @@ static void the_verdict_says_when_optimizer_states_went_to_the_host(void **state
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(plans_that_look_alike_say_what_differs),
+        cmocka_unit_test(a_limit_never_makes_a_plan_faster),
         cmocka_unit_test(only_what_was_given_is_said_to_be_pinned),
         cmocka_unit_test(power_and_energy_say_of_what_they_are),
         cmocka_unit_test(the_verdict_says_when_optimizer_states_went_to_the_host),

@@ -215,6 +215,45 @@ static void a_simulated_step_is_a_page_of_the_numbers_that_json_prints(void **st
     cli_free(&r);
 }
 
+/* 30,720 passes: a reader gets those of both ends, and files that a browser opens. */
+static void a_very_long_step_leaves_small_files(void **state) {
+    (void)state;
+    char line[512];
+    snprintf(
+        line, sizeof line,
+        "simulate --model deepseek-v3 --cluster h100 --gpus 1024 --global-batch 15360 --seq 4096 "
+        "--pp 16 --vpp 4 --ep 64 --schedule interleaved -o %s --json",
+        dir);
+    cli_result r = cli_json(line);
+    char *page = read_file("report.html"), *text = read_file("report.json"),
+         *trace = read_file("trace.json");
+    assert_below(strlen(trace), 4000000);
+    assert_below(strlen(page), 1500000);
+    mf_json *doc = read_json(text), *drawn = read_json(trace);
+    const char *says = "";
+    assert_ok(
+        mf_json_get_string(cli_member(mf_json_root(drawn), "otherData"), "passes", &says, NULL));
+    assert_non_null(strstr(says, "others in one slice"));
+    const mf_json_value *slices = cli_member(mf_json_root(doc), "schedule");
+    size_t mixed = 0;
+    double end_s = 0;
+    for (size_t i = 0; i < mf_json_size(slices); i++) {
+        const mf_json_value *slice = mf_json_at(slices, i);
+        mixed += strcmp(cli_text(slice, "pass"), "mixed") == 0;
+        end_s = fmax(end_s, cli_number(slice, "end_s"));
+    }
+    assert_in_range(mixed, 16, mf_json_size(slices) / 2);
+    assert_above(end_s, 0.9 * cli_number(mf_json_root(r.json), "step_time_s"));
+    assert_non_null(strstr(page, "several passes together"));
+    assert_above(check_figures(page, mf_json_root(doc)), 100);
+    mf_json_destroy(doc);
+    mf_json_destroy(drawn);
+    free(page);
+    free(text);
+    free(trace);
+    cli_free(&r);
+}
+
 /* Shares of a list of bases add up to all of the time. */
 static void assert_adds_up(const mf_json_value *bases) {
     double sum = 0;
@@ -726,6 +765,47 @@ static void a_list_of_old_files_removes_nothing_else(void **state) {
     assert_there("plan-link.json", true);
 }
 
+/* A file of zeros, with a last byte. */
+static uint32_t write_large(const char *name, size_t bytes, char last) {
+    static char zeros[1 << 16];
+    char path[512];
+    uint32_t crc = 0;
+    snprintf(path, sizeof path, "%s/%s", dir, name);
+    FILE *f = fopen(path, "w");
+    assert_non_null(f);
+    assert_int_equal(fseek(f, (long)bytes - 1, SEEK_SET), 0);
+    assert_int_equal(fputc(last, f), last);
+    assert_int_equal(fclose(f), 0);
+    for (size_t left = bytes - 1; left > 0;) {
+        const size_t piece = left < sizeof zeros ? left : sizeof zeros;
+        crc = mf_crc32c(crc, zeros, piece);
+        left -= piece;
+    }
+    return mf_crc32c(crc, &last, 1);
+}
+
+/* A trace of an earlier version may be of any size. */
+static void large_files_of_an_earlier_report_are_removed(void **state) {
+    (void)state;
+    enum { LARGE = (64 << 20) + 4711 };
+    char line[640];
+    const uint32_t crc = write_large("trace-h100-16.json", LARGE, 'x');
+    (void)write_large("trace-h100-32.json", LARGE, 'y');
+    snprintf(
+        line, sizeof line,
+        "{\"generator\": \"moefold\", \"files\": [{\"path\": \"trace-h100-16.json\", "
+        "\"bytes\": %d, \"crc32c\": \"%08x\"}, {\"path\": \"trace-h100-32.json\", \"bytes\": %d, "
+        "\"crc32c\": \"%08x\"}]}",
+        LARGE, (unsigned)crc, LARGE, (unsigned)crc);
+    write_file("report.json", line);
+    snprintf(line, sizeof line, "simulate " JOB "--pp 4 --ep 4 -o %s", dir);
+    cli_result r = cli_run(line, NULL);
+    assert_int_equal(r.code, 0);
+    cli_free(&r);
+    assert_there("trace-h100-16.json", false);
+    assert_there("trace-h100-32.json", true); /* of as many bytes, but others */
+}
+
 /* The page says of a plan in place of one that does not fit what the text says of it. */
 static void a_page_calls_a_remedy_of_a_short_search_so(void **state) {
     (void)state;
@@ -917,6 +997,16 @@ static void memory_of_a_log_is_held_against_its_like(void **state) {
     r = cli_json(line);
     assert_close(cli_number(mf_json_root(r.json), "predicted_memory_B"), predicted_B, 1e-3);
     cli_free(&r);
+    snprintf(line, sizeof line, "compare --plan %s --log %s --tolerance 9999%% -o %s", plan, log,
+             dir);
+    r = cli_run(line, NULL);
+    assert_int_equal(r.code, 0);
+    cli_free(&r);
+    char *page = read_file("report.html");
+    assert_non_null(strstr(page, "<span>measured memory, allocated</span>"));
+    assert_non_null(strstr(page, "data-at=\"/compare/predicted_memory_B\""));
+    assert_null(strstr(page, "measured rate")); /* of which the log says nothing */
+    free(page);
     /* a profile that does not say what its program prints */
     snprintf(line, sizeof line, "import %s " FLAGS, log, "--software moefold");
     r = cli_run(line, NULL);
@@ -1361,6 +1451,8 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(a_page_has_the_words_of_the_text, new_folder,
                                         remove_folder),
+        cmocka_unit_test_setup_teardown(a_very_long_step_leaves_small_files, new_folder,
+                                        remove_folder),
         cmocka_unit_test_setup_teardown(a_simulated_step_is_a_page_of_the_numbers_that_json_prints,
                                         new_folder, remove_folder),
         cmocka_unit_test_setup_teardown(a_page_says_how_good_such_predictions_were, new_folder,
@@ -1376,6 +1468,8 @@ int main(void) {
         cmocka_unit_test_setup_teardown(a_page_calls_a_remedy_of_a_short_search_so, new_folder,
                                         remove_folder),
         cmocka_unit_test_setup_teardown(a_list_of_old_files_removes_nothing_else, new_folder,
+                                        remove_folder),
+        cmocka_unit_test_setup_teardown(large_files_of_an_earlier_report_are_removed, new_folder,
                                         remove_folder),
         cmocka_unit_test_setup_teardown(files_of_an_earlier_report_are_removed, new_folder,
                                         remove_folder),

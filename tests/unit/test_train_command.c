@@ -394,7 +394,7 @@ static void forced_routing_is_what_simulate_takes(void **state) {
     (void)state;
     static const char *const layouts[] = {"--gpus 1 --micro-batch 2", "--gpus 2 --tp 2 --ep 2",
                                           "--gpus 2 --cp 2 --ep 2"};
-    char command[1024], path[96], out[16];
+    char command[1024], path[128], out[24];
     for (int i = 0; i < (several_ranks ? 3 : 1); i++) {
         int counts[16], hottest = 0, sum = 0;
         snprintf(out, sizeof out, "forced%d", i);
