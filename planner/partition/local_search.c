@@ -6,8 +6,8 @@
  * badly at one end often has to pass through several stages. The shortest step of all is kept.
  *
  * What plays alike may differ by a few per cent once it is simulated, with all that passes lose to
- * each other: a search's best plan is improved by simulated steps, too. Moves away from where a
- * position weighs more on the longest path come first there, then all others.
+ * each other: a search's best plan is improved by simulated steps, too, by moves away from where a
+ * position weighs more on the longest path.
  */
 #include "planner/bound/stage_bound.h"
 #include "planner/partition/partition.h"
@@ -294,9 +294,7 @@ static mf_status try_move(improving *w, int from, int to, mf_assignment *out, do
         return MF_OK;
     }
     mf_status status = evaluate(w, &w->now, &w->next, &fits, e);
-    const double most_s =
-        is_promising(w, from, to) ? MF_STEP_SEARCH_WORSE * w->now.time_s : MF_WORSE * *best_s;
-    if (status != MF_OK || !fits || w->next.time_s >= most_s) {
+    if (status != MF_OK || !fits || w->next.time_s >= MF_STEP_SEARCH_WORSE * w->now.time_s) {
         return status;
     }
     status = mf_partition_write(in, w->next.count, &moved, e);
@@ -319,17 +317,16 @@ static mf_status try_move(improving *w, int from, int to, mf_assignment *out, do
     return status;
 }
 
-/* Moves between virtual stages so far apart, from each to both sides: those that promise something,
- * or all others. */
-static mf_status try_moves(improving *w, int apart, bool promising, mf_assignment *out,
-                           double *best_s, int64_t *simulated, bool *better, mf_err *e) {
+/* Moves that promise something between virtual stages so far apart, from each to both sides. */
+static mf_status try_moves(improving *w, int apart, mf_assignment *out, double *best_s,
+                           int64_t *simulated, bool *better, mf_err *e) {
     const int vstages = w->in->vstages;
     mf_status status = MF_OK;
     *better = false;
     for (int k = 0; k < 2 * vstages && status == MF_OK && *w->in->effort_ns < w->until_ns; k++) {
         const int from = k / 2, to = k % 2 == 0 ? from - apart : from + apart;
         bool one = false;
-        if (to >= 0 && to < vstages && is_promising(w, from, to) == promising) {
+        if (to >= 0 && to < vstages && is_promising(w, from, to)) {
             status = try_move(w, from, to, out, best_s, simulated, &one, e);
         }
         *better = *better || one;
@@ -359,22 +356,15 @@ mf_status mf_partition_improve_step(mf_partition *in, int64_t effort_ns, mf_assi
     }
     w.until_ns = *in->effort_ns + effort_ns;
     int more = MF_STEP_SEARCH_MORE; /* times that it may go on */
-    bool promising = true;          /* those first, then all others */
     for (int apart = 1; apart < in->vstages && status == MF_OK && *in->effort_ns < w.until_ns;) {
         const double before_s = *best_s;
         bool better;
-        status = try_moves(&w, apart, promising, out, best_s, simulated, &better, e);
+        status = try_moves(&w, apart, out, best_s, simulated, &better, e);
         if (*best_s < before_s * (1.0 - MF_STEP_SEARCH_GAIN) && more > 0) {
             w.until_ns = *in->effort_ns + effort_ns;
             more--;
         }
         apart = better ? 1 : apart + 1;
-        if (apart == in->vstages && promising) {
-            promising = false;
-            apart = 1;
-        } else if (better) {
-            promising = true;
-        }
     }
     improving_clear(&w);
     return status == MF_INFEASIBLE ? MF_OK : status;

@@ -288,8 +288,8 @@ typedef struct mf_split_rest {
 } mf_split_rest;
 void mf_split_rest_clear(mf_split_rest *rest);
 
-/* What was done about a layout. Counts that are not wanted again; stage -1: this very answer; else:
- * everything that puts at least as much on this stage (it was over memory). */
+/* What was done about a layout. Counts that were over memory on a stage: nothing is wanted that
+ * puts at least as much there. */
 typedef struct mf_partition_tried {
     int sets, allocated;
     int *stage;     /* [sets] */

@@ -426,7 +426,7 @@ static mf_status add_parts(mf_rows *b) {
     return MF_OK;
 }
 
-/* At least one layer fewer, of those that stand there, on the stage (or anywhere). */
+/* At least one layer fewer, of those that stand there, on the stage. */
 static void add_tried(mf_rows *b, const mf_partition_tried *tried) {
     const mf_partition *in = b->in;
     size_t cells = mf_partition_cells(in);
@@ -437,8 +437,7 @@ static void add_tried(mf_rows *b, const mf_partition_tried *tried) {
             int64_t stage = mf_layout_stage_of(&in->layout, v);
             size_t from = mf_partition_cell(in, v, 0, 0), to = mf_partition_cell(in, v + 1, 0, 0);
             for (size_t cell = from; cell < to; cell++) {
-                bool watched = tried->stage[i] < 0 || tried->stage[i] == stage;
-                if (count[cell] == 0 || !watched) {
+                if (count[cell] == 0 || tried->stage[i] != stage) {
                     continue;
                 }
                 if (b->col[cell] < 0 || b->top[cell] < count[cell]) {

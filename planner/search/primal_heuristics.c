@@ -269,7 +269,6 @@ static bool add_tries(const open_layout *x, int64_t n, double target_s, double k
         }
         one.level = MF_LEVEL_TRY;
         one.tries = 0;
-        one.open = false;
         one.key_s = just_below_s(key_s);
         good = mf_search_add(out, &one);
     }

@@ -359,13 +359,9 @@ static bool try_all(refining *c) {
     return closed;
 }
 
-/* The layout stays open at this bound, whatever else is found out about it. */
+/* The layout stays open at this bound. */
 static void leave_open(refining *c, double bound_s, mf_search_cause cause) {
-    if (c->n->open) {
-        return;
-    }
     mf_search_node open = *c->n;
-    c->n->open = true;
     open.level = MF_LEVEL_EXACT;
     open.tries = MF_SEARCH_DONE;
     open.cause = (uint8_t)cause;
@@ -397,9 +393,10 @@ static bool is_written(refining *c, const int32_t *count, mf_assignment *a) {
     return status == MF_OK;
 }
 
-/* Simulates one more answer of the exact program, then excludes it by a cut. The cut also excludes
- * what the program cannot tell from it (other orders of its choices, and choices that are beaten by
- * its sums), so only the bound before such a cut proves anything. */
+/* Simulates one more answer of the exact program. If it takes longer than the program says, the
+ * layout stays open: a cut would also exclude what the program cannot tell from the answer (other
+ * orders of its choices, and choices that are beaten by its sums). If it is too large for a stage
+ * in the one order that there is, a cut excludes it. */
 static void by_exact(refining *c) {
     mf_partition_solution s;
     mf_assignment a;
@@ -429,11 +426,10 @@ static void by_exact(refining *c) {
             bool enough = c->n->tried.sets >= MF_CUTS;
             if (stage < 0 || enough || !is_one_order(c->in, stage, s.count)) {
                 leave_open(c, s.bound_s, MF_CAUSE_ANSWERS);
-            }
-            c->out->status =
-                mf_partition_tried_add(c->in, &c->n->tried, stage, s.count, &c->out->err);
-            c->n->tries = 0;
-            if (!c->n->open || c->n->tried.sets < MF_ANSWERS) {
+            } else {
+                c->out->status =
+                    mf_partition_tried_add(c->in, &c->n->tried, stage, s.count, &c->out->err);
+                c->n->tries = 0;
                 requeue(c, s.bound_s, MF_LEVEL_EXACT);
             }
         }

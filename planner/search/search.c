@@ -576,9 +576,6 @@ mf_status mf_search_run(const mf_search_request *r, mf_search_report *out, mf_er
     s->blocking.key_s = s->target_s = s->unlisted_s = s->narrowed = s->fits_s =
         s->unblocked_best_s = s->mark.gap = s->improved_s = HUGE_VAL;
     mf_search_queue_init(&s->queue);
-    s->step_gap = mf_search_uses(s, MF_MECHANISM_GAP_STEPS)
-                      ? fmax(mf_search_asked_gap(s), MF_DEFAULT_GAP)
-                      : mf_search_asked_gap(s);
     s->patient = !mf_search_uses(s, MF_MECHANISM_PARKING);
     s->opened = !mf_search_uses(s, MF_MECHANISM_TRY_OPEN);
     s->most_found = mf_search_top(s) > MF_SEARCH_FOUND ? mf_search_top(s) : MF_SEARCH_FOUND;

@@ -69,8 +69,7 @@ typedef struct mf_search_node {
     double key_s;
     uint64_t id; /* order of entry: breaks ties */
     uint8_t level, tries;
-    uint8_t cause; /* EXACT: mf_search_cause, as far as it is known */
-    bool open;     /* EXACT: the bound from before the first cut stays in the proof already */
+    uint8_t cause;                             /* EXACT: mf_search_cause, as far as it is known */
     uint8_t mode, schedule, zero, expert_zero; /* as far as the level fixes them, */
     int16_t vpp;
     int32_t side, expert, dense; /* indices */

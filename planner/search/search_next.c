@@ -3,8 +3,6 @@
 #include "planner/search/search_state.h"
 #include "planner/tuning/limits.h"
 
-#include <math.h>
-
 mf_status mf_search_open_again(mf_search_state *s, mf_err *e) {
     return mf_search_queue_bring_back(&s->queue) ? MF_OK : mf_err_set(e, MF_NOMEM, "out of memory");
 }
@@ -45,22 +43,12 @@ static bool is_blocked(const mf_search_state *s, double open_s) {
            open_s >= s->blocking.key_s && s->work - s->unblocked_at >= MF_HELD_US;
 }
 
-/* Is there work to start below the current target? Tightens the target as gaps are reached; takes
- * up what was put aside when nothing else is below it. */
+/* Is there work to start below the target? Takes up what was put aside when nothing else is. */
 static bool has_below_target(mf_search_state *s) {
     for (;;) {
         double open_s = mf_search_least_open(s);
-        s->target_s = s->best_s / (1.0 + s->step_gap);
-        if (open_s >= s->target_s) {
-            if (s->step_gap <= mf_search_asked_gap(s)) {
-                return false;
-            }
-            s->step_gap = s->step_gap > MF_LEAST_GAP_STEP ? s->step_gap * MF_GAP_STEP : 0.0;
-            s->step_gap = fmax(s->step_gap, mf_search_asked_gap(s));
-            s->patient = true;
-            continue;
-        }
-        if (is_blocked(s, open_s)) {
+        s->target_s = s->best_s / (1.0 + mf_search_asked_gap(s));
+        if (open_s >= s->target_s || is_blocked(s, open_s)) {
             return false;
         }
         if (!park(s)) {

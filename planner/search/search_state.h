@@ -50,11 +50,10 @@ typedef struct mf_search_state {
     int64_t blocked_count; /* such layouts that were below the target when they were given up */
     mf_search_task task[MF_TASKS_IN_FLIGHT];
     int64_t merged;
-    double pricing_s; /* of tasks that bound families and layouts */
-    double step_gap;  /* the gap that is worked on: the one asked for, or a wider step before it */
-    bool patient;     /* no tree is parked any more */
-    bool fits_tried;  /* layouts that `fit` finds were simulated and tried */
-    double fits_s;    /* their best step with choices of least memory */
+    double pricing_s;        /* of tasks that bound families and layouts */
+    bool patient;            /* no tree is parked any more */
+    bool fits_tried;         /* layouts that `fit` finds were simulated and tried */
+    double fits_s;           /* their best step with choices of least memory */
     int64_t look_until;      /* work at which the look after the gap is met ends; 0: not begun */
     int64_t fits_tries;      /* layouts of their degrees that are tried whatever the budget */
     int64_t vain_tries;      /* tries that fit since one gave a better plan */

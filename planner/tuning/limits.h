@@ -48,8 +48,8 @@
 /* A search without a plan by then simulates layouts that `fit` finds (DeepSeek-V3 with 131,072
  * tokens: 11.4 % slower without, with three seconds). */
 #define MF_FIT_FIRST_US 3000000
-/* Effort after which open layouts are tried if the gap is still too wide (Llama-3 405B on 2,048: a
- * plan 3.7 % faster). It does not depend on the budget, so that a search with more budget finds all
+/* Effort after which open layouts are tried if the gap is still too wide (Llama-3 405B on 512: a
+ * plan 2.2 % faster). It does not depend on the budget, so that a search with more budget finds all
  * that one with less finds. */
 #define MF_TRY_OPEN_US 18000000
 /* Positions of the best plan are moved by simulated steps from this effort on, for this share of
@@ -63,8 +63,8 @@
  * first). */
 #define MF_STEP_SEARCH_GAIN 1e-4
 #define MF_STEP_SEARCH_MORE 10
-/* Where a move promises something, what plays longer than the plan by this factor is not simulated:
- * what gained anything on DeepSeek-V3 on 5,120 B200 played no longer. */
+/* What plays longer than the plan by this factor after a move is not simulated: what gained
+ * anything on DeepSeek-V3 on 5,120 B200 played no longer. */
 #define MF_STEP_SEARCH_WORSE 1.001
 /* If a layout that cannot be worked on has the least bound, only better plans narrow the gap. The
  * search looks for them as long as it found one within this effort (OLMoE on 12 ends with 2 instead
@@ -89,11 +89,6 @@
  * and 2.1 times the effort without). */
 #define MF_FAR_OFF 1.08
 #define MF_FAR_OFF_AGAIN 1.04
-/* A gap below the default is approached in steps, each this part of the one before, down to
- * MF_LEAST_GAP_STEP: far below the target trees take long before any of them settles (Kimi-K2 on
- * 2,048 with a gap of 1 %: 1.6 times the effort without). */
-#define MF_GAP_STEP 0.75
-#define MF_LEAST_GAP_STEP 0.005
 
 /* Most nodes of one task, and their most usual microseconds: with fewer nodes threads would mostly
  * wait for each other (GPT-OSS-20B on 8: 1.25 times the effort with one node a task). */
@@ -258,9 +253,7 @@
 #define MF_END_COPY_DEAR 0.33
 /* A layout of at most so many plans that the exact program does not settle is simulated whole. */
 #define MF_FEW_PLANS 5000
-/* Answers of a layout's program that are simulated to find a better plan when they prove nothing
- * more, and answers in all: each cut makes the program harder. */
-#define MF_ANSWERS 8
+/* Answers of a layout's program that are excluded by cuts: each makes the program harder. */
 #define MF_CUTS 24
 /* A stage that its arrangement's gaps make too large is filled again with less memory. Less memory
  * may change gaps more than sums: after so many misses it gives up twice as much each time, so many

@@ -50,7 +50,6 @@
     X(HELD, "held", "a search that one layout holds ends when no better plan comes")               \
     X(BATCHES, "batches", "one task takes up to 16 nodes that take little")                        \
     X(PARKING, "parking", "trees far below the target wait until nothing else is left")            \
-    X(GAP_STEPS, "gap-steps", "a tight gap is approached in steps")                                \
     X(SECOND_LOOK, "second-look", "what takes little is looked into after the gap is met")
 
 typedef enum mf_mechanism {

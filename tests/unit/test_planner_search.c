@@ -581,7 +581,7 @@ static void an_interrupted_fit_has_what_it_found(void **state) {
 
 /* Searches of one problem with more and less patience; how many of them were stale, and slow. */
 static void check_patience(fixture *w, int *stale, int *slow) {
-    static const int64_t patience[] = {0, INT64_MAX / 2, 40000, 4000};
+    static const int64_t patience[] = {0, INT64_MAX / 2, 15000, 4000};
     double bound_s = 0, least_s = HUGE_VAL;
     int64_t work[4];
     for (int i = 0; i < 4; i++) {
@@ -625,7 +625,7 @@ static void patience_ends_what_does_not_narrow_the_gap(void **state) {
         bool mla;
         int64_t gpus;
         double memory_B;
-    } cases[] = {{false, 8, 4e9}, {true, 8, 4e9}, {false, 4, 10e9}};
+    } cases[] = {{false, 8, 10e9}, {true, 4, 10e9}, {false, 4, 10e9}};
     int stale = 0, slow = 0;
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i += (size_t)case_stride(2)) {
         fixture w;
