@@ -470,7 +470,11 @@ static void start_ranges(tree *t) {
 static bool find_fitting(tree *t) {
     const mf_partition *in = t->in;
     if (in->split && mf_uses(in->evaluator->without, MF_MECHANISM_MOST_POSITIONS)) {
-        return mf_rows_most_positions(in, t->fitting);
+        return mf_rows_most_positions(in, &t->rows.room, t->fitting);
+    }
+    if (!t->rows.roomy && mf_uses(in->evaluator->without, MF_MECHANISM_MOST_POSITIONS) &&
+        !mf_rows_room_by_memory(in, &t->rows.room)) {
+        return false;
     }
     for (int i = 0; i < in->vstages + in->stages; i++) {
         t->fitting[i] = in->positions;
