@@ -180,7 +180,7 @@ static beside least_on_stage(const mf_partition *in, const mf_room *room, int st
         all.sum_B = fmin(all.sum_B, x.sum_B);
         add_buffers(&all, &x);
     }
-    if (in->chunks > 1) {
+    if (in->chunks > 1 && room->range[in->vstages + stage].lo > in->chunks) {
         add_many(in, room, stage, &all);
     }
     return all;

@@ -308,7 +308,6 @@ typedef struct mf_partition_options {
     bool splits;        /* whole positions on every virtual stage, choices in any proportion: what
                          * split_tree.c branches on. No counts */
     bool roomy;         /* splits: memory is no concern, a layer takes the least of its choices */
-    const int *first;   /* splits: this one alone, [vstages + 1]; NULL: any */
     double floor_s;     /* a bound that is known already; 0 = none */
     double cutoff_s;    /* only steps below are of interest; INFINITY = any */
     double gap;         /* relative gap at which the program may stop */

@@ -132,17 +132,3 @@ bool mf_rows_room_by_memory(const mf_partition *in, mf_room *room) {
     }
     return fits;
 }
-
-void mf_rows_room_of_split(const mf_partition *in, const int *first, mf_room *room) {
-    for (int p = 0; p < in->stages; p++) {
-        room->range[in->vstages + p] = (mf_split_range){0, 0};
-    }
-    for (int v = 0; v < in->vstages; v++) {
-        const int16_t n = (int16_t)(first[v + 1] - first[v]);
-        mf_split_range *stage = &room->range[in->vstages + mf_layout_stage_of(&in->layout, v)];
-        room->range[v] = (mf_split_range){n, n};
-        stage->lo = stage->hi = (int16_t)(stage->lo + n);
-        room->least[v] = room->most[v] = first[v];
-    }
-    room->least[in->vstages] = room->most[in->vstages] = first[in->vstages];
-}

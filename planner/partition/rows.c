@@ -416,11 +416,7 @@ mf_status mf_rows_make(mf_rows *b, mf_partition *in, const mf_partition_tried *t
     }
     b->unit_s = all_s * (double)in->layout.micro_batches / (double)in->stages / 100.0;
     b->unit_s = b->unit_s > 0.0 ? b->unit_s : 1.0;
-    if (o->first) {
-        mf_rows_room_of_split(in, o->first, &b->room);
-    } else {
-        mf_rows_room(in, o->cutoff_s, &b->room);
-    }
+    mf_rows_room(in, INFINITY, &b->room);
     mf_rows_add_cells(b, o->cutoff_s);
     status = mf_rows_add_fixed(b, tried);
     if (status != MF_OK) {

@@ -98,8 +98,6 @@ mf_status mf_rows_add_fixed(mf_rows *b, const mf_partition_tried *tried);
 void mf_rows_room(const mf_partition *in, double cutoff_s, mf_room *room);
 /* And with the memory that there is. False: nothing fits. */
 bool mf_rows_room_by_memory(const mf_partition *in, mf_room *room);
-/* One split. */
-void mf_rows_room_of_split(const mf_partition *in, const int *first, mf_room *room);
 
 /* --- beside what blocks keep (beside.c) --- */
 /* Least bytes that the last block of a pass on a stage needs, whichever block that is, with the

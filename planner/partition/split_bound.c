@@ -45,8 +45,7 @@ static void put_split(mf_lp *lp, const mf_rows *b, const int *first) {
 static mf_status solve(mf_partition *in, const int *first, mf_fixed_split *x, mf_err *e) {
     mf_rows b;
     mf_lp *lp = NULL;
-    const mf_partition_options ro = {
-        .hull = true, .splits = true, .first = first, .cutoff_s = x->cutoff_s};
+    const mf_partition_options ro = {.hull = true, .splits = true, .cutoff_s = x->cutoff_s};
     mf_status status = mf_rows_make(&b, in, NULL, &ro, x->known, NULL, e);
     if (status != MF_OK) {
         return status;

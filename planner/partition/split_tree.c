@@ -465,6 +465,13 @@ static void start_ranges(tree *t) {
     }
 }
 
+/* May anything below the cutoff fit? */
+static bool has_room(const tree *t) {
+    mf_room room;
+    mf_rows_room(t->in, t->o->cutoff_s, &room);
+    return mf_rows_room_by_memory(t->in, &room);
+}
+
 /* What memory allows. False: nothing fits. Asked where weight gradients are split off and
  * micro-batches wait for them; elsewhere trees end at about the same bounds without. */
 static bool find_fitting(tree *t) {
@@ -473,7 +480,7 @@ static bool find_fitting(tree *t) {
         return mf_rows_most_positions(in, &t->rows.room, t->fitting);
     }
     if (!t->rows.roomy && mf_uses(in->evaluator->without, MF_MECHANISM_MOST_POSITIONS) &&
-        !mf_rows_room_by_memory(in, &t->rows.room)) {
+        !has_room(t)) {
         return false;
     }
     for (int i = 0; i < in->vstages + in->stages; i++) {
