@@ -416,7 +416,8 @@ mf_status mf_rows_make(mf_rows *b, mf_partition *in, const mf_partition_tried *t
     }
     b->unit_s = all_s * (double)in->layout.micro_batches / (double)in->stages / 100.0;
     b->unit_s = b->unit_s > 0.0 ? b->unit_s : 1.0;
-    mf_rows_room(in, INFINITY, &b->room);
+    /* elsewhere it is not known whose last block runs (beside.c), and trees gain nothing */
+    mf_rows_room(in, in->chunks == 1 && !in->split ? o->cutoff_s : HUGE_VAL, &b->room);
     mf_rows_add_cells(b, o->cutoff_s);
     status = mf_rows_add_fixed(b, tried);
     if (status != MF_OK) {
