@@ -186,141 +186,11 @@ static void add_patterns(mf_rows *b) {
     }
 }
 
-/* Bytes beside what blocks keep: least figures of any block, or the most that is sure of them. */
-typedef struct beside {
-    double work_B; /* while it runs */
-    double comm_B, gather_B, boundary_B, scratch_B;
-    double sum_B; /* of one block */
-} beside;
-
-static const beside any_block = {HUGE_VAL, HUGE_VAL, HUGE_VAL, HUGE_VAL, HUGE_VAL, HUGE_VAL};
-
-static double buffers_B(const mf_layout *l, const beside *x) {
-    return x->comm_B + mf_memory_gathers(l) * x->gather_B +
-           mf_memory_boundaries(l) * x->boundary_B + x->scratch_B;
-}
-
-static bool stands_on(const mf_partition *in, int v, int s) {
-    return v >= in->slot[s].v_lo && v <= in->slot[s].v_hi;
-}
-
-/* Of a layer of slot s on virtual stage v, whatever it keeps. */
-static beside of_slot(const mf_partition *in, int v, int s) {
-    beside x = any_block;
-    const mf_partition_class *c = mf_partition_class_at(in, v, s);
-    for (int m = 0; m < c->choices; m++) {
-        const mf_block_cost *q = &c->choice[m].cost;
-        beside own = {.work_B = fmax(q->local_f_B, q->local_b_B + (in->split ? 0.0 : c->whole_B)),
-                      .comm_B = q->comm_B,
-                      .gather_B = q->gather_B,
-                      .boundary_B = q->boundary_B,
-                      .scratch_B = c->scratch_B};
-        own.sum_B = own.work_B + buffers_B(&in->layout, &own);
-        x.work_B = fmin(x.work_B, own.work_B);
-        x.comm_B = fmin(x.comm_B, own.comm_B);
-        x.gather_B = fmin(x.gather_B, own.gather_B);
-        x.boundary_B = fmin(x.boundary_B, own.boundary_B);
-        x.scratch_B = fmin(x.scratch_B, own.scratch_B);
-        x.sum_B = fmin(x.sum_B, own.sum_B);
-    }
-    return x;
-}
-
-/* A stage has the largest buffers of its blocks. */
-static void add_buffers(beside *x, const beside *more) {
-    x->comm_B = fmax(x->comm_B, more->comm_B);
-    x->gather_B = fmax(x->gather_B, more->gather_B);
-    x->boundary_B = fmax(x->boundary_B, more->boundary_B);
-    x->scratch_B = fmax(x->scratch_B, more->scratch_B);
-}
-
-/* Of virtual stage v: of some position, whichever it is, and of those that stand nowhere else, as
- * the embedding and the head do. */
-static beside least_on(const mf_partition *in, int v) {
-    beside x = any_block, sure = {0, 0, 0, 0, 0, 0};
-    for (int s = 0; s < in->slots; s++) {
-        if (!stands_on(in, v, s)) {
-            continue;
-        }
-        const beside own = of_slot(in, v, s);
-        x.work_B = fmin(x.work_B, own.work_B);
-        x.comm_B = fmin(x.comm_B, own.comm_B);
-        x.gather_B = fmin(x.gather_B, own.gather_B);
-        x.boundary_B = fmin(x.boundary_B, own.boundary_B);
-        x.scratch_B = fmin(x.scratch_B, own.scratch_B);
-        x.sum_B = fmin(x.sum_B, own.sum_B);
-        if (in->slot[s].v_lo == in->slot[s].v_hi) {
-            add_buffers(&sure, &own);
-        }
-    }
-    add_buffers(&x, &sure);
-    if (v == in->vstages - 1) { /* the last block is the head */
-        x.work_B = of_slot(in, v, in->slots - 1).work_B;
-    }
-    return x;
-}
-
-static beside least_on_stage(const mf_partition *in, int stage) {
-    beside all = {.work_B = HUGE_VAL, .sum_B = HUGE_VAL};
-    all.comm_B = mf_partition_tables_B(in, stage);
-    for (int k = 0; k < in->chunks; k++) {
-        const beside x = least_on(in, (int)mf_layout_vstage(&in->layout, stage, k));
-        all.work_B = fmin(all.work_B, x.work_B);
-        all.sum_B = fmin(all.sum_B, x.sum_B);
-        add_buffers(&all, &x);
-    }
-    return all;
-}
-
-static double sum_beside_B(const mf_partition *in, const beside *x) {
-    return fmax(x->sum_B, x->work_B + buffers_B(&in->layout, x));
-}
-
-/* The workspace of the last block of a pass, whichever it is, and the buffers that a stage keeps
- * (core/memory/memory.c) for blocks that stand on any of its chunks, and for tables. */
-double mf_rows_least_beside_B(const mf_partition *in, int stage) {
-    const beside all = least_on_stage(in, stage);
-    return mf_partition_tables_comm_B(in, stage) + sum_beside_B(in, &all);
-}
-
-/* There is one layer of the slot, which may also stand elsewhere. */
-static bool is_single(const mf_partition *in, int s) {
-    return in->segment[in->slot[s].segment].repeats == 1 && in->slot[s].v_lo < in->slot[s].v_hi;
-}
-
-/* What the stage needs more at least if the layer of slot s stands on one of its chunks; 0 where it
- * cannot. */
-static double more_with(const mf_partition *in, int stage, const beside *all, int s) {
-    double more_B = HUGE_VAL;
-    for (int k = 0; k < in->chunks; k++) {
-        const int v = (int)mf_layout_vstage(&in->layout, stage, k);
-        if (stands_on(in, v, s)) {
-            beside with = *all;
-            const beside own = of_slot(in, v, s);
-            add_buffers(&with, &own);
-            more_B = fmin(more_B, sum_beside_B(in, &with) - sum_beside_B(in, all));
-        }
-    }
-    return isfinite(more_B) ? more_B : 0.0;
-}
-
-mf_guest mf_rows_guest(const mf_partition *in, int stage) {
-    mf_guest guest = {.slot = -1};
-    const beside all = least_on_stage(in, stage);
-    for (int s = 0; s < in->slots; s++) {
-        const double more_B = is_single(in, s) ? more_with(in, stage, &all, s) : 0.0;
-        if (more_B > guest.more_B) {
-            guest = (mf_guest){s, more_B};
-        }
-    }
-    return guest;
-}
-
 static void add_memory(mf_rows *b) {
     const mf_partition *in = b->in;
     for (int p = 0; p < in->stages; p++) {
-        double free_B = in->usable_B - in->fixed_B - mf_rows_least_beside_B(in, p);
-        const mf_guest guest = mf_rows_guest(in, p);
+        double free_B = in->usable_B - in->fixed_B - mf_rows_least_beside_B(in, &b->room, p);
+        const mf_guest guest = mf_rows_guest(in, &b->room, p);
         for (int k = 0; k < in->order.rows[p]; k++) {
             int row = mf_milp_add_row(&b->milp, -INFINITY, free_B / MF_ROWS_BYTES);
             for (int c = 0; c < in->chunks; c++) {
@@ -545,6 +415,8 @@ mf_status mf_rows_make(mf_rows *b, mf_partition *in, const mf_partition_tried *t
     }
     b->unit_s = all_s * (double)in->layout.micro_batches / (double)in->stages / 100.0;
     b->unit_s = b->unit_s > 0.0 ? b->unit_s : 1.0;
+    /* elsewhere it is not known whose last block runs (beside.c), and trees gain nothing */
+    mf_rows_room(in, in->chunks == 1 && !in->split ? o->cutoff_s : HUGE_VAL, &b->room);
     mf_rows_add_cells(b, o->cutoff_s);
     status = mf_rows_add_fixed(b, tried);
     if (status != MF_OK) {

@@ -1,5 +1,6 @@
 /* rows.h - private to the partition problem: its integer program while it is built and solved
- * (rows.c has columns and fixed rows, path_rows.c the rows of paths, integer_program.c
+ * (rows.c has columns and fixed rows, beside.c and room.c what memory rows rest on, path_rows.c the
+ * rows of paths, integer_program.c
  * solves, split_rows.c has what is different for splits, split_bound.c
  * for one of them).
  */
@@ -8,6 +9,7 @@
 
 #include "planner/order/path_mean.h"
 #include "planner/partition/partition.h"
+#include "planner/partition/split_ranges.h"
 
 /* Paths looked for at a time. */
 #define MF_ROWS_FOUND 6
@@ -28,8 +30,16 @@ typedef struct mf_path_row {
     double bound;       /* of the row, in units, but for what of the path no layer adds */
 } mf_path_row;
 
+/* Where positions can stand: on every virtual stage and, behind these, on every stage with all its
+ * chunks so many; before every virtual stage at least and at most so many. */
+typedef struct mf_room {
+    mf_split_range range[2 * MF_MAX_VSTAGES];
+    int least[MF_MAX_VSTAGES + 1], most[MF_MAX_VSTAGES + 1];
+} mf_room;
+
 typedef struct mf_rows {
     mf_partition *in;
+    mf_room room;
     bool coarse, hull, splits, roomy;
     mf_milp milp;
     int *col;           /* [cells] column of x, -1 = cannot be */
@@ -83,20 +93,32 @@ void mf_rows_add_cells(mf_rows *b, double cutoff_s);
 /* Placement, order, patterns; coarse: extras, else memory and what was tried. */
 mf_status mf_rows_add_fixed(mf_rows *b, const mf_partition_tried *tried);
 
-/* Least bytes that the last block of a pass on a stage needs, whichever block that is. */
-double mf_rows_least_beside_B(const mf_partition *in, int stage);
+/* --- where positions can stand (room.c) --- */
+/* In a step below the cutoff (INFINITY: any). */
+void mf_rows_room(const mf_partition *in, double cutoff_s, mf_room *room);
+/* And with the memory that there is. False: nothing fits. */
+bool mf_rows_room_by_memory(const mf_partition *in, mf_room *room);
+
+/* --- beside what blocks keep (beside.c) --- */
+/* Least bytes that the last block of a pass on a stage needs, whichever block that is, with the
+ * buffers of what is sure to stand on the stage. */
+double mf_rows_least_beside_B(const mf_partition *in, const mf_room *room, int stage);
+/* The same with a workspace of work_B at least, of whichever block. summed: without the scratch of
+ * compute, where positions take what is summed over copies. */
+double mf_rows_beside_with_B(const mf_partition *in, const mf_room *room, int stage, double work_B,
+                             bool summed);
 /* A slot of one layer that may stand on a stage or elsewhere, as an MTP depth does, and what the
  * stage needs more than that where it does: its buffers. The slot that needs most; -1 = none. */
 typedef struct mf_guest {
     int slot;
     double more_B;
 } mf_guest;
-mf_guest mf_rows_guest(const mf_partition *in, int stage);
+mf_guest mf_rows_guest(const mf_partition *in, const mf_room *room, int stage);
 
 /* --- whole positions (most_positions.c) --- */
 /* The most positions that memory allows on every virtual stage and, behind these, on every
  * stage with all its chunks: most[vstages + stages]. False: nothing fits. */
-bool mf_rows_most_positions(const mf_partition *in, int *most);
+bool mf_rows_most_positions(const mf_partition *in, const mf_room *room, int *most);
 
 /* --- splits (split_rows.c) --- */
 /* Is there memory for the fastest choices on every stage, if it holds a layer more than all hold in

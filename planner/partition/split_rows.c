@@ -209,8 +209,8 @@ static void add_sizes(mf_rows *b) {
 static void add_memory(mf_rows *b) {
     const mf_partition *in = b->in;
     for (int p = 0; p < in->stages; p++) {
-        double free_B = in->usable_B - in->fixed_B - mf_rows_least_beside_B(in, p);
-        const mf_guest guest = mf_rows_guest(in, p);
+        double free_B = in->usable_B - in->fixed_B - mf_rows_least_beside_B(in, &b->room, p);
+        const mf_guest guest = mf_rows_guest(in, &b->room, p);
         for (int k = 0; k < in->order.rows[p]; k++) {
             for (int c = 0; c < in->chunks; c++) {
                 int v = (int)mf_layout_vstage(&in->layout, p, c);
@@ -282,8 +282,10 @@ static double likely_B(const mf_partition *in, int stage, int row, int each) {
 
 bool mf_rows_are_roomy(const mf_partition *in) {
     const int each = (in->positions + in->stages - 1) / in->stages + 1;
+    mf_room any;
+    mf_rows_room(in, INFINITY, &any);
     for (int p = 0; p < in->stages; p++) {
-        const double free_B = in->usable_B - in->fixed_B - mf_rows_least_beside_B(in, p);
+        const double free_B = in->usable_B - in->fixed_B - mf_rows_least_beside_B(in, &any, p);
         for (int k = 0; k < in->order.rows[p]; k++) {
             if (likely_B(in, p, k, each) > free_B) {
                 return false;

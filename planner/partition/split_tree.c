@@ -465,12 +465,23 @@ static void start_ranges(tree *t) {
     }
 }
 
+/* May anything below the cutoff fit? */
+static bool has_room(const tree *t) {
+    mf_room room;
+    mf_rows_room(t->in, t->o->cutoff_s, &room);
+    return mf_rows_room_by_memory(t->in, &room);
+}
+
 /* What memory allows. False: nothing fits. Asked where weight gradients are split off and
  * micro-batches wait for them; elsewhere trees end at about the same bounds without. */
 static bool find_fitting(tree *t) {
     const mf_partition *in = t->in;
     if (in->split && mf_uses(in->evaluator->without, MF_MECHANISM_MOST_POSITIONS)) {
-        return mf_rows_most_positions(in, t->fitting);
+        return mf_rows_most_positions(in, &t->rows.room, t->fitting);
+    }
+    if (!t->rows.roomy && mf_uses(in->evaluator->without, MF_MECHANISM_MOST_POSITIONS) &&
+        !has_room(t)) {
+        return false;
     }
     for (int i = 0; i < in->vstages + in->stages; i++) {
         t->fitting[i] = in->positions;

@@ -196,6 +196,8 @@ static void memory_cost(const mf_cost *cost, const mf_block *b, const mf_block_k
     q->boundary_B = (double)b->boundary_B;
     q->gather_B = (double)b->gather_B;
     q->comm_B = (double)(b->comm_B[0] + (cpu ? 0 : mf_block_scratch_B(b)));
+    q->compute_B = cpu ? 0.0 : (double)mf_align_B(b->scratch_B[MF_STREAM_COMPUTE]);
+    q->summed_B = cpu ? 0.0 : 4.0 * (double)b->replicas.of[MF_SUM_TP];
     q->merged_comm_B = (double)(b->comm_B[1] - b->comm_B[0]);
     add_workspaces(b, split, q);
     if (key->kind == MF_POS_MTP && key->memory.recompute == 0 && key->memory.offload == 0) {

@@ -27,6 +27,8 @@ static void least_of(mf_block_cost *least, const mf_block_cost *q) {
     least->boundary_B = fmin(least->boundary_B, q->boundary_B);
     least->gather_B = fmin(least->gather_B, q->gather_B);
     least->comm_B = fmin(least->comm_B, q->comm_B);
+    least->compute_B = fmax(least->compute_B, q->compute_B);
+    least->summed_B = fmin(least->summed_B, q->summed_B);
     least->local_f_B = fmin(least->local_f_B, q->local_f_B);
     least->local_b_B = fmin(least->local_b_B, q->local_b_B);
     least->local_w_B = fmin(least->local_w_B, q->local_w_B);

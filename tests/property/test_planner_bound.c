@@ -244,6 +244,38 @@ static mf_assignment leanest(const mf_partition *in, const mf_assignment *a) {
     return lean;
 }
 
+/* How often less is known than that each virtual stage holds a position. */
+static int64_t narrowed_rooms;
+
+static void assert_has_room(const mf_partition *in, const mf_room *room, const mf_assignment *a) {
+    int held[MF_MAX_VSTAGES] = {0};
+    for (int v = 0; v < in->vstages; v++) {
+        const int n = a->first[v + 1] - a->first[v];
+        held[mf_layout_stage_of(&in->layout, v)] += n;
+        assert_at_most(room->range[v].lo, n);
+        assert_at_most(n, room->range[v].hi);
+        assert_at_most(room->least[v], a->first[v]);
+        assert_at_most(a->first[v], room->most[v]);
+        narrowed_rooms += room->range[v].lo > 1;
+    }
+    for (int p = 0; p < in->stages && in->chunks > 1; p++) {
+        assert_at_most(room->range[in->vstages + p].lo, held[p]);
+        assert_at_most(held[p], room->range[in->vstages + p].hi);
+    }
+}
+
+/* With just the time and the memory that a plan takes there is room for its split. */
+static void check_room(mf_partition *in, const mf_assignment *a, const mf_step *step) {
+    const double usable_B = in->usable_B;
+    mf_room room;
+    mf_rows_room(in, step->time_s * (1.0 + 1e-9), &room);
+    assert_has_room(in, &room, a);
+    in->usable_B = step->peak_B * (1.0 + 1e-9);
+    assert_true(mf_rows_room_by_memory(in, &room));
+    assert_has_room(in, &room, a);
+    in->usable_B = usable_B;
+}
+
 /* With just the memory that a split takes there is room for what its stages hold. */
 static void check_most_positions(mf_partition *in, const sample *s) {
     const double usable_B = in->usable_B;
@@ -253,8 +285,11 @@ static void check_most_positions(mf_partition *in, const sample *s) {
         mf_step step;
         assert_ok(in->evaluator->ops->play(in->evaluator->self, &in->layout, i % 2 ? &lean : own,
                                            &step, NULL));
+        mf_room any;
+        check_room(in, i % 2 ? &lean : own, &step);
         in->usable_B = step.peak_B;
-        assert_true(mf_rows_most_positions(in, most));
+        mf_rows_room(in, INFINITY, &any);
+        assert_true(mf_rows_most_positions(in, &any, most));
         for (int v = 0; v < in->vstages; v++) {
             const int n = own->first[v + 1] - own->first[v];
             held[mf_layout_stage_of(&in->layout, v)] += n;
@@ -476,6 +511,8 @@ static void no_bound_of_a_family_is_above_a_plan_in_it(void **state) {
     assert_above(n[EXACT].tried, cases / 4); /* most problems have plans that fit */
     printf("  rooms met %lld times\n", (long long)rooms_met);
     assert_above(rooms_met, cases);
+    printf("  more than one position sure %lld times\n", (long long)narrowed_rooms);
+    assert_above(narrowed_rooms, cases);
     printf("  last positions that take more met %lld times\n", (long long)ends_met);
     assert_above(ends_met, cases);
 }
