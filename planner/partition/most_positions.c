@@ -173,9 +173,10 @@ static bool most_at(moment *x, int *most) {
     return true;
 }
 
-/* With positions and buffers as they are, or with what is summed over copies. */
+/* With positions and buffers as they are, or with what is summed over copies. (Where weight
+ * gradients are split off, micro-batches that wait for them decide.) */
 static bool most_of(const mf_partition *in, const mf_room *room, moment x, int *most) {
-    const int ways = in->layout.gpus > 1 ? 2 : 1; /* one GPU sums nothing */
+    const int ways = in->layout.gpus > 1 && !in->split ? 2 : 1; /* one GPU sums nothing */
     bool fits = true;
     for (int summed = 0; summed < ways && fits; summed++) {
         const double work_B = x.choices == A_HEAVY ? x.heavy_B : 0.0;
