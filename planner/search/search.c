@@ -443,11 +443,15 @@ static int long_tasks_in_flight(const mf_search_state *s) {
 }
 
 /* What takes long has fewer tasks: they go on when the effort is used, and know less of each other.
- */
+ * So has all at first: a short search would begin everything before it knows anything. */
 static bool is_full(const mf_search_state *s) {
-    return (s->r->flight > 0 && tasks_in_flight(s) >= s->r->flight) ||
-           (s->queue.nodes > 0 && !is_cheap(mf_search_queue_top(&s->queue)) &&
-            long_tasks_in_flight(s) >= MF_LONG_TASKS_IN_FLIGHT);
+    const int flying = tasks_in_flight(s);
+    if ((s->r->flight > 0 && flying >= s->r->flight) ||
+        (s->work < MF_MANY_TASKS_US && flying >= MF_LONG_TASKS_IN_FLIGHT)) {
+        return true;
+    }
+    return s->queue.nodes > 0 && !is_cheap(mf_search_queue_top(&s->queue)) &&
+           long_tasks_in_flight(s) >= MF_LONG_TASKS_IN_FLIGHT;
 }
 
 static bool start(void *self, int slot, int64_t *usual_us) {

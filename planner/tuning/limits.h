@@ -102,8 +102,11 @@
 #define MF_TASK_PART 8
 /* Tasks in flight: they keep as many threads busy if every task takes its usual time, and fewer
  * where some take longer, for whose commits the others wait: with 8 two threads wait for 0.3 of 4.5
- * s on DeepSeek-V3 on 1,024, with 12 for 0.08. Of relaxations, trees, programs and tries 8. */
+ * s on DeepSeek-V3 on 1,024, with 12 for 0.08. Of relaxations, trees, programs and tries 8, and
+ * of all until a search has counted so much: with 12 from the start one of a second that is shared
+ * by eight memory choices (DeepSeek-V3 on 1,024 for Megatron) ends at 134 instead of 90 %. */
 #define MF_TASKS_IN_FLIGHT 12
+#define MF_MANY_TASKS_US 500000
 #define MF_LONG_TASKS_IN_FLIGHT 8
 /* Of all searches of `capacity`, which run beside one another. */
 #define MF_CAPACITY_TASKS 8

@@ -347,7 +347,7 @@ static void cells_for_megatron_are_proven_as_others(void **state) {
         return; /* nine seconds, ten times that under sanitizers */
     }
     cli_result r = cli_json("capacity --models mixtral-8x22b --clusters h100 --sizes 64 --json "
-                            "--runs-on megatron --global-batch 256 --seq 4096");
+                            "--runs-on megatron --global-batch 256 --seq 4096 --cp 1 --etp 1");
     const mf_json_value *c = mf_json_at(cli_member(mf_json_root(r.json), "cells"), 0);
     assert_at_most(cli_number(c, "gap"), 0.05 + 1e-9);
     cli_free(&r);
