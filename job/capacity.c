@@ -380,7 +380,7 @@ static mf_status grow(growing *g, int rows, int threads, mf_err *e) {
 
 int mf_capacity_flight(const mf_capacity_request *r) {
     const int rows = r->models * r->clusters;
-    return (MF_CAPACITY_TASKS + rows - 1) / rows;
+    return rows == 1 ? MF_TASKS_IN_FLIGHT : (MF_CAPACITY_TASKS + rows - 1) / rows;
 }
 
 mf_status mf_capacity_plan(const mf_capacity_request *r, mf_capacity *out, mf_err *e) {

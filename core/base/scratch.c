@@ -47,8 +47,16 @@ static void empty(void *self) {
     *s = (shelf){0};
 }
 
+/* The thread that ends the process, or unloads the library, has no end of its own before. */
+static void end(void) {
+    empty(&mine);
+    (void)pthread_key_delete(at_end);
+}
+
 static void make_key(void) {
-    (void)pthread_key_create(&at_end, empty);
+    if (pthread_key_create(&at_end, empty) == 0 && atexit(end) != 0) {
+        (void)pthread_key_delete(at_end);
+    }
 }
 
 static int size_for(size_t size_B) {

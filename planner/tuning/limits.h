@@ -108,7 +108,7 @@
 #define MF_TASKS_IN_FLIGHT 12
 #define MF_MANY_TASKS_US 500000
 #define MF_LONG_TASKS_IN_FLIGHT 8
-/* Of all searches of `capacity`, which run beside one another. */
+/* Of all searches of `capacity`, where several run beside one another. */
 #define MF_CAPACITY_TASKS 8
 /* Sets of paths kept for an order, since its layouts are bound by different things (GPT-OSS-120B on
  * 256: gap 18 points wider with one, with six seconds). */

@@ -651,7 +651,7 @@ static void files_of_an_earlier_report_are_removed(void **state) {
     (void)state;
 #define SIZES(SIZE)                                                                                \
     "capacity --models olmoe-1b-7b --clusters h100 --sizes " SIZE " --global-batch 64 --seq 4096 " \
-    "--cp 1 --pp 1 --recompute none --offload none --tokens 1T --effort 0.3"
+    "--cp 1 --pp 1 --recompute none --offload none --tokens 1T --effort 1"
     static const struct {
         const char *command, *input;
         bool table, second; /* whether there is a table of sizes, and the second plan of one */
