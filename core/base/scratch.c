@@ -33,6 +33,7 @@ typedef struct shelf {
 
 static _Thread_local shelf mine;
 static pthread_key_t at_end;
+static bool has_key;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
 static void empty(void *self) {
@@ -48,7 +49,7 @@ static void empty(void *self) {
 }
 
 static void make_key(void) {
-    (void)pthread_key_create(&at_end, empty);
+    has_key = pthread_key_create(&at_end, empty) == 0;
 }
 
 static int size_for(size_t size_B) {
@@ -87,7 +88,11 @@ void mf_scratch_give(void *p) {
     }
     if (!mine.known) {
         pthread_once(&once, make_key);
-        mine.known = pthread_setspecific(at_end, &mine) == 0;
+        mine.known = has_key && pthread_setspecific(at_end, &mine) == 0;
+    }
+    if (!mine.known) { /* nobody would empty it */
+        free(x);
+        return;
     }
     x->is.next = mine.kept[k];
     mine.kept[k] = x;
