@@ -217,12 +217,17 @@ static void wait_for(mf_host_gain *g) {
     g->beside = false;
 }
 
-/* Of several searches the last one counts. */
-static void look_into(void *user, const mf_layout *best, double step_time_s) {
+/* Of several searches the last one counts; what copies already gains nothing by it. */
+static void look_into(void *user, const mf_layout *best, const mf_assignment *a,
+                      double step_time_s) {
     const uint32_t free = MF_PIN(OFFLOAD) | MF_PIN(RECOMPUTE) | MF_PIN(STAGES);
     mf_host_gain *g = user;
     const mf_problem *p = g->problem;
     wait_for(g);
+    g->asked = !mf_host_copies_in(best, a);
+    if (!g->asked) {
+        return;
+    }
     g->one = *p;
     g->one.base = *best;
     g->one.base.memory = p->base.memory;
@@ -230,7 +235,6 @@ static void look_into(void *user, const mf_layout *best, double step_time_s) {
     g->one.pinned = (MF_PIN(COUNT) - 1u) & ~free;
     g->one.pinned |= p->pinned & (free | MF_PIN_MOE_ACT);
     g->known_s = step_time_s;
-    g->asked = true;
     g->beside = g->options.threads != 1 && pthread_create(&g->thread, NULL, look, g) == 0;
 }
 

@@ -124,7 +124,8 @@ typedef struct mf_search_options {
                        * where the gap that is wanted would take MF_SLOW_SHARE times as long as all
                        * so far, as fast as it narrows; 0 = it goes on */
     int flight; /* tasks in flight at most: those that start know nothing of those that fly, and as
-                 * many threads are of use. Unlike threads it may change the result. 0 = 12 */
+                 * many threads are of use. Unlike threads it may change the result. 0 = 12, eight
+                 * of them long ones */
     double known_s; /* step time of a plan that is known from elsewhere: only faster ones are looked
                      * for, and none is no failure of theirs but MF_INFEASIBLE; 0 = none */
     const mf_known_plan *start; /* [starts] simulated first: the search begins with the fastest
@@ -135,7 +136,7 @@ typedef struct mf_search_options {
     void *user;
     /* Called once with the best answer as soon as it is known, before the answers are made complete
      * plans; may be NULL */
-    void (*found)(void *user, const mf_layout *best, double step_time_s);
+    void (*found)(void *user, const mf_layout *best, const mf_assignment *a, double step_time_s);
     void *found_user;
     bool bare; /* plans are wanted as layout, assignment and step time alone, with nothing predicted
                 */

@@ -33,6 +33,7 @@ typedef struct shelf {
 
 static _Thread_local shelf mine;
 static pthread_key_t at_end;
+static bool has_key;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
 static void empty(void *self) {
@@ -54,7 +55,9 @@ static void end(void) {
 }
 
 static void make_key(void) {
-    if (pthread_key_create(&at_end, empty) == 0 && atexit(end) != 0) {
+    has_key = pthread_key_create(&at_end, empty) == 0;
+    if (has_key && atexit(end) != 0) {
+        has_key = false;
         (void)pthread_key_delete(at_end);
     }
 }
@@ -95,7 +98,11 @@ void mf_scratch_give(void *p) {
     }
     if (!mine.known) {
         pthread_once(&once, make_key);
-        mine.known = pthread_setspecific(at_end, &mine) == 0;
+        mine.known = has_key && pthread_setspecific(at_end, &mine) == 0;
+    }
+    if (!mine.known) { /* nobody would empty it */
+        free(x);
+        return;
     }
     x->is.next = mine.kept[k];
     mine.kept[k] = x;

@@ -12,26 +12,26 @@
 #include <math.h>
 #include <string.h>
 
-/* What a position of slot s on v adds to its stage at least in a step. */
-static double position_s(const mf_partition *in, int v, int s) {
+static int least_of(int a, int b) {
+    return a < b ? a : b;
+}
+
+/* What a position of slot s on v adds to its stage at least in a step; of merged pairs, by a set of
+ * their portions. */
+static double position_s(const mf_partition *in, int v, int s, int set) {
     static const mf_order_part pair[MF_PORTIONS][2] = {
         {MF_ORDER_F_PAIR, MF_ORDER_B_PAIR}, {MF_ORDER_PAIR_PORTION_F, MF_ORDER_PAIR_PORTION_B}};
     const mf_partition_class *c = mf_partition_class_at(in, v, s);
     double least_s = HUGE_VAL;
     for (int m = 0; m < c->choices; m++) {
-        double own_s = 0.0;
-        for (int i = 0; i < MF_PORTIONS && in->merged; i++) {
-            own_s = fmax(own_s, mf_partition_part_s(in, c, m, pair[i][0], true) +
-                                    mf_partition_part_s(in, c, m, pair[i][1], true));
-        }
-        if (!in->merged) {
-            own_s = mf_partition_part_s(in, c, m, MF_ORDER_F, true) +
-                    mf_partition_part_s(in, c, m, MF_ORDER_B, true) +
-                    mf_partition_part_s(in, c, m, MF_ORDER_W, true);
-        }
+        const double own_s = in->merged ? mf_partition_part_s(in, c, m, pair[set][0], true) +
+                                              mf_partition_part_s(in, c, m, pair[set][1], true)
+                                        : mf_partition_part_s(in, c, m, MF_ORDER_F, true) +
+                                              mf_partition_part_s(in, c, m, MF_ORDER_B, true) +
+                                              mf_partition_part_s(in, c, m, MF_ORDER_W, true);
         least_s = fmin(least_s, own_s);
     }
-    return fmax((double)in->layout.micro_batches * least_s - c->anew_s, 0.0);
+    return (double)in->layout.micro_batches * least_s - c->anew_s;
 }
 
 /* Positions of a kind. */
@@ -47,8 +47,9 @@ static void add_kind(kind *list, int n, kind x) {
     list[n] = x;
 }
 
-/* How many positions chunks [from, to) of a stage can hold in so many seconds. */
-static int most_by_time(const mf_partition *in, int stage, int from, int to, double free_s) {
+/* How many positions chunks [from, to) of a stage can hold in so many seconds, by one set. */
+static int most_by_set(const mf_partition *in, int stage, int from, int to, double free_s,
+                       int set) {
     kind list[MF_MAX_POSITIONS];
     int n = 0, most = 0;
     for (int s = 0; s < in->slots; s++) {
@@ -56,7 +57,7 @@ static int most_by_time(const mf_partition *in, int stage, int from, int to, dou
         for (int c = from; c < to; c++) {
             const int v = (int)mf_layout_vstage(&in->layout, stage, c);
             if (v >= in->slot[s].v_lo && v <= in->slot[s].v_hi) {
-                k.each_s = fmin(k.each_s, position_s(in, v, s));
+                k.each_s = fmin(k.each_s, position_s(in, v, s, set));
             }
         }
         if (isfinite(k.each_s)) {
@@ -75,6 +76,15 @@ static int most_by_time(const mf_partition *in, int stage, int from, int to, dou
     return most;
 }
 
+/* Portions of one pair are of one set (pair_portions.c), so sets are summed one by one. */
+static int most_by_time(const mf_partition *in, int stage, int from, int to, double free_s) {
+    int most = in->positions;
+    for (int set = 0; set < (in->merged ? MF_PORTIONS : 1); set++) {
+        most = least_of(most, most_by_set(in, stage, from, to, free_s, set));
+    }
+    return most;
+}
+
 static void find_most(const mf_partition *in, double cutoff_s, int *most) {
     const double free_s = cutoff_s / MF_BOUND_SAFETY * (1.0 + 1e-9);
     for (int p = 0; p < in->stages; p++) {
@@ -86,10 +96,6 @@ static void find_most(const mf_partition *in, double cutoff_s, int *most) {
 }
 
 enum { ROUNDS = 3 }; /* of memory, which buffers that are sure narrow */
-
-static int least_of(int a, int b) {
-    return a < b ? a : b;
-}
 
 /* At most most[] positions (NULL: any number). False: no split is such. */
 static bool narrow(const mf_partition *in, const int *most, mf_room *room) {

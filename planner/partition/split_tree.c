@@ -472,8 +472,9 @@ static bool has_room(const tree *t) {
     return mf_rows_room_by_memory(t->in, &room);
 }
 
-/* What memory allows. False: nothing fits. Asked where weight gradients are split off and
- * micro-batches wait for them; elsewhere trees end at about the same bounds without. */
+/* What memory allows. False: nothing fits. Numbers are limited where weight gradients are split off
+ * and micro-batches wait for them; elsewhere trees end at about the same bounds without, and it is
+ * only asked whether anything fits at all. */
 static bool find_fitting(tree *t) {
     const mf_partition *in = t->in;
     if (in->split && mf_uses(in->evaluator->without, MF_MECHANISM_MOST_POSITIONS)) {

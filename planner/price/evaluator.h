@@ -42,9 +42,9 @@ typedef struct mf_block_cost {
         comm_B; /* dispatcher buffers and kernel scratch: a stage has the largest of its blocks' */
     double merged_comm_B; /* of these more under a schedule that merges passes; costs that
                            * mf_block_costs_get gives have it in comm_B */
-    double compute_B;     /* of comm_B, scratch of the compute stream: what a stage sums over copies
-                           * when     a step ends stands there, too, */
-    double summed_B;      /* which takes so much for the block; CPU ranks: 0 */
+    double compute_B; /* of comm_B, scratch of the compute stream, where a stage also packs what it
+                       * sums over copies when a step ends; CPU ranks: 0 */
+    double summed_B;  /* of these sums, the block's; CPU ranks: 0 */
     double local_f_B, local_b_B, local_w_B; /* workspaces of the three passes above */
     double alive_B; /* of an MTP depth that keeps everything: whatever it kept instead, the
                      * workspace of its backward pass would be no smaller; else 0 */

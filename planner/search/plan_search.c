@@ -155,7 +155,8 @@ mf_status mf_planner_search(const mf_problem *p, const mf_search_options *o,
         report.found[i].layout.reserve = p->base.reserve;
     }
     if (status == MF_OK && report.count > 0 && o->found != NULL) {
-        o->found(o->found_user, &report.found[0].layout, report.found[0].time_s);
+        const mf_search_found *best = &report.found[0];
+        o->found(o->found_user, &best->layout, &best->assignment, best->time_s);
     }
     mf_price_book_destroy(own);
     mf_fit_judge_destroy(w.judge);

@@ -432,7 +432,6 @@ static void drop_vain_tries(mf_search_state *s) {
     }
 }
 
-/* Are as many tasks in flight as the request allows? */
 /* Tasks in flight of nodes that take long. */
 static int long_tasks_in_flight(const mf_search_state *s) {
     int flying = 0;
@@ -442,8 +441,9 @@ static int long_tasks_in_flight(const mf_search_state *s) {
     return flying;
 }
 
-/* What takes long has fewer tasks: they go on when the effort is used, and know less of each other.
- * So has all at first: a short search would begin everything before it knows anything. */
+/* Are as many tasks in flight as the request allows? What takes long has fewer: such tasks go on
+ * when the effort is used, and know less of each other. So has all at first: a short search would
+ * begin everything before it knows anything. */
 static bool is_full(const mf_search_state *s) {
     const int flying = tasks_in_flight(s);
     if ((s->r->flight > 0 && flying >= s->r->flight) ||

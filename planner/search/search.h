@@ -61,7 +61,7 @@ typedef enum mf_search_cause {
     MF_CAUSE_TREE,    /* the same, and its tree over splits did not end within its limit */
     MF_CAUSE_LIMIT,   /* the integer program did not end within its limit of nodes, or was given up
                        */
-    MF_CAUSE_ANSWERS, /* its answers simulate slower than it says */
+    MF_CAUSE_ANSWERS, /* its answer simulates slower than it says, or does not fit */
 } mf_search_cause;
 
 /* Answers of the exact program that were tried, kept with their node. */

@@ -96,7 +96,7 @@ static const char *cause_text(const mf_search_state *s, char *text, size_t size)
     case MF_CAUSE_LIMIT:
         return "its integer program did not end within its limit";
     case MF_CAUSE_ANSWERS:
-        return "the answers of its integer program simulate slower than it says";
+        return "the answer of its integer program takes longer than it says, or does not fit";
     }
     return "";
 }
