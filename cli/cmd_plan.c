@@ -274,7 +274,7 @@ static mf_status run(const mf_args *a, const mf_cli *cli, mf_err *e) {
         s = mf_err_set(e, MF_INTERRUPTED, "interrupted: the best plan so far was printed");
     }
 out:
-    (void)mf_host_gain_end(&gain, &host, NULL);
+    mf_host_gain_drop(gain);
     mf_search_result_clear(&r);
     mf_job_clear(&j);
     return s;

@@ -257,6 +257,13 @@ mf_status mf_host_gain_begin(const mf_problem *p, mf_search_options *o, mf_host_
     return MF_OK;
 }
 
+void mf_host_gain_drop(mf_host_gain *g) {
+    if (g != NULL) {
+        wait_for(g);
+    }
+    free(g);
+}
+
 mf_status mf_host_gain_end(mf_host_gain **gain, mf_host_copies *h, mf_err *e) {
     mf_host_gain *g = *gain;
     mf_status s = MF_OK;
@@ -275,6 +282,6 @@ mf_status mf_host_gain_end(mf_host_gain **gain, mf_host_copies *h, mf_err *e) {
     if (s != MF_OK && e != NULL) {
         *e = g->err;
     }
-    free(g);
+    mf_host_gain_drop(g);
     return s;
 }

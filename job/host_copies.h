@@ -70,5 +70,7 @@ mf_status mf_host_gain_begin(const mf_problem *p, mf_search_options *o, mf_host_
  * without copies that would gain by them; not finding any is no failure. Errors: MF_NOMEM, those of
  * lowering. */
 mf_status mf_host_gain_end(mf_host_gain **g, mf_host_copies *h, mf_err *e);
+/* Instead of that, where its answer is of no use; g may be NULL. */
+void mf_host_gain_drop(mf_host_gain *g);
 
 #endif

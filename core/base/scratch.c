@@ -63,7 +63,7 @@ static void make_key(void) {
 }
 
 static int size_for(size_t size_B) {
-    int k = 0;
+    int k = KEEPS ? 0 : SIZES;
     while (k < SIZES && size_B > (size_t)LEAST_B << k) {
         k++;
     }
@@ -71,9 +71,10 @@ static int size_for(size_t size_B) {
 }
 
 void *mf_scratch_take(size_t size_B) {
-    const int k = KEEPS ? size_for(size_B) : SIZES;
-    piece *x = k < SIZES ? mine.kept[k] : NULL;
-    if (x != NULL) {
+    const int k = size_for(size_B);
+    piece *x = NULL;
+    if (k < SIZES && mine.kept[k] != NULL) {
+        x = mine.kept[k];
         mine.kept[k] = x->is.next;
         mine.count[k]--;
     } else {

@@ -94,7 +94,7 @@ static int most_in_a_row(const moment *x, double free_B) {
     const mf_partition *in = x->in;
     const mf_room *room = x->room;
     const int v = x->stage;
-    double each_B[MF_MAX_POSITIONS];
+    double each_B[MF_MAX_POSITIONS] = {0};
     int most = 0;
     for (int i = room->least[v]; i < room->most[v + 1]; i++) {
         const bool alike = i > room->least[v] && in->slot_at[i] == in->slot_at[i - 1];

@@ -394,7 +394,7 @@ static void more_effort_never_ends_with_less(void **state) {
         mf_evaluator evaluator = mf_evaluator_init(&real);
         double plan_s = HUGE_VAL, bound_s = 0.0;
         int used = 0;
-        for (int64_t budget = 20000; budget <= 1000000; budget += case_stride(4) * budget / 2) {
+        for (int64_t budget = 10000; budget <= 1000000; budget += case_stride(4) * budget / 2) {
             stopper never = {.after = INT64_MAX};
             mf_search_request r = request_of(&w, &evaluator, &never);
             r.gap = 1e-6;
