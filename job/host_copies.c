@@ -271,11 +271,11 @@ mf_status mf_host_gain_end(mf_host_gain **gain, mf_host_copies *h, mf_err *e) {
     if (g == NULL) {
         return MF_OK;
     }
-    if (g->asked && !g->beside && !h->used) {
+    if (g->asked && !g->beside) {
         look(g);
     }
     wait_for(g);
-    if (g->asked && !h->used) {
+    if (g->asked) {
         s = g->status;
         h->with_s = s == MF_OK ? g->with_s : 0;
     }

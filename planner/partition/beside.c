@@ -28,6 +28,17 @@ static bool stands_on(const mf_partition *in, int v, int s) {
     return v >= in->slot[s].v_lo && v <= in->slot[s].v_hi;
 }
 
+/* The least of both. */
+static void at_most(beside *x, const beside *other) {
+    x->work_B = fmin(x->work_B, other->work_B);
+    x->comm_B = fmin(x->comm_B, other->comm_B);
+    x->gather_B = fmin(x->gather_B, other->gather_B);
+    x->boundary_B = fmin(x->boundary_B, other->boundary_B);
+    x->scratch_B = fmin(x->scratch_B, other->scratch_B);
+    x->apart_B = fmin(x->apart_B, other->apart_B);
+    x->sum_B = fmin(x->sum_B, other->sum_B);
+}
+
 /* Of a layer of slot s on virtual stage v, whatever it keeps. */
 static beside of_slot(const mf_partition *in, int v, int s) {
     beside x = any_block;
@@ -41,13 +52,7 @@ static beside of_slot(const mf_partition *in, int v, int s) {
                       .scratch_B = c->scratch_B,
                       .apart_B = fmax(q->comm_B - q->compute_B, 0.0)};
         own.sum_B = own.work_B + buffers_B(&in->layout, &own);
-        x.work_B = fmin(x.work_B, own.work_B);
-        x.comm_B = fmin(x.comm_B, own.comm_B);
-        x.gather_B = fmin(x.gather_B, own.gather_B);
-        x.boundary_B = fmin(x.boundary_B, own.boundary_B);
-        x.scratch_B = fmin(x.scratch_B, own.scratch_B);
-        x.apart_B = fmin(x.apart_B, own.apart_B);
-        x.sum_B = fmin(x.sum_B, own.sum_B);
+        at_most(&x, &own);
     }
     return x;
 }
@@ -75,16 +80,6 @@ static void find_standing(const mf_partition *in, const mf_room *room, int v, st
             x->own[in->slot_at[i]] = of_slot(in, v, in->slot_at[i]);
         }
     }
-}
-
-static void at_most(beside *x, const beside *other) {
-    x->work_B = fmin(x->work_B, other->work_B);
-    x->comm_B = fmin(x->comm_B, other->comm_B);
-    x->gather_B = fmin(x->gather_B, other->gather_B);
-    x->boundary_B = fmin(x->boundary_B, other->boundary_B);
-    x->scratch_B = fmin(x->scratch_B, other->scratch_B);
-    x->apart_B = fmin(x->apart_B, other->apart_B);
-    x->sum_B = fmin(x->sum_B, other->sum_B);
 }
 
 /* Of virtual stage v, wherever the positions that it holds begin: the buffers of all of them, the
@@ -118,25 +113,12 @@ static beside least_on(const mf_partition *in, const mf_room *room, int v) {
     return x;
 }
 
-/* A buffer of some positions of a kind. */
-typedef struct kind {
-    double each_B;
-    int count;
-} kind;
-
-/* The least that is the largest of `held` positions. */
-static double largest_of(kind *list, int kinds, int held) {
-    for (int i = 1; i < kinds; i++) { /* least first */
-        for (int k = i; k > 0 && list[k].each_B < list[k - 1].each_B; k--) {
-            const kind x = list[k];
-            list[k] = list[k - 1];
-            list[k - 1] = x;
-        }
-    }
+/* The least that is the largest of `held` positions; least first. */
+static double largest_of(const mf_rows_kind *list, int kinds, int held) {
     for (int i = 0; i < kinds; i++) {
         held -= list[i].count;
         if (held <= 0) {
-            return list[i].each_B;
+            return list[i].each;
         }
     }
     return 0.0;
@@ -145,7 +127,7 @@ static double largest_of(kind *list, int kinds, int held) {
 /* The buffers of a stage with so many positions on all of its chunks, whichever they are. */
 static void add_many(const mf_partition *in, const mf_room *room, int stage, beside *all) {
     enum { COMM, GATHER, BOUNDARY, SCRATCH, KINDS };
-    kind of[KINDS][MF_MAX_POSITIONS];
+    mf_rows_kind of[KINDS][MF_MAX_POSITIONS];
     int kinds = 0, held = room->range[in->vstages + stage].lo;
     for (int s = 0; s < in->slots; s++) {
         beside x = any_block;
@@ -158,10 +140,10 @@ static void add_many(const mf_partition *in, const mf_room *room, int stage, bes
         }
         if (isfinite(x.sum_B)) {
             const int count = in->segment[in->slot[s].segment].repeats;
-            of[COMM][kinds] = (kind){x.comm_B, count};
-            of[GATHER][kinds] = (kind){x.gather_B, count};
-            of[BOUNDARY][kinds] = (kind){x.boundary_B, count};
-            of[SCRATCH][kinds++] = (kind){x.scratch_B, count};
+            mf_rows_add_kind(of[COMM], kinds, (mf_rows_kind){x.comm_B, count});
+            mf_rows_add_kind(of[GATHER], kinds, (mf_rows_kind){x.gather_B, count});
+            mf_rows_add_kind(of[BOUNDARY], kinds, (mf_rows_kind){x.boundary_B, count});
+            mf_rows_add_kind(of[SCRATCH], kinds++, (mf_rows_kind){x.scratch_B, count});
         }
     }
     const beside sure = {.comm_B = largest_of(of[COMM], kinds, held),

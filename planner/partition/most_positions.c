@@ -26,12 +26,6 @@
 
 #include <math.h>
 
-/* Positions of a kind, of so many bytes each. */
-typedef struct kind {
-    double each_B;
-    int count;
-} kind;
-
 /* What is presumed of the choices on a stage, by the workspace of their backward passes. */
 typedef enum presumed {
     ANY,    /* nothing */
@@ -82,13 +76,6 @@ static double position_B(const moment *x, int c, int s) {
     return class->persistent_B + least_B;
 }
 
-static void add_kind(kind *list, int n, kind x) {
-    for (; n > 0 && list[n - 1].each_B > x.each_B; n--) {
-        list[n] = list[n - 1];
-    }
-    list[n] = x;
-}
-
 /* One chunk: how many positions in a row fit, wherever they begin. */
 static int most_in_a_row(const moment *x, double free_B) {
     const mf_partition *in = x->in;
@@ -118,27 +105,18 @@ static int most_in_a_row(const moment *x, double free_B) {
 /* How many more positions fit on chunks [from, to), each the least of those that are left. */
 static int more_positions(const moment *x, int from, int to, double free_B) {
     const mf_partition *in = x->in;
-    kind list[MF_MAX_POSITIONS];
-    int n = 0, more = 0;
+    mf_rows_kind list[MF_MAX_POSITIONS];
+    int n = 0;
     for (int s = 0; s < in->slots; s++) {
-        kind k = {HUGE_VAL, in->segment[in->slot[s].segment].repeats};
+        mf_rows_kind k = {HUGE_VAL, in->segment[in->slot[s].segment].repeats};
         for (int c = from; c < to; c++) {
-            k.each_B = fmin(k.each_B, position_B(x, c, s));
+            k.each = fmin(k.each, position_B(x, c, s));
         }
-        if (isfinite(k.each_B)) {
-            add_kind(list, n++, k);
-        }
-    }
-    for (int i = 0; i < n; i++) {
-        for (int j = 0; j < list[i].count; j++) {
-            free_B -= list[i].each_B;
-            if (free_B < 0.0) {
-                return more;
-            }
-            more++;
+        if (isfinite(k.each)) {
+            mf_rows_add_kind(list, n++, k);
         }
     }
-    return more;
+    return mf_rows_most_of(list, n, free_B);
 }
 
 static void at_least(int *most, int n) {

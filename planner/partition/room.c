@@ -34,46 +34,45 @@ static double position_s(const mf_partition *in, int v, int s, int set) {
     return (double)in->layout.micro_batches * least_s - c->anew_s;
 }
 
-/* Positions of a kind. */
-typedef struct kind {
-    double each_s;
-    int count;
-} kind;
-
-static void add_kind(kind *list, int n, kind x) {
-    for (; n > 0 && list[n - 1].each_s > x.each_s; n--) {
+void mf_rows_add_kind(mf_rows_kind *list, int n, mf_rows_kind x) {
+    for (; n > 0 && list[n - 1].each > x.each; n--) {
         list[n] = list[n - 1];
     }
     list[n] = x;
 }
 
-/* How many positions chunks [from, to) of a stage can hold in so many seconds, by one set. */
-static int most_by_set(const mf_partition *in, int stage, int from, int to, double free_s,
-                       int set) {
-    kind list[MF_MAX_POSITIONS];
-    int n = 0, most = 0;
-    for (int s = 0; s < in->slots; s++) {
-        kind k = {HUGE_VAL, in->segment[in->slot[s].segment].repeats};
-        for (int c = from; c < to; c++) {
-            const int v = (int)mf_layout_vstage(&in->layout, stage, c);
-            if (v >= in->slot[s].v_lo && v <= in->slot[s].v_hi) {
-                k.each_s = fmin(k.each_s, position_s(in, v, s, set));
-            }
-        }
-        if (isfinite(k.each_s)) {
-            add_kind(list, n++, k);
-        }
-    }
+int mf_rows_most_of(const mf_rows_kind *list, int n, double left) {
+    int most = 0;
     for (int i = 0; i < n; i++) {
         for (int j = 0; j < list[i].count; j++) {
-            free_s -= list[i].each_s;
-            if (free_s < 0.0) {
+            left -= list[i].each;
+            if (left < 0.0) {
                 return most;
             }
             most++;
         }
     }
     return most;
+}
+
+/* How many positions chunks [from, to) of a stage can hold in so many seconds, by one set. */
+static int most_by_set(const mf_partition *in, int stage, int from, int to, double free_s,
+                       int set) {
+    mf_rows_kind list[MF_MAX_POSITIONS];
+    int n = 0;
+    for (int s = 0; s < in->slots; s++) {
+        mf_rows_kind k = {HUGE_VAL, in->segment[in->slot[s].segment].repeats};
+        for (int c = from; c < to; c++) {
+            const int v = (int)mf_layout_vstage(&in->layout, stage, c);
+            if (v >= in->slot[s].v_lo && v <= in->slot[s].v_hi) {
+                k.each = fmin(k.each, position_s(in, v, s, set));
+            }
+        }
+        if (isfinite(k.each)) {
+            mf_rows_add_kind(list, n++, k);
+        }
+    }
+    return mf_rows_most_of(list, n, free_s);
 }
 
 /* Portions of one pair are of one set (pair_portions.c), so sets are summed one by one. */

@@ -94,6 +94,15 @@ void mf_rows_add_cells(mf_rows *b, double cutoff_s);
 mf_status mf_rows_add_fixed(mf_rows *b, const mf_partition_tried *tried);
 
 /* --- where positions can stand (room.c) --- */
+/* Positions that take alike, of time or memory. */
+typedef struct mf_rows_kind {
+    double each;
+    int count;
+} mf_rows_kind;
+/* Into a list of n that is sorted, least first. */
+void mf_rows_add_kind(mf_rows_kind *list, int n, mf_rows_kind x);
+/* How many positions take no more than that together, least first. */
+int mf_rows_most_of(const mf_rows_kind *list, int n, double left);
 /* In a step below the cutoff (INFINITY: any). */
 void mf_rows_room(const mf_partition *in, double cutoff_s, mf_room *room);
 /* And with the memory that there is. False: nothing fits. */
