@@ -17,6 +17,12 @@ void mf_order_losses_init(mf_order_losses *x, double *figures, int vstages) {
         x->after_s[k] = figures + (k + 1 + MF_LOSS_KINDS) * n;
         x->late_s[k] = figures + (k + 1 + MF_LOSS_KINDS + MF_ORDER_BEHIND) * n;
     }
+    figures += (1 + MF_LOSS_KINDS + 2 * MF_ORDER_BEHIND) * n;
+    for (size_t k = 0; k < MF_ORDER_AHEAD; k++) {
+        x->early_s[k] = figures + k * n;
+        x->gathered_s[k] = figures + (k + MF_ORDER_AHEAD) * n;
+        x->ahead_share[k] = figures + (k + 2 * MF_ORDER_AHEAD) * n;
+    }
 }
 
 /* --- gathers ---------------------------------------------------------------------------------- */
@@ -31,18 +37,61 @@ static int least_layers(const mf_loss_figures *x) {
     return left > 0.0 ? (int)left : 0;
 }
 
-/* Every stage gathers from the start of the step until then at least. */
+/* A stage gathers from the start of the step until then at least. */
+static double stage_gathered_s(const mf_loss_figures *x, int stage) {
+    double sum_s = 0.0;
+    for (int c = 0; c < x->l->vpp; c++) {
+        sum_s += x->stage[mf_layout_vstage(x->l, stage, c)].gather_s;
+    }
+    const int layers = least_layers(x);
+    return layers > 0 ? mf_larger(sum_s, layers * x->layer_gather_s) : sum_s;
+}
+
+/* Every stage does. */
 static double gathered_s(const mf_loss_figures *x) {
     double least_s = HUGE_VAL;
     for (int p = 0; p < x->l->pp; p++) {
-        double sum_s = 0.0;
-        for (int c = 0; c < x->l->vpp; c++) {
-            sum_s += x->stage[mf_layout_vstage(x->l, p, c)].gather_s;
-        }
-        least_s = mf_smaller(least_s, sum_s);
+        least_s = mf_smaller(least_s, stage_gathered_s(x, p));
     }
-    const int layers = least_layers(x);
-    return layers > 0 ? mf_larger(least_s, layers * x->layer_gather_s) : least_s;
+    return least_s;
+}
+
+/* Losses of a stage's first forward passes, all through virtual stage v, of which the first starts
+ * at start_s at least. A pass that starts later loses less, but never by more than it is later, so
+ * each starts when the ones before it end at least. Beside passes gathers run at f_rate at most.
+ * What gathers lose by waits inside a pass, these wait for, too. Returns when the first pass ends
+ * at least. */
+static double write_first_losses(const mf_loss_figures *x, int v, double start_s,
+                                 mf_order_losses *out) {
+    const mf_loss_stage *y = &x->stage[v];
+    const double e = x->lost, rate = mf_larger(y->f_rate, e);
+    const bool sends = v + 1 < (int)(x->l->pp * x->l->vpp) &&
+                       mf_layout_stage_of(x->l, v + 1) != mf_layout_stage_of(x->l, v);
+    double gathered_s = stage_gathered_s(x, (int)mf_layout_stage_of(x->l, v)), first_end_s = 0.0;
+    for (int k = 0; k < MF_ORDER_AHEAD; k++) {
+        const double left_s = mf_larger(gathered_s - start_s, 0.0);
+        const double lost_s = e * mf_smaller(left_s / rate, y->f_s / (1.0 - e));
+        out->kind_s[MF_LOSS_AHEAD + k][v] = lost_s;
+        out->early_s[k][v] = start_s;
+        out->gathered_s[k][v] = gathered_s;
+        out->ahead_share[k][v] = left_s > 0.0 ? lost_s / left_s : 0.0;
+        double end_s = start_s + y->f_s + lost_s;
+        if (k == 0) { /* its last block waits for the virtual stage's parameters */
+            end_s = mf_larger(end_s, y->gather_s + y->last_s);
+            first_end_s = end_s;
+        }
+        gathered_s += (1.0 - rate) * y->f_s;
+        start_s = end_s + (sends ? x->hold_s : 0.0);
+    }
+    return first_end_s;
+}
+
+/* Stage after stage: the first forward pass of each follows that of the one before. */
+static void write_start_losses(const mf_loss_figures *x, mf_order_losses *out) {
+    double start_s = 0.0;
+    for (int p = 0; p < x->l->pp; p++) {
+        start_s = write_first_losses(x, p, start_s, out) + x->send_s;
+    }
 }
 
 /* No reduction starts earlier: before the last micro-batch has gone through the last virtual stage
@@ -144,6 +193,7 @@ void mf_overlap_losses(const mf_loss_figures *x, mf_order_losses *out) {
         }
     }
     set_shares(vstages, out);
+    write_start_losses(x, out);
     double window_s = mf_smaller(gathered_s(x), before_last_s(x)) - 4.0 * (x->send_s + x->hold_s);
     out->start_s = mf_larger(0.0, x->lost * busy_share(x) * window_s);
 }

@@ -111,10 +111,40 @@ static void pass_on(mf_order *o, int32_t at, double by, bool lost, way w, mf_ord
     }
 }
 
+/* The end of one of a stage's first passes, with its own loss to gathers. */
+static void count_early(mf_order *o, int32_t at, double by, mf_order_path *out) {
+    const node *n = &o->node[at];
+    const early *x = early_of(o, n);
+    const int k = n->ahead - 1, v = n->v[0];
+    if (x->waited) {
+        count_gather(o, at, by, WITH_EARLY_LOSSES, out);
+        return;
+    }
+    count_node(n, 0, by, out);
+    if (x->lost) {
+        out->loss[MF_LOSS_AHEAD + k][v] += by;
+        by -= by * out->ahead_share[k][v];
+    }
+    if (x->by == BY_NOTHING) {
+        return;
+    }
+    const int32_t to = x->by == BY_BEFORE ? n->before : n->from[0];
+    const way w = o->node[to].ahead ? WITH_EARLY_LOSSES : WITHOUT_START_LOSS;
+    if (x->by == BY_BEFORE) {
+        pass_back(o, to, by, w, out);
+    } else {
+        o->weight[to].ended[w] += by;
+        out->sends += n->sent[0] ? by : 0.0;
+    }
+}
+
 /* An event's end. */
 static void count_end(mf_order *o, int32_t at, double by, way w, mf_order_path *out) {
     const node *n = &o->node[at];
-    switch (o->played[at].end_by) {
+    switch (w == WITH_EARLY_LOSSES ? BY_AHEAD : o->played[at].end_by) {
+    case BY_AHEAD:
+        count_early(o, at, by, out);
+        return;
     case BY_HOST:
         count_host(o, at, by, out);
         return;

@@ -209,6 +209,51 @@ static void gathers_beside(const mf_order *o, const mf_order_times *t, int v, co
     end_later(x, most->time_s + done_s + gather_s(o, t, v, MF_ORDER_GATHER_LOST), 0.0, BY_LOST);
 }
 
+/* --- first passes, each with its own loss --------------------------------------------------- */
+
+static bool has_ahead(const mf_order_times *t) {
+    return has_losses(t) && t->losses->early_s[0];
+}
+
+/* The end of an event on a path without start_s. */
+static double bare_end_s(const mf_order *o, int32_t at) {
+    const node *n = &o->node[at];
+    return n->ahead ? early_of(o, n)->end_s : o->played[at].end_s - o->played[at].early_s[1];
+}
+
+/* One of a stage's first forward passes on a path that counts what each of them loses to gathers.
+ */
+static void play_early(const mf_order *o, const mf_order_times *t, const node *n, double time_s,
+                       played *x) {
+    early *y = early_of(o, n);
+    double start_s = 0.0;
+    *y = (early){.by = BY_NOTHING};
+    if (n->before != NONE) {
+        start_s = bare_end_s(o, n->before) + o->node[n->before].sends * t->hold_s;
+        y->by = BY_BEFORE;
+    }
+    if (n->from[0] != NONE) {
+        const double ready_s = bare_end_s(o, n->from[0]) + (n->sent[0] ? t->send_s : 0.0);
+        if (ready_s > start_s) {
+            start_s = ready_s;
+            y->by = BY_FORWARD;
+        }
+    }
+    const int k = n->ahead - 1, v = n->v[0];
+    const double share = t->losses->ahead_share[k][v];
+    const double mean_s =
+        start_s - share * start_s + mf_order_lost_ahead(t->losses, n->ahead, share, v);
+    y->lost = mean_s > start_s;
+    y->end_s = (y->lost ? mean_s : start_s) + time_s;
+    if (n->first) {
+        const double there_s =
+            gather_s(o, t, v, MF_ORDER_GATHER) + t->losses->kind_s[MF_LOSS_LAST][v];
+        y->waited = there_s > y->end_s;
+        y->end_s = y->waited ? there_s : y->end_s;
+    }
+    end_later(x, y->end_s, 0.0, BY_AHEAD);
+}
+
 /* --- the play --------------------------------------------------------------------------------- */
 
 void mf_order_play(mf_order *o, const mf_order_times *t) {
@@ -239,6 +284,9 @@ void mf_order_play(mf_order *o, const mf_order_times *t) {
         if (n->first) {
             gathered(o, t, n->v[0], x);
             gathers_beside(o, t, n->v[0], &o->ahead[kind->stage], x);
+        }
+        if (n->ahead && has_ahead(t)) {
+            play_early(o, t, n, time_s, x);
         }
     }
 }
@@ -299,6 +347,8 @@ void mf_order_longest(mf_order *o, const mf_order_times *t, mf_order_path *out) 
     memset(out->share, 0, sizeof out->share);
     if (has_losses(t)) {
         memcpy(out->share, t->losses->share, sizeof out->share);
+        memcpy(out->ahead_share[0], t->losses->ahead_share[0],
+               MF_ORDER_AHEAD * (size_t)out->vstages * sizeof *out->ahead_share[0]);
     }
     out->norm_stage = 0;
     out->lost = t->lost;

@@ -21,6 +21,9 @@ mf_status mf_order_path_init(mf_order_path *c, int vstages, mf_err *e) {
     for (int k = 0; k < MF_LOSS_KINDS; k++) {
         c->loss[k] = figures + (size_t)(MF_ORDER_PARTS + k) * (size_t)vstages;
     }
+    for (int k = 0; k < MF_ORDER_AHEAD; k++) {
+        c->ahead_share[k] = figures + MF_ORDER_PATH_SUMS(vstages) + (size_t)k * (size_t)vstages;
+    }
     return MF_OK;
 }
 
@@ -28,6 +31,12 @@ double mf_order_lost_behind(const mf_order_losses *x, int behind, double share, 
     double at_once_s =
         x->kind_s[MF_LOSS_BEHIND + behind - 1][v] + share * x->after_s[behind - 1][v];
     double late_s = share * x->late_s[behind - 1][v];
+    return late_s < at_once_s ? late_s : at_once_s;
+}
+
+double mf_order_lost_ahead(const mf_order_losses *x, int pass, double share, int v) {
+    double at_once_s = x->kind_s[MF_LOSS_AHEAD + pass - 1][v] + share * x->early_s[pass - 1][v];
+    double late_s = share * x->gathered_s[pass - 1][v];
     return late_s < at_once_s ? late_s : at_once_s;
 }
 
@@ -41,6 +50,11 @@ static double lost_s(const mf_order_losses *x, const mf_order_path *c) {
         for (int k = 0; k < MF_ORDER_BEHIND; k++) {
             double count = c->loss[MF_LOSS_BEHIND + k][v];
             sum_s += count > 0.0 ? count * mf_order_lost_behind(x, k + 1, c->share[k], v) : 0.0;
+        }
+        for (int k = 0; k < MF_ORDER_AHEAD; k++) {
+            double count = c->loss[MF_LOSS_AHEAD + k][v];
+            sum_s +=
+                count > 0.0 ? count * mf_order_lost_ahead(x, k + 1, c->ahead_share[k][v], v) : 0.0;
         }
     }
     return sum_s;
@@ -88,6 +102,7 @@ void mf_order_destroy(mf_order *o) {
     free(o->last);
     free(o->since);
     free(o->ahead);
+    free(o->early);
     free(o->stage_of);
     free(o->chunk_of);
     free(o);
@@ -205,6 +220,17 @@ static void set_behind(const mf_order *o, node *n) {
     }
 }
 
+/* How many first forward passes of its first chunk a stage has run with this one. */
+static void set_ahead(const mf_order *o, node *n) {
+    const node *before = n->before == NONE ? NULL : &o->node[n->before];
+    if (n->pass == MF_EVENT_F && o->chunk_of[n->v[0]] == 0 && n->behind == 0) {
+        n->ahead = before == NULL ? 1
+                   : before->ahead > 0 && before->ahead < MF_ORDER_AHEAD
+                       ? (uint8_t)(before->ahead + 1)
+                       : 0;
+    }
+}
+
 /* Stages take turns, each as far as it can go. */
 static mf_status sort_events(mf_order *o, const sorting *t, int64_t *at, mf_err *e) {
     int64_t placed = -1;
@@ -217,6 +243,7 @@ static mf_status sort_events(mf_order *o, const sorting *t, int64_t *at, mf_err 
                 int32_t id = (int32_t)o->nodes++;
                 n.before = o->last[p];
                 set_behind(o, &n);
+                set_ahead(o, &n);
                 n.kind = kind_of(o, t, p, &n, id);
                 o->node[id] = n;
                 o->last[p] = id;
@@ -263,12 +290,13 @@ mf_status mf_order_create(const mf_layout *l, const mf_schedule *s, mf_order **o
     o->last = malloc((size_t)s->stages * sizeof *o->last);
     o->since = calloc((size_t)o->vstages, sizeof *o->since);
     o->ahead = calloc((size_t)s->stages, sizeof *o->ahead);
+    o->early = calloc((size_t)s->stages * MF_ORDER_AHEAD, sizeof *o->early);
     at = calloc((size_t)s->stages, sizeof *at);
     t.forward = malloc(cells * sizeof *t.forward);
     t.backward = malloc(cells * sizeof *t.backward);
     t.kind = malloc(kinds * sizeof *t.kind);
     if (!o->node || !o->played || !o->weight || !o->host_s || !o->kind || !t.kind || !o->last ||
-        !o->since || !o->ahead || !o->stage_of || !o->chunk_of || !at || !t.forward ||
+        !o->since || !o->ahead || !o->early || !o->stage_of || !o->chunk_of || !at || !t.forward ||
         !t.backward || events > INT32_MAX) {
         status =
             mf_err_set(e, MF_NOMEM, "out of memory for %lld schedule events", (long long)events);

@@ -22,6 +22,10 @@
  * share E
  * + its own time + min(most + share after, share left) for any share: a mean of two paths, whose
  * counts are fractions.
+ *
+ * The same holds at the start of the step, where gathers run until `gathered` at least: a first
+ * forward pass of a stage that starts at S >= early ends no earlier than (1 - share) S + its own
+ * time + min(most + share early, share gathered). Such a path counts no start_s.
  */
 #ifndef MF_PLANNER_ORDER_H
 #define MF_PLANNER_ORDER_H
@@ -64,6 +68,8 @@ typedef enum mf_order_part {
 /* Events of a stage that may have reductions beside them: so many follow a virtual stage's last
  * backward pass, up to and with the next such pass. */
 #define MF_ORDER_BEHIND 8
+/* First forward passes of a stage, all of its first chunk, that may have gathers beside them. */
+#define MF_ORDER_AHEAD 8
 
 /* Least losses, whatever the assignment, of a path that passes through: */
 typedef enum mf_order_loss {
@@ -72,7 +78,9 @@ typedef enum mf_order_loss {
     MF_LOSS_LAST,   /* after the last of its gathers: the last block of its first forward pass */
     MF_LOSS_BEHIND, /* the event that follows on the stage, to those that are still under way; */
     /* the one behind it, and so on */
-    MF_LOSS_KINDS = MF_LOSS_BEHIND + MF_ORDER_BEHIND
+    MF_LOSS_AHEAD = MF_LOSS_BEHIND + MF_ORDER_BEHIND, /* the stage's first forward pass, to
+                                                       * gathers; the second, and so on */
+    MF_LOSS_KINDS = MF_LOSS_AHEAD + MF_ORDER_AHEAD
 } mf_order_loss;
 
 typedef struct mf_order_losses {
@@ -84,10 +92,14 @@ typedef struct mf_order_losses {
     /* [vstages] left_s, and what passes up to that event hold them up: it has none beside it when
      * it starts so late */
     double *late_s[MF_ORDER_BEHIND];
+    /* [vstages] that a first forward pass starts at least, */
+    double *early_s[MF_ORDER_AHEAD];
+    double *gathered_s[MF_ORDER_AHEAD]; /* that gathers end at least, held up by those before it, */
+    double *ahead_share[MF_ORDER_AHEAD]; /* and at which it is taken (see above); 0 = no loss */
 } mf_order_losses;
 /* Doubles behind left_s, all of the above included. */
 #define MF_ORDER_LOSS_DOUBLES(vstages)                                                             \
-    ((size_t)(1 + MF_LOSS_KINDS + 2 * MF_ORDER_BEHIND) * (size_t)(vstages))
+    ((size_t)(1 + MF_LOSS_KINDS + 2 * MF_ORDER_BEHIND + 3 * MF_ORDER_AHEAD) * (size_t)(vstages))
 
 /* Times by virtual stage (those of NORM and UPDATE add up over the virtual stages of a stage). */
 typedef struct mf_order_times {
@@ -111,14 +123,17 @@ typedef struct mf_order_path {
     double beside; /* of the holds so many may have gathers or reductions beside them, which then
                     * cost passes hold_s x lost less */
     double starts; /* of it so much counts losses->start_s */
-    double share[MF_ORDER_BEHIND]; /* losses->share that it was found with */
-    double lost;                   /* that it was found with: holds for layouts that lose no more */
-    int32_t norm_stage;            /* whose end the others wait for */
+    double share[MF_ORDER_BEHIND];       /* losses->share that it was found with, */
+    double *ahead_share[MF_ORDER_AHEAD]; /* [vstages] and losses->ahead_share of the passes that
+                                          * loss[MF_LOSS_AHEAD + k] counts */
+    double lost;        /* that it was found with: holds for layouts that lose no more */
+    int32_t norm_stage; /* whose end the others wait for */
 } mf_order_path;
 
-/* Doubles behind count[0], losses included. */
+/* Doubles behind count[0] that add up in a mean: counts and losses; shares follow. */
+#define MF_ORDER_PATH_SUMS(vstages) ((size_t)(MF_ORDER_PARTS + MF_LOSS_KINDS) * (size_t)(vstages))
 #define MF_ORDER_PATH_DOUBLES(vstages)                                                             \
-    ((size_t)(MF_ORDER_PARTS + MF_LOSS_KINDS) * (size_t)(vstages))
+    (MF_ORDER_PATH_SUMS(vstages) + (size_t)MF_ORDER_AHEAD * (size_t)(vstages))
 /* What of a path's time no position adds, under any layout of its order: sends, holds, of which
  * `lost` is counted with gathers and reductions, losses, and tail_s. */
 double mf_order_path_fixed_s(const mf_order_path *c, double tail_s, double send_s, double hold_s,

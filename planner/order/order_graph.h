@@ -20,6 +20,7 @@ typedef struct node {
     bool anew;       /* weight gradients of the first of several micro-batches */
     uint8_t behind;  /* events since the last event of its stage with `last`, which is `ref`; 0: */
     int32_t ref;     /* none */
+    uint8_t ahead;   /* which of its stage's first forward passes it is, from 1 on; 0: none */
     int32_t kind;    /* events of a kind (stage, pass, virtual stages) take the same time */
 } node;
 
@@ -39,8 +40,9 @@ enum {
     BY_BACKWARD = 2,
     BY_HOST = 3,
     BY_GATHER = 4,
-    BY_LOST = 5,       /* the stage's work since one of its events, and its losses to gathers */
-    BY_GATHER_LOST = 6 /* gathers, and losses of passes to later gathers */
+    BY_LOST = 5,        /* the stage's work since one of its events, and its losses to gathers */
+    BY_GATHER_LOST = 6, /* gathers, and losses of passes to later gathers */
+    BY_AHEAD = 7        /* a path that counts what first passes lose to gathers, each for itself */
 };
 
 /* Result of a play for an event, in one place, since later events read all of it. */
@@ -56,8 +58,18 @@ typedef struct played {
     bool own_lost;         /* to its own */
 } played;
 
-/* Whether a part of a path counts losses at the start of the step. */
-typedef enum way { WITH_START_LOSS, WITHOUT_START_LOSS, START_LOSSES } way;
+/* A first forward pass (node.ahead) on a path that counts what each such pass loses to gathers, and
+ * not losses->start_s. */
+typedef struct early {
+    double end_s;
+    int8_t by;   /* which wait decided the start */
+    bool waited; /* gathers decided the end */
+    bool lost;   /* else its loss is in it */
+} early;
+
+/* How a part of a path counts losses at the start of the step: as one, not at all, as those of each
+ * first pass. */
+typedef enum way { WITH_START_LOSS, WITHOUT_START_LOSS, WITH_EARLY_LOSSES, START_LOSSES } way;
 
 /* Weight of a traced path at an event's end, and at its start only. */
 typedef struct weights {
@@ -76,6 +88,7 @@ struct mf_order {
     double *host_s;      /* [stages] host clock while playing */
     int32_t *last;       /* [stages] last event of each stage, or NONE */
     int32_t *since;      /* [vstages] BY_LOST: since which event of the stage */
+    early *early;        /* [stages][MF_ORDER_AHEAD] */
     struct ahead *ahead; /* [stages] while playing */
     int16_t *stage_of;   /* [vstages] */
     int16_t *chunk_of;   /* [vstages] */
@@ -113,5 +126,11 @@ void mf_order_count_stage(const mf_order *o, int stage, mf_order_part part, mf_o
 double mf_order_stage_s(const mf_order *o, const mf_order_times *t, int stage, mf_order_part part);
 /* What an event so far behind the last pass of virtual stage v ends later for it, at a share. */
 double mf_order_lost_behind(const mf_order_losses *x, int behind, double share, int v);
+/* Likewise one of the first forward passes of v's stage. */
+double mf_order_lost_ahead(const mf_order_losses *x, int pass, double share, int v);
+/* A node's place in o->early; n->ahead is not 0. */
+static inline early *early_of(const mf_order *o, const node *n) {
+    return &o->early[o->stage_of[n->v[0]] * MF_ORDER_AHEAD + n->ahead - 1];
+}
 
 #endif

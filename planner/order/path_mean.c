@@ -55,7 +55,7 @@ static void drop_weightless(mf_path_set *c) {
 }
 
 static void mean_of(mf_path_set *c, const int *stage_of, double *least) {
-    const size_t cells = MF_ORDER_PATH_DOUBLES(c->vstages);
+    const size_t cells = MF_ORDER_PATH_SUMS(c->vstages);
     mf_order_path *mean = &c->mean;
     for (int i = 0; i < c->count; i++) {
         const mf_order_path *x = &c->path[i];
@@ -71,6 +71,12 @@ static void mean_of(mf_path_set *c, const int *stage_of, double *least) {
         for (int k = 0; k < MF_ORDER_BEHIND; k++) {
             bool less = i == 0 || x->share[k] < mean->share[k];
             mean->share[k] = less ? x->share[k] : mean->share[k];
+        }
+        for (size_t k = 0; k < MF_ORDER_AHEAD * (size_t)c->vstages; k++) {
+            const double share = x->ahead_share[0][k];
+            const bool counts = x->loss[MF_LOSS_AHEAD][k] > 0.0;
+            double *lowest = &mean->ahead_share[0][k];
+            *lowest = counts && (*lowest <= 0.0 || share < *lowest) ? share : *lowest;
         }
         for (int p = 0; p < c->stages; p++) {
             least[p] = HUGE_VAL;

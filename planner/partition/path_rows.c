@@ -182,7 +182,7 @@ static mf_status note_row(mf_rows *b, const mf_milp_lazy_row *row) {
     }
     const size_t n = (size_t)b->in->vstages;
     mf_path_row *x = &b->path_row[b->path_rows];
-    double *loss = malloc(MF_LOSS_KINDS * n * sizeof *loss);
+    double *loss = malloc((MF_LOSS_KINDS + MF_ORDER_AHEAD) * n * sizeof *loss);
     if (!loss) {
         return mf_err_set(b->e, MF_NOMEM, "out of memory");
     }
@@ -191,6 +191,10 @@ static mf_status note_row(mf_rows *b, const mf_milp_lazy_row *row) {
     for (size_t k = 0; k < MF_LOSS_KINDS; k++) {
         x->path.loss[k] = loss + k * n;
         memcpy(x->path.loss[k], b->path.loss[k], n * sizeof *loss);
+    }
+    for (size_t k = 0; k < MF_ORDER_AHEAD; k++) {
+        x->path.ahead_share[k] = loss + (MF_LOSS_KINDS + k) * n;
+        memcpy(x->path.ahead_share[k], b->path.ahead_share[k], n * sizeof *loss);
     }
     x->bound = row->hi + mf_partition_path_fixed_s(b->in, &b->path) / b->unit_s;
     *b->in->effort_ns += 2 * MF_LOSS_CELL_NS * (int64_t)n;

@@ -98,6 +98,8 @@ static void losses_of_pipelines_are_never_more_than_played(void **state) {
     assert_above(lost, cases / 2); /* most cases have something to lose */
     assert_above(n[GATHERED].tried, cases / 4);
     assert_above(n[GATHERED].tightest, 0.99);
+    assert_above(n[EARLY].tried, cases / 4);
+    assert_above(n[EARLY].tightest, 0.99);
 }
 
 static void halves_of_layers_take_no_more_than_whole_ones(void **state) {

@@ -32,6 +32,7 @@
     X(PATH, "path", 0.95, 0.93, "one assignment, by its longest path")                             \
     X(LOSSES, "losses", 0.95, 0.93, "the same with the losses of that very assignment")            \
     X(GATHERED, "gathered", 0.9, 0.85, "of these, paths that wait for parameters")                 \
+    X(EARLY, "early", 0.9, 0.85, "of these, paths whose first passes lose to gathers")             \
     X(HALVES, "halves", 0.9, 0.9, "a whole layer, by its halves; weight gradients split off")      \
     X(PASS, "pass", 0.97, 0.95, "a block alone, inside a virtual stage or at its end")             \
     X(PORTION, "portion", 0.85, 0.6, "a merged pair or a block alone, by portions of pairs")
@@ -237,9 +238,15 @@ static inline void check_losses(mf_partition *in, const sample *s, int plan, con
     mf_partition_losses(in, positions, s->step[plan].time_s * (1.0 + 1e-9));
     assert_ok(mf_partition_play(in, count, false, NULL, path, NULL));
     check(n, LOSSES, path->time_s, s, plan);
-    double waited_s = 0.0;
+    double waited_s = 0.0, early = 0.0;
     for (int v = 0; v < in->vstages; v++) {
         waited_s += path->loss[MF_LOSS_LAST][v] * in->losses.kind_s[MF_LOSS_LAST][v];
+        for (int k = 0; k < MF_ORDER_AHEAD; k++) {
+            early += path->loss[MF_LOSS_AHEAD + k][v];
+        }
+    }
+    if (early > 0.0) {
+        check(n, EARLY, path->time_s, s, plan);
     }
     if (waited_s > 0.0) {
         check(n, GATHERED, path->time_s, s, plan);
