@@ -204,6 +204,22 @@ static void check_one_split(mf_partition *in, const sample *s, nearness *n) {
     }
 }
 
+/* How often whole choices bound a split more than mixed ones do. */
+static int64_t whole_raised;
+
+/* The same split, its choices mixed: bounded no more than with whole ones. */
+static void check_mixed_choices(mf_partition *in, const int *first, double whole_s) {
+    const mf_evaluator *evaluator = in->evaluator;
+    mf_evaluator other = *evaluator;
+    mf_fixed_split x = {.cutoff_s = HUGE_VAL};
+    other.without |= UINT64_C(1) << MF_MECHANISM_WHOLE_CHOICES;
+    in->evaluator = &other;
+    assert_ok(mf_rows_fixed_split(in, first, &x, NULL));
+    in->evaluator = evaluator;
+    assert_at_most(x.bound_s, whole_s);
+    whole_raised += whole_s > x.bound_s * (1.0 + 1e-6);
+}
+
 /* Bounds of a split hold with just the memory that a plan of it takes: rows of memory count no more
  * than there is. */
 static void check_scarce_split(mf_partition *in, const sample *s, nearness *n) {
@@ -220,6 +236,7 @@ static void check_scarce_split(mf_partition *in, const sample *s, nearness *n) {
         in->usable_B = step.peak_B * (1.0 + 1e-9);
         assert_ok(mf_rows_fixed_split(in, first, &x, NULL));
         check(n, SCARCE, x.bound_s, s, i);
+        check_mixed_choices(in, first, x.bound_s);
     }
     in->usable_B = usable_B;
 }
@@ -513,6 +530,10 @@ static void no_bound_of_a_family_is_above_a_plan_in_it(void **state) {
     assert_above(rooms_met, cases);
     printf("  more than one position sure %lld times\n", (long long)narrowed_rooms);
     assert_above(narrowed_rooms, cases);
+    printf("  whole choices bound more %lld times\n", (long long)whole_raised);
+    if (!cases_sampled()) { /* few cases meet a split that mixes */
+        assert_above(whole_raised, cases);
+    }
     printf("  last positions that take more met %lld times\n", (long long)ends_met);
     assert_above(ends_met, cases);
 }
