@@ -377,6 +377,15 @@ bool mf_partition_fill_stage(const mf_partition *in, const int *first, int stage
     return fill_stage(&f, first, free_B);
 }
 
+double mf_partition_stage_B(const mf_partition *in, int32_t *count, int stage) {
+    filling f;
+    f.in = in;
+    f.count = count;
+    f.stage = stage;
+    weigh_chunks(&f);
+    return weigh_stage(&f);
+}
+
 mf_status mf_partition_fill_checked(mf_partition *in, const int *first, bool gaps, double *free_B,
                                     int32_t *count, mf_assignment *out, mf_err *e) {
     filling f = {.in = in, .count = count};

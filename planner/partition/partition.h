@@ -227,6 +227,8 @@ mf_status mf_partition_fill_checked(mf_partition *in, const int *first, bool gap
  * pairs are known (mf_partition_own_pairs). */
 bool mf_partition_fill_stage(const mf_partition *in, const int *first, int stage, double free_B,
                              int32_t *count);
+/* Bytes of a stage, about: what filling goes by. */
+double mf_partition_stage_B(const mf_partition *in, int32_t *count, int stage);
 /* Takes positions from stages that no memory choice makes fit to stages with memory left, one at a
  * time. Own pairs of merged schedules are known. Errors: MF_INFEASIBLE, first[] as it was: some
  * stage does not fit all the same; MF_NOMEM. */
@@ -251,6 +253,10 @@ mf_status mf_partition_improve(mf_partition *in, double hopeless_s, int64_t effo
  * steps are counted. */
 mf_status mf_partition_improve_step(mf_partition *in, int64_t effort_ns, mf_assignment *out,
                                     double *best_s, int64_t *simulated, mf_err *e);
+/* The same with memory choices, positions as they are (choice_search.c): a layer takes a faster
+ * one, another layer of its stage a smaller one where memory is short. */
+mf_status mf_partition_improve_choices(mf_partition *in, int64_t effort_ns, mf_assignment *out,
+                                       double *best_s, int64_t *simulated, mf_err *e);
 /* May positions stand like this? No virtual stage is empty, each slot stands within its range. */
 bool mf_partition_is_split(const mf_partition *in, const int *first);
 /* Moves one position from virtual stage `from` to `to`; those between shift. */

@@ -462,6 +462,10 @@ mf_status mf_search_improve_plan(mf_search_context *w, const mf_search_found *pl
         mf_partition_losses(in, NULL, INFINITY);
         status = mf_partition_improve_step(in, 1000 * most_us, &out->plan.assignment,
                                            &out->plan.time_s, &out->simulated, e);
+        if (status == MF_OK && uses(w, MF_MECHANISM_CHOICE_SEARCH)) {
+            status = mf_partition_improve_choices(in, 1000 * most_us, &out->plan.assignment,
+                                                  &out->plan.time_s, &out->simulated, e);
+        }
         out->found = out->plan.time_s < plan->time_s; /* also where it was interrupted since */
         out->work += *in->effort_ns / 1000;
     }

@@ -66,6 +66,8 @@
 /* What plays longer than the plan by this factor after a move is not simulated: what gained
  * anything on DeepSeek-V3 on 5,120 B200 played no longer. */
 #define MF_STEP_SEARCH_WORSE 1.001
+/* Exchanges of memory choices that are simulated before the longest path is looked at again. */
+#define MF_EXCHANGES 64
 /* If a layout that cannot be worked on has the least bound, only better plans narrow the gap. The
  * search looks for them as long as it found one within this effort (OLMoE on 12 ends with 2 instead
  * of 11 counted seconds, Moonlight on 8 finds one 0.3 % faster). */

@@ -44,6 +44,7 @@
     X(EXHAUSTIVE, "exhaustive", "layouts of few plans are simulated whole")                        \
     X(LOCAL_SEARCH, "local-search", "positions are moved between stages")                          \
     X(STEP_SEARCH, "step-search", "and the best plan's once more, by simulated steps")             \
+    X(CHOICE_SEARCH, "choice-search", "and layers of its stages exchange memory choices")          \
     X(REFILL, "refill", "what the gaps of its arrangement make too large is filled again")         \
     X(FIT_FIRST, "fit-first", "layouts that fit are tried where bounds find none")                 \
     X(TRY_OPEN, "try-open", "open layouts of all degrees are tried at the end of a wide search")   \

@@ -1,6 +1,7 @@
 /* Moving positions by what steps take, from a plan that fits: what it ends with fits and takes what
  * it says, never longer than before, and once more it finds nothing. It goes on past its effort
- * only while moves gain. */
+ * only while moves gain. Of exchanging memory choices the same, with memory for just the plan, too;
+ * positions stay. */
 #include "planner/tuning/limits.h"
 #include "tests/support/planner_bounds.h"
 #include "tests/support/sampled.h"
@@ -83,7 +84,65 @@ static void moves_by_steps_only_make_them_shorter(void **state) {
     assert_true(t.went_on > 0 || t.plans < 30); /* a sample of them may hold none */
 }
 
+/* *tight: the plan leaves no memory. */
+static void check_choices(const problem *p, mf_partition *in, const sample *s, bool is_tight,
+                          tally *all, tally *tight) {
+    mf_assignment a = s->a[s->best];
+    const double before_s = step_of(p, &s->layout, &a);
+    double best_s = before_s, again_s;
+    int64_t none = 0, some = 0;
+    assert_ok(mf_partition_improve_choices(in, 0, &a, &best_s, &none, NULL)); /* no effort */
+    assert_memory_equal(&a, &s->a[s->best], sizeof a);
+    assert_int_equal(none, 0);
+    assert_ok(mf_partition_improve_choices(in, INT64_MAX / 2, &a, &best_s, &some, NULL));
+    assert_memory_equal(a.first, s->a[s->best].first, (size_t)(a.vstages + 1) * sizeof a.first[0]);
+    assert_at_most(best_s, before_s);
+    assert_close(step_of(p, &s->layout, &a), best_s, 1e-9 * best_s);
+    again_s = best_s;
+    assert_ok(mf_partition_improve_choices(in, INT64_MAX / 2, &a, &again_s, &some, NULL));
+    assert_at_most(again_s, best_s);
+    for (int i = 0; i < (is_tight ? 2 : 1); i++) {
+        tally *t = i == 0 ? all : tight;
+        t->plans++;
+        t->better += best_s < before_s * (1 - 1e-3);
+        t->gain += 1 - best_s / before_s;
+        t->went_on += again_s < best_s * (1 - 1e-3);
+    }
+}
+
+static void choices_by_steps_only_make_them_shorter(void **state) {
+    (void)state;
+    rng r = rng_init(7300);
+    tally all = {0}, tight = {0};
+    for (int i = planner_cases(30, 6); i > 0; i--) {
+        problem p;
+        problem_init(&p, &r, 10, 16);
+        for (int k = 0; k < 6; k++) {
+            sample s;
+            mf_partition *in = NULL;
+            mf_block_costs *costs = NULL;
+            const double memory_B = p.cluster.gpu.memory_B;
+            if (!draw(&r, &p, &s) || s.best < 0) {
+                continue;
+            }
+            assert_ok(mf_block_costs_create(&p.evaluator, &costs, NULL));
+            assert_ok(mf_partition_create(costs, &s.layout, p.space.pinned, NULL, &in, NULL));
+            check_choices(&p, in, &s, p.cluster.gpu.memory_B != memory_B, &all, &tight);
+            mf_partition_destroy(in);
+            mf_block_costs_destroy(costs);
+        }
+        problem_clear(&p);
+    }
+    printf("  %d plans, %d of them shorter by more than 0.1 %%, %.2f %% in the mean, %d once more; "
+           "of %d without memory %d, %.2f %%\n",
+           all.plans, all.better, 100 * all.gain / all.plans, all.went_on, tight.plans,
+           tight.better, 100 * tight.gain / tight.plans);
+    assert_above(all.better, all.plans / 20);
+    assert_above(tight.better, tight.plans / 20);
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(moves_by_steps_only_make_them_shorter)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(moves_by_steps_only_make_them_shorter),
+                                       cmocka_unit_test(choices_by_steps_only_make_them_shorter)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
