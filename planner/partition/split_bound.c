@@ -101,7 +101,7 @@ static mf_status solve(mf_partition *in, const int *first, mf_fixed_split *x, mf
         }
         double whole_s = 0.0;
         if (status == MF_OK && outcome == MF_MILP_OPTIMAL && x->bound_s < x->cutoff_s &&
-            !in->dear_last && mf_uses(in->evaluator->without, MF_MECHANISM_WHOLE_CHOICES)) {
+            mf_uses(in->evaluator->without, MF_MECHANISM_WHOLE_CHOICES)) {
             status = bound_whole(in, first, &b, lp, paths, &whole_s, e);
             x->bound_s = fmin(fmax(x->bound_s, whole_s), x->cutoff_s);
         }

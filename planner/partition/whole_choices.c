@@ -207,10 +207,26 @@ static double weigh(whole *x, const mf_path_set *paths, const double *by) {
     return fixed_s;
 }
 
+/* Last blocks that are dear take more there, and in a part perhaps less: what that takes away. */
+static double less_at_ends_s(const whole *x) {
+    const mf_partition *in = x->in;
+    double sum_s = 0.0;
+    for (int v = 0; v < in->vstages; v++) {
+        const double *more = mf_partition_end_more_s(in, v);
+        double end_s = 0.0;
+        for (int p = 0; p < MF_ORDER_PARTS && more != NULL; p++) {
+            end_s += x->weight[p * in->vstages + v] * more[p];
+        }
+        sum_s += fmin(end_s, 0.0);
+    }
+    return sum_s;
+}
+
 /* The least step under the mean; INFINITY: nothing fits; 0 or less: not known. */
 static double least_s(whole *x, const mf_path_set *paths, const double *by) {
     const mf_partition *in = x->in;
     double sum_s = weigh(x, paths, by);
+    sum_s += less_at_ends_s(x);
     for (x->stage = 0; x->stage < in->stages && isfinite(sum_s); x->stage++) {
         sum_s += stage_s(x);
     }
