@@ -110,7 +110,8 @@ static mf_status exact_choices(mf_block_costs *q, const mf_layout *l, uint32_t p
         }
     }
     for (int i = 0; i < n; i++) {
-        r->work_B = mf_smaller(r->work_B, mf_larger(cost[i].local_f_B, cost[i].local_b_B));
+        r->work_B =
+            mf_smaller(r->work_B, mf_block_sure_work_B(&cost[i], mode == MF_PASS_MODE_SPLIT));
         add_point(hull, &cost[i], mode, merged_s[i]);
         add_family_choice(choices, r, &cost[i], merged_s[i]);
     }
@@ -118,14 +119,14 @@ static mf_status exact_choices(mf_block_costs *q, const mf_layout *l, uint32_t p
 }
 
 /* Is the workspace of such a block at least least_B, whatever it recomputes? The block that keeps
- * everything, whose price is known, has a lower bound of it (alive_B). */
+ * everything, whose price is known, has a lower bound of it (alive_B): of its backward pass. */
 static mf_status needs_more(mf_block_costs *q, const mf_layout *l, const mf_block_key *key,
                             double least_B, bool *more, mf_err *e) {
     mf_block_key all = *key;
     mf_block_cost x;
     all.memory = (mf_memory_choice){0, 0};
     mf_status status = mf_block_costs_least(q, l, &all, true, &x, e);
-    *more = status == MF_OK && x.alive_B >= least_B;
+    *more = status == MF_OK && !key->split && x.alive_B >= least_B;
     return status;
 }
 
@@ -149,7 +150,7 @@ static mf_status least_work(mf_block_costs *q, const mf_layout *l, uint32_t pinn
         key.memory = choice[k];
         status = mf_block_costs_least(q, &plain, &key, false, &x, e);
         if (status == MF_OK) {
-            r->work_B = mf_smaller(r->work_B, mf_larger(x.local_f_B, x.local_b_B));
+            r->work_B = mf_smaller(r->work_B, mf_block_sure_work_B(&x, key.split));
         }
     }
     return status;

@@ -229,8 +229,8 @@ static mf_status add_ends(mf_block_costs *q, const mf_layout *l, bool split, boo
     r->head = mf_family_bound_pass_of(head);
     r->embedding_params = embedding.params;
     r->head_params = head->params;
-    r->end_work_B[0] = mf_larger(embedding.local_f_B, embedding.local_b_B);
-    r->end_work_B[1] = mf_larger(head->local_f_B, head->local_b_B);
+    r->end_work_B[0] = mf_block_sure_work_B(&embedding, split);
+    r->end_work_B[1] = mf_block_sure_work_B(head, split);
     mf_family_bound_add_pass(&r->all, &r->embedding, 1.0);
     mf_family_bound_add_pass(&r->all, &r->head, 1.0);
     r->positions = mf_model_positions(mf_block_costs_evaluator(q)->model);

@@ -45,7 +45,9 @@ static beside of_slot(const mf_partition *in, int v, int s) {
     const mf_partition_class *c = mf_partition_class_at(in, v, s);
     for (int m = 0; m < c->choices; m++) {
         const mf_block_cost *q = &c->choice[m].cost;
-        beside own = {.work_B = fmax(q->local_f_B, q->local_b_B + (in->split ? 0.0 : c->whole_B)),
+        const double work_B = in->split ? mf_block_sure_work_B(q, true)
+                                        : fmax(q->local_f_B, q->local_b_B + c->whole_B);
+        beside own = {.work_B = work_B,
                       .comm_B = q->comm_B,
                       .gather_B = q->gather_B,
                       .boundary_B = q->boundary_B,

@@ -25,7 +25,7 @@ static double passes_more_s(const mf_partition *in, const mf_partition_class *c,
     return more_s(in, c, m, f) + more_s(in, c, m, b);
 }
 
-static mf_class_bound floor_of(const mf_partition_class *c) {
+static mf_class_bound floor_of(const mf_partition_class *c, bool split) {
     const mf_block_cost *q = &c->choice[0].cost;
     mf_class_bound f = {
         .workspace_B = HUGE_VAL,
@@ -36,7 +36,7 @@ static mf_class_bound floor_of(const mf_partition_class *c) {
     };
     for (int m = 0; m < c->choices; m++) {
         const mf_block_cost *x = &c->choice[m].cost;
-        f.workspace_B = mf_smaller(f.workspace_B, mf_larger(x->local_f_B, x->local_b_B));
+        f.workspace_B = mf_smaller(f.workspace_B, mf_block_sure_work_B(x, split));
     }
     return f;
 }
@@ -59,7 +59,7 @@ void mf_class_bounds_make(const mf_partition *in, mf_class_bounds *out) {
             !mf_family_bound_is_main(in->model, c->key.layer_class)) {
             continue;
         }
-        const mf_class_bound f = floor_of(c);
+        const mf_class_bound f = floor_of(c, in->split);
         if (found++ == 0) {
             out->main = f;
         } else {

@@ -51,6 +51,14 @@ typedef struct mf_block_cost {
     mf_param_count params;
 } mf_block_cost;
 
+/* What is sure to be needed beside what passes keep, at the moments that rows of memory tell
+ * (mf_order_in_flight): a forward pass has just run, and a backward pass, which runs whole, comes
+ * next. Where weight gradients are split off, a row follows either pass, and W may come next. */
+static inline double mf_block_sure_work_B(const mf_block_cost *q, bool split) {
+    const bool f_less = q->local_f_B < q->local_b_B;
+    return f_less == split ? q->local_f_B : q->local_b_B; /* the smaller one, else the larger */
+}
+
 /* Time from a stage's last pass to the end of the step: `norm` until all stages meet, then
  * `update`. Linear in the parameters that the stage holds, and never above the simulated time. */
 typedef struct mf_step_end_cost {
