@@ -84,7 +84,7 @@ static void write_steps(const mf_page *p) {
                   p->f);
         }
         fputs("<tr><td class=\"l\">", p->f);
-        mf_page_text(p, what);
+        mf_page_prose(p, what);
         fputs("</td><td>", p->f);
         mf_page_figure(p, MF_UNIT_TIME, "/tune/steps/%zu/step_time_s", i);
         fputs("</td><td>", p->f);
@@ -156,11 +156,11 @@ static void write_factor(const mf_page *p) {
 
 /* What a log may have beside step times. */
 static void write_measured(const mf_page *p, const char *name, mf_page_unit unit,
-                           const char *measured, const char *predicted) {
+                           const char *measured, const char *words, const char *predicted) {
     if (mf_page_number(mf_page_at(p, "%s", measured)) > 0) {
         fprintf(p->f, "\n<div class=\"tile\"><span>%s</span><b>", name);
         mf_page_figure(p, unit, "%s", measured);
-        fputs("</b><span>predicted ", p->f);
+        fprintf(p->f, "</b><span>%s", words);
         mf_page_figure(p, unit, "%s", predicted);
         fputs("</span></div>", p->f);
     }
@@ -177,12 +177,13 @@ static void write_compare(const mf_page *p) {
     mf_page_figure(p, MF_UNIT_SHARE, "/compare/error");
     fputs("</b><span>predicted over measured, minus one</span></div>", p->f);
     write_measured(p, "measured rate", MF_UNIT_TFLOPS, "/compare/measured_tflops_per_gpu",
-                   "/compare/predicted_tflops_per_gpu");
-    write_measured(p,
+                   "predicted ", "/compare/predicted_tflops_per_gpu");
+    /* What PyTorch allocated, which a prediction of all that the GPU holds is not like. */
+    write_measured(p, "memory that PyTorch allocated", MF_UNIT_BYTES, "/compare/measured_memory_B",
                    mf_page_true(mf_page_at(p, "/compare/allocated"))
-                       ? "measured memory, allocated"
-                       : "allocated of all that is predicted",
-                   MF_UNIT_BYTES, "/compare/measured_memory_B", "/compare/predicted_memory_B");
+                       ? "predicted "
+                       : "predicted, all that the GPU holds: ",
+                   "/compare/predicted_memory_B");
     write_factor(p);
     fputs("</div>\n", p->f);
     write_ops(p);

@@ -37,7 +37,7 @@ static void write_row(const mf_page *p, const char *place, size_t i, const mf_js
     fputs("<span class=\"name\">", p->f);
     mf_page_figure(p, MF_UNIT_WHOLE, "%s/%zu/runs", place, i);
     putc(' ', p->f);
-    mf_page_text(p, mf_page_string(mf_json_find(row, "of")));
+    mf_page_prose(p, mf_page_string(mf_json_find(row, "of")));
     if (number_of(row, "inside_band") > 0) {
         fputs("; ", p->f);
         mf_page_figure(p, MF_UNIT_SHARE, "%s/%zu/inside_band", place, i);
