@@ -619,23 +619,40 @@ static void a_card_of_the_smallest_says_how_much_longer_another_takes(void **sta
     (void)state;
     static const struct {
         const char *model, *clusters, *sizes;
-        bool tie;
-    } cases[] = {{"mixtral-8x7b", "h100,gb200", "32", false},
-                 {"olmoe-1b-7b", "h100,gb200", "16", true}};
-    for (size_t i = 0; i < 2; i++) {
+        int batch;
+        bool tie, others;
+    } cases[] = {{"mixtral-8x7b", "h100,gb200", "32", 64, false, false},
+                 {"olmoe-1b-7b", "h100,gb200", "16", 64, true, false},
+                 {"olmoe-1b-7b", "b200,gb200", "8,16,24,32,40", 960, true, true}};
+    for (size_t i = 0; i < 3; i++) {
         char line[512];
         snprintf(
             line, sizeof line,
-            "capacity --models %s --clusters %s --sizes %s --global-batch 64 --seq 4096 --cp 1 "
+            "capacity --models %s --clusters %s --sizes %s --global-batch %d --seq 4096 --cp 1 "
             "--pp 1 --recompute none --offload none --tokens 1T --deadline 90d --effort 1 -o %s",
-            cases[i].model, cases[i].clusters, cases[i].sizes, dir);
+            cases[i].model, cases[i].clusters, cases[i].sizes, cases[i].batch, dir);
         cli_result r = cli_run(line, NULL);
         assert_int_equal(r.code, 0);
         char *page = read_file("report.html");
         assert_int_equal(strstr(page, "<br>a tie with ") != NULL, cases[i].tie);
         assert_int_equal(strstr(page, "A tie: ") != NULL, cases[i].tie);
         assert_int_equal(strstr(r.out, "A tie: ") != NULL, cases[i].tie);
-        assert_non_null(strstr(page, " x h100 is as small, and takes <data "));
+        assert_non_null(strstr(page, "</span> is as small, and takes <data "));
+        /* the nearest three of many, and that there are others */
+        const char *others = strstr(page, " and others (report.json has them)");
+        assert_int_equal(others != NULL, cases[i].others);
+        double before = 0;
+        int shown = 0;
+        for (const char *at = strstr(page, "<br>a tie with "); others != NULL; shown++) {
+            at = strstr(at, " (+<data ");
+            if (at == NULL || at > others) {
+                break;
+            }
+            at = strstr(at, "value=\"") + 7;
+            assert_true(strtod(at, NULL) >= before);
+            before = strtod(at, NULL);
+        }
+        assert_int_equal(shown, others != NULL ? 3 : 0);
         free(page);
         cli_free(&r);
     }
