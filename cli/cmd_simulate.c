@@ -87,10 +87,7 @@ static mf_status run(const mf_args *a, const mf_cli *cli, mf_err *e) {
     s = s == MF_OK ? open_trace(a, &trace, e) : s;
     if (s == MF_OK) {
         const mf_sim_options o = {
-            .every_rank = a->value[MF_OPT_EVERY_RANK].given,
-            .trace = trace,
-            .cancel = cli->cancel,
-        };
+            .every_rank = a->value[MF_OPT_EVERY_RANK].given, .trace = trace, .cancel = cli->cancel};
         s = close_trace(a, trace, mf_job_simulate(&j, &o, e), e);
     }
     if (s == MF_OK && a->value[MF_OPT_OUT].given) {

@@ -121,6 +121,8 @@ static mf_status run(const mf_args *a, const mf_cli *cli, mf_err *e) {
         s = s != MF_OK || found == MF_OK
                 ? s
                 : mf_err_set(e, found, "interrupted: what was found so far was printed");
+    } else if (s == MF_INTERRUPTED) {
+        mf_err_set(e, s, "interrupted before it was found what fits");
     }
     mf_tuning_clear(&f->tuning);
     mf_import_clear(&f->x);

@@ -1296,6 +1296,7 @@ static void an_interrupted_tune_keeps_what_it_found(void **state) {
         code = r.code;
         if (code == 130 &&
             strstr(r.err, "interrupted: what was found so far was printed") == NULL) {
+            assert_non_null(strstr(r.err, "interrupted before it was found what fits"));
             assert_false(has_file("found/report.json"));
         } else if (code == 130) {
             char *page = read_file("found/report.html"), *text = read_file("found/report.json");
