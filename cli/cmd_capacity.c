@@ -258,15 +258,16 @@ static mf_status run(const mf_args *a, const mf_cli *cli, mf_err *e) {
     r.clusters = clusters.count;
     s = s == MF_OK ? make_request(a, cli, &w, &r, e) : s;
     s = s == MF_OK ? mf_capacity_check_prices(&r, e) : s;
-    if (s == MF_OK) {
-        s = mf_size_list_parse(mf_args_text(a, MF_OPT_SIZES, default_sizes), size, &r.sizes, e);
-    }
+    const char *sizes = mf_args_text(a, MF_OPT_SIZES, default_sizes);
+    s = s == MF_OK ? mf_size_list_parse(sizes, size, &r.sizes, e) : s;
     s = s == MF_OK ? mf_report_folder_create(mf_args_text(a, MF_OPT_REPORT, NULL), e) : s;
     if (s == MF_OK) {
         s = mf_capacity_plan(&r, &z, e);
         if (s == MF_OK || (s == MF_INTERRUPTED && z.count > 0)) {
             end_rows(&w);
             s = report(a, cli, &z, &w, s, e);
+        } else if (s == MF_INTERRUPTED) {
+            mf_err_set(e, s, "interrupted before a row was done");
         }
     }
     mf_capacity_clear(&z);

@@ -23,7 +23,7 @@ static mf_status run(const mf_args *a, const mf_cli *cli, mf_err *e) {
     if (s == MF_OK && a->value[MF_OPT_JSON].given) {
         s = mf_import_report_json(cli->out, x, &doubts, e);
     } else if (s == MF_OK) {
-        s = mf_import_report_print(cli->out, x, e);
+        s = mf_import_report_print(cli->out, x, mf_args_text(a, MF_OPT_OUT, NULL), e);
     }
     if (s == MF_OK && a->value[MF_OPT_OUT].given) {
         s = mf_plan_save(&x->job.plan, a->value[MF_OPT_OUT].text, e);

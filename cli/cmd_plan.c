@@ -243,10 +243,9 @@ static mf_status run(const mf_args *a, const mf_cli *cli, mf_err *e) {
     report.copies = host;
     /* what cannot be saved is printed all the same: the search took a while */
     mf_err unsaved;
+    char in_folder[MF_REPORT_FILE];
     const char *folder = mf_args_text(a, MF_OPT_REPORT, NULL);
-    char in_folder[4160];
-    snprintf(in_folder, sizeof in_folder, "%s/plan.json", folder != NULL ? folder : "");
-    const char *out = mf_args_text(a, MF_OPT_OUT, folder != NULL ? in_folder : NULL);
+    const char *out = mf_args_text(a, MF_OPT_OUT, mf_report_plan_file(folder, in_folder));
     const mf_status saved = out != NULL ? mf_plan_save(&r.plan[0], out, &unsaved) : MF_OK;
     s = say_verdict(&verdict, a, saved == MF_OK ? out : NULL, &report, &r.stats, e);
     if (s == MF_OK && json) {

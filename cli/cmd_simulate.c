@@ -50,7 +50,9 @@ static mf_status print(const mf_args *a, const mf_cli *cli, const mf_job *j, mf_
         }
         r.megatron = &megatron;
     }
-    const char *plan = j->asked.beside_plan == NULL ? mf_args_text(a, MF_OPT_PLAN, NULL) : NULL;
+    char room[MF_REPORT_FILE];
+    const char *plan = mf_report_plan_file(mf_args_text(a, MF_OPT_REPORT, NULL), room);
+    plan = j->asked.beside_plan == NULL ? mf_args_text(a, MF_OPT_PLAN, plan) : plan;
     mf_verdict_text_simulate(&verdict, &r, mf_args_text(a, MF_OPT_OUT, plan));
     if (a->value[MF_OPT_REPORT].given) {
         mf_problem problem;
@@ -82,23 +84,16 @@ static mf_status run(const mf_args *a, const mf_cli *cli, mf_err *e) {
     FILE *trace = NULL;
     mf_status s = mf_args_load_changed(&j, a, e);
     s = s == MF_OK ? mf_report_folder_create(mf_args_text(a, MF_OPT_REPORT, NULL), e) : s;
-    if (s == MF_OK) {
-        s = open_trace(a, &trace, e);
-    }
+    s = s == MF_OK ? open_trace(a, &trace, e) : s;
     if (s == MF_OK) {
         const mf_sim_options o = {
-            .every_rank = a->value[MF_OPT_EVERY_RANK].given,
-            .trace = trace,
-            .cancel = cli->cancel,
-        };
+            .every_rank = a->value[MF_OPT_EVERY_RANK].given, .trace = trace, .cancel = cli->cancel};
         s = close_trace(a, trace, mf_job_simulate(&j, &o, e), e);
     }
     if (s == MF_OK && a->value[MF_OPT_OUT].given) {
         s = mf_plan_save(&j.plan, a->value[MF_OPT_OUT].text, e);
     }
-    if (s == MF_OK) {
-        s = print(a, cli, &j, e);
-    }
+    s = s == MF_OK ? print(a, cli, &j, e) : s;
     mf_job_clear(&j);
     return s;
 }

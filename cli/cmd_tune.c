@@ -70,6 +70,8 @@ static mf_status load(const mf_args *a, findings *f, mf_err *e) {
 static mf_status report(const mf_args *a, const mf_cli *cli, findings *f, mf_err *e) {
     const mf_plan *better = mf_tuning_better_plan(&f->tuning);
     const char *out = mf_args_text(a, MF_OPT_OUT, NULL);
+    char room[MF_REPORT_FILE];
+    const char *in_folder = mf_report_plan_file(mf_args_text(a, MF_OPT_REPORT, NULL), room);
     mf_err unsaved;
     const bool keeps = out != NULL && better != NULL;
     const mf_status saved = keeps ? mf_plan_save(better, out, &unsaved) : MF_OK;
@@ -81,7 +83,7 @@ static mf_status report(const mf_args *a, const mf_cli *cli, findings *f, mf_err
         fprintf(a->notes, "%s is not written: no faster plan was found\n", out);
     }
     f->report = (mf_tune_report){.found = &f->tuning, .measured = &f->x.log, .doubts = &f->doubts};
-    mf_tune_report_decide(&f->report, keeps && saved == MF_OK ? out : NULL);
+    mf_tune_report_decide(&f->report, keeps && saved == MF_OK ? out : in_folder);
     mf_status s = MF_OK;
     if (a->value[MF_OPT_JSON].given) {
         s = mf_output_object(cli->out, write_members, &f->report, e);
@@ -119,6 +121,8 @@ static mf_status run(const mf_args *a, const mf_cli *cli, mf_err *e) {
         s = s != MF_OK || found == MF_OK
                 ? s
                 : mf_err_set(e, found, "interrupted: what was found so far was printed");
+    } else if (s == MF_INTERRUPTED) {
+        mf_err_set(e, s, "interrupted before it was found what fits");
     }
     mf_tuning_clear(&f->tuning);
     mf_import_clear(&f->x);

@@ -8,12 +8,15 @@
 #define MODULES                                                                                    \
     (MF_RECOMPUTE_NORM | MF_RECOMPUTE_ACT | MF_RECOMPUTE_MLA_UP_PROJ | MF_RECOMPUTE_CORE_ATTN |    \
      MF_RECOMPUTE_SHARED_EXPERT | MF_RECOMPUTE_MOE | MF_RECOMPUTE_MLP)
-enum { MOST_FIT = 256, MOST_COPIES = 3 };
+enum { MOST_FIT = 256, MOST_COPIES = 1 + 2 * 17 /* bits of a mask, and all of them */ };
 
 typedef struct chooser {
     mf_target target;
     const mf_problem *p;
     const mf_plan *plan;
+    mf_common_choice fit[MOST_FIT]; /* sets of modules, each with none smaller that fits */
+    int fits;
+    double alone_s[1 + MODULES]; /* of sets that copy nothing, fitting or not; 0: not played */
     mf_common_choice best;
     double best_s; /* HUGE_VAL: none fits so far */
 } chooser;
@@ -66,6 +69,9 @@ static mf_status try_choice(chooser *x, const mf_common_choice *c, bool *fits, m
         return MF_OK; /* nothing that these degrees can be run with */
     }
     mf_status s = predict(x->p, &said.layout, &said.assignment, &played, e);
+    if (s == MF_OK && c->offload == 0 && c->recompute <= MODULES) {
+        x->alone_s[c->recompute] = played.step_time_s;
+    }
     *fits = s == MF_OK && played.fits;
     if (*fits && played.step_time_s < x->best_s) {
         x->best = *c;
@@ -74,20 +80,31 @@ static mf_status try_choice(chooser *x, const mf_common_choice *c, bool *fits, m
     return s;
 }
 
-/* How the layers may offload: not at all, as many as in the plan, all of them. Returns how many
- * ways. */
-static int list_copies(const mf_assignment *a, mf_common_choice out[MOST_COPIES]) {
+/* As many layers as in the plan offload these modules, or all do. */
+static int add_copies(const mf_assignment *a, uint16_t modules, mf_common_choice *out) {
     int offload = 0;
+    for (int i = 0; i < a->positions; i++) {
+        offload += (a->memory[i].offload & modules) != 0;
+    }
+    out[0] = (mf_common_choice){.offload = modules,
+                                .share = fmin((double)(offload + 1) / a->positions, 1)};
+    out[1] = (mf_common_choice){.offload = modules, .share = 1};
+    return 2;
+}
+
+/* How the layers may offload: not at all, what any layer of the plan does, or one module of that.
+ * Returns how many ways. */
+static int list_copies(const mf_assignment *a, mf_common_choice out[MOST_COPIES]) {
     uint16_t modules = 0;
+    int count = 1;
     for (int i = 0; i < a->positions; i++) {
         modules |= a->memory[i].offload;
-        offload += a->memory[i].offload != 0;
     }
     out[0] = (mf_common_choice){.share = 1};
-    out[1] = (mf_common_choice){.offload = modules,
-                                .share = fmin((double)(offload + 1) / a->positions, 1)};
-    out[2] = (mf_common_choice){.offload = modules, .share = 1};
-    return modules != 0 ? MOST_COPIES : 1;
+    for (unsigned one = 1; one <= modules; one <<= 1) {
+        count += (modules & one) && one != modules ? add_copies(a, (uint16_t)one, out + count) : 0;
+    }
+    return modules != 0 ? count + add_copies(a, modules, out + count) : count;
 }
 
 /* Modules of which some layer has any. */
@@ -107,25 +124,36 @@ static int count_bits(unsigned mask) {
     return bits;
 }
 
-/* Sets of modules, small ones first: what recomputes more than a set that fits is slower. */
+/* What recomputes and copies as much as a choice that fits, and more, is slower; so is what would
+ * be without its copies. */
+static bool is_slower(const chooser *x, const mf_common_choice *c) {
+    if (c->offload != 0 && x->alone_s[c->recompute] >= x->best_s) {
+        return true;
+    }
+    for (int i = 0; i < x->fits; i++) {
+        const mf_common_choice *f = &x->fit[i];
+        if ((c->recompute & f->recompute) == f->recompute &&
+            (c->offload & f->offload) == f->offload && (f->offload == 0 || c->share >= f->share)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Sets of modules, small ones first. */
 static mf_status try_modules(chooser *x, mf_common_choice c, mf_err *e) {
     const uint16_t known = modules_of(x->p->model);
-    uint16_t fit[MOST_FIT];
-    int count = 0;
     mf_status s = MF_OK;
     for (int size = 0; size <= count_bits(known) && s == MF_OK; size++) {
         for (unsigned mask = 0; mask <= known && s == MF_OK; mask++) {
-            bool skip = (mask & ~(unsigned)known) != 0 || count_bits(mask) != size, fits;
-            for (int i = 0; i < count && !skip; i++) {
-                skip = (mask & fit[i]) == fit[i];
-            }
-            if (skip) {
+            bool fits;
+            c.recompute = (uint16_t)mask;
+            if ((mask & ~(unsigned)known) != 0 || count_bits(mask) != size || is_slower(x, &c)) {
                 continue;
             }
-            c.recompute = (uint16_t)mask;
             s = try_choice(x, &c, &fits, e);
-            if (s == MF_OK && fits && count < MOST_FIT) {
-                fit[count++] = c.recompute;
+            if (s == MF_OK && fits && x->fits < MOST_FIT) {
+                x->fit[x->fits++] = c;
             }
         }
     }

@@ -4,8 +4,13 @@
 #include "report/output.h"
 #include "report/report.h"
 #include "report/text/show.h"
+#include "report/verdict_text.h"
 
 #include <math.h>
+#include <string.h>
+
+/* Of a prediction against a log, as `compare` tolerates. */
+#define MOST_ERROR 0.1
 
 static void print_unknown(FILE *out, const mf_imported *x) {
     int left = x->read.unknown.count;
@@ -66,8 +71,33 @@ static void print_measured(FILE *out, const mf_imported *x, const mf_report *r) 
     }
 }
 
+/* Whether the job fits, how long its step takes, and how near a log comes to that; next its log,
+ * where the prediction is far off, else what would be faster. */
+static void decide(const mf_imported *x, const mf_report *r, const char *saved,
+                   mf_verdict_text *v) {
+    const mf_log *l = &x->log;
+    const double predicted_s = x->job.plan.prediction.step_time_s;
+    const double error = l->steps > 0 ? predicted_s / l->step_time_s - 1 : 0;
+    mf_verdict_text_simulate(v, r, saved);
+    if (l->steps > 0) {
+        const size_t said = strlen(v->decides);
+        snprintf(v->decides + said, sizeof v->decides - said,
+                 "; its log measured %s, which is predicted %s too %s",
+                 mf_show_time(l->step_time_s).s, mf_show_percent(fabs(error)).s,
+                 error > 0 ? "long" : "short");
+    }
+    if (fabs(error) > MOST_ERROR) {
+        snprintf(v->next, sizeof v->next, "%smoefold compare --plan %.256s --log LOG",
+                 saved == NULL ? "the same with --out now.json, then " : "",
+                 saved == NULL ? "now.json" : saved);
+    } else if (saved == NULL) {
+        snprintf(v->next, sizeof v->next, "moefold tune with the same words");
+    }
+}
+
 mf_status mf_import_report_json(FILE *out, const mf_imported *x, const mf_doubts *d, mf_err *e) {
     mf_report r = mf_report_of(&x->job, &x->job.plan);
+    mf_verdict_text verdict;
     bool allocated;
     mf_json_writer w;
     mf_status s = mf_report_add_up(&r, &x->job, e);
@@ -97,19 +127,27 @@ mf_status mf_import_report_json(FILE *out, const mf_imported *x, const mf_doubts
     mf_json_write_bool(&w, "allocated", allocated); /* both, else the prediction is of all */
     mf_json_write_end(&w);
     mf_doubts_json(&w, d);
+    decide(x, &r, NULL, &verdict);
+    mf_json_write_string(&w, "verdict", verdict.decides);
     mf_json_write_end(&w);
     return mf_output_json(&w, out, e);
 }
 
-mf_status mf_import_report_print(FILE *out, mf_imported *x, mf_err *e) {
+mf_status mf_import_report_print(FILE *out, mf_imported *x, const char *saved, mf_err *e) {
+    mf_verdict_text verdict;
     mf_report report = mf_report_of(&x->job, &x->job.plan);
     mf_status s = mf_report_add_up(&report, &x->job, e);
     if (s != MF_OK) {
         return s;
     }
     mf_report_print(out, &report);
-    putc('\n', out);
+    if (x->found.sets > 0 || x->read.assumed || x->read.launches > 1 || x->read.unknown.count > 0 ||
+        x->log.steps > 0) {
+        putc('\n', out);
+    }
     print_unknown(out, x);
     print_measured(out, x, &report);
+    decide(x, &report, saved, &verdict);
+    mf_verdict_text_print(out, &verdict);
     return MF_OK;
 }

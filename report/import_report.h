@@ -7,9 +7,10 @@
 
 #include <stdio.h>
 
-/* The report of its plan, what was not read of it, and what its log measured. */
-mf_status mf_import_report_print(FILE *out, mf_imported *x, mf_err *e);
-/* {"plan", "set", "not_read", "measured", "warnings"} */
+/* The report of its plan, what was not read of it, what its log measured, and the verdict. saved:
+ * the file that the plan goes to; NULL: nobody asked for one. */
+mf_status mf_import_report_print(FILE *out, mf_imported *x, const char *saved, mf_err *e);
+/* {"plan", "set", "not_read", "measured", "warnings", "verdict"} */
 mf_status mf_import_report_json(FILE *out, const mf_imported *x, const mf_doubts *d, mf_err *e);
 
 #endif

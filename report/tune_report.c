@@ -180,7 +180,7 @@ static double error_of(const mf_tune_report *r) {
 }
 
 /* What a log measured of the present layout, which the sentence before holds against its
- * prediction. */
+ * prediction. Where that is far off, so may be the best plan's, which nobody measured: no ratio. */
 static void say_measured(const mf_tune_report *r, const mf_plan *best, char *out, size_t size) {
     const mf_log *l = r->measured;
     const double error = error_of(r);
@@ -188,7 +188,7 @@ static void say_measured(const mf_tune_report *r, const mf_plan *best, char *out
     if (l->steps == 0) {
         return;
     }
-    if (best != NULL) {
+    if (best != NULL && fabs(error) <= MOST_ERROR) {
         snprintf(beside, sizeof beside, ": beside that it is %.2f x as fast",
                  l->step_time_s / best->prediction.step_time_s);
     }

@@ -1,6 +1,6 @@
-/* verdict_text.h - the sentence that ends plan, fit, explain, simulate and tune: what to run, how
- * long its step takes, how much memory stays free, how far from the best it can be, what to do
- * next.
+/* verdict_text.h - the sentence that ends plan, fit, explain, simulate, tune and import: what to
+ * run, how long its step takes, how much memory stays free, how far from the best it can be, what
+ * to do next.
  */
 #ifndef MF_REPORT_VERDICT_TEXT_H
 #define MF_REPORT_VERDICT_TEXT_H

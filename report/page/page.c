@@ -61,24 +61,85 @@ bool mf_page_true(const mf_json_value *v) {
 
 /* --- text ------------------------------------------------------------------------------------- */
 
-void mf_page_text(const mf_page *p, const char *text) {
-    for (; *text != '\0'; text++) {
+static void write_text(FILE *f, const char *text, size_t length) {
+    for (const char *end = text + length; text < end; text++) {
         switch (*text) {
         case '<':
-            fputs("&lt;", p->f);
+            fputs("&lt;", f);
             break;
         case '>':
-            fputs("&gt;", p->f);
+            fputs("&gt;", f);
             break;
         case '&':
-            fputs("&amp;", p->f);
+            fputs("&amp;", f);
             break;
         case '"':
-            fputs("&quot;", p->f);
+            fputs("&quot;", f);
             break;
         default:
-            putc(*text, p->f);
+            putc(*text, f);
         }
+    }
+}
+
+void mf_page_text(const mf_page *p, const char *text) {
+    write_text(p->f, text, strlen(text));
+}
+
+static bool is_one_of(const char *word, size_t length, const char *const *list, size_t count) {
+    for (size_t i = 0; i < count; i++) {
+        if (strlen(list[i]) == length && memcmp(list[i], word, length) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Whether a line must not break between two words: "4.272 s", "9.2 %", "128 x", "EP 8". */
+static bool belong_together(const char *word, size_t length, const char *next, size_t next_length) {
+    static const char *const units[] = {
+        "%",     "s",    "ms",  "us",      "ns",          "min",      "h",
+        "d",     "days", "x",   "B",       "kB",          "MB",       "GB",
+        "TB",    "MiB",  "GiB", "TFLOP/s", "TFLOP/s/GPU", "W",        "kW",
+        "MW",    "J",    "kJ",  "MJ",      "GJ",          "Wh",       "kWh",
+        "MWh",   "GWh",  "USD", "GPU",     "GPUs",        "tokens/s", "tokens/s/GPU",
+        "GPU-h", "nodes"};
+    static const char *const degrees[] = {"TP",  "CP", "PP",  "VPP",  "EP",
+                                          "ETP", "DP", "EDP", "ZeRO", "micro-batch"};
+    const char last = word[length - 1];
+    while (next_length > 1 && strchr(".,;:)", next[next_length - 1]) != NULL) {
+        next_length--;
+    }
+    if (last >= '0' && last <= '9') {
+        return is_one_of(next, next_length, units, sizeof units / sizeof units[0]);
+    }
+    while (length > 1 && *word == '(') {
+        word++, length--;
+    }
+    return *next >= '0' && *next <= '9' &&
+           is_one_of(word, length, degrees, sizeof degrees / sizeof degrees[0]);
+}
+
+void mf_page_prose(const mf_page *p, const char *text) {
+    while (*text != '\0') {
+        const size_t spaces = strspn(text, " ");
+        write_text(p->f, text, spaces);
+        text += spaces;
+        size_t whole = strcspn(text, " "), word = 0;
+        const size_t first = whole;
+        while (text[whole] == ' ') {
+            const char *next = text + whole + 1;
+            const size_t length = strcspn(next, " ");
+            if (length == 0 || !belong_together(text + word, whole - word, next, length)) {
+                break;
+            }
+            word = whole + 1;
+            whole += 1 + length;
+        }
+        fputs(whole > first ? "<span class=\"keep\">" : "", p->f);
+        write_text(p->f, text, whole);
+        fputs(whole > first ? "</span>" : "", p->f);
+        text += whole;
     }
 }
 
@@ -177,7 +238,7 @@ static void write_verdict(const mf_page *p) {
     const mf_json_value *verdict = mf_page_at(p, "/verdict");
     if (verdict != NULL) {
         fputs("<p class=\"lead\">", p->f);
-        mf_page_text(p, mf_page_string(verdict));
+        mf_page_prose(p, mf_page_string(verdict));
         fputs(".</p>\n", p->f);
     }
 }
@@ -189,7 +250,7 @@ static void write_warnings(const mf_page *p) {
         const mf_json_value *list = mf_page_at(p, "%s", places[i]);
         for (size_t k = 0; list != NULL && k < mf_json_size(list); k++) {
             fputs("<p class=\"note\"><b>Warning</b>: ", p->f);
-            mf_page_text(p, mf_page_string(mf_json_at(list, k)));
+            mf_page_prose(p, mf_page_string(mf_json_at(list, k)));
             fputs("</p>\n", p->f);
         }
     }
@@ -215,7 +276,7 @@ void mf_page_write(FILE *f, const mf_json *report, const char *text) {
     mf_page_text(&p, title);
     fprintf(f, "</title>\n<style>\n%s%s%s</style></head>\n<body><main>\n<header><h1>",
             mf_page_style, mf_page_plot_style, mf_page_print_style);
-    mf_page_text(&p, title);
+    mf_page_prose(&p, title);
     fputs("</h1></header>\n", f);
     write_verdict(&p);
     write_interrupted(&p);

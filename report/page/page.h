@@ -47,6 +47,9 @@ bool mf_page_true(const mf_json_value *v);
 
 /* Text with what HTML takes for markup escaped. */
 void mf_page_text(const mf_page *p, const char *text);
+/* The same as an element's content, whose figures keep their units on one line ("4.272 s", "EP 8").
+ */
+void mf_page_prose(const mf_page *p, const char *text);
 /* <data data-at="/step/step_time_s" value="3.2141">3.214 s</data>; "-" where there is no number. */
 void mf_page_figure(const mf_page *p, mf_page_unit unit, const char *pointer, ...) MF_PRINTF(3, 4);
 /* As the figure's text says it. out[32]. */

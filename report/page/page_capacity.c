@@ -8,6 +8,7 @@
 #include <string.h>
 
 #define CELL "/capacity/cells/%zu/"
+enum { SHOWN_TIES = 3 };
 
 static const char *text_at(const mf_page *p, size_t cell, const char *key) {
     return mf_page_string(mf_page_at(p, CELL "%s", cell, key));
@@ -41,9 +42,11 @@ static int cluster_colour(const mf_page *p, size_t cell) {
 /* --- verdicts --------------------------------------------------------------------------------- */
 
 static void write_offer(const mf_page *p, size_t cell) {
+    fputs("<span class=\"keep\">", p->f);
     mf_page_figure(p, MF_UNIT_WHOLE, CELL "gpus", cell);
     fputs(" x ", p->f);
     mf_page_text(p, text_at(p, cell, "cluster"));
+    fputs("</span>", p->f);
 }
 
 /* Whether a strained run misses a limit, "in_time" or "in_budget", that there is. */
@@ -124,16 +127,39 @@ static void write_node_lost(const mf_page *p, size_t cell) {
     write_kept(p, cell, "node_lost");
 }
 
-/* The offers that tie with a verdict's best one. Of the smallest they have as many GPUs: their time
- * is told apart. */
+/* Where the k-th nearest tie stands in a list of them. */
+static size_t nearest_tie(const mf_json_value *why, size_t k) {
+    const size_t count = why != NULL ? mf_json_size(why) : 0;
+    for (size_t i = 0; i < count; i++) {
+        const double own = mf_page_number(mf_json_find(mf_json_at(why, i), "difference"));
+        size_t before = 0;
+        for (size_t j = 0; j < count; j++) {
+            const double other = mf_page_number(mf_json_find(mf_json_at(why, j), "difference"));
+            before += other < own || (other <= own && j < i);
+        }
+        if (before == k) {
+            return i;
+        }
+    }
+    return k;
+}
+
+/* The offers that tie with a verdict's best one, nearest first. Of the smallest they have as many
+ * GPUs: their time is told apart. */
 static void write_ties(const mf_page *p, size_t model, const char *key) {
     const mf_json_value *ties = mf_page_at(p, "/capacity/verdicts/%zu/%s/ties", model, key);
+    const mf_json_value *why = mf_page_at(p, "/capacity/verdicts/%zu/%s/why_ties", model, key);
     const bool small = strcmp(key, "smallest") == 0;
-    for (size_t i = 0; ties != NULL && i < mf_json_size(ties); i++) {
+    for (size_t k = 0; ties != NULL && k < mf_json_size(ties); k++) {
+        const size_t i = nearest_tie(why, k);
         char at[96];
+        if (k == SHOWN_TIES) {
+            fputs(" and others (report.json has them)", p->f);
+            break;
+        }
         snprintf(at, sizeof at, "/capacity/verdicts/%zu/%.32s/why_ties/%zu/difference", model, key,
                  i);
-        fputs(i > 0 ? small ? "; " : ", " : small ? "<br>" : "<br>a tie with ", p->f);
+        fputs(k > 0 ? small ? "; " : ", " : small ? "<br>" : "<br>a tie with ", p->f);
         write_offer(p, (size_t)mf_page_number(mf_json_at(ties, i)));
         if (!small) {
             fputs(" (+", p->f);
@@ -141,7 +167,7 @@ static void write_ties(const mf_page *p, size_t model, const char *key) {
             putc(')', p->f);
             continue;
         }
-        fputs(i == 0 ? " is as small, and takes " : " takes ", p->f);
+        fputs(k == 0 ? " is as small, and takes " : " takes ", p->f);
         if (mf_page_number(mf_page_at(p, "%s", at)) < 0.005) {
             fputs("as long", p->f);
         } else {

@@ -16,7 +16,7 @@ void mf_page_help(const mf_page *p) {
     for (size_t i = 0; i < mf_json_size(all); i++) {
         const mf_json_value *r = mf_json_at(all, i);
         fputs("<span class=\"name\">", p->f);
-        mf_page_text(p, mf_page_string(mf_json_find(r, "what")));
+        mf_page_prose(p, mf_page_string(mf_json_find(r, "what")));
         fprintf(p->f,
                 "</span><div class=\"bar\"><i style=\"width:%.2f%%;background:var(--c5)\"></i>"
                 "</div><span>",

@@ -1,6 +1,8 @@
 /* page_job.c - a job that there is: what it measured, and what to change. */
 #include "report/page/page.h"
 
+#include "core/base/text.h"
+
 #include <string.h>
 
 enum { STEPS = 12, OPS = 20 };
@@ -84,7 +86,7 @@ static void write_steps(const mf_page *p) {
                   p->f);
         }
         fputs("<tr><td class=\"l\">", p->f);
-        mf_page_text(p, what);
+        mf_page_prose(p, what);
         fputs("</td><td>", p->f);
         mf_page_figure(p, MF_UNIT_TIME, "/tune/steps/%zu/step_time_s", i);
         fputs("</td><td>", p->f);
@@ -98,25 +100,34 @@ static void write_steps(const mf_page *p) {
 
 /* --- compare ---------------------------------------------------------------------------------- */
 
+/* "input_gradient" as words. */
+static void write_words(const mf_page *p, const mf_json_value *of, const char *key) {
+    char text[128];
+    mf_text_copy(text, sizeof text, mf_page_string(mf_json_find(of, key)));
+    for (char *at = text; *at != '\0'; at++) {
+        *at = *at == '_' ? ' ' : *at;
+    }
+    mf_page_text(p, text);
+}
+
 static void write_ops(const mf_page *p) {
     const mf_json_value *all = mf_page_at(p, "/compare/ops");
     if (all == NULL || mf_json_size(all) == 0) {
         return;
     }
-    fputs(
-        "<div class=\"wide\"><table><thead><tr><th class=\"l\">op</th><th class=\"l\">where</th>"
-        "<th class=\"l\">pass</th><th>predicted</th><th>measured</th><th>error</th></tr></thead>\n",
-        p->f);
+    fputs("<div class=\"wide\"><table><thead><tr><th class=\"l\">op</th>"
+          "<th>predicted</th><th>measured</th><th>error</th></tr></thead>\n",
+          p->f);
     for (size_t i = 0; i < mf_json_size(all) && i < OPS; i++) {
-        static const char *const texts[] = {"op", "where", "pass"};
         const mf_json_value *o = mf_json_at(all, i);
         fputs(mf_page_true(mf_json_find(o, "outside")) ? "<tr class=\"front\">" : "<tr>", p->f);
-        for (int k = 0; k < 3; k++) {
-            fputs("<td class=\"l\">", p->f);
-            mf_page_text(p, mf_page_string(mf_json_find(o, texts[k])));
-            fputs("</td>", p->f);
-        }
-        fputs("<td>", p->f);
+        fputs("<td class=\"l\">", p->f);
+        mf_page_text(p, mf_page_string(mf_json_find(o, "op")));
+        fputs("<small class=\"words\">", p->f); /* below: a phone has four columns */
+        write_words(p, o, "where");
+        fputs(", ", p->f);
+        write_words(p, o, "pass");
+        fputs("</small></td><td>", p->f);
         mf_page_figure(p, MF_UNIT_TIME, "/compare/ops/%zu/predicted_s", i);
         fputs("</td><td>", p->f);
         mf_page_figure(p, MF_UNIT_TIME, "/compare/ops/%zu/measured_s", i);
@@ -156,11 +167,11 @@ static void write_factor(const mf_page *p) {
 
 /* What a log may have beside step times. */
 static void write_measured(const mf_page *p, const char *name, mf_page_unit unit,
-                           const char *measured, const char *predicted) {
+                           const char *measured, const char *words, const char *predicted) {
     if (mf_page_number(mf_page_at(p, "%s", measured)) > 0) {
         fprintf(p->f, "\n<div class=\"tile\"><span>%s</span><b>", name);
         mf_page_figure(p, unit, "%s", measured);
-        fputs("</b><span>predicted ", p->f);
+        fprintf(p->f, "</b><span>%s", words);
         mf_page_figure(p, unit, "%s", predicted);
         fputs("</span></div>", p->f);
     }
@@ -177,12 +188,13 @@ static void write_compare(const mf_page *p) {
     mf_page_figure(p, MF_UNIT_SHARE, "/compare/error");
     fputs("</b><span>predicted over measured, minus one</span></div>", p->f);
     write_measured(p, "measured rate", MF_UNIT_TFLOPS, "/compare/measured_tflops_per_gpu",
-                   "/compare/predicted_tflops_per_gpu");
-    write_measured(p,
+                   "predicted ", "/compare/predicted_tflops_per_gpu");
+    /* What PyTorch allocated, which a prediction of all that the GPU holds is not like. */
+    write_measured(p, "memory that PyTorch allocated", MF_UNIT_BYTES, "/compare/measured_memory_B",
                    mf_page_true(mf_page_at(p, "/compare/allocated"))
-                       ? "measured memory, allocated"
-                       : "allocated of all that is predicted",
-                   MF_UNIT_BYTES, "/compare/measured_memory_B", "/compare/predicted_memory_B");
+                       ? "predicted "
+                       : "predicted, all that the GPU holds: ",
+                   "/compare/predicted_memory_B");
     write_factor(p);
     fputs("</div>\n", p->f);
     write_ops(p);

@@ -38,7 +38,7 @@ static void write_sentence(const mf_page *p, const char *pointer) {
     if (text[0] >= 'a' && text[0] <= 'z') {
         text[0] = (char)(text[0] - 'a' + 'A');
     }
-    mf_page_text(p, text);
+    mf_page_prose(p, text);
     fputs(text[0] != '\0' ? "." : "", p->f);
 }
 

@@ -37,7 +37,7 @@ static void write_row(const mf_page *p, const char *place, size_t i, const mf_js
     fputs("<span class=\"name\">", p->f);
     mf_page_figure(p, MF_UNIT_WHOLE, "%s/%zu/runs", place, i);
     putc(' ', p->f);
-    mf_page_text(p, mf_page_string(mf_json_find(row, "of")));
+    mf_page_prose(p, mf_page_string(mf_json_find(row, "of")));
     if (number_of(row, "inside_band") > 0) {
         fputs("; ", p->f);
         mf_page_figure(p, MF_UNIT_SHARE, "%s/%zu/inside_band", place, i);
@@ -189,11 +189,11 @@ static void write_cells(const mf_page *p, const mf_json_value *cells) {
         before[1] = of[1];
         fputs("<span class=\"name\">", p->f);
         mf_page_text(p, of[0]);
-        fputs(" on ", p->f);
+        fputs(" on <span class=\"keep\">", p->f);
         mf_page_figure(p, MF_UNIT_WHOLE, "/capacity/cells/%zu/gpus", i);
         fputs(" x ", p->f);
         mf_page_text(p, of[1]);
-        fputs("</span>", p->f);
+        fputs("</span></span>", p->f);
         snprintf(place, sizeof place, "/capacity/cells/%zu/prices_rest_on", i);
         write_shares(p, place, &known);
         fputs("<span>", p->f);

@@ -39,7 +39,8 @@ const char mf_page_style[] =
     ".gantt svg{width:100%;height:18px;background:var(--card);display:block}\n"
     ".gantt>.name,.axis{color:var(--dim);font-size:13px}\n"
     ".axis{display:flex;justify-content:space-between}\n"
-    ".wide{overflow-x:auto}table{border-collapse:collapse;font-size:13px;width:100%}\n"
+    ".tiles+.wide{margin-top:14px}.wide{overflow-x:auto}table{border-collapse:collapse;font-size:"
+    "13px;width:100%}\n"
     "th,td{padding:4px 7px 4px 0;text-align:right;border-bottom:1px solid var(--line);"
     "white-space:nowrap}th{color:var(--dim);font-weight:500;white-space:normal;"
     "vertical-align:bottom}\n"
@@ -68,7 +69,8 @@ const char mf_page_plot_style[] =
     "color:var(--dim);white-space:nowrap}\n"
     ".plot .g{background:var(--line);opacity:.5}.plot .limit{background:var(--bad);opacity:.7}\n"
     "@media(max-width:600px){.plot{height:300px;margin-left:52px}"
-    ".plot .y{left:-54px;width:48px}td small{white-space:nowrap}}\n";
+    ".plot .y{left:-54px;width:48px}td small{white-space:nowrap}"
+    "td small.words{white-space:normal}}\n";
 
 const char mf_page_print_style[] =
     "@media print{:root{color-scheme:light}main{max-width:none;padding:0}body{font-size:11px;"

@@ -188,6 +188,64 @@ static void test_offloading_is_weighed_too(void **state) {
     assert_above(faster, 1);
 }
 
+/* Where layers offload different modules, one of them may do for all: nothing that copies none, one
+ * or all of them is faster, in all layers or in as many as offload it. */
+static void test_one_module_may_be_offloaded_for_several(void **state) {
+    static const uint16_t drawn[] = {0, MF_OFFLOAD_EXPERT_FC1, MF_OFFLOAD_EXPERT_IN,
+                                     MF_OFFLOAD_EXPERT_FC1 | MF_OFFLOAD_QKV};
+    static const uint16_t copied[] = {
+        0, MF_OFFLOAD_EXPERT_FC1, MF_OFFLOAD_EXPERT_IN, MF_OFFLOAD_QKV,
+        MF_OFFLOAD_EXPERT_FC1 | MF_OFFLOAD_EXPERT_IN | MF_OFFLOAD_QKV};
+    static const double shares[] = {1, 0.9, 0.8};
+    const uint16_t sets = MF_RECOMPUTE_NORM | MF_RECOMPUTE_ACT | MF_RECOMPUTE_CORE_ATTN |
+                          MF_RECOMPUTE_MLA_UP_PROJ | MF_RECOMPUTE_MOE;
+    (void)state;
+    rng r = rng_init(22);
+    int single = 0;
+    for (int i = 0; i < (cases_sampled() ? 1 : 4); i++) {
+        fixture w;
+        fixture_init(&w, &r, i % 2 == 0, false);
+        const mf_assignment *a = &w.plan.assignment;
+        for (int k = 1; k < a->positions - 1; k++) {
+            w.plan.assignment.memory[k].offload = drawn[k % 4];
+        }
+        for (size_t n = 0; n < sizeof shares / sizeof shares[0]; n++) {
+            mf_common_choice choice;
+            bool found;
+            double best_s = HUGE_VAL, chosen_s = HUGE_VAL, time_s, peak_B;
+            leave_memory(&w, shares[n]);
+            assert_ok(mf_target_choose_memory(MF_TARGET_MEGATRON, &w.problem, &w.plan, &choice,
+                                              &found, NULL));
+            for (size_t k = 0; k < sizeof copied / sizeof copied[0]; k++) {
+                mf_common_choice c = {.offload = copied[k]};
+                int as_many = 1;
+                for (int at = 0; at < a->positions; at++) {
+                    as_many += (a->memory[at].offload & copied[k]) != 0;
+                }
+                for (int all = 0; all < 2; all++) {
+                    c.share = all ? 1 : fmin((double)as_many / a->positions, 1);
+                    for (unsigned mask = 0; mask < 1u << 9; mask++) {
+                        c.recompute = (uint16_t)mask;
+                        if ((mask & ~(unsigned)sets) == 0 && play(&w, &c, &time_s, &peak_B)) {
+                            best_s = fmin(best_s, time_s);
+                        }
+                    }
+                }
+            }
+            assert_true(!found || play(&w, &choice, &chosen_s, &peak_B));
+            if (chosen_s > best_s * (1 + 1e-9)) {
+                fail_msg("plan %d, %g times its memory: brute force %.9g s, chosen %.9g s", i,
+                         shares[n], best_s, chosen_s);
+            }
+            single += found && choice.offload != 0 && (choice.offload & (choice.offload - 1)) == 0;
+        }
+        fixture_clear(&w);
+    }
+    if (!cases_sampled()) {
+        assert_above(single, 0);
+    }
+}
+
 /* What all layers choose alike stays, as near as the target has it, while that fits: a faster
  * choice that nobody asked for is none of it. Where it does not fit the fastest stands instead. */
 static void test_a_choice_for_all_layers_stays_while_it_fits(void **state) {
@@ -248,6 +306,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_the_fastest_choice_that_fits_stands_instead),
         cmocka_unit_test(test_offloading_is_weighed_too),
+        cmocka_unit_test(test_one_module_may_be_offloaded_for_several),
         cmocka_unit_test(test_a_plan_that_can_be_said_keeps_its_choice),
         cmocka_unit_test(test_a_choice_for_all_layers_stays_while_it_fits),
     };

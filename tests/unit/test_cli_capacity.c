@@ -966,6 +966,7 @@ static void interrupted_at_once_it_ends_with_130(void **state) {
     const volatile int cancel = 1;
     cli_result r = cli_run(TABLE, &cancel);
     assert_int_equal(r.code, 130);
+    assert_non_null(strstr(r.err, "interrupted before a row was done"));
     cli_free(&r);
 }
 

@@ -363,7 +363,10 @@ static void compare_names_the_remedy_of_a_power_cap(void **state) {
     fprintf(f,
             "{\"format\": \"moefold-op-times\", \"version\": 1, \"model_fingerprint\": \"%s\", "
             "\"aux_coef\": 0.02, \"aux_scope\": \"global\", \"ranks\": 32, \"steps\": 3, "
-            "\"step_time_s\": %.9f, \"ops\": [], \"once\": []}\n",
+            "\"step_time_s\": %.9f, \"ops\": [{\"block\": 0, \"op\": 0, \"label\": \"embedding\", "
+            "\"name\": \"embedding\", \"kind\": \"embedding_fwd\", \"pass\": \"forward\", "
+            "\"count\": 12, "
+            "\"mean_s\": 1e-3, \"min_s\": 1e-3, \"max_s\": 1e-3}], \"once\": []}\n",
             print, cli_number(mf_json_root(r.json), "step_time_s"));
     fclose(f);
     cli_free(&r);
@@ -371,6 +374,18 @@ static void compare_names_the_remedy_of_a_power_cap(void **state) {
     r = cli_run(line, NULL);
     assert_non_null(strstr(r.out, "\n  a power cap that holds on average over the\n"));
     cli_free(&r);
+    /* its page, on which ops say where they are as words, below their names */
+    snprintf(line, sizeof line, "compare --run %s --tolerance 9999%% -o %s/page", folder, folder);
+    r = cli_run(line, NULL);
+    assert_int_equal(r.code, 0);
+    cli_free(&r);
+    snprintf(line, sizeof line,
+             "grep -q '>embedding<small class=\"words\">embedding, forward</small></td><td><data "
+             "data-at=\"/compare/ops/0/predicted_s\"' %s/page/report.html",
+             folder);
+    assert_int_equal(system(line), 0);
+    snprintf(line, sizeof line, "rm -rf %s/page", folder);
+    assert_int_equal(system(line), 0);
     snprintf(line, sizeof line, "compare --run %s --json", folder);
     r = cli_json(line);
     assert_above(recovered_s(mf_json_root(r.json)), 0);

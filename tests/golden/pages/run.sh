@@ -1,5 +1,5 @@
 # Pages of reports in a browser (headless Chromium, one start): nothing on the console, nothing wider than a phone of
-# 390 pixels, a screen of 1,200 or a sheet of paper, and the verdict is seen. No transcript; skipped where there is no
+# 390 pixels, a screen of 1,200 or a sheet of paper, no line breaks between a figure and its unit, and the verdict is seen. No transcript; skipped where there is no
 # Chromium; some ten seconds. MF_PAGES=DIR keeps the pages.
 . "${0%/*}/../driver.sh"
 for browser in chromium chromium-browser google-chrome google-chrome-stable; do
@@ -42,10 +42,22 @@ probe='<script>addEventListener("load", () => {
     const root = document.documentElement, lead = document.querySelector(".lead, .tile b");
     const said = JSON.parse(document.getElementById("report").textContent).verdict;
     const seen = lead !== null && lead.offsetHeight > 0 ? lead.innerText : "";
+    // figures whose unit stands on the next line
+    const texts = document.createTreeWalker(document.querySelector("main"), NodeFilter.SHOW_TEXT), parted = [];
+    for (let node; (node = texts.nextNode());) {
+        for (const found of node.data.matchAll(/[\d.,]*\d (%|[mun]?s|h|d|x|[kMGT]?B|[kMG]?(W|Wh|J)|TFLOP\/s|tokens\/s|USD)(?!\w)/g)) {
+            const range = document.createRange();
+            range.setStart(node, found.index);
+            range.setEnd(node, found.index + found[0].length);
+            const lines = [...range.getClientRects()].map(r => r.bottom);
+            if (Math.max(...lines) > Math.min(...lines) + 5) parted.push(found[0]);
+        }
+    }
     // a table may scroll in its own box, but on a phone alone
     const boxes = root.clientWidth < 600 ? [] : [...document.querySelectorAll(".wide")];
     parent.postMessage({frame: name, over: Math.max(...[root, ...boxes].map(b => b.scrollWidth - b.clientWidth)),
         verdict: seen.length > 8 && (said === undefined || seen.toLowerCase() === said.toLowerCase() + "."),
+        parted: parted.join(" and "),
         drawn: [...document.querySelectorAll("data")].filter(d => d.offsetHeight > 0).length}, "*");
 });</script>'
 frame() { # NAME WIDTH PAGE
@@ -63,13 +75,14 @@ for page in "$pages"/*/report.html; do
     frame "$name on paper" 718 "$name-print.html"
 done
 # What would be wrong is seen.
-sed 's|</main>|<p style="width:1201px">wide</p></main><script>console.error("planted")</script>|; s|class="lead"|hidden|' \
+sed 's|</main>|<p style="width:1201px">wide</p><p style="width:1px">4.272 s</p></main><script>console.error("planted")</script>|; s|class="lead"|hidden|' \
     "$work/plan.html" >"$work/planted.html"
 frame planted 1200 planted.html
 {
     cat <<'HEAD'
 <!doctype html><meta charset="utf-8"><pre></pre><script>addEventListener("message", m => {
         const d = m.data, faults = [d.over > 0 ? d.over + " pixels too wide" : "", d.verdict ? "" : "no verdict",
+            d.parted === "" ? "" : "a line ends within " + d.parted,
             d.drawn > 20 ? "" : "only " + d.drawn + " figures"].filter(f => f !== "");
         document.querySelector("pre").textContent += "frame " + d.frame + ": " + (faults.join(", ") || "ok") + "\n";
     });</script>
@@ -86,7 +99,7 @@ grep '^frame \|<pre>frame ' "$work/dom" | sed 's/.*<pre>//' >"$work/seen"
 asked=$(grep -c '<iframe' "$work/frames") told=$(grep -c . "$work/seen")
 [ "$asked" = 16 ] && [ "$told" = 16 ] || fail "$told of $asked frames told what they show, expected 16 of 16"
 grep -v ': ok$\|^frame planted ' "$work/seen" && fail "a page is not as it should be"
-grep -q '^frame planted at 1200: [1-9][0-9]* pixels too wide, no verdict$' "$work/seen" ||
+grep -q '^frame planted at 1200: [1-9][0-9]* pixels too wide, no verdict, a line ends within 4.272 s$' "$work/seen" ||
     fail "planted faults were not seen: $(grep planted "$work/seen")"
 grep 'CONSOLE' "$work/log" | grep -v '"planted"' && fail "a page writes to the console"
 grep -q 'CONSOLE.*"planted"' "$work/log" || fail "the console was not read"

@@ -35,9 +35,11 @@ COLUMNS=60
     decides plan --model mixtral-8x7b --cluster h100 --gpus 16 --global-batch 64 --seq 4096 --runs-on megatron --pp 2 --ep 8
     decides simulate --plan "$work/plan.json"
     decides simulate $short
+    decides simulate $job $pins -o "$work/page"
     decides explain $short
     decides fit $job $pins --recompute none
     decides fit --model mixtral-8x22b --cluster h100 --gpus 2 --global-batch 64 --seq 4096 --tp 2 --ep 2
+    decides tune --plan "$work/plan.json" --threads 2 -o "$work/page"
     decides tune --plan "$work/plan.json" --threads 2
 }
 unset COLUMNS
