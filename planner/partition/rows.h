@@ -159,14 +159,6 @@ typedef struct mf_fixed_split {
  * Errors: MF_NOMEM, and as the evaluator reports. */
 mf_status mf_rows_fixed_split(mf_partition *in, const int *first, mf_fixed_split *x, mf_err *e);
 
-/* --- whole choices of one split (whole_choices.c) --- */
-/* The least step of a split with whole memory choices, under a mean of paths: they weigh by[paths],
- * not negative with sum 1. room: of the split. 0: not known; INFINITY: none fits. Errors: MF_NOMEM.
- */
-mf_status mf_rows_whole_choices_s(mf_partition *in, const mf_room *room, const int *first,
-                                  const mf_path_set *paths, const double *by, double *bound_s,
-                                  mf_err *e);
-
 /* --- paths (path_rows.c) --- */
 /* Rows that are there from the start. */
 mf_status mf_rows_add_paths(mf_rows *b, const mf_path_set *known);

@@ -42,44 +42,11 @@ static void put_split(mf_lp *lp, const mf_rows *b, const int *first) {
     }
 }
 
-/* Where positions can stand: as the split has it. */
-static void room_of(const mf_partition *in, const int *first, mf_room *room) {
-    memset(room, 0, sizeof *room);
-    for (int v = 0; v < in->vstages; v++) {
-        const int16_t n = (int16_t)(first[v + 1] - first[v]);
-        mf_split_range *stage = &room->range[in->vstages + mf_layout_stage_of(&in->layout, v)];
-        room->range[v] = (mf_split_range){n, n};
-        stage->lo = stage->hi = (int16_t)(stage->hi + n);
-        room->least[v + 1] = room->most[v + 1] = first[v + 1];
-    }
-}
-
-/* The same split with whole choices, under the mean of paths that binds its program. */
-static mf_status bound_whole(mf_partition *in, const int *first, const mf_rows *b, const mf_lp *lp,
-                             const mf_path_set *paths, double *bound_s, mf_err *e) {
-    double by[MF_PATH_SET_MAX], sum = 0.0;
-    mf_room room;
-    *bound_s = 0.0;
-    for (int i = 0; i < paths->count; i++) {
-        by[i] = fmax(-mf_lp_row_dual(lp, b->first_path_row + i), 0.0);
-        sum += by[i];
-    }
-    if (!(sum > 0.5)) { /* something else binds it */
-        return MF_OK;
-    }
-    for (int i = 0; i < paths->count; i++) {
-        by[i] /= sum;
-    }
-    room_of(in, first, &room);
-    return mf_rows_whole_choices_s(in, &room, first, paths, by, bound_s, e);
-}
-
-static mf_status solve(mf_partition *in, const int *first, mf_fixed_split *x, mf_path_set *paths,
-                       mf_err *e) {
+static mf_status solve(mf_partition *in, const int *first, mf_fixed_split *x, mf_err *e) {
     mf_rows b;
     mf_lp *lp = NULL;
     const mf_partition_options ro = {.hull = true, .splits = true, .cutoff_s = x->cutoff_s};
-    mf_status status = mf_rows_make(&b, in, NULL, &ro, x->known, paths, e);
+    mf_status status = mf_rows_make(&b, in, NULL, &ro, x->known, NULL, e);
     if (status != MF_OK) {
         return status;
     }
@@ -99,12 +66,6 @@ static mf_status solve(mf_partition *in, const int *first, mf_fixed_split *x, mf
         } else if (outcome == MF_MILP_OPTIMAL || outcome == MF_MILP_LIMIT) {
             x->bound_s = fmin(bound * b.unit_s * MF_BOUND_SAFETY, x->cutoff_s);
         }
-        double whole_s = 0.0;
-        if (status == MF_OK && outcome == MF_MILP_OPTIMAL && x->bound_s < x->cutoff_s &&
-            mf_uses(in->evaluator->without, MF_MECHANISM_WHOLE_CHOICES)) {
-            status = bound_whole(in, first, &b, lp, paths, &whole_s, e);
-            x->bound_s = fmin(fmax(x->bound_s, whole_s), x->cutoff_s);
-        }
     }
     mf_lp_close(lp);
     mf_rows_clear(&b);
@@ -116,11 +77,8 @@ mf_status mf_rows_fixed_split(mf_partition *in, const int *first, mf_fixed_split
     size_t bytes = MF_ORDER_LOSS_DOUBLES(in->vstages) * sizeof(double);
     mf_order_losses was = in->losses;
     double *losses = malloc(bytes);
-    mf_path_set *paths = malloc(sizeof *paths);
     x->bound_s = 0.0;
-    if (!losses || !paths) {
-        free(losses);
-        free(paths);
+    if (!losses) {
         return mf_err_set(e, MF_NOMEM, "out of memory");
     }
     memcpy(losses, in->losses.left_s, bytes);
@@ -128,10 +86,7 @@ mf_status mf_rows_fixed_split(mf_partition *in, const int *first, mf_fixed_split
         n[v] = first[v + 1] - first[v];
     }
     mf_partition_losses(in, n, x->cutoff_s);
-    mf_path_set_init(paths, in->stages, in->chunks);
-    mf_status status = solve(in, first, x, paths, e);
-    mf_path_set_clear(paths);
-    free(paths);
+    mf_status status = solve(in, first, x, e);
     in->losses = was;
     memcpy(in->losses.left_s, losses, bytes);
     free(losses);

@@ -179,7 +179,6 @@
 #define MF_GRAPH_NODE_NS 70      /* and by event of a schedule that is sorted for it, */
 #define MF_PLAY_NODE_NS 30       /* event that it visits, */
 #define MF_PLAY_CELL_NS 2        /* cell that is summed for it */
-#define MF_WHOLE_LOOK_NS 15      /* way to choose for a virtual stage that is looked at */
 #define MF_LOSS_CELL_NS 12       /* virtual stage of a path's row whose losses are replaced */
 #define MF_FILL_SLOT_NS 30       /* slot of a chunk whose bytes are added up, */
 #define MF_FILL_CHOICE_NS 80     /* and choice in it */
@@ -329,11 +328,6 @@
 #define MF_CLIMB_GAIN 1.001
 /* What is as good as no gain, of the bound. */
 #define MF_TRIAL_LITTLE 1e-5
-/* Whole choices of a split: ways to choose for the layers of a virtual stage that may matter, looks
- * at ways for all of a stage; with more of either nothing is known. */
-#define MF_WHOLE_OPTIONS 256
-#define MF_WHOLE_LOOKS 200000
-#define MF_WHOLE_SLACK_B 1.0 /* for rounding */
 
 /* --- local search ----------------------------------------------------------------------------- */
 

@@ -25,7 +25,6 @@
     X(PATH_SETS, "path-sets", "four sets of paths are kept for an order, instead of one")          \
     X(OVERLAP_LOSS, "overlap-loss", "passes lose time to gathers and reductions beside them")      \
     X(FIXED_SPLIT, "fixed-split", "whole splits count what their own positions lose")              \
-    X(WHOLE_CHOICES, "whole-choices", "and bound every stage by whole memory choices that fit")    \
     X(PARTITION_MEAN, "partition-mean", "means of paths bound a layout with exact block costs")    \
     X(RELAXATION, "relaxation", "the first layout of an order is relaxed without memory choices")  \
     X(SPLITS, "splits", "a tree over numbers of layers, with linear programs, bounds a layout")    \
