@@ -4,6 +4,8 @@
  */
 #include "costmodel/cost_internal.h"
 
+#include "core/base/table.h"
+
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -38,11 +40,11 @@ struct mf_price_memo {
 };
 
 mf_price_memo *mf_price_memo_create(void) {
-    return calloc(1, sizeof(mf_price_memo));
+    return mf_table_create(sizeof(mf_price_memo));
 }
 
 void mf_price_memo_destroy(mf_price_memo *m) {
-    free(m);
+    mf_table_destroy(m);
 }
 
 void mf_price_memo_clear(mf_price_memo *m) {

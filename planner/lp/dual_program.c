@@ -11,6 +11,21 @@
 
 /* --- making ----------------------------------------------------------------------------------- */
 
+bool mf_dual_lines(double **row, size_t had, size_t count) {
+    enum { LINE = 8 };
+    double *made =
+        aligned_alloc(LINE * sizeof *made, (count + LINE - 1) / LINE * LINE * sizeof *made);
+    if (made == NULL) {
+        return false;
+    }
+    if (had > 0) {
+        memcpy(made, *row, had * sizeof *made);
+    }
+    free(*row);
+    *row = made;
+    return true;
+}
+
 static bool more_rows(mf_dual *d) {
     if (d->rows < d->rows_allocated) {
         return true;
@@ -21,7 +36,7 @@ static bool more_rows(mf_dual *d) {
         !MF_DUAL_MORE(d->lo, vars) || !MF_DUAL_MORE(d->hi, vars) ||
         !MF_DUAL_MORE(d->from, allocated) || !MF_DUAL_MORE(d->to, allocated) ||
         !MF_DUAL_MORE(d->in_use, allocated) || !MF_DUAL_MORE(d->scale, allocated) ||
-        !MF_DUAL_MORE(d->a, allocated * (size_t)d->stride)) {
+        !mf_dual_lines(&d->a, (size_t)d->rows * (size_t)d->stride, allocated * (size_t)d->stride)) {
         return false;
     }
     d->rows_allocated = (int)allocated;
@@ -66,17 +81,18 @@ mf_dual *mf_dual_create(int cols, const double *lo, const double *hi, const doub
     d->cols = cols;
     d->stride = (cols + 4) / 4 * 4;
     size_t n = (size_t)d->stride;
-    d->cost = calloc(6 * n, sizeof *d->cost);
+    bool ok = mf_dual_lines(&d->cost, 0, 6 * n) && mf_dual_lines(&d->t, 0, n);
     d->nonbasic = malloc(2 * n * sizeof *d->nonbasic);
     d->up = calloc(n, sizeof *d->up);
     d->basic = malloc(sizeof *d->basic); /* none yet */
-    d->t = calloc(n, sizeof *d->t);
     d->value = calloc(1, sizeof *d->value);
     d->norm = calloc(1, sizeof *d->norm);
     d->candidate = malloc(n * sizeof *d->candidate);
-    bool ok = d->cost && d->nonbasic && d->up && d->basic && d->t && d->value && d->norm &&
-              d->candidate && more_rows(d);
+    ok = ok && d->nonbasic && d->up && d->basic && d->value && d->norm && d->candidate &&
+         more_rows(d);
     if (ok) {
+        memset(d->cost, 0, 6 * n * sizeof *d->cost);
+        memset(d->t, 0, n * sizeof *d->t);
         d->tilted = d->cost + n;
         d->at = d->tilted + n;
         d->x = d->at + n;

@@ -18,6 +18,7 @@
 #define MF_PLANNER_DUAL_SIMPLEX_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 /* A place that can bring a variable back to its bound: what the cost rises by for each unit of it,
@@ -97,6 +98,10 @@ void mf_dual_basis_clear(mf_dual_basis *b);
 /* Memory for so many in an array that grows, true where there is; `grown` is a void pointer. */
 #define MF_DUAL_MORE(array, count)                                                                 \
     ((grown = realloc((array), (count) * sizeof *(array))) != NULL && ((array) = grown, true))
+
+/* `count` numbers, of which the first `had` are those of *row: of none where that is NULL. They
+ * begin with a cache line, so that no four of a row lie in two. False when memory ran out. */
+bool mf_dual_lines(double **row, size_t had, size_t count);
 
 /* to[0 ... n) += by x from, the sum of products, n being a multiple of 4 (dual_vectors.c). The same
  * numbers bit by bit on any processor. */

@@ -56,7 +56,8 @@ static bool allocate_more(mf_dual *d) {
     void *grown = NULL;
     if (!MF_DUAL_MORE(d->basic, allocated) || !MF_DUAL_MORE(d->value, allocated + 1) ||
         !MF_DUAL_MORE(d->norm, allocated + 1) ||
-        !MF_DUAL_MORE(d->t, (allocated + 1) * (size_t)d->stride)) {
+        !mf_dual_lines(&d->t, (size_t)(d->basics + 1) * (size_t)d->stride,
+                       (allocated + 1) * (size_t)d->stride)) {
         return false;
     }
     d->basics_allocated = (int)allocated;

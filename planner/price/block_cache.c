@@ -2,6 +2,7 @@
 #include "planner/price/block_cache.h"
 
 #include "core/base/scratch.h"
+#include "core/base/table.h"
 #include "planner/price/block_cost.h"
 #include "planner/price/cost_key.h"
 #include "simulator/anew.h"
@@ -70,18 +71,18 @@ void mf_block_cache_destroy(mf_block_cache *t) {
     for (int i = 0; i < SUMMARY_LOCKS; i++) {
         pthread_mutex_destroy(&t->summary_lock[i]);
     }
-    free(t->summary);
-    free(t);
+    mf_table_destroy(t->summary);
+    mf_table_destroy(t);
 }
 
 mf_status mf_block_cache_create(mf_block_cache **out, mf_err *e) {
-    mf_block_cache *t = calloc(1, sizeof *t);
+    mf_block_cache *t = mf_table_create(sizeof *t);
     *out = t;
     if (t) {
-        t->summary = calloc(SUMMARIES, sizeof *t->summary);
+        t->summary = mf_table_create(SUMMARIES * sizeof *t->summary);
     }
     if (!t || !t->summary) {
-        free(t);
+        mf_table_destroy(t);
         *out = NULL;
         return mf_err_set(e, MF_NOMEM, "out of memory");
     }

@@ -2,6 +2,7 @@
 #include "planner/price/cost_cache.h"
 
 #include "core/base/pool.h"
+#include "core/base/table.h"
 #include "planner/price/cost_key.h"
 #include "planner/tuning/limits.h"
 
@@ -30,7 +31,13 @@ enum {
     BUCKETS = 1 << 19
 }; /* a search asks for some hundred thousand costs, several searches that
     * have one table for some more */
-enum { MAKERS = 256 };
+enum { MAKERS = 256, CHOICES = 16 };
+
+/* Where an entry is. */
+typedef struct place {
+    uint64_t hash;
+    size_t bucket;
+} place;
 
 struct mf_block_costs {
     const mf_evaluator *evaluator;
@@ -42,7 +49,7 @@ struct mf_block_costs {
 };
 
 mf_status mf_block_costs_create(const mf_evaluator *evaluator, mf_block_costs **out, mf_err *e) {
-    mf_block_costs *q = calloc(1, sizeof *q);
+    mf_block_costs *q = mf_table_create(sizeof *q);
     *out = q;
     if (!q) {
         return mf_err_set(e, MF_NOMEM, "out of memory");
@@ -64,7 +71,7 @@ void mf_block_costs_destroy(mf_block_costs *q) {
     for (int i = 0; i < MAKERS; i++) {
         pthread_mutex_destroy(&q->making[i]);
     }
-    free(q);
+    mf_table_destroy(q);
 }
 
 const mf_evaluator *mf_block_costs_evaluator(const mf_block_costs *q) {
@@ -73,11 +80,31 @@ const mf_evaluator *mf_block_costs_evaluator(const mf_block_costs *q) {
 
 /* --- the table -------------------------------------------------------------------------------- */
 
-static entry *find(mf_block_costs *q, uint64_t hash, const mf_cost_key *key) {
+/* A number below 16 for each memory choice. */
+static size_t choice_of(uint64_t memory) {
+    return (uint32_t)memory * UINT32_C(0x9e3779b1) >> 28;
+}
+
+/* Costs that differ by memory choices alone are asked for together, and lie side by side: those of
+ * a block in two cache lines. */
+static place place_of(const mf_cost_key *key) {
+    const uint64_t of = MF_COST_KEY_MEMORY, a = key->word[4], b = key->word[5];
+    mf_cost_key plain = *key;
+    plain.word[4] &= ~of;
+    plain.word[5] &= ~of;
+    const uint64_t base = mf_cost_key_hash(&plain), memory[2] = {(a & of) >> 20, (b & of) >> 20};
+    const size_t first = (size_t)(base % (BUCKETS / CHOICES)) * CHOICES;
+    uint64_t hash = (base ^ memory[0] ^ memory[1] << 32) * UINT64_C(0x9e3779b97f4a7c15);
+    hash ^= hash >> 29;
+    return (place){hash, (first + CHOICES * choice_of(memory[1]) + choice_of(memory[0])) % BUCKETS};
+}
+
+static entry *find(mf_block_costs *q, const place *at, const mf_cost_key *key) {
     if (!mf_uses(q->evaluator->without, MF_MECHANISM_COST_CACHE)) {
         return NULL;
     }
-    entry *x = atomic_load_explicit(&q->bucket[hash % BUCKETS], memory_order_acquire);
+    const uint64_t hash = at->hash;
+    entry *x = atomic_load_explicit(&q->bucket[at->bucket], memory_order_acquire);
     while (x && !(x->hash == hash && mf_cost_key_same(&x->key, key))) {
         x = x->next;
     }
@@ -85,13 +112,13 @@ static entry *find(mf_block_costs *q, uint64_t hash, const mf_cost_key *key) {
 }
 
 /* One thread at a time for each hash; not where it was made meanwhile. */
-static mf_status keep(mf_block_costs *q, const entry *made, entry **out, mf_err *e) {
+static mf_status keep(mf_block_costs *q, size_t bucket, const entry *made, entry **out, mf_err *e) {
     pthread_mutex_lock(&q->lock);
     const size_t size =
         offsetof(entry, is) + (made->pair ? sizeof made->is.pair_s : sizeof made->is);
     entry *x = mf_pool_take(&q->pool, size);
     if (x) {
-        _Atomic(entry *) *head = &q->bucket[made->hash % BUCKETS];
+        _Atomic(entry *) *head = &q->bucket[bucket];
         memcpy(x, made, size);
         x->next = atomic_load_explicit(head, memory_order_relaxed);
         atomic_store_explicit(head, x, memory_order_release);
@@ -120,20 +147,20 @@ static int32_t made_ns(const mf_model *m, const question *x) {
     return x->b ? MF_BLOCK_PAIR_NS : MF_BLOCK_NS;
 }
 
-static mf_status make(mf_block_costs *q, const question *x, const mf_cost_key *key, uint64_t hash,
+static mf_status make(mf_block_costs *q, const question *x, const mf_cost_key *key, const place *at,
                       entry **out, mf_err *e) {
-    pthread_mutex_t *making = &q->making[(hash >> 32) % MAKERS];
+    pthread_mutex_t *making = &q->making[(at->hash >> 32) % MAKERS];
     mf_status status = MF_OK;
     pthread_mutex_lock(making);
-    *out = find(q, hash, key); /* by another thread meanwhile */
+    *out = find(q, at, key); /* by another thread meanwhile */
     if (!*out) {
         entry made = {.key = *key,
-                      .hash = hash,
+                      .hash = at->hash,
                       .pair = x->b != NULL,
                       .made_ns = made_ns(q->evaluator->model, x)};
         status = ask(q->evaluator, x, &made, e);
         if (status == MF_OK) {
-            status = keep(q, &made, out, e);
+            status = keep(q, at->bucket, &made, out, e);
         }
     }
     pthread_mutex_unlock(making);
@@ -205,9 +232,9 @@ void mf_costs_noted_clear(mf_costs_noted *x) {
 /* The answer, made where nobody has asked yet. */
 static mf_status answer(mf_block_costs *q, const question *x, entry **out, mf_err *e) {
     const mf_cost_key key = mf_cost_key_of(q->evaluator->model, x->l, x->a, x->b, x->exact);
-    const uint64_t hash = mf_cost_key_hash(&key);
-    *out = find(q, hash, &key);
-    const mf_status status = *out ? MF_OK : make(q, x, &key, hash, out, e);
+    const place at = place_of(&key);
+    *out = find(q, &at, &key);
+    const mf_status status = *out ? MF_OK : make(q, x, &key, &at, out, e);
     if (status == MF_OK && *out != NULL) {
         (void)note(*out);
         if (listed != NULL) {

@@ -9,6 +9,8 @@
 #include "core/program/lower.h"
 
 #define MF_COST_KEY_WORDS 6
+/* The bits of words 4 and 5, of each block one, that say what it keeps. */
+#define MF_COST_KEY_MEMORY (UINT64_C(0xffffffff) << 20)
 typedef struct mf_cost_key {
     uint64_t word[MF_COST_KEY_WORDS];
 } mf_cost_key;

@@ -41,12 +41,24 @@ static double op_s(const mf_evaluator_real *o, const mf_op *op) {
     return price.time_s;
 }
 
+/* Of several ops, looked up together: MF_STEP_END_MAX at most. */
+static void ops_s(const mf_evaluator_real *o, const mf_op *ops, int n, double *time_s) {
+    mf_price price[MF_STEP_END_MAX];
+    mf_cost_ops(o->cost, ops, n, 1.0, price);
+    for (int i = 0; i < n; i++) {
+        time_s[i] = price[i].time_s;
+    }
+}
+
 static void real_step_comm(void *self, const mf_layout *l, mf_param_count params, double *reduce_s,
                            double *gather_s) {
     const mf_evaluator_real *o = self;
     mf_dp_ops dp = mf_param_dp_ops(l, params);
-    *reduce_s = op_s(o, &dp.reduce[0]) + op_s(o, &dp.reduce[1]);
-    *gather_s = op_s(o, &dp.gather[0]) + op_s(o, &dp.gather[1]);
+    const mf_op ops[] = {dp.reduce[0], dp.reduce[1], dp.gather[0], dp.gather[1]};
+    double time_s[4];
+    ops_s(o, ops, 4, time_s);
+    *reduce_s = time_s[0] + time_s[1];
+    *gather_s = time_s[2] + time_s[3];
 }
 
 static mf_price collective(const mf_evaluator_real *o, const mf_op *op) {
@@ -117,20 +129,29 @@ static bool is_update(mf_op_kind k) {
     return k == MF_OP_ADAMW || mf_op_kind_class(k) == MF_CLASS_COPY;
 }
 
-/* Of an update and the copies of offloaded states beside it the longest counts
- * (simulator/step_end.c): which one it is for these parameters. */
-static mf_op_kind longest_update(const mf_evaluator_real *o, const mf_layout *l,
-                                 mf_param_count params) {
-    mf_op ops[MF_STEP_END_MAX];
+/* What the optimizer of a stage runs. */
+typedef struct end_ops {
+    int n;
+    mf_op op[MF_STEP_END_MAX];
+    double time_s[MF_STEP_END_MAX];
+} end_ops;
+
+static void find_end_ops(const mf_evaluator_real *o, const mf_layout *l, mf_param_count params,
+                         end_ops *out) {
     const mf_step_end end = {.params = params};
-    int n = mf_param_optimizer(l, &end, ops, MF_STEP_END_MAX);
+    out->n = mf_param_optimizer(l, &end, out->op, MF_STEP_END_MAX);
+    ops_s(o, out->op, out->n, out->time_s);
+}
+
+/* Of an update and the copies of offloaded states beside it the longest counts
+ * (simulator/step_end.c). */
+static mf_op_kind longest_update(const end_ops *ops) {
     mf_op_kind longest = MF_OP_ADAMW;
     double most_s = 0.0;
-    for (int i = 0; i < n; i++) {
-        double time_s = op_s(o, &ops[i]);
-        if (is_update((mf_op_kind)ops[i].kind) && time_s > most_s) {
-            most_s = time_s;
-            longest = (mf_op_kind)ops[i].kind;
+    for (int i = 0; i < ops->n; i++) {
+        if (is_update((mf_op_kind)ops->op[i].kind) && ops->time_s[i] > most_s) {
+            most_s = ops->time_s[i];
+            longest = (mf_op_kind)ops->op[i].kind;
         }
     }
     return longest;
@@ -142,24 +163,20 @@ typedef struct optimizer {
     double norm_s, update_s, quantise_s, fixed_s;
 } optimizer;
 
-/* For one stage with these parameters; of the update and its copies the one that `longest` names.
- */
-static optimizer optimizer_of(const mf_evaluator_real *o, const mf_layout *l, mf_param_count params,
-                              mf_op_kind longest) {
-    mf_op ops[MF_STEP_END_MAX];
-    const mf_step_end end = {.params = params};
-    int n = mf_param_optimizer(l, &end, ops, MF_STEP_END_MAX);
+/* Of the update and its copies the one that `longest` names. */
+static optimizer sum_of(const end_ops *ops, const mf_layout *l, mf_op_kind longest) {
     bool met = l->gpus == 1;
     optimizer x = {0};
-    for (int i = 0; i < n; i++) {
-        double time_s = op_s(o, &ops[i]);
-        if (is_update((mf_op_kind)ops[i].kind) && (mf_op_kind)ops[i].kind != longest) {
+    for (int i = 0; i < ops->n; i++) {
+        const mf_op *op = &ops->op[i];
+        const double time_s = ops->time_s[i];
+        if (is_update((mf_op_kind)op->kind) && (mf_op_kind)op->kind != longest) {
             continue;
         }
-        if (ops[i].group == MF_GROUP_WORLD) {
+        if (op->group == MF_GROUP_WORLD) {
             x.fixed_s += time_s;
             met = true;
-        } else if (ops[i].kind == MF_OP_QUANTISE) {
+        } else if (op->kind == MF_OP_QUANTISE) {
             x.quantise_s += time_s;
         } else {
             *(met ? &x.update_s : &x.norm_s) += time_s;
@@ -168,11 +185,30 @@ static optimizer optimizer_of(const mf_evaluator_real *o, const mf_layout *l, mf
     return x;
 }
 
-/* The same at the least rate (by parameter) of any part of all parameters that a stage may have.
- * Small ops usually take longer by the byte, but measured ones not always. */
+/* The same in fixed_s alone, which needs no parameters. */
+static double world_s(const mf_evaluator_real *o, const mf_layout *l) {
+    mf_op op[MF_STEP_END_MAX];
+    const mf_step_end end = {.params = {0, 0, 0}};
+    const int n = mf_param_optimizer(l, &end, op, MF_STEP_END_MAX);
+    double sum_s = 0.0;
+    for (int i = 0; i < n; i++) {
+        sum_s += op[i].group == MF_GROUP_WORLD ? op_s(o, &op[i]) : 0.0;
+    }
+    return sum_s;
+}
+
+/* For one stage with these parameters. */
+static optimizer optimizer_of(const mf_evaluator_real *o, const mf_layout *l, mf_param_count params,
+                              mf_op_kind longest) {
+    end_ops ops;
+    find_end_ops(o, l, params, &ops);
+    return sum_of(&ops, l, longest);
+}
+
+/* The least rate (by parameter) of any part of all parameters, which take `x`, that a stage may
+ * have. Small ops usually take longer by the byte, but measured ones not always. */
 static optimizer least_rate_of(const mf_evaluator_real *o, const mf_layout *l, mf_param_count all,
-                               mf_op_kind longest) {
-    optimizer x = optimizer_of(o, l, all, longest);
+                               mf_op_kind longest, optimizer x) {
     for (int64_t part = 2; part <= 64 && all.dense + all.expert > 0; part *= 2) {
         const mf_param_count held = {all.dense / part, all.expert / part,
                                      all.dense_matrices / part};
@@ -199,11 +235,13 @@ static mf_step_end_cost real_step_end(void *self, const mf_layout *l, mf_param_c
         t.exposed = mf_cost_exposed(o->cost, MF_OVERLAP_DP);
     }
     if (all.dense + all.expert + all.dense_matrices == 0) { /* what is fixed is asked for */
-        t.fixed_s = optimizer_of(o, l, all, MF_OP_ADAMW).fixed_s + fixed_s;
+        t.fixed_s = world_s(o, l) + fixed_s;
         return t;
     }
-    const mf_op_kind longest = longest_update(o, l, all);
-    const optimizer both = least_rate_of(o, l, all, longest);
+    end_ops ops;
+    find_end_ops(o, l, all, &ops);
+    const mf_op_kind longest = longest_update(&ops);
+    const optimizer both = least_rate_of(o, l, all, longest, sum_of(&ops, l, longest));
     const optimizer dense =
         optimizer_of(o, l, (mf_param_count){all.dense, 0, all.dense_matrices}, longest);
     const optimizer expert = optimizer_of(o, l, (mf_param_count){0, all.expert, 0}, longest);

@@ -16,7 +16,7 @@ static size_t bucket_of(const mf_search_key *key) {
     for (size_t i = 0; i < sizeof key->word / sizeof key->word[0]; i++) {
         h = (h ^ (h >> 32) ^ (uint64_t)key->word[i]) * UINT64_C(0x9e3779b97f4a7c15);
     }
-    return (size_t)(h >> 40) % MF_SEARCH_BUCKETS;
+    return (size_t)(h >> 40) % MF_SEARCH_KNOWN;
 }
 
 void *mf_search_find(const mf_search_context *w, const mf_search_key *key) {
@@ -35,7 +35,7 @@ void mf_search_publish(mf_search_context *w, const mf_search_key *key, mf_search
 }
 
 void mf_search_known_clear(mf_search_context *w) {
-    for (int b = 0; b < MF_SEARCH_BUCKETS; b++) {
+    for (int b = 0; b < MF_SEARCH_KNOWN; b++) {
         w->known[b] = NULL;
     }
     mf_pool_clear(&w->pool);

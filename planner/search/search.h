@@ -104,6 +104,7 @@ typedef struct mf_search_path_set {
 } mf_search_path_set;
 
 #define MF_SEARCH_BUCKETS 16384
+#define MF_SEARCH_KNOWN 65536 /* lists of figures */
 #define MF_SEARCH_PATH_LOCKS 64
 
 /* Figures of orders and families, computed when first asked for and kept (order_cache.c). Entries
@@ -166,7 +167,7 @@ typedef struct mf_search_context {
     mf_search_side *side;
     pthread_mutex_t lock; /* of writers of what is known */
     mf_pool pool;         /* of that */
-    _Atomic(mf_search_known *) known[MF_SEARCH_BUCKETS];
+    _Atomic(mf_search_known *) known[MF_SEARCH_KNOWN];
     pthread_mutex_t path_lock[MF_SEARCH_PATH_LOCKS]; /* of every so many-th list of paths */
     mf_search_path_set *paths[MF_SEARCH_BUCKETS];
     const volatile int *cancel;

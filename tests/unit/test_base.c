@@ -2,6 +2,7 @@
  * for durations. */
 #include "core/base/clock.h"
 #include "core/base/sort.h"
+#include "core/base/table.h"
 #include "core/base/text.h"
 #include "tests/support/test.h"
 
@@ -35,6 +36,25 @@ static void a_median_is_the_middle_or_the_mean_of_the_two_in_the_middle(void **s
     assert_close(four[0], 1, 0); /* which are sorted by then */
 }
 
+static void a_table_is_all_zero_and_can_be_written_to_its_last_byte(void **state) {
+    (void)state;
+    /* small ones, one that fills large pages with what stands in front of it, and one byte more */
+    const size_t sizes[] = {1, 4096, ((size_t)4 << 20) - 64, ((size_t)4 << 20) - 63};
+    for (size_t k = 0; k < sizeof sizes / sizeof sizes[0]; k++) {
+        unsigned char *table = mf_table_create(sizes[k]);
+        unsigned char any = 0;
+        assert_non_null(table);
+        assert_int_equal((uintptr_t)table % 16, 0);
+        for (size_t i = 0; i < sizes[k]; i++) {
+            any |= table[i];
+            table[i] = 0xff;
+        }
+        assert_int_equal(any, 0);
+        mf_table_destroy(table);
+    }
+    mf_table_destroy(NULL);
+}
+
 static void the_clock_counts_seconds_and_does_not_go_back(void **state) {
     (void)state;
     const struct timespec nap = {.tv_nsec = 20 * 1000 * 1000};
@@ -55,6 +75,7 @@ int main(void) {
         cmocka_unit_test(numbers_are_sorted_upwards),
         cmocka_unit_test(a_median_is_the_middle_or_the_mean_of_the_two_in_the_middle),
         cmocka_unit_test(the_clock_counts_seconds_and_does_not_go_back),
+        cmocka_unit_test(a_table_is_all_zero_and_can_be_written_to_its_last_byte),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
