@@ -378,10 +378,7 @@ bool mf_partition_fill_stage(const mf_partition *in, const int *first, int stage
 }
 
 double mf_partition_stage_B(const mf_partition *in, int32_t *count, int stage) {
-    filling f;
-    f.in = in;
-    f.count = count;
-    f.stage = stage;
+    filling f = {.in = in, .count = count, .stage = stage};
     weigh_chunks(&f);
     return weigh_stage(&f);
 }
