@@ -123,6 +123,7 @@ static void count_early(mf_order *o, int32_t at, double by, mf_order_path *out) 
     count_node(n, 0, by, out);
     if (x->lost) {
         out->loss[MF_LOSS_AHEAD + k][v] += by;
+        out->early = true;
         by -= by * out->ahead_share[k][v];
     }
     if (x->by == BY_NOTHING) {
@@ -174,7 +175,7 @@ static void follow(mf_order *o, int32_t at, mf_order_path *out) {
             if (x->ended[w] > 0.0) {
                 count_end(o, at, x->ended[w], (way)w, out);
             }
-            if (x->begun[w] > 0.0) {
+            if (w < WITH_EARLY_LOSSES && x->begun[w] > 0.0) {
                 pass_on(o, at, x->begun[w], false, (way)w, out);
             }
         }

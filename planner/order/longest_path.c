@@ -351,6 +351,7 @@ void mf_order_longest(mf_order *o, const mf_order_times *t, mf_order_path *out) 
                MF_ORDER_AHEAD * (size_t)out->vstages * sizeof *out->ahead_share[0]);
     }
     out->norm_stage = 0;
+    out->early = false;
     out->lost = t->lost;
     for (int p = 0; p < o->stages; p++) {
         mf_order_finish f = mf_order_finish_of(o, t, p);

@@ -51,7 +51,7 @@ static double lost_s(const mf_order_losses *x, const mf_order_path *c) {
             double count = c->loss[MF_LOSS_BEHIND + k][v];
             sum_s += count > 0.0 ? count * mf_order_lost_behind(x, k + 1, c->share[k], v) : 0.0;
         }
-        for (int k = 0; k < MF_ORDER_AHEAD; k++) {
+        for (int k = 0; k < MF_ORDER_AHEAD && c->early; k++) {
             double count = c->loss[MF_LOSS_AHEAD + k][v];
             sum_s +=
                 count > 0.0 ? count * mf_order_lost_ahead(x, k + 1, c->ahead_share[k][v], v) : 0.0;
@@ -77,6 +77,7 @@ mf_status mf_order_path_copy(mf_order_path *copy, const mf_order_path *path, mf_
     copy->holds = path->holds;
     copy->beside = path->beside;
     copy->starts = path->starts;
+    copy->early = path->early;
     memcpy(copy->share, path->share, sizeof copy->share);
     copy->norm_stage = path->norm_stage;
     copy->lost = path->lost;

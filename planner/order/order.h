@@ -124,6 +124,7 @@ typedef struct mf_order_path {
                     * cost passes hold_s x lost less */
     double starts; /* of it so much counts losses->start_s */
     double share[MF_ORDER_BEHIND];       /* losses->share that it was found with, */
+    bool early;                          /* some loss[MF_LOSS_AHEAD + k] is counted */
     double *ahead_share[MF_ORDER_AHEAD]; /* [vstages] and losses->ahead_share of the passes that
                                           * loss[MF_LOSS_AHEAD + k] counts */
     double lost;        /* that it was found with: holds for layouts that lose no more */

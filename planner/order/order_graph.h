@@ -73,7 +73,7 @@ typedef enum way { WITH_START_LOSS, WITHOUT_START_LOSS, WITH_EARLY_LOSSES, START
 
 /* Weight of a traced path at an event's end, and at its start only. */
 typedef struct weights {
-    double ended[START_LOSSES], begun[START_LOSSES];
+    double ended[START_LOSSES], begun[WITH_EARLY_LOSSES];
 } weights;
 
 struct mf_order {

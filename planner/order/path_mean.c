@@ -67,6 +67,7 @@ static void mean_of(mf_path_set *c, const int *stage_of, double *least) {
         mean->holds += w * x->holds;
         mean->beside += w * x->beside;
         mean->starts += w * x->starts;
+        mean->early = mean->early || x->early;
         mean->lost = i == 0 || x->lost < mean->lost ? x->lost : mean->lost;
         for (int k = 0; k < MF_ORDER_BEHIND; k++) {
             bool less = i == 0 || x->share[k] < mean->share[k];
