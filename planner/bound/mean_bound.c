@@ -67,7 +67,8 @@ static bool find_places(stage *s) {
     return true;
 }
 
-/* Raises the curve to the line of a price (seconds by byte) at one moment of the schedule. */
+/* Raises the curve to the line of a price (seconds by byte) at one moment of the schedule. What is
+ * free counts the buffers of a main layer: of a stage that holds none it says nothing. */
 static void raise_curve(stage *s, int row, double price) {
     const mf_mean_layers *x = s->x;
     double at_s[MAX_CHUNKS], least_s = HUGE_VAL, beyond_s = 0.0;
@@ -88,7 +89,7 @@ static void raise_curve(stage *s, int row, double price) {
     }
     const double each_s = least_s + price * x->layer_B;
     const double free_s = beyond_s - price * x->free_B[s->p];
-    for (int k = s->sure; k <= x->layers && isfinite(least_s); k++) {
+    for (int k = s->sure > 0 ? s->sure : 1; k <= x->layers && isfinite(least_s); k++) {
         s->curve_s[k] = mf_larger(s->curve_s[k], k * each_s + free_s);
     }
 }
