@@ -29,17 +29,23 @@ for COLUMNS in 60 80 120; do # at each of them the same words
     decides plan $job $pins --out "$work/plan.json"
     decides explain --plan "$work/plan.json"
 done
+# A folder's name may be longer than a line of 60 columns.
+in_folder() {
+    COLUMNS=160
+    decides "$@" -o "$work/page"
+    COLUMNS=60
+}
 COLUMNS=60
 {
     decides plan $job $pins
     decides plan --model mixtral-8x7b --cluster h100 --gpus 16 --global-batch 64 --seq 4096 --runs-on megatron --pp 2 --ep 8
     decides simulate --plan "$work/plan.json"
     decides simulate $short
-    decides simulate $job $pins -o "$work/page"
+    in_folder simulate $job $pins
     decides explain $short
     decides fit $job $pins --recompute none
     decides fit --model mixtral-8x22b --cluster h100 --gpus 2 --global-batch 64 --seq 4096 --tp 2 --ep 2
-    decides tune --plan "$work/plan.json" --threads 2 -o "$work/page"
+    in_folder tune --plan "$work/plan.json" --threads 2
     decides tune --plan "$work/plan.json" --threads 2
 }
 unset COLUMNS
