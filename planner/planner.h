@@ -120,7 +120,7 @@ typedef struct mf_search_options {
                        * are tried; 0 = MF_FIT_FIRST_US, 3 s. Less where memory is known to be tight
                        */
     int64_t patience; /* open layouts are tried after so much work did not narrow the gap, and the
-                       * search ends when as much again did not either; or, after three times that,
+                       * search ends when as much again did not either; or, after five times that,
                        * where the gap that is wanted would take MF_SLOW_SHARE times as long as all
                        * so far, as fast as it narrows; 0 = it goes on */
     int flight; /* tasks in flight at most: those that start know nothing of those that fly, and as

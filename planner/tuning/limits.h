@@ -54,8 +54,10 @@
 #define MF_TRY_OPEN_US 18000000
 /* Positions of the best plan are moved by simulated steps from this effort on, for this share of
  * all so far at most; those of a better plan once this share more is used (DeepSeek-V3 on 5,120
- * B200 in `capacity`: 0.9 % faster). */
-#define MF_STEP_SEARCH_US 6000000
+ * B200 in `capacity`: 0.9 % faster). From six seconds on DeepSeek-V3 on 1,024 h100 takes a tenth
+ * more and ends 0.5 % slower, and seven cells of docs/PLANNER_MEASURED.md end 0.9 to 1.6 % slower.
+ */
+#define MF_STEP_SEARCH_US 2500000
 #define MF_STEP_SEARCH_SHARE 0.02
 #define MF_STEP_SEARCH_AGAIN 0.5
 /* Moves that make the plan faster by this share allow as much again, so many times in all
@@ -73,8 +75,9 @@
  * of 11 counted seconds, Moonlight on 8 finds one 0.3 % faster). */
 #define MF_HELD_US 1000000
 /* How slow a search is counts after it has taken so many times its patience: with 2 s of it, as
- * `capacity` has, from 6 s on. */
-#define MF_SLOW_PATIENCE 3
+ * `capacity` has, from 10 s on (from 6 s on DeepSeek-V3 on 5,120 B200 ends there at 14.1 instead
+ * of 7.2 %). */
+#define MF_SLOW_PATIENCE 5
 /* A search is slow where what is left would take more than so many times all so far. In the table
  * of 60 cells of docs/PLANNER_MEASURED.md one cell is proven that looked like 1.4 times at some
  * mark; the five that end so look like 1.8 to 4.7. */
