@@ -56,11 +56,11 @@ static double gathered_s(const mf_loss_figures *x) {
     return least_s;
 }
 
-/* Losses of a stage's first forward passes, all through virtual stage v, of which the first starts
- * at start_s at least. A pass that starts later loses less, but never by more than it is later, so
- * each starts when the ones before it end at least. Beside passes gathers run at f_rate at most.
- * What gathers lose by waits inside a pass, these wait for, too. Returns when the first pass ends
- * at least. */
+/* Writes what a stage's first forward passes lose. All go through virtual stage v; the first starts
+ * no earlier than start_s. A pass that starts later by some time loses less, but never by more than
+ * that time, so the earliest end of each follows from that of the pass before. Beside passes
+ * gathers run at f_rate at most. While a pass waits they run at full speed; its later end makes up
+ * for that as long as the rate is no less than e. Returns the earliest end of the first pass. */
 static double write_first_losses(const mf_loss_figures *x, int v, double start_s,
                                  mf_order_losses *out) {
     const mf_loss_stage *y = &x->stage[v];

@@ -44,13 +44,8 @@ static bool count_layers(shadow *x, const mf_assignment *a) {
         for (int i = a->first[v]; i < a->first[v + 1]; i++) {
             const mf_partition_class *c = mf_partition_class_at(in, v, in->slot_at[i]);
             bool keeps = c->key.kind == MF_POS_LAYER || c->key.kind == MF_POS_MTP;
-            int m = 0;
-            while (keeps && m < c->choices &&
-                   (c->choice[m].memory.recompute != a->memory[i].recompute ||
-                    c->choice[m].memory.offload != a->memory[i].offload)) {
-                m++;
-            }
-            if (m == c->choices) {
+            const int m = keeps ? mf_partition_choice_of(c, a->memory[i]) : 0;
+            if (m < 0) {
                 return false;
             }
             x->count[mf_partition_cell(in, v, in->slot_at[i], m)] += 1.0;

@@ -19,6 +19,16 @@ const mf_partition_class *mf_partition_class_at(const mf_partition *in, int v, i
     return &in->class[in->slot[slot].class_of[in->variant[v]]];
 }
 
+int mf_partition_choice_of(const mf_partition_class *c, mf_memory_choice memory) {
+    for (int m = 0; m < c->choices; m++) {
+        if (c->choice[m].memory.recompute == memory.recompute &&
+            c->choice[m].memory.offload == memory.offload) {
+            return m;
+        }
+    }
+    return -1;
+}
+
 bool mf_partition_stands_before(const mf_partition_class *c, int m, int other) {
     const mf_partition_choice *a = &c->choice[m], *b = &c->choice[other];
     const double a_s = mf_partition_ends_later_s(a), b_s = mf_partition_ends_later_s(b);

@@ -55,15 +55,10 @@ static bool has_effort(const searching *w) {
 static bool count_plan(const mf_partition *in, const mf_assignment *plan, int32_t *count) {
     for (int v = 0; v < in->vstages; v++) {
         for (int i = plan->first[v]; i < plan->first[v + 1]; i++) {
-            const mf_memory_choice memory = plan->memory[i];
             const int slot = in->slot_at[i];
-            const mf_partition_class *c = mf_partition_class_at(in, v, slot);
-            int m = 0;
-            while (m < c->choices && (c->choice[m].memory.recompute != memory.recompute ||
-                                      c->choice[m].memory.offload != memory.offload)) {
-                m++;
-            }
-            if (m == c->choices) {
+            const int m =
+                mf_partition_choice_of(mf_partition_class_at(in, v, slot), plan->memory[i]);
+            if (m < 0) {
                 return false;
             }
             count[mf_partition_cell(in, v, slot, m)]++;

@@ -142,6 +142,8 @@ double mf_partition_tables_B(const mf_partition *in, int stage);
 double mf_partition_tables_comm_B(const mf_partition *in, int stage);
 /* The class of a slot on a virtual stage. */
 const mf_partition_class *mf_partition_class_at(const mf_partition *in, int v, int slot);
+/* The choice of a class that keeps, recomputes and offloads that; -1: it has none. */
+int mf_partition_choice_of(const mf_partition_class *c, mf_memory_choice memory);
 
 /* Seconds that a layer of the class with choice m adds to a part of its virtual stage. floor: the
  * rounded-down figure that holds for dominated choices, too. m < 0: the least over all choices. */

@@ -55,8 +55,9 @@ typedef struct mf_block_cost {
  * (mf_order_in_flight): a forward pass has just run, and a backward pass, which runs whole, comes
  * next. Where weight gradients are split off, a row follows either pass, and W may come next. */
 static inline double mf_block_sure_work_B(const mf_block_cost *q, bool split) {
-    const bool f_less = q->local_f_B < q->local_b_B;
-    return f_less == split ? q->local_f_B : q->local_b_B; /* the smaller one, else the larger */
+    const double f_B = q->local_f_B, b_B = q->local_b_B;
+    const double smaller_B = f_B < b_B ? f_B : b_B, larger_B = f_B < b_B ? b_B : f_B;
+    return split ? smaller_B : larger_B;
 }
 
 /* Time from a stage's last pass to the end of the step: `norm` until all stages meet, then

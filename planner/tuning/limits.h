@@ -54,9 +54,9 @@
 #define MF_TRY_OPEN_US 18000000
 /* Positions of the best plan are moved by simulated steps from this effort on, for this share of
  * all so far at most; those of a better plan once this share more is used (DeepSeek-V3 on 5,120
- * B200 in `capacity`: 0.9 % faster). From six seconds on DeepSeek-V3 on 1,024 h100 takes a tenth
- * more and ends 0.5 % slower, and seven cells of docs/PLANNER_MEASURED.md end 0.9 to 1.6 % slower.
- */
+ * B200 in `capacity`: 0.9 % faster). Begun after six seconds, DeepSeek-V3 on 1,024 h100 takes a
+ * tenth more and ends 0.5 % slower, and six cells of docs/PLANNER_MEASURED.md end 0.9 to 1.6 %
+ * slower. */
 #define MF_STEP_SEARCH_US 2500000
 #define MF_STEP_SEARCH_SHARE 0.02
 #define MF_STEP_SEARCH_AGAIN 0.5

@@ -207,17 +207,6 @@ static void check_one_split(mf_partition *in, const sample *s, nearness *n) {
 /* How many rows of memory were held against a plan. */
 static int64_t rows_checked;
 
-/* The choice of a class that keeps the same; -1: it has none, since another one beats it. */
-static int choice_of(const mf_partition_class *c, mf_memory_choice memory) {
-    for (int m = 0; m < c->choices; m++) {
-        if (c->choice[m].memory.recompute == memory.recompute &&
-            c->choice[m].memory.offload == memory.offload) {
-            return m;
-        }
-    }
-    return -1;
-}
-
 /* No moment of a stage, as rows of memory count it, takes more than the plan does there. */
 static void check_memory_rows(const mf_partition *in, const mf_assignment *a) {
     mf_room any;
@@ -231,7 +220,7 @@ static void check_memory_rows(const mf_partition *in, const mf_assignment *a) {
                 const int v = (int)mf_layout_vstage(&in->layout, p, c);
                 for (int i = a->first[v]; i < a->first[v + 1]; i++) {
                     const mf_partition_class *x = mf_partition_class_at(in, v, in->slot_at[i]);
-                    const int m = choice_of(x, a->memory[i]);
+                    const int m = mf_partition_choice_of(x, a->memory[i]);
                     known = known && m >= 0;
                     sum_B += x->persistent_B + (in->slot_at[i] == guest.slot ? guest.more_B : 0.0);
                     if (m >= 0) {
