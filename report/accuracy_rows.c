@@ -40,7 +40,7 @@ const mf_accuracy_row mf_accuracy_rows[] = {
     {MF_ACCURACY_OWN, "h200", "runs of moefold on one H200, held out of the fit",
      16, 0.9, -1, -0.2, 4.1, -1},
     {MF_ACCURACY_OWN, "h200", "runs of moefold on two H200, held out of the fit",
-     21, 3.4, -1, 1.7, 8.2, -1},
+     21, 3.4, -1, 1.7, 10.4, -1},
     {MF_ACCURACY_OWN, "h200", "runs of moefold on four H200, held out of the fit",
      3, 1.5, -1, 0.2, 2.4, -1},
     {MF_ACCURACY_OWN, "h200", "runs of moefold on one H200, models held out of the fit",
