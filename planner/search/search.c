@@ -98,10 +98,21 @@ static double thread_s(void) {
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
+static void improve(mf_search_state *s, mf_search_task *t) {
+    mf_search_outcome *out = &t->out[0];
+    clear_outcome(out);
+    mf_block_costs_note(&t->asked[0]);
+    out->status =
+        mf_search_improve_plan(&s->context, &s->improving, t->aim[0].most_us, out, &out->err);
+}
+
 static void work_on(void *self, int slot) {
     mf_search_state *s = self;
     mf_search_task *t = &s->task[slot];
     const double start_s = thread_s();
+    if (t->count == 0) {
+        improve(s, t);
+    }
     for (int i = 0; i < t->count; i++) {
         mf_search_outcome *out = &t->out[i];
         clear_outcome(out);
@@ -349,20 +360,6 @@ static mf_status try_starts(mf_search_state *s, mf_search_outcome *out, mf_err *
     return mf_search_begin_with(s->r, keep_plan, s, out, e);
 }
 
-/* Positions of the best plan are moved by what steps take. */
-static mf_status improve_best(mf_search_state *s, mf_search_outcome *out, mf_err *e) {
-    const int64_t most_us = (int64_t)(MF_STEP_SEARCH_SHARE * (double)s->work);
-    mf_status status = mf_search_improve_plan(&s->context, &s->found[0], most_us, out, e);
-    if (out->found) {
-        keep_found(s, &out->plan);
-        s->slow = false;
-        status = status == MF_OK ? mf_search_open_again(s, e) : status;
-    }
-    s->improved_s = s->best_s;
-    s->improve_at = s->work + (int64_t)(MF_STEP_SEARCH_AGAIN * (double)s->work);
-    return status;
-}
-
 typedef mf_status find_tries(mf_search_state *s, mf_search_outcome *out, mf_err *e);
 
 static void take(mf_search_state *s, find_tries *find) {
@@ -395,20 +392,59 @@ static bool gap_is_open(const mf_search_state *s) {
            mf_search_lower_bound(s) < s->best_s / (1.0 + mf_search_asked_gap(s)) * (1.0 - 1e-9);
 }
 
-/* Is the best plan another one than when positions were last moved, for as long as that took? */
+/* Is the best plan another one than when positions were last moved? */
 static bool has_new_best(const mf_search_state *s) {
     return mf_search_uses(s, MF_MECHANISM_STEP_SEARCH) && s->nfound > 0 &&
            s->found[0].time_s <= s->best_s && s->best_s < s->improved_s && gap_is_open(s);
+}
+
+/* Is the best plan to be improved now? done: there is nothing else to start. */
+static bool is_time_to_improve(const mf_search_state *s, bool done) {
+    const int64_t from = s->improve_at ? s->improve_at : MF_STEP_SEARCH_US;
+    return can_continue(s) && !s->ranking && !s->spent && !s->improves &&
+           (s->work >= from || (done && !mf_search_is_flying(s))) && has_new_best(s);
+}
+
+/* Positions and memory choices of the best plan are changed by what steps take, beside other tasks.
+ */
+static bool start_improving(mf_search_state *s, mf_search_task *t, int64_t *usual_us) {
+    s->improving = s->found[0];
+    s->improves = true;
+    t->count = 0;
+    t->aim[0].most_us = (int64_t)(MF_STEP_SEARCH_SHARE * (double)s->work);
+    t->seen = s->merged;
+    t->in_flight = true;
+    *usual_us = 2 * t->aim[0].most_us;
+    return true;
+}
+
+static void commit_improved(mf_search_state *s, mf_search_task *t) {
+    mf_search_outcome *out = &t->out[0];
+    const double before_s = s->best_s;
+    count_blocks(s, &t->asked[0], out);
+    s->simulated += out->simulated;
+    s->work += out->work;
+    s->improves = false;
+    s->improved_s = out->plan.time_s;
+    s->improve_at = s->work + (int64_t)(MF_STEP_SEARCH_AGAIN * (double)s->work);
+    s->interrupted |= out->status == MF_INTERRUPTED;
+    if (s->status == MF_OK && out->status != MF_OK && out->status != MF_INTERRUPTED) {
+        s->status = out->status;
+        s->err = out->err;
+    }
+    if (out->found) {
+        keep_found(s, &out->plan);
+    }
+    if (s->best_s < before_s) {
+        s->slow = false;
+        s->status = s->status == MF_OK ? mf_search_open_again(s, &s->err) : s->status;
+    }
 }
 
 /* A search that comes to its end, or has taken so much, tries open layouts if its gap is wide; what
  * is left goes to what has the least bound, trees that were put aside included. False: that was
  * done, or its effort is used. */
 static bool start_last_phase(mf_search_state *s) {
-    if (!s->spent && has_new_best(s)) {
-        take(s, improve_best);
-        return true;
-    }
     if (s->opened || s->spent) {
         return false;
     }
@@ -436,7 +472,7 @@ static void drop_vain_tries(mf_search_state *s) {
 static int long_tasks_in_flight(const mf_search_state *s) {
     int flying = 0;
     for (int i = 0; i < MF_TASKS_IN_FLIGHT; i++) {
-        flying += s->task[i].in_flight && !is_cheap(&s->task[i].begun[0]);
+        flying += s->task[i].in_flight && s->task[i].count > 0 && !is_cheap(&s->task[i].begun[0]);
     }
     return flying;
 }
@@ -469,12 +505,11 @@ static bool start(void *self, int slot, int64_t *usual_us) {
         s->fits_tries = MF_FIT_LEAST_TRIES;
         s->narrowed_at = s->work; /* what comes now may narrow the gap */
     }
-    if (can_continue(s) && !s->ranking && !s->spent &&
-        s->work >= (s->improve_at ? s->improve_at : MF_STEP_SEARCH_US) && has_new_best(s)) {
-        take(s, improve_best);
-    }
     drop_vain_tries(s);
     bool done = !can_continue(s) || mf_search_is_done(s);
+    if (is_time_to_improve(s, done)) {
+        return start_improving(s, &s->task[slot], usual_us);
+    }
     while (done && can_continue(s) && !s->ranking && !mf_search_is_flying(s) &&
            start_last_phase(s)) {
         done = !can_continue(s) || mf_search_is_done(s);
@@ -495,7 +530,10 @@ static void commit(void *self, int slot) {
     mf_search_state *s = self;
     mf_search_task *t = &s->task[slot];
     t->in_flight = false;
-    s->pricing_s += t->node[0].level <= MF_LEVEL_LAYOUT ? t->cpu_s : 0.0;
+    if (t->count == 0) {
+        commit_improved(s, t);
+    }
+    s->pricing_s += t->count > 0 && t->node[0].level <= MF_LEVEL_LAYOUT ? t->cpu_s : 0.0;
     for (int i = 0; i < t->count; i++) {
         count_blocks(s, &t->asked[i], &t->out[i]);
         mf_search_note_taken(s, &t->node[i], t->out[i].work);
@@ -520,7 +558,7 @@ static bool is_useless(void *self, int slot) {
     const mf_search_state *s = self;
     const mf_search_task *t = &s->task[slot];
     const double stays_s = fmin(mf_search_queue_least(&s->queue), s->blocking.key_s);
-    bool useless = s->spent && !s->ranking && can_continue(s);
+    bool useless = s->spent && !s->ranking && can_continue(s) && t->count > 0;
     for (int i = 0; useless && i < t->count; i++) {
         useless = t->begun[i].key_s >= stays_s && t->begun[i].level != MF_LEVEL_TRY;
     }

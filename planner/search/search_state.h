@@ -13,7 +13,7 @@ typedef struct mf_search_task {
     mf_search_node node[MF_TASK_NODES];
     mf_search_outcome out[MF_TASK_NODES];
     mf_costs_noted asked[MF_TASK_NODES]; /* costs that each asked for */
-    int count;
+    int count;                           /* 0: it improves the best plan */
     mf_search_node begun[MF_TASK_NODES]; /* the nodes at its start, without what they own: the
                                           * task's thread changes `node` */
     mf_search_aim aim[MF_TASK_NODES];    /* at its start */
@@ -59,6 +59,8 @@ typedef struct mf_search_state {
     int64_t vain_tries;      /* tries that fit since one gave a better plan */
     double improved_s;       /* the best plan when its positions were last moved by steps, */
     int64_t improve_at;      /* and the work from which on they may be again; 0: never were */
+    mf_search_found improving; /* the plan that a task in flight improves, */
+    bool improves;             /* if one does */
     bool opened;             /* open layouts were tried */
     bool spent;              /* the budget is used: nothing is started any more */
     double narrowed;         /* the gap when it last narrowed, */
