@@ -2,6 +2,7 @@
 #include "planner/price/cost_cache.h"
 
 #include "core/base/pool.h"
+#include "core/base/spin_lock.h"
 #include "core/base/table.h"
 #include "planner/price/cost_key.h"
 #include "planner/tuning/limits.h"
@@ -151,7 +152,7 @@ static mf_status make(mf_block_costs *q, const question *x, const mf_cost_key *k
                       entry **out, mf_err *e) {
     pthread_mutex_t *making = &q->making[(at->hash >> 32) % MAKERS];
     mf_status status = MF_OK;
-    pthread_mutex_lock(making);
+    mf_spin_lock(making);
     *out = find(q, at, key); /* by another thread meanwhile */
     if (!*out) {
         entry made = {.key = *key,

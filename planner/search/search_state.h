@@ -50,25 +50,25 @@ typedef struct mf_search_state {
     int64_t blocked_count; /* such layouts that were below the target when they were given up */
     mf_search_task task[MF_TASKS_IN_FLIGHT];
     int64_t merged;
-    double pricing_s;        /* of tasks that bound families and layouts */
-    bool patient;            /* no tree is parked any more */
-    bool fits_tried;         /* layouts that `fit` finds were simulated and tried */
-    double fits_s;           /* their best step with choices of least memory */
-    int64_t look_until;      /* work at which the look after the gap is met ends; 0: not begun */
-    int64_t fits_tries;      /* layouts of their degrees that are tried whatever the budget */
-    int64_t vain_tries;      /* tries that fit since one gave a better plan */
-    double improved_s;       /* the best plan when its positions were last moved by steps, */
-    int64_t improve_at;      /* and the work from which on they may be again; 0: never were */
+    double pricing_s;          /* of tasks that bound families and layouts */
+    bool patient;              /* no tree is parked any more */
+    bool fits_tried;           /* layouts that `fit` finds were simulated and tried */
+    double fits_s;             /* their best step with choices of least memory */
+    int64_t look_until;        /* work at which the look after the gap is met ends; 0: not begun */
+    int64_t fits_tries;        /* layouts of their degrees that are tried whatever the budget */
+    int64_t vain_tries;        /* tries that fit since one gave a better plan */
+    double improved_s;         /* the best plan when its positions were last moved by steps, */
+    int64_t improve_at;        /* and the work from which on they may be again; 0: never were */
     mf_search_found improving; /* the plan that a task in flight improves, */
     bool improves;             /* if one does */
-    bool opened;             /* open layouts were tried */
-    bool spent;              /* the budget is used: nothing is started any more */
-    double narrowed;         /* the gap when it last narrowed, */
-    int64_t narrowed_at;     /* and the work then */
-    mf_search_mark mark;     /* an earlier gap; HUGE_VAL: none */
-    bool slow;               /* at its recent pace it would not end soon */
-    bool stale;              /* it ends since its gap did not narrow */
-    int64_t stale_for;       /* for so much work */
+    bool opened;               /* open layouts were tried */
+    bool spent;                /* the budget is used: nothing is started any more */
+    double narrowed;           /* the gap when it last narrowed, */
+    int64_t narrowed_at;       /* and the work then */
+    mf_search_mark mark;       /* an earlier gap; HUGE_VAL: none */
+    bool slow;                 /* at its recent pace it would not end soon */
+    bool stale;                /* it ends since its gap did not narrow */
+    int64_t stale_for;         /* for so much work */
     int64_t unblocked_at;    /* work when `blocking` last was not the least of all, or a better plan
                                 was found */
     double unblocked_best_s; /* the best plan then */
