@@ -253,6 +253,11 @@ static int64_t tree_us(const refining *c) {
     return look ? most_us / MF_LOOK_PART : most_us;
 }
 
+/* Is the layout small enough for the integer program? */
+static bool has_program(const refining *c) {
+    return c->in->vstages <= MF_EXACT_VSTAGES && uses(c->w, MF_MECHANISM_INTEGER_PROGRAM);
+}
+
 /* Whole splits: what is below the target is settled, what is above waits. */
 static void by_splits(refining *c) {
     mf_partition_split_options o = {
@@ -300,6 +305,10 @@ static void by_splits(refining *c) {
                       (c->n->tries < MF_SEARCH_DONE - 1 && r.bound_s > c->n->key_s * MF_CLIMB_GAIN);
     /* a program that failed may end when others of its paths are known */
     bool again = r.outcome == MF_MILP_OPTIMAL ? !r.have || (!o.own_losses && more) : more;
+    if (!again && r.outcome != MF_MILP_OPTIMAL && c->n->tries < MF_SEARCH_DONE - 1 &&
+        !has_program(c) && uses(c->w, MF_MECHANISM_TREE_REST)) {
+        c->n->stalled = again = true;
+    }
     if (!again) {
         c->n->cause = r.outcome == MF_MILP_OPTIMAL ? c->n->cause : MF_CAUSE_TREE;
         mf_split_rest_clear(&c->n->tried.rest);
@@ -400,7 +409,7 @@ static bool is_written(refining *c, const int32_t *count, mf_assignment *a) {
 static void by_exact(refining *c) {
     mf_partition_solution s;
     mf_assignment a;
-    if (c->in->vstages > MF_EXACT_VSTAGES || !uses(c->w, MF_MECHANISM_INTEGER_PROGRAM)) {
+    if (!has_program(c)) {
         leave_open(c, c->n->key_s, (mf_search_cause)c->n->cause);
         return;
     }

@@ -74,6 +74,7 @@ typedef struct mf_search_node {
     int16_t vpp;
     int32_t side, expert, dense; /* indices */
     int64_t seen; /* LAYOUT: outcomes that were merged when it was bounded with its order */
+    bool stalled; /* SPLITS: its tree climbed no more, and nothing but the tree can bound it */
     mf_partition_tried tried;
 } mf_search_node;
 

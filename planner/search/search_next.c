@@ -8,9 +8,12 @@ mf_status mf_search_open_again(mf_search_state *s, mf_err *e) {
 }
 
 /* Is a tree not worth its time? It would not reach the target, or closing it would not help since
- * another one stays open below. */
+ * another one stays open below; or it climbs no more. */
 static bool is_hopeless(const mf_search_state *s, const mf_search_node *n) {
     const double far_off = n->tries > 1 ? MF_FAR_OFF_AGAIN : MF_FAR_OFF;
+    if (n->stalled && !s->stubborn) {
+        return true;
+    }
     return !s->patient && mf_search_has_plan(s) && n->level == MF_LEVEL_SPLITS && n->tries > 0 &&
            n->key_s < s->target_s &&
            (n->key_s * far_off < s->target_s || s->queue.aside_s < n->key_s);
@@ -26,11 +29,13 @@ static bool park(mf_search_state *s) {
     return true;
 }
 
-/* Trees that were put aside are taken up again when nothing else is left. True: some are. */
+/* Trees that were put aside are taken up again when nothing else is left, those that climb no more
+ * last. True: some are. */
 static bool unpark(mf_search_state *s) {
-    if (s->queue.asides == 0 || s->patient) {
+    if (s->queue.asides == 0 || s->stubborn) {
         return false;
     }
+    s->stubborn = s->patient;
     s->patient = true;
     s->status = mf_search_open_again(s, &s->err);
     return s->status == MF_OK;

@@ -51,7 +51,8 @@ typedef struct mf_search_state {
     mf_search_task task[MF_TASKS_IN_FLIGHT];
     int64_t merged;
     double pricing_s;          /* of tasks that bound families and layouts */
-    bool patient;              /* no tree is parked any more */
+    bool patient;              /* no tree is parked any more but those that climb no more, */
+    bool stubborn;             /* nor these */
     bool fits_tried;           /* layouts that `fit` finds were simulated and tried */
     double fits_s;             /* their best step with choices of least memory */
     int64_t look_until;        /* work at which the look after the gap is met ends; 0: not begun */
