@@ -5,10 +5,7 @@ if golden_sampled; then
     echo "MF_SKIPPED 1 where lines end is no matter of sanitizers, which see each of these commands in its own case"
     exit 0
 fi
-# Files go by names without a folder: lines and their ends do not depend on where the scratch folder is.
-golden_binary=$(realpath "$golden_binary")
-golden_case=$(realpath "$golden_case")
-cd "$work" || exit 1
+golden_in_work
 job="--model olmoe-1b-7b --cluster h100 --gpus 8 --global-batch 64 --seq 4096"
 pins="--tp 1 --cp 1 --pp 1 --etp 1 --dispatcher fused --schedule 1f1b"
 short="--model mixtral-8x7b --cluster h100 --gpus 8 --global-batch 64 --seq 4096 --ep 8"
