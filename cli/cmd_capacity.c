@@ -316,7 +316,7 @@ const mf_command mf_cmd_capacity = {
     .name = "capacity",
     .summary = "models x clusters x sizes: time, tokens/s, money and energy for a number of tokens",
     .usage = {"--models LIST --clusters LIST --global-batch N --seq N [--tokens COUNT] "
-              "[--deadline TIME] [options]"},
+              "[--deadline TIME|DATE] [options]"},
     .about =
         "Plans every model on every cluster at every size and compares the runs. With --tokens it "
         "adds the time of the whole run, failures and checkpoints included, its price and its "

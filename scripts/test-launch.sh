@@ -42,8 +42,9 @@ fi
 # Scripts that build their model make Bridge's configuration: a checkout at that commit, with 3rdparty/Megatron-LM, or
 # BRIDGE_MEGATRON=DIR, a checkout of Megatron-LM at the commit that Bridge has there.
 core=${BRIDGE_MEGATRON:-${BRIDGE:-}/3rdparty/Megatron-LM}
-if ! "$python" -c 'import hydra, omegaconf, tensorboard, torch' 2>/dev/null; then
-    echo "SKIPPED: programs for Megatron-Bridge: $python lacks one of torch, tensorboard, omegaconf and hydra-core"
+if ! why=$("$python" -c 'import hydra, omegaconf, tensorboard, torch' 2>&1); then
+    echo "SKIPPED: programs for Megatron-Bridge: $python imports not all of torch, tensorboard, omegaconf and hydra-core:" \
+        "$(echo "$why" | tail -n 1)"
 elif [ -z "${BRIDGE:-}" ] || [ ! -d "$core/megatron/core" ]; then
     echo "SKIPPED: programs for Megatron-Bridge: no BRIDGE=DIR with its 3rdparty/Megatron-LM (or BRIDGE_MEGATRON=DIR)"
 elif ! grep -lq 'TRAIN=' "$work"/*-bridge.sh; then

@@ -175,16 +175,22 @@ mf_status mf_parse_count(const char *text, double low, double high, double *out,
     return MF_OK;
 }
 
-mf_status mf_parse_time(const char *text, double low, double high, double *out, mf_err *e) {
+static bool read_time(const char *text, double low, double high, double *out) {
     static const suffix known[] = {{"s", 1}, {"m", 60}, {"h", 3600}, {"d", 86400}};
     double value = 0;
     if (!read_scaled(text, known, sizeof known / sizeof known[0], &value) || value < low ||
         value > high) {
-        return mf_err_set(e, MF_USAGE, "expected a time such as 90s, 20m, 12h or 30d, got \"%s\"",
-                          text);
+        return false;
     }
     *out = value;
-    return MF_OK;
+    return true;
+}
+
+mf_status mf_parse_time(const char *text, double low, double high, double *out, mf_err *e) {
+    return read_time(text, low, high, out)
+               ? MF_OK
+               : mf_err_set(e, MF_USAGE, "expected a time such as 90s, 20m, 12h or 30d, got \"%s\"",
+                            text);
 }
 
 /* Days since 1970-01-01 of a date of the Gregorian calendar, counted in years that begin in March.
@@ -219,7 +225,12 @@ mf_status mf_parse_until(const char *text, double now_s, double low, double high
                          mf_err *e) {
     int64_t days = 0;
     if (!looks_like_date(text)) {
-        return mf_parse_time(text, low, high, out, e);
+        return read_time(text, low, high, out)
+                   ? MF_OK
+                   : mf_err_set(
+                         e, MF_USAGE,
+                         "expected a time such as 30d or a date such as 2027-01-31, got \"%s\"",
+                         text);
     }
     mf_status s = mf_parse_date(text, &days, e);
     if (s != MF_OK) {

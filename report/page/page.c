@@ -201,6 +201,14 @@ void mf_page_figure(const mf_page *p, mf_page_unit unit, const char *pointer, ..
     fprintf(p->f, "<data data-at=\"%s\" value=\"%.17g\">%s</data>", place, mf_page_number(v), text);
 }
 
+void mf_page_cell(const mf_page *p, const char *head, const char *style) {
+    fputs("<td", p->f);
+    if (style[0] != '\0') {
+        fprintf(p->f, " class=\"%s\"", style);
+    }
+    fprintf(p->f, " data-head=\"%s\">", head);
+}
+
 /* --- the frame -------------------------------------------------------------------------------- */
 
 /* A script element ends at "</script", wherever that stands: '<' goes in as its escape. */

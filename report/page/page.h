@@ -52,6 +52,9 @@ void mf_page_text(const mf_page *p, const char *text);
 void mf_page_prose(const mf_page *p, const char *text);
 /* <data data-at="/step/step_time_s" value="3.2141">3.214 s</data>; "-" where there is no number. */
 void mf_page_figure(const mf_page *p, mf_page_unit unit, const char *pointer, ...) MF_PRINTF(3, 4);
+/* Begins a cell of a table of class "cards", whose rows are cards on a phone: there the cell has
+ * its column's `head` above it, and takes two places where `style` has the class "w". */
+void mf_page_cell(const mf_page *p, const char *head, const char *style);
 /* As the figure's text says it. out[32]. */
 void mf_page_show(mf_page_unit unit, double value, char out[32]);
 

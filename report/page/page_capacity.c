@@ -492,19 +492,23 @@ static void write_cell(const mf_page *p, size_t i, const struct column *c) {
     while (!has_member(p, c->line[first].key)) {
         first++;
     }
-    fputs("</td><td>", p->f);
+    mf_page_cell(p, c->head, c->line[1].key != NULL ? "w" : "");
     write_value(p, i, c, c->line[first].key);
     write_below(p, i, c, first + 1);
+    fputs("</td>", p->f);
 }
+
+static const char price_head[] = "USD/GPU&#8209;h", rests_head[] = "rests on";
 
 /* What the figures rest on: the price and its date; software, precision, whose energies. */
 static void write_rests(const mf_page *p, size_t i) {
     const char *date = text_at(p, i, "price_date"), *energies = text_at(p, i, "energies_of");
-    fputs("</td><td>", p->f);
+    mf_page_cell(p, price_head, "");
     mf_page_figure(p, MF_UNIT_CENTS, CELL "price_usd_gpu_h", i);
     fputs("<small><span>", p->f);
     mf_page_text(p, date[0] >= '0' && date[0] <= '9' ? date : "no date");
-    fputs("</span></small></td><td class=\"l\">", p->f);
+    fputs("</span></small></td>", p->f);
+    mf_page_cell(p, rests_head, "l w");
     mf_page_text(p, text_at(p, i, "software"));
     fputs("<small><span>", p->f);
     mf_page_text(p, text_at(p, i, "precision"));
@@ -519,19 +523,20 @@ static void write_rests(const mf_page *p, size_t i) {
         mf_page_text(p, energies);
         fputs("</span>", p->f);
     }
-    fputs("</small>", p->f);
+    fputs("</small></td>", p->f);
 }
 
 static void write_row(const mf_page *p, size_t i) {
     const bool fits = mf_page_true(mf_page_at(p, CELL "fits", i));
-    fputs(mf_page_true(mf_page_at(p, CELL "on_front", i)) ? "<tr class=\"front\"><td class=\"l\">"
-                                                          : "<tr><td class=\"l\">",
-          p->f);
+    fputs(mf_page_true(mf_page_at(p, CELL "on_front", i)) ? "<tr class=\"front\">" : "<tr>", p->f);
+    mf_page_cell(p, "cluster", "l");
     mf_page_text(p, text_at(p, i, "cluster"));
-    fputs("</td><td>", p->f);
+    fputs("</td>", p->f);
+    mf_page_cell(p, "GPUs", "");
     mf_page_figure(p, MF_UNIT_WHOLE, CELL "gpus", i);
+    fputs("</td>", p->f);
     if (!fits) {
-        fprintf(p->f, "</td><td colspan=\"%zu\" class=\"l\" style=\"white-space:normal\">",
+        fprintf(p->f, "<td colspan=\"%zu\" class=\"l\" style=\"white-space:normal\">",
                 columns_of(p) + 2);
         mf_page_text(p, text_at(p, i, "missing"));
         fputs("</td></tr>\n", p->f);
@@ -543,11 +548,12 @@ static void write_row(const mf_page *p, size_t i) {
         }
     }
     write_rests(p, i);
-    fputs("</td></tr>\n", p->f);
+    fputs("</tr>\n", p->f);
 }
 
 static void write_table(const mf_page *p, const char *model) {
-    fputs("<h2>All sizes</h2>\n<div class=\"wide\"><table><thead><tr><th class=\"l\">cluster</th>"
+    fputs("<h2>All sizes</h2>\n<div class=\"wide\"><table class=\"cards\"><thead><tr>"
+          "<th class=\"l\">cluster</th>"
           "<th>GPUs</th>",
           p->f);
     for (size_t k = 0; k < COLUMNS; k++) {
@@ -555,7 +561,7 @@ static void write_table(const mf_page *p, const char *model) {
             fprintf(p->f, "<th>%s</th>", columns[k].head);
         }
     }
-    fputs("<th>USD/GPU&#8209;h</th><th class=\"l\">rests on</th></tr></thead>\n", p->f);
+    fprintf(p->f, "<th>%s</th><th class=\"l\">%s</th></tr></thead>\n", price_head, rests_head);
     for (size_t i = 0; i < cells_of(p); i++) {
         if (strcmp(text_at(p, i, "model"), model) == 0) {
             write_row(p, i);

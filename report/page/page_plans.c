@@ -63,27 +63,72 @@ static void write_chart(const mf_page *p, mf_plot *plot, const char *what) {
 
 /* --- of a search ------------------------------------------------------------------------------ */
 
-static void write_row(const mf_page *p, size_t i, bool front) {
-    static const char *const degrees[] = {"tp", "cp", "pp", "vpp", "ep", "etp", "dp"};
-    fprintf(p->f, "<tr%s><td>%zu</td><td>", front ? " class=\"front\"" : "", i + 1);
-    mf_page_figure(p, MF_UNIT_TIME, "/candidates/%zu/step_time_s", i);
-    fputs("<small><span>", p->f);
-    mf_page_figure(p, MF_UNIT_TIME, "/candidates/%zu/step_time_low_s", i);
-    fputs(" to</span> <span>", p->f);
-    mf_page_figure(p, MF_UNIT_TIME, "/candidates/%zu/step_time_high_s", i);
-    fputs("</span></small></td><td>", p->f);
-    mf_page_figure(p, MF_UNIT_BYTES, "/candidates/%zu/peak_memory_B", i);
-    fputs("</td><td>", p->f);
-    mf_page_figure(p, MF_UNIT_SHARE, "/candidates/%zu/mfu", i);
-    for (size_t d = 0; d < sizeof degrees / sizeof degrees[0]; d++) {
-        fputs("</td><td>", p->f);
-        mf_page_figure(p, MF_UNIT_WHOLE, "/candidates/%zu/layout/%s", i, degrees[d]);
+/* Columns of the table; on a phone each plan is a card of four cells a line. */
+static const struct column {
+    const char *head, *style, *member;
+} columns[] = {
+    {"plan", "", NULL},
+    {"step time, band", "w", NULL},
+    {"memory", "", NULL},
+    {"MFU", "", NULL},
+    {"TP", "", "tp"},
+    {"CP", "", "cp"},
+    {"PP", "", "pp"},
+    {"VPP", "", "vpp"},
+    {"EP", "", "ep"},
+    {"ETP", "", "etp"},
+    {"DP", "", "dp"},
+    {"schedule", "l w", "schedule"},
+    {"precision", "l w", "precision"},
+};
+enum { PLANS, TIMES, MEMORY, MFU, COLUMNS = sizeof columns / sizeof columns[0] };
+
+static void write_head(const mf_page *p) {
+    fputs("<div class=\"wide\"><table class=\"cards\"><thead><tr>", p->f);
+    for (size_t k = 0; k < COLUMNS; k++) {
+        fprintf(p->f, "<th%s>%s</th>", columns[k].style[0] == 'l' ? " class=\"l\"" : "",
+                columns[k].head);
     }
-    fputs("</td><td class=\"l\">", p->f);
-    mf_page_text(p, mf_page_string(mf_page_at(p, "/candidates/%zu/layout/schedule", i)));
-    fputs("</td><td class=\"l\">", p->f);
-    mf_page_text(p, mf_page_string(mf_page_at(p, "/candidates/%zu/layout/precision", i)));
-    fputs("</td></tr>\n", p->f);
+    fputs("</tr></thead>\n", p->f);
+}
+
+static void write_cell(const mf_page *p, size_t i, size_t k) {
+    switch (k) {
+    case PLANS:
+        fprintf(p->f, "%zu", i + 1);
+        break;
+    case TIMES:
+        mf_page_figure(p, MF_UNIT_TIME, "/candidates/%zu/step_time_s", i);
+        fputs("<small><span>", p->f);
+        mf_page_figure(p, MF_UNIT_TIME, "/candidates/%zu/step_time_low_s", i);
+        fputs(" to</span> <span>", p->f);
+        mf_page_figure(p, MF_UNIT_TIME, "/candidates/%zu/step_time_high_s", i);
+        fputs("</span></small>", p->f);
+        break;
+    case MEMORY:
+        mf_page_figure(p, MF_UNIT_BYTES, "/candidates/%zu/peak_memory_B", i);
+        break;
+    case MFU:
+        mf_page_figure(p, MF_UNIT_SHARE, "/candidates/%zu/mfu", i);
+        break;
+    default:
+        if (columns[k].style[0] == 'l') {
+            mf_page_text(p, mf_page_string(
+                                mf_page_at(p, "/candidates/%zu/layout/%s", i, columns[k].member)));
+        } else {
+            mf_page_figure(p, MF_UNIT_WHOLE, "/candidates/%zu/layout/%s", i, columns[k].member);
+        }
+    }
+}
+
+static void write_row(const mf_page *p, size_t i, bool front) {
+    fputs(front ? "<tr class=\"front\">" : "<tr>", p->f);
+    for (size_t k = 0; k < COLUMNS; k++) {
+        mf_page_cell(p, columns[k].head, columns[k].style);
+        write_cell(p, i, k);
+        fputs("</td>", p->f);
+    }
+    fputs("</tr>\n", p->f);
 }
 
 void mf_page_plans(const mf_page *p) {
@@ -106,11 +151,7 @@ void mf_page_plans(const mf_page *p) {
     if (count > 1) {
         write_chart(p, &plot, "Bold below: the same.");
     }
-    fputs(
-        "<div class=\"wide\"><table><thead><tr><th>plan</th><th>step time, band</th><th>memory</th>"
-        "<th>MFU</th><th>TP</th><th>CP</th><th>PP</th><th>VPP</th><th>EP</th><th>ETP</th>"
-        "<th>DP</th><th class=\"l\">schedule</th><th class=\"l\">precision</th></tr></thead>\n",
-        p->f);
+    write_head(p);
     for (size_t i = 0; i < count; i++) {
         write_row(p, i, point[i].front);
     }

@@ -70,7 +70,16 @@ const char mf_page_plot_style[] =
     ".plot .g{background:var(--line);opacity:.5}.plot .limit{background:var(--bad);opacity:.7}\n"
     "@media(max-width:600px){.plot{height:300px;margin-left:52px}"
     ".plot .y{left:-54px;width:48px}td small{white-space:nowrap}"
-    "td small.words{white-space:normal}}\n";
+    "td small.words{white-space:normal}}\n"
+    "@media screen and (max-width:600px){.cards,.cards tbody{display:block}"
+    ".cards thead{display:none}.cards tr{display:grid;grid-auto-flow:dense;gap:6px;"
+    "grid-template-columns:repeat(4,minmax(0,1fr));margin:0 0 10px;padding:8px;font-size:12px;"
+    "background:var(--card);border:1px solid var(--line);border-radius:8px}"
+    ".cards tr.front{border-color:var(--dim)}.cards td.w{grid-column:span 2}"
+    ".cards td[colspan]{grid-column:1/-1}"
+    ".cards td,.cards td.l{padding:0;border:0;text-align:left;overflow-wrap:anywhere}"
+    ".cards td[data-head]::before{content:attr(data-head);display:block;font-size:11px;"
+    "font-weight:400;color:var(--dim)}.cards td small,.cards td small span{white-space:normal}}\n";
 
 const char mf_page_print_style[] =
     "@media print{:root{color-scheme:light}main{max-width:none;padding:0}body{font-size:11px;"

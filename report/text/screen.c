@@ -457,6 +457,38 @@ static void hide_parts(line *l, int count, bool whole) {
     }
 }
 
+/* As wide as commands write their sentences. */
+enum { SENTENCE = 99 };
+
+/* Whether a sentence did not end on the line before, as its next word had no room there. */
+static bool goes_on(const line *before, const line *l) {
+    const char *word = l->text + l->indent;
+    return before->length + 1 + (int)strcspn(word, " \n") > SENTENCE;
+}
+
+/* Of a verdict of several offers, each below a label, what is said of them but which they are: the
+ * last of them first. */
+static void hide_reasons(line *l, int count) {
+    for (int end = count, at; end > 0 && total(l, count) > MF_SCREEN_LINES; end = at) {
+        at = end - 1;
+        if (!l[at].kept || l[at].indent == 0) {
+            continue;
+        }
+        while (at > 0 && l[at].kept && l[at].indent > 2) {
+            at--;
+        }
+        const char *label = l[at].text + l[at].indent, *gap = strstr(label, "  ");
+        const bool beside = gap != NULL && gap < l[at].text + l[at].length;
+        int from = at + (beside ? 1 : 2);
+        while (from < end && goes_on(&l[from - 1], &l[from])) {
+            from++;
+        }
+        if (l[at].kept && l[at].indent == 2 && end - from > 1) {
+            hide(l, from, end);
+        }
+    }
+}
+
 /* Details, the last of them first, each down to its title; `whole`: and that. */
 static void hide_details(line *l, int count, bool whole) {
     for (int end = count, from; end > 0 && total(l, count) > MF_SCREEN_LINES; end = from) {
@@ -618,7 +650,8 @@ static void hide_bare_titles(line *l, int count, bool join) {
 
 /* Leaves lines out until no more than MF_SCREEN_LINES are left: of notes, then verdicts of parts,
  * then of the longest tables at first, then of details, then of all tables, then whole details,
- * paragraphs and labels, then tables of parts, then what stands in the middle. */
+ * paragraphs and labels, then tables of parts, then what verdicts say of their offers, then what
+ * stands in the middle. */
 static void shorten(line *l, int count) {
     static const int keep[] = {8, 5, 2, 0};
     hide_notes(l, count);
@@ -633,6 +666,7 @@ static void shorten(line *l, int count) {
     hide_labels(l, count);
     hide_rows(l, count, 0, FEWEST_ANSWERS);
     hide_parts(l, count, true);
+    hide_reasons(l, count);
     if (total(l, count) > MF_SCREEN_LINES) {
         hide_middle(l, count);
     }

@@ -6,6 +6,8 @@
 #                       output whose numbers follow the cost model; equal lines in a row become one
 #   mf_lines RE ARGS... the same, of the output only the lines that match the pattern
 #   mf_plain_lines RE ARGS...  the same, nothing masked
+#   golden_in_work      goes to the scratch folder, where files have short names: where lines end, and how many are
+#                       left out, does not depend on TMPDIR then
 #   golden_end          compares the transcript with the case's `expected`
 #
 # A command that runs for longer than MF_GOLDEN_SECONDS (300) is ended: exit 137 in the transcript.
@@ -26,6 +28,11 @@ trap 'rm -rf "$work"' EXIT
 golden_transcript=$work/.transcript
 : >"$golden_transcript"
 
+golden_in_work() {
+    golden_binary=$(realpath "$golden_binary")
+    golden_case=$(realpath "$golden_case")
+    cd "$work" || exit 1
+}
 golden_run() {
     printf '$ moefold'
     for golden_word in "$@"; do

@@ -282,6 +282,10 @@ static void a_deadline_is_a_time_or_a_date(void **state) {
         mf_err_clear(&err);
         assert_int_equal(mf_parse_until(bad[i], now_s, 1, 1e10, &s, &err), MF_USAGE);
     }
+    mf_err_clear(&err);
+    assert_int_equal(mf_parse_until("60", now_s, 1, 1e10, &s, &err), MF_USAGE);
+    assert_string_equal(err.text,
+                        "expected a time such as 30d or a date such as 2027-01-31, got \"60\"");
 }
 
 int main(void) {

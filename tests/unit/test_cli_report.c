@@ -383,6 +383,36 @@ static void assert_rectangular(const char *csv, int lines) {
     assert_int_equal(lines, 0);
 }
 
+/* On a phone the cells of a row stand in a card: each says what its column's head says. */
+static void assert_cells_are_named(const char *page) {
+    int cells = 0;
+    const char *table = page;
+    while ((table = strstr(table, "<table class=\"cards\"><thead><tr>")) != NULL) {
+        const char *heads = strstr(table, "<tr>"), *end = strstr(table, "</table>");
+        for (const char *row = strstr(heads + 1, "<tr"); row != NULL && row < end;
+             row = strstr(row + 1, "<tr")) {
+            const char *th = heads, *row_end = strstr(row, "</tr>");
+            for (const char *td = strstr(row, "<td"); td != NULL && td < row_end;
+                 td = strstr(td + 1, "<td")) {
+                const char *name = strstr(td, " data-head=\"");
+                th = strstr(th + 1, "<th");
+                if (strncmp(td, "<td colspan", strlen("<td colspan")) == 0) {
+                    break; /* words across the others */
+                }
+                assert_true(th != NULL && name != NULL && name < strchr(td, '>'));
+                name += strlen(" data-head=\"");
+                const char *said = strchr(th, '>') + 1;
+                const size_t length = strcspn(name, "\"");
+                assert_int_equal(length, strcspn(said, "<"));
+                assert_int_equal(strncmp(said, name, length), 0);
+                cells++;
+            }
+        }
+        table = end;
+    }
+    assert_above(cells, 20);
+}
+
 /* The rows that are bold, and the points that are ringed, are those that no other plan beats. */
 static void assert_marks_front(const char *page, const mf_json_value *plans) {
     int front = 0, bold = 0, ringed = 0, lines = 0;
@@ -396,7 +426,7 @@ static void assert_marks_front(const char *page, const mf_json_value *plans) {
             beaten |= faster_s >= 0 && less_B >= 0 && faster_s + less_B > 0;
         }
         char row[96];
-        snprintf(row, sizeof row, "<tr class=\"front\"><td>%zu</td>", i + 1);
+        snprintf(row, sizeof row, "<tr class=\"front\"><td data-head=\"plan\">%zu</td>", i + 1);
         assert_int_equal(strstr(page, row) != NULL, !beaten);
         front += !beaten;
     }
@@ -441,6 +471,7 @@ static void a_plan_lists_its_candidates(void **state) {
     assert_above(check_figures(page, root), 50);
     assert_above(plans, 1);
     assert_marks_front(page, cli_member(root, "candidates"));
+    assert_cells_are_named(page);
     assert_non_null(strstr(page, "data-at=\"/candidates/1/step_time_low_s\""));
     assert_non_null(strstr(page, "data-at=\"/search/gap\""));
     assert_non_null(strstr(page, "data-at=\"/remedies/0/gain\""));
@@ -455,14 +486,15 @@ static void a_plan_lists_its_candidates(void **state) {
 /* Runs under strain that miss a limit have a mark, and no other has one; a card says which. */
 static void says_which_limits_are_missed(const char *page, const mf_json_value *root) {
     const mf_json_value *cells = cli_member(cli_member(root, "capacity"), "cells");
-    const char *const strains[] = {"skewed", "node_lost"};
+    const char *const strains[] = {"skewed", "node_lost"}, *const heads[] = {"skewed", "node lost"};
     int marks = 0, plain = 0;
     for (size_t i = 0; i < 2 * mf_json_size(cells); i++) {
-        char place[96];
+        char place[128];
         const mf_json_value *cell = mf_json_at(cells, i / 2);
         const mf_json_value *x = mf_json_find(cell, strains[i % 2]);
-        snprintf(place, sizeof place, "<td><data data-at=\"/capacity/cells/%zu/%s/run_s\"", i / 2,
-                 strains[i % 2]);
+        snprintf(place, sizeof place,
+                 "<td class=\"w\" data-head=\"%s\"><data data-at=\"/capacity/cells/%zu/%s/run_s\"",
+                 heads[i % 2], i / 2, strains[i % 2]);
         const char *at = strstr(page, place);
         if (x != NULL && at != NULL) {
             bool in_time = false, in_budget = false;
@@ -477,8 +509,9 @@ static void says_which_limits_are_missed(const char *page, const mf_json_value *
     }
     assert_above(marks, 0);
     assert_above(plain, 0);
-    assert_non_null(strstr(page, "<td>none!<"));
+    assert_non_null(strstr(page, "data-head=\"node lost\">none!<"));
     assert_non_null(strstr(page, "; !: misses a limit."));
+    assert_cells_are_named(page);
     assert_non_null(strstr(page, " d</data>, misses the deadline"));
     assert_non_null(strstr(page, " d</data>, keeps both"));
 }
@@ -882,7 +915,7 @@ static void a_size_without_figures_has_its_place_in_the_table(void **state) {
     assert_rectangular(csv, 3);
     assert_non_null(strstr(csv, "\"h100\",2,0,0,moefold,,,"));
     assert_non_null(strstr(page, "<br>under zipf:3: does not fit"));
-    assert_non_null(strstr(page, "<td>none<small><span>load <data "));
+    assert_non_null(strstr(page, "data-head=\"skewed\">none<small><span>load <data "));
     free(page);
     free(csv);
     cli_free(&r);

@@ -274,6 +274,38 @@ static void marked_rows_stay(void **state) {
     free(out);
 }
 
+/* Each offer of a long verdict stays, in whole, and what is said of the last ones makes way. */
+static void offers_stay_where_what_is_said_of_them_goes(void **state) {
+    (void)state;
+    char text[8192] =
+        "model\n  cluster   GPUs\n* h100        64\n* h200       128\n\nverdict on model\n";
+    for (int i = 0; i < 4; i++) {
+        snprintf(text + strlen(text), 160,
+                 "  %s%d 64 x h100, 38.1 d (35.0 d to 41.0 d), 263.2k USD; not at the upper\n",
+                 i < 3 ? "offer                       "
+                       : "offer of a label without room\n                               ",
+                 i);
+        snprintf(text + strlen(text), 64, "%31send-%d of its band\n", "", i);
+        for (int k = 0; k < 8; k++) {
+            snprintf(text + strlen(text), 64, "%31sreason %d of %d\n", "", k, i);
+        }
+    }
+    char *out = shown(text, 100, false);
+    assert_in_range(shape_of(out).lines, 30, MF_SCREEN_LINES);
+    assert_non_null(strstr(out, "\nverdict on model\n  offer  "));
+    for (int i = 0; i < 4; i++) {
+        char offer[128];
+        snprintf(offer, sizeof offer,
+                 "%d 64 x h100, 38.1 d (35.0 d to 41.0 d), 263.2k USD; not at "
+                 "the upper\n%31send-%d of its band\n",
+                 i, "", i);
+        assert_non_null(strstr(out, offer));
+    }
+    assert_non_null(strstr(out, "reason 7 of 0\n"));
+    assert_null(strstr(out, "reason 0 of 3\n"));
+    free(out);
+}
+
 /* Of several tables the last keeps its name and its verdict: rows below another's heading mislead.
  */
 static void a_table_cut_in_two_keeps_its_title_and_its_verdict(void **state) {
@@ -596,6 +628,7 @@ int main(void) {
         cmocka_unit_test(long_tables_lose_their_last_rows),
         cmocka_unit_test(verdicts_are_not_counted_as_rows),
         cmocka_unit_test(marked_rows_stay),
+        cmocka_unit_test(offers_stay_where_what_is_said_of_them_goes),
         cmocka_unit_test(a_table_cut_in_two_keeps_its_title_and_its_verdict),
         cmocka_unit_test(room_that_is_left_is_filled),
         cmocka_unit_test(rows_that_go_on_below_are_rows),

@@ -45,7 +45,10 @@ LOG
 mf_lines '^measured|TFLOP/s/GPU as|^verdict|^ .*(words|[.]json|predicted N)' import "$work/launch.sh" "$work/train.log"
 # A prediction that is far off its log is compared before anything is made of it.
 sed 's/2[89]00.0/4900.0/' "$work/train.log" >"$work/slow.log"
-mf_lines '^verdict|^ .*(words|[.]json|predicted N)' import "$work/launch.sh" "$work/slow.log" --out "$work/slow.json"
+(
+    golden_in_work
+    mf_lines '^verdict|^ .*(words|[.]json|predicted N)' import launch.sh slow.log --out slow.json
+)
 mf_lines 'measured|step time|TFLOP|correction' compare --plan "$work/plan.json" --log "$work/train.log" \
     --tolerance 90% --out "$work/fix.json"
 # What PyTorch allocated is not held against all that the GPU holds, which moefold's prices are of.

@@ -1,6 +1,6 @@
 # Pages of reports in a browser (headless Chromium, one start): nothing on the console, nothing wider than a phone of
-# 390 pixels, a screen of 1,200 or a sheet of paper, no line breaks between a figure and its unit, and the verdict is seen. No transcript; skipped where there is no
-# Chromium; some ten seconds. MF_PAGES=DIR keeps the pages.
+# 390 pixels, a screen of 1,200 or a sheet of paper, nor tables than their place, no line breaks between a figure and
+# its unit, and the verdict is seen. No transcript; skipped where there is no Chromium; some ten seconds. MF_PAGES=DIR keeps the pages.
 . "${0%/*}/../driver.sh"
 for browser in chromium chromium-browser google-chrome google-chrome-stable; do
     command -v $browser >/dev/null && break
@@ -53,8 +53,8 @@ probe='<script>addEventListener("load", () => {
             if (Math.max(...lines) > Math.min(...lines) + 5) parted.push(found[0]);
         }
     }
-    // a table may scroll in its own box, but on a phone alone
-    const boxes = root.clientWidth < 600 ? [] : [...document.querySelectorAll(".wide")];
+    // nor does a table scroll in its own box, and what stands in a cell ends there
+    const boxes = document.querySelectorAll(".wide, td");
     parent.postMessage({frame: name, over: Math.max(...[root, ...boxes].map(b => b.scrollWidth - b.clientWidth)),
         verdict: seen.length > 8 && (said === undefined || seen.toLowerCase() === said.toLowerCase() + "."),
         parted: parted.join(" and "),
@@ -78,6 +78,8 @@ done
 sed 's|</main>|<p style="width:1201px">wide</p><p style="width:1px">4.272 s</p></main><script>console.error("planted")</script>|; s|class="lead"|hidden|' \
     "$work/plan.html" >"$work/planted.html"
 frame planted 1200 planted.html
+sed 's|class="cards"||' "$work/plan.html" >"$work/uncarded.html"
+frame "planted table" 390 uncarded.html
 {
     cat <<'HEAD'
 <!doctype html><meta charset="utf-8"><pre></pre><script>addEventListener("message", m => {
@@ -97,10 +99,12 @@ code=$?
 
 grep '^frame \|<pre>frame ' "$work/dom" | sed 's/.*<pre>//' >"$work/seen"
 asked=$(grep -c '<iframe' "$work/frames") told=$(grep -c . "$work/seen")
-[ "$asked" = 16 ] && [ "$told" = 16 ] || fail "$told of $asked frames told what they show, expected 16 of 16"
-grep -v ': ok$\|^frame planted ' "$work/seen" && fail "a page is not as it should be"
+[ "$asked" = 17 ] && [ "$told" = 17 ] || fail "$told of $asked frames told what they show, expected 17 of 17"
+grep -v ': ok$\|^frame planted' "$work/seen" && fail "a page is not as it should be"
 grep -q '^frame planted at 1200: [1-9][0-9]* pixels too wide, no verdict, a line ends within 4.272 s$' "$work/seen" ||
     fail "planted faults were not seen: $(grep planted "$work/seen")"
+grep -q '^frame planted table at 390: [1-9][0-9]* pixels too wide$' "$work/seen" ||
+    fail "a table without cards is wider than a phone, which was not seen: $(grep planted "$work/seen")"
 grep 'CONSOLE' "$work/log" | grep -v '"planted"' && fail "a page writes to the console"
 grep -q 'CONSOLE.*"planted"' "$work/log" || fail "the console was not read"
 [ $fails = 0 ]

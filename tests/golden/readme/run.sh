@@ -12,14 +12,19 @@ mask() {
         -e 's/ETP N [a-z0-9-]*$/ETP N/' -e 's/#//g' -e 's/+N/N/g' -e 's/  */ /g' -e 's/ *$//' -e 's/^ //'
 }
 : >"$work/real"
+mkdir "$work/build"
 cat README.md docs/TOUR.md | while IFS= read -r line; do
     case $line in
     '    $ build/moefold '*)
-        command=$(printf '%s\n' "${line#*build/moefold }" | sed "s| build/| $work/|g")
         # shellcheck disable=SC2086 # words, not one
-        $golden_limit "$golden_binary" $command >"$work/out" 2>&1 </dev/null
-        echo "exit $? of ${command%% *}"
-        sed "s|$work/|build/|g" "$work/out" | mask >"$work/real"
+        (
+            golden_in_work
+            $golden_limit "$golden_binary" ${line#*build/moefold } >out 2>&1 </dev/null
+        )
+        code=$?
+        command=${line#*build/moefold }
+        echo "exit $code of ${command%% *}"
+        mask <"$work/out" >"$work/real"
         ;;
     '    ...' | '') ;;
     '    '*)

@@ -5,6 +5,7 @@ if golden_sampled; then
     echo "MF_SKIPPED 1 where lines end is no matter of sanitizers, which see each of these commands in its own case"
     exit 0
 fi
+golden_in_work
 job="--model olmoe-1b-7b --cluster h100 --gpus 8 --global-batch 64 --seq 4096"
 pins="--tp 1 --cp 1 --pp 1 --etp 1 --dispatcher fused --schedule 1f1b"
 short="--model mixtral-8x7b --cluster h100 --gpus 8 --global-batch 64 --seq 4096 --ep 8"
@@ -12,7 +13,7 @@ short="--model mixtral-8x7b --cluster h100 --gpus 8 --global-batch 64 --seq 4096
 # The last paragraph, which is the verdict, as one line with its numbers masked: prices move them, and where the
 # lines end with them. No line is wider than the terminal, and there are 40 at most.
 decides() {
-    golden_run "$@" | sed "s|$work|TMP|g" >"$work/said"
+    golden_run "$@" >"$work/said"
     awk -v columns="$COLUMNS" '/^\$ / { print; next } /^exit / { code = $0; ended = 1; next } /^! / { next }
         /^$/ { if (!ended) part = ""; next }
         { lines++; wide = wide || length($0) > columns; sub(/^ +/, ""); part = part (part == "" ? "" : " ") $0 }
@@ -26,35 +27,29 @@ decides() {
 for COLUMNS in 60 80 120; do # at each of them the same words
     export COLUMNS
     echo "--- $COLUMNS columns" >>"$golden_transcript"
-    decides plan $job $pins --out "$work/plan.json"
-    decides explain --plan "$work/plan.json"
+    decides plan $job $pins --out plan.json
+    decides explain --plan plan.json
 done
-# A folder's name may be longer than a line of 60 columns.
-in_folder() {
-    COLUMNS=160
-    decides "$@" -o "$work/page"
-    COLUMNS=60
-}
 COLUMNS=60
 {
     decides plan $job $pins
     decides plan --model mixtral-8x7b --cluster h100 --gpus 16 --global-batch 64 --seq 4096 --runs-on megatron --pp 2 --ep 8
-    decides simulate --plan "$work/plan.json"
+    decides simulate --plan plan.json
     decides simulate $short
-    in_folder simulate $job $pins
+    decides simulate $job $pins -o page
     decides explain $short
     decides fit $job $pins --recompute none
     decides fit --model mixtral-8x22b --cluster h100 --gpus 2 --global-batch 64 --seq 4096 --tp 2 --ep 2
-    in_folder tune --plan "$work/plan.json" --threads 2
-    decides tune --plan "$work/plan.json" --threads 2
+    decides tune --plan plan.json --threads 2 -o page
+    decides tune --plan plan.json --threads 2
 }
 unset COLUMNS
 # The routing of a plan is kept, and named.
 # shellcheck disable=SC2086
-"$golden_binary" simulate $job $pins --routing zipf:1 --out "$work/uneven.json" >/dev/null 2>&1
-mf_plain_lines '^olmoe|^rests' tune --plan "$work/uneven.json" --threads 2
-mf_plain_lines '^rests' explain --plan "$work/uneven.json"
-mf_plain_lines '^rests' simulate --plan "$work/uneven.json"
-printf ' iteration %d/ 9 | elapsed time per iteration (ms): 2800.0 |\n' 1 2 3 >"$work/train.log"
-mf_plain_lines '^olmoe' compare --plan "$work/uneven.json" --log "$work/train.log" --tolerance 10000%
+"$golden_binary" simulate $job $pins --routing zipf:1 --out uneven.json >/dev/null 2>&1
+mf_plain_lines '^olmoe|^rests' tune --plan uneven.json --threads 2
+mf_plain_lines '^rests' explain --plan uneven.json
+mf_plain_lines '^rests' simulate --plan uneven.json
+printf ' iteration %d/ 9 | elapsed time per iteration (ms): 2800.0 |\n' 1 2 3 >train.log
+mf_plain_lines '^olmoe' compare --plan uneven.json --log train.log --tolerance 10000%
 golden_end

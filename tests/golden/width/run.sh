@@ -84,8 +84,8 @@ note "$(COLUMNS=60 "$golden_binary" help --markdown | cksum)" "$(cksum <docs/CLI
 echo >>"$golden_transcript"
 COLUMNS=60
 export COLUMNS
-# shellcheck disable=SC2086
-mf_masked simulate --plan "$work/plan.json"
+golden_in_work
+mf_masked simulate --plan plan.json
 mf_masked capacity --models olmoe-1b-7b --clusters h100 --sizes 8,16 --global-batch 64 --seq 4096 --pp 1 --cp 1 --tp 1 \
     --tokens 1T --deadline 30d
 golden_end
