@@ -17,5 +17,14 @@ int64_t mf_family_bound_layers_of(const mf_model *m, int layer_class);
 mf_status mf_family_bound_cost(mf_block_costs *q, const mf_layout *l, mf_position_kind kind,
                                int layer_class, unsigned parts, bool split, bool exact,
                                mf_memory_choice memory, mf_block_cost *out, mf_err *e);
+/* Merged schedules: main layers are charged their portions of a pair of main layers, which is no
+ * more than its passes take alone. Errors: as the evaluator reports. */
+mf_status mf_family_bound_merge(mf_block_costs *q, const mf_layout *l, mf_layer_times *r,
+                                mf_err *e);
+/* Merged schedules: all other positions are charged what is sure beside main layers. */
+void mf_family_bound_charge_others(mf_layer_times *r);
+/* The same for both ends beside main layers whose pairs take hidden_s beyond compute, and whose
+ * passes alone take spare_s longer. */
+void mf_family_bound_hide(mf_layer_times *r, double hidden_s, double spare_s);
 
 #endif

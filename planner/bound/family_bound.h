@@ -21,6 +21,7 @@ typedef struct mf_family_bound_pass {
     double pair_f_s, pair_b_s;    /* portions of a merged pair if backward passes keep their time */
     double full_f_s, rest_b_s;    /* ... if forward passes do */
     double ep_f_s, ep_b_s;        /* exchanges of each */
+    double compute_s;             /* of both: what they take at least beside any other passes */
 } mf_family_bound_pass;
 
 void mf_family_bound_add_pass(mf_family_bound_pass *sum, const mf_family_bound_pass *p,
@@ -81,6 +82,9 @@ typedef struct mf_layer_times {
     double work_B,
         end_work_B[2];  /* least workspaces, of any layer, embedding and head; 0: not known */
     double pair_more_s; /* merged: time of a pair of main layers beyond its portions */
+    /* merged, without pair_more_s: what a pair of main layers takes beyond compute at most; what
+     * the two passes alone take longer at least */
+    double hidden_s, spare_s;
     /* merged: the backward portion of such a pair beyond its compute, in either set; forward passes
      * of other positions are charged that much less */
     double pair_excess_s, full_excess_s;

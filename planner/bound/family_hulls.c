@@ -14,12 +14,15 @@ static void hull_point(mf_family_bound_hull *h, double saved_B, double time_s) {
     }
 }
 
-static void add_point(mf_family_bound_hull hull[2], const mf_block_cost *x, mf_pass_mode mode,
-                      double merged_s) {
+static void add_point(mf_family_bound_hull hull[2], mf_layer_times *r, const mf_block_cost *x,
+                      mf_pass_mode mode, double merged_s) {
     mf_family_bound_pass p = mf_family_bound_pass_of(x);
     double time_s = p.time_s[mode];
-    hull_point(&hull[0], x->saved_B,
-               mode == MF_PASS_MODE_MERGED ? mf_larger(time_s, merged_s) : time_s);
+    if (mode == MF_PASS_MODE_MERGED) {
+        time_s = mf_larger(time_s, mf_smaller(merged_s, p.f_s + p.b_s));
+        mf_family_bound_hide(r, time_s - p.compute_s, p.f_s + p.b_s - time_s);
+    }
+    hull_point(&hull[0], x->saved_B, time_s);
     hull_point(&hull[1], x->saved_B, p.time_s[MF_PASS_MODE_PLAIN]);
 }
 
@@ -63,8 +66,7 @@ static void hulls_end(mf_family_bound_hull hull[2], mf_layer_times *r) {
 }
 
 /* Beside the forward pass of a main layer that keeps everything, backward passes with a choice take
- * so much; of that no more than others count beyond their parts, which the rest of the model gives
- * away (merge_times). */
+ * so much; of that no more than pairs of those that keep everything take beyond their figures. */
 static mf_status merged_time_s(mf_block_costs *q, const mf_layout *l, const mf_layer_times *r,
                                int class, mf_memory_choice choice, const mf_block_cost *x,
                                double *out, mf_err *e) {
@@ -112,7 +114,7 @@ static mf_status exact_choices(mf_block_costs *q, const mf_layout *l, uint32_t p
     for (int i = 0; i < n; i++) {
         r->work_B =
             mf_smaller(r->work_B, mf_block_sure_work_B(&cost[i], mode == MF_PASS_MODE_SPLIT));
-        add_point(hull, &cost[i], mode, merged_s[i]);
+        add_point(hull, r, &cost[i], mode, merged_s[i]);
         add_family_choice(choices, r, &cost[i], merged_s[i]);
     }
     return MF_OK;

@@ -25,6 +25,7 @@ mf_family_bound_pass mf_family_bound_pass_of(const mf_block_cost *q) {
     p.pair_b_s = p.rest_b_s = mf_smaller(q->b.compute_s, p.b_s);
     p.ep_f_s = q->f.ep_s;
     p.ep_b_s = q->b.ep_s;
+    p.compute_s = p.pair_f_s + p.pair_b_s;
     return p;
 }
 
@@ -53,6 +54,7 @@ void mf_family_bound_add_pass(mf_family_bound_pass *sum, const mf_family_bound_p
     sum->f_s += times * p->f_s;
     sum->b_s += times * p->b_s;
     sum->w_s += times * p->w_s;
+    sum->compute_s += times * p->compute_s;
     for (int m = 0; m < MF_PASS_MODES; m++) {
         sum->time_s[m] += times * p->time_s[m];
     }
@@ -180,6 +182,9 @@ static void add_layers(mf_layer_times *r, const mf_model *m, int class,
     }
     mf_family_bound_add_params(&r->all_params, params, n);
     r->anew_s += (double)n * anew_s;
+    const double pair_s = p->time_s[MF_PASS_MODE_MERGED];
+    r->hidden_s = mf_larger(r->hidden_s, pair_s - p->compute_s);
+    r->spare_s = mf_smaller(r->spare_s, p->f_s + p->b_s - pair_s);
     if (r->layers == 0) {
         r->layer = *p;
         r->layer_params = *params;
@@ -259,7 +264,7 @@ static void start(mf_layer_times *r) {
     static const mf_family_bound_hull none[2];
     memset(r, 0, offsetof(mf_layer_times, other));
     r->hull = none;
-    r->f_least_s = r->b_least_s = INFINITY;
+    r->f_least_s = r->b_least_s = r->spare_s = INFINITY;
 }
 
 /* What the FFN half of a layer depends on: the rows of a rank, and TP. */
@@ -312,6 +317,7 @@ static mf_status from_halves(mf_block_costs *q, const mf_layout *l, const mf_lay
             add_halves(out, o->model, c, &a, &f, &head, &params);
         }
     }
+    mf_family_bound_charge_others(out);
     return status;
 }
 
@@ -325,86 +331,6 @@ mf_status mf_layer_times_halves(mf_block_costs *q, const mf_layout *l, mf_layer_
                                 mf_err *e) {
     const mf_layout attention = attention_layout(l), ffn = ffn_layout(l);
     return from_halves(q, l, &attention, &ffn, false, out, e);
-}
-
-/* Least time of a merged pair of main layers, both with the choice that keeps everything. */
-static mf_status least_pair(mf_block_costs *q, const mf_layout *l, double *out, mf_err *e) {
-    const mf_model *m = mf_block_costs_evaluator(q)->model;
-    *out = HUGE_VAL;
-    for (int f = 0; f < m->classes; f++) {
-        for (int b = 0; b < m->classes; b++) {
-            double time_s;
-            mf_block_key fk = mf_block_key_layer((uint8_t)f, keep_all, false);
-            mf_block_key bk = mf_block_key_layer((uint8_t)b, keep_all, false);
-            if (!mf_family_bound_is_main(m, f) || !mf_family_bound_is_main(m, b) ||
-                mf_family_bound_layers_of(m, f) == 0 || mf_family_bound_layers_of(m, b) == 0) {
-                continue;
-            }
-            mf_status status = mf_block_costs_pair(q, l, &fk, &bk, &time_s, e);
-            if (status != MF_OK) {
-                return status;
-            }
-            *out = mf_smaller(*out, time_s);
-        }
-    }
-    return MF_OK;
-}
-
-/* Divides pair_s, the time of a pair of main layers: the forward portion is its compute, the
- * backward portion the rest. Beside any other position only compute is sure, so the forward passes
- * of others are charged less by what the backward portion has beyond its compute. */
-static void divide_pair(mf_layer_times *r, double pair_s) {
-    mf_family_bound_pass *x = &r->layer;
-    double compute_s = x->pair_b_s;
-    x->pair_b_s = mf_smaller(mf_larger(compute_s, pair_s - x->pair_f_s), x->b_s);
-    r->pair_excess_s = x->pair_b_s - compute_s;
-    for (int i = 0; i < r->others; i++) {
-        mf_family_bound_pass *y = &r->other[i].pass;
-        y->pair_f_s = mf_larger(0.0, y->pair_f_s - r->pair_excess_s);
-    }
-}
-
-/* The same, the forward's portion all of its time: what it counts beyond its compute others'
- * backward passes give away, and their forward passes may count what the backward pass does not. */
-static void divide_pair_forward(mf_layer_times *r, double pair_s) {
-    mf_family_bound_pass *x = &r->layer;
-    double above_s = mf_larger(0.0, x->f_s - x->full_f_s);
-    double rest_s = mf_larger(0.0, mf_smaller(pair_s - x->f_s, x->b_s));
-    double below_s = x->rest_b_s - rest_s, most_s = above_s; /* below 0: they give that, too */
-    x->full_f_s = x->f_s;
-    r->full_excess_s = -below_s;
-    for (int i = 0; i < r->others; i++) {
-        mf_family_bound_pass *y = &r->other[i].pass;
-        double f_s = mf_larger(0.0, mf_smaller(y->f_s, y->full_f_s + below_s));
-        most_s = mf_larger(most_s, f_s - y->full_f_s);
-        y->full_f_s = f_s;
-    }
-    x->rest_b_s = rest_s;
-    for (int i = 0; i < r->others; i++) {
-        mf_family_bound_pass *y = &r->other[i].pass;
-        y->rest_b_s = mf_larger(0.0, y->rest_b_s - most_s);
-    }
-}
-
-/* Merged schedules: a main layer is charged its portion of a pair of main layers. What such a pair
- * takes beyond compute may hide behind any other position, so every other position is charged that
- * much less (partition/pair_portions.c). */
-static mf_status merge_times(mf_block_costs *q, const mf_layout *l, mf_layer_times *r, mf_err *e) {
-    const mf_model *m = mf_block_costs_evaluator(q)->model;
-    double pair_s, *main_s = &r->layer.time_s[MF_PASS_MODE_MERGED];
-    mf_status status = least_pair(q, l, &pair_s, e);
-    if (status != MF_OK || pair_s <= *main_s) {
-        return status;
-    }
-    r->pair_more_s = pair_s - *main_s;
-    double hides_s = 1.5 * r->pair_more_s, others = mf_model_positions(m) - r->layers;
-    r->all.time_s[MF_PASS_MODE_MERGED] += r->layers * r->pair_more_s - others * hides_s;
-    r->embedding.time_s[MF_PASS_MODE_MERGED] -= hides_s;
-    r->head.time_s[MF_PASS_MODE_MERGED] -= hides_s;
-    *main_s = pair_s;
-    divide_pair(r, pair_s);
-    divide_pair_forward(r, pair_s);
-    return MF_OK;
 }
 
 static mf_status whole(mf_block_costs *q, const mf_layout *l, bool exact, mf_layer_times *out,
@@ -439,8 +365,9 @@ static mf_status whole(mf_block_costs *q, const mf_layout *l, bool exact, mf_lay
         }
     }
     if (status == MF_OK && exact && mode == MF_PASS_MODE_MERGED && l->ep > 1) {
-        status = merge_times(q, l, out, e);
+        status = mf_family_bound_merge(q, l, out, e);
     }
+    mf_family_bound_charge_others(out);
     return status;
 }
 
@@ -467,6 +394,14 @@ static void larger_pass(mf_family_bound_pass *p, const mf_family_bound_pass *wit
     }
 }
 
+/* Of a position other than a main layer: what main layers of either hide of it stays hidden. */
+static void larger_other(mf_family_bound_pass *p, const mf_family_bound_pass *with) {
+    const double merged_s =
+        mf_smaller(p->time_s[MF_PASS_MODE_MERGED], with->time_s[MF_PASS_MODE_MERGED]);
+    larger_pass(p, with);
+    p->time_s[MF_PASS_MODE_MERGED] = merged_s;
+}
+
 void mf_layer_times_larger(mf_layer_times *r, const mf_layer_times *with,
                            mf_family_bound_choices *choices) {
     if (r->choices) {
@@ -480,10 +415,10 @@ void mf_layer_times_larger(mf_layer_times *r, const mf_layer_times *with,
     }
     larger_pass(&r->all, &with->all);
     larger_pass(&r->layer, &with->layer);
-    larger_pass(&r->embedding, &with->embedding);
-    larger_pass(&r->head, &with->head);
+    larger_other(&r->embedding, &with->embedding);
+    larger_other(&r->head, &with->head);
     for (int i = 0; i < r->others; i++) {
-        larger_pass(&r->other[i].pass, &with->other[i].pass);
+        larger_other(&r->other[i].pass, &with->other[i].pass);
     }
     r->f_least_s = mf_larger(r->f_least_s, with->f_least_s);
     r->b_least_s = mf_larger(r->b_least_s, with->b_least_s);

@@ -79,8 +79,9 @@ static bool is_quicker(const mf_pass_cost *p, const mf_pass_cost *than) {
 }
 
 /* The first choice's forward pass represents those that are no quicker: a choice that keeps less
- * runs the same ops, and copies only add time. Unless all pairs are priced, it also represents
- * those that offload. If offloading is pinned, the quickest choice represents all. */
+ * runs the same ops (in a ring they may wait otherwise: least_cost.h), and copies only add time.
+ * Unless all pairs are priced, it also represents those that offload. If offloading is pinned, the
+ * quickest choice represents all. */
 static bool has_row(const dividing *x, const mf_partition_class *c, int m) {
     bool quicker = is_quicker(&c->choice[m].cost.f, &c->choice[0].cost.f);
     bool copies = x->all && c->exchanges && c->choice[m].memory.offload;

@@ -38,6 +38,8 @@ static void least_of(mf_block_cost *least, const mf_block_cost *q) {
 /* Blocks that a key may mean: at every depth where it may stand, there inside a virtual stage and
  * as its last. */
 enum { DEPTHS = 3, PLACES = 2 * DEPTHS };
+/* Forward passes that one of a pair may mean, at each place. */
+enum { FORWARDS = 3 };
 
 /* The block at every depth where it may stand, the first one at first; returns their number. */
 static int depths_of(const mf_block_costs *q, const mf_block_key *key, mf_block_key *out) {
@@ -59,6 +61,32 @@ static int places_of(const mf_block_costs *q, const mf_block_key *key, mf_block_
     end.at_end = true;
     if (mf_block_costs_evaluator(q)->ends_differ && key->memory.offload != 0 && !key->at_end) {
         n += depths_of(q, &end, out + n);
+    }
+    return n;
+}
+
+/* Does context parallelism send keys and values in a ring, over more than one step? */
+static bool passes_keys_on(const mf_layout *l) {
+    return l->cp > 2 && (l->cp_type == MF_CP_RING || l->cp_type == MF_CP_HIERARCHICAL);
+}
+
+/* Forward passes that a key may mean, wherever it stands. That of a layer which keeps everything
+ * stands for those that keep less, since these run the same ops. But a ring's message waits until
+ * attention has read the keys whose place it takes, where these are not kept: keys that are made
+ * by a norm, or all. */
+static int forwards_of(const mf_block_costs *q, const mf_layout *l, const mf_block_key *key,
+                       mf_block_key out[FORWARDS * PLACES]) {
+    static const uint16_t unkept[FORWARDS - 1] = {MF_RECOMPUTE_NORM | MF_RECOMPUTE_ACT,
+                                                  MF_RECOMPUTE_LAYER};
+    const bool layer = key->kind == MF_POS_LAYER || key->kind == MF_POS_MTP;
+    const bool keeps_all = key->memory.recompute == 0 && key->memory.offload == 0;
+    int n = places_of(q, key, out);
+    if (layer && keeps_all && passes_keys_on(l)) {
+        for (int i = 0; i < FORWARDS - 1; i++) {
+            mf_block_key less = *key;
+            less.memory.recompute = unkept[i];
+            n += places_of(q, &less, out + n);
+        }
     }
     return n;
 }
@@ -119,7 +147,7 @@ mf_status mf_block_costs_least_pair_anywhere(mf_block_costs *q, const mf_layout 
                                              const mf_block_key *forward,
                                              const mf_block_key *backward, double *time_s,
                                              mf_err *e) {
-    mf_block_key f[PLACES], b[PLACES];
-    const int nf = places_of(q, forward, f), nb = places_of(q, backward, b);
+    mf_block_key f[FORWARDS * PLACES], b[PLACES];
+    const int nf = forwards_of(q, l, forward, f), nb = places_of(q, backward, b);
     return least_pair(q, l, f, nf, b, nb, time_s, e);
 }
