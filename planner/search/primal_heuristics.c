@@ -94,8 +94,9 @@ static int by_key(const void *a, const void *b) {
     return x->id < y->id ? -1 : 1;
 }
 
-static mf_status try_degrees(mf_search_context *w, const fit_step *near, int count, double best_s,
-                             double key_s, mf_search_outcome *out, mf_err *e) {
+/* The `most` layouts of the least bounds among those of the same degrees. */
+static mf_status try_degrees(mf_search_context *w, const fit_step *near, int count, int most,
+                             double best_s, double key_s, mf_search_outcome *out, mf_err *e) {
     const mf_search_aim aim = {.best_s = best_s, .target_s = HUGE_VAL};
     mf_search_outcome list = {.status = MF_OK};
     mf_status status = MF_OK;
@@ -110,7 +111,7 @@ static mf_status try_degrees(mf_search_context *w, const fit_step *near, int cou
     if (status == MF_OK && list.children > 0) {
         qsort(list.child, (size_t)list.children, sizeof *list.child, by_key);
     }
-    for (int64_t i = 0; i < list.children && i < MF_FIT_TRIES && status == MF_OK; i++) {
+    for (int64_t i = 0; i < list.children && i < most && status == MF_OK; i++) {
         list.child[i].level = MF_LEVEL_TRY;
         list.child[i].key_s = just_below_s(key_s);
         status = mf_search_add(out, &list.child[i]) ? MF_OK : MF_NOMEM;
@@ -118,6 +119,12 @@ static mf_status try_degrees(mf_search_context *w, const fit_step *near, int cou
     out->work += list.work;
     free(list.child);
     return status;
+}
+
+mf_status mf_search_try_near(mf_search_context *w, const mf_search_found *found, double key_s,
+                             mf_search_outcome *out, mf_err *e) {
+    const fit_step near = {found->time_s, &found->layout};
+    return try_degrees(w, &near, 1, MF_NEAR_TRIES, found->time_s, key_s, out, e);
 }
 
 /* --- what is open ----------------------------------------------------------------------------- */
@@ -388,7 +395,8 @@ mf_status mf_search_try_fits(mf_search_context *w, const mf_search_request *r, d
         near++;
     }
     if (status == MF_OK && near > 0) {
-        status = try_degrees(w, found, near, fmin(best_s, found[0].time_s), key_s, out, e);
+        status =
+            try_degrees(w, found, near, MF_FIT_TRIES, fmin(best_s, found[0].time_s), key_s, out, e);
     }
     free(by_estimate);
     free(candidate);

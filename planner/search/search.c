@@ -356,6 +356,12 @@ static mf_status try_fits(mf_search_state *s, mf_search_outcome *out, mf_err *e)
                               out, e);
 }
 
+/* Others of the best plan's degrees are tried. */
+static mf_status try_near(mf_search_state *s, mf_search_outcome *out, mf_err *e) {
+    s->neared_s = s->best_s;
+    return mf_search_try_near(&s->context, &s->found[0], mf_search_lower_bound(s), out, e);
+}
+
 static mf_status try_starts(mf_search_state *s, mf_search_outcome *out, mf_err *e) {
     return mf_search_begin_with(s->r, keep_plan, s, out, e);
 }
@@ -396,6 +402,24 @@ static bool gap_is_open(const mf_search_state *s) {
 static bool has_new_best(const mf_search_state *s) {
     return mf_search_uses(s, MF_MECHANISM_STEP_SEARCH) && s->nfound > 0 &&
            s->found[0].time_s <= s->best_s && s->best_s < s->improved_s && gap_is_open(s);
+}
+
+static bool has_tries(const mf_search_state *s) {
+    bool some = s->queue.nodes > 0 && mf_search_queue_top(&s->queue)->level == MF_LEVEL_TRY;
+    for (int i = 0; i < MF_TASKS_IN_FLIGHT; i++) {
+        const mf_search_task *t = &s->task[i];
+        some = some || (t->in_flight && t->count > 0 && t->begun[0].level == MF_LEVEL_TRY);
+    }
+    return some;
+}
+
+/* Are layouts of the best plan's degrees to be tried, after open ones of all degrees? They would
+ * use up the patience of a search that has any. */
+static bool is_time_for_near(const mf_search_state *s) {
+    return can_continue(s) && s->opened && s->r->patience <= 0 && !s->ranking && !s->spent &&
+           !has_tries(s) && mf_search_uses(s, MF_MECHANISM_TRY_OPEN) && s->nfound > 0 &&
+           s->found[0].time_s <= s->best_s && s->best_s < s->neared_s * (1.0 - MF_NEAR_GAIN) &&
+           gap_is_open(s);
 }
 
 /* Is the best plan to be improved now? done: there is nothing else to start. */
@@ -506,6 +530,9 @@ static bool start(void *self, int slot, int64_t *usual_us) {
         s->narrowed_at = s->work; /* what comes now may narrow the gap */
     }
     drop_vain_tries(s);
+    if (is_time_for_near(s)) {
+        take(s, try_near);
+    }
     bool done = !can_continue(s) || mf_search_is_done(s);
     if (is_time_to_improve(s, done)) {
         return start_improving(s, &s->task[slot], usual_us);
@@ -616,7 +643,7 @@ mf_status mf_search_run(const mf_search_request *r, mf_search_report *out, mf_er
     s->r = r;
     s->best_s = known_s(s);
     s->blocking.key_s = s->target_s = s->unlisted_s = s->narrowed = s->fits_s =
-        s->unblocked_best_s = s->mark.gap = s->improved_s = HUGE_VAL;
+        s->unblocked_best_s = s->mark.gap = s->improved_s = s->neared_s = HUGE_VAL;
     mf_search_queue_init(&s->queue);
     s->patient = !mf_search_uses(s, MF_MECHANISM_PARKING);
     s->opened = !mf_search_uses(s, MF_MECHANISM_TRY_OPEN);

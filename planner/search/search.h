@@ -331,6 +331,9 @@ typedef struct mf_search_open {
     double best_s, target_s; /* of those at or above target_s few are tried */
 } mf_search_open;
 
+/* Layouts of a plan's degrees become such children: those of least bound. */
+mf_status mf_search_try_near(mf_search_context *w, const mf_search_found *found, double key_s,
+                             mf_search_outcome *out, mf_err *e);
 /* Of open layouts, and of layouts in open families, two of all degrees and ways to play (that of
  * least bound, and that of least memory) become such children: those of least bound. */
 mf_status mf_search_try_open(mf_search_context *w, const mf_search_open *open, double key_s,

@@ -172,6 +172,11 @@
 #define MF_OPEN_TRIES 512
 #define MF_OPEN_BEHIND 64
 #define MF_OPEN_FAMILIES 512
+/* Behind these so many layouts of the best plan's degrees are tried, and again when there is a plan
+ * that is faster by this share (Llama-4 Maverick on 1,024 H200: 3.4 % faster for 0.3 counted
+ * seconds, Llama-3 405B on 2,048 H100 1.3 %). */
+#define MF_NEAR_TRIES 512
+#define MF_NEAR_GAIN 1e-3
 
 /* --- what is counted ---------------------------------------------------------------------------
  */

@@ -380,6 +380,51 @@ static void little_effort_finds_a_good_plan_where_memory_decides(void **state) {
     }
 }
 
+/* Layouts near a plan have its degrees; what is free beside these takes several values. */
+static void layouts_near_a_plan_have_its_degrees(void **state) {
+    (void)state;
+    fixture w;
+    fixture_init(&w, false, 8, 10e9);
+    mf_evaluator_real real = {.model = &w.model, .cost = w.cost};
+    mf_evaluator evaluator = mf_evaluator_init(&real);
+    stopper s = {.after = INT64_MAX};
+    mf_search_request r = request_of(&w, &evaluator, &s);
+    mf_search_report x;
+    mf_block_costs *costs;
+    mf_order_book *orders;
+    mf_search_context context;
+    mf_search_outcome out = {.status = MF_OK};
+    assert_ok(mf_search_run(&r, &x, NULL));
+    assert_ok(mf_block_costs_create(&evaluator, &costs, NULL));
+    assert_ok(mf_order_book_create(&orders, NULL));
+    assert_ok(mf_search_context_init(&context, costs, orders, &r.space, NULL));
+    mf_search_found plan = x.found[0];
+    plan.time_s *= 2.0; /* so that others are below it */
+    assert_ok(mf_search_try_near(&context, &plan, 1.0, &out, NULL));
+    assert_above(out.children, 1);
+    int64_t other_mbs = 0, other_schedules = 0;
+    for (int64_t i = 0; i < out.children; i++) {
+        const mf_layout l = mf_search_layout(&context, &out.child[i]);
+        assert_int_equal(out.child[i].level, MF_LEVEL_TRY);
+        assert_below(out.child[i].key_s, 1.0);
+        assert_int_equal(l.tp, plan.layout.tp);
+        assert_int_equal(l.cp, plan.layout.cp);
+        assert_int_equal(l.pp, plan.layout.pp);
+        assert_int_equal(l.ep, plan.layout.ep);
+        assert_int_equal(l.etp, plan.layout.etp);
+        other_mbs += l.mbs != plan.layout.mbs;
+        other_schedules += l.schedule != plan.layout.schedule;
+    }
+    assert_above(other_mbs, 0);
+    assert_above(other_schedules, 0);
+    free(out.child);
+    mf_search_context_clear(&context);
+    mf_order_book_destroy(orders);
+    mf_block_costs_destroy(costs);
+    mf_search_report_clear(&x);
+    fixture_clear(&w);
+}
+
 /* --- effort ----------------------------------------------------------------------------------- */
 
 /* A search with more effort goes the way of one with less, and on from there; each says why it
@@ -649,6 +694,7 @@ int main(void) {
         cmocka_unit_test(a_search_that_is_cancelled_at_once_says_so),
         cmocka_unit_test(a_search_without_a_plan_takes_one_that_fits),
         cmocka_unit_test(little_effort_finds_a_good_plan_where_memory_decides),
+        cmocka_unit_test(layouts_near_a_plan_have_its_degrees),
         cmocka_unit_test(more_effort_never_ends_with_less),
         cmocka_unit_test(patience_ends_what_does_not_narrow_the_gap),
         cmocka_unit_test(integer_programs_that_give_up_only_weaken_the_proof),
