@@ -80,7 +80,7 @@ def run_script(path):
             out.write(TELL)
         os.chmod(fake, 0o755)
         for program in ("pretrain_gpt.py", "pretrain_hybrid.py",  # which the script looks for
-                        "src/megatron/bridge/training/pretrain.py"):
+                        "src/megatron/bridge/training/pretrain.py", "scripts/training/run_recipe.py"):
             os.makedirs(os.path.dirname(os.path.join(folder, program)), exist_ok=True)
             open(os.path.join(folder, program), "w").close()
         env = dict(os.environ, HEAD="here", PATH=folder + os.pathsep + os.environ["PATH"])
@@ -295,6 +295,10 @@ def check_plants(paths, check_one, parser):
     return failed
 
 
+# What a release refuses and the commit that scripts name takes, whose parser has to see it.
+OLDER_REFUSES = ("Pipeline model parallel size must be larger than 1 when enabling overlap_moe_expert_parallel_comm with MTP",)
+
+
 def main():
     logging.disable(logging.INFO)  # every layout as a table
     warnings.simplefilter("ignore")
@@ -309,13 +313,16 @@ def main():
     check_one = check if parser else check_core
     if plant:
         return 1 if check_plants(paths, check_one, parser) else 0
-    failed = 0
+    failed = older = 0
     for path in paths:
         why = refusal_of(path, check_one)
-        if why:
+        if why and not parser and any(known in why for known in OLDER_REFUSES):
+            print(f"SKIPPED: {path}: this release refuses what the commit takes (MEGATRON_LM=DIR has it): {why}")
+            older += 1
+        elif why:
             print(f"FAIL {path}: {why}")
             failed += 1
-    print(f"{len(paths) - failed} of {len(paths)} scripts {'start' if parser else 'make a configuration'}")
+    print(f"{len(paths) - failed - older} of {len(paths)} scripts {'start' if parser else 'make a configuration'}")
     return 1 if failed else 0
 
 
