@@ -23,8 +23,8 @@ mf_status mf_family_bound_merge(mf_block_costs *q, const mf_layout *l, mf_layer_
                                 mf_err *e);
 /* Merged schedules: all other positions are charged what is sure beside main layers. */
 void mf_family_bound_charge_others(mf_layer_times *r);
-/* The same for both ends beside main layers whose pairs take hidden_s beyond compute, and whose
- * passes alone take spare_s longer. */
+/* Lowers what is sure of both ends beside any main layers to what is sure of them beside layers
+ * whose pairs take hidden_s beyond compute, and whose passes alone take spare_s longer. */
 void mf_family_bound_hide(mf_layer_times *r, double hidden_s, double spare_s);
 
 #endif

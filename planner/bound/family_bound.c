@@ -51,11 +51,13 @@ mf_family_bound_ends mf_family_bound_ends_of(const mf_layer_times *r, const mf_l
     mf_param_count params = {0, 0, 0};
     if (first) {
         add_end(&x, &r->embedding, mode);
+        x.least_s += r->end_least_s[0];
         mf_family_bound_add_params(&params, &r->embedding_params, 1);
         x.work_B = mf_smaller(x.work_B, r->end_work_B[0]);
     }
     if (last) {
         add_end(&x, &r->head, mode);
+        x.least_s += r->end_least_s[1];
         x.anew_s = r->head_anew_s;
         mf_family_bound_add_params(&params, &r->head_params, 1);
         x.work_B = mf_smaller(x.work_B, r->end_work_B[1]);
@@ -142,6 +144,11 @@ static double stage_step_s(const mf_family_bound_layout *b, const mf_family_boun
         .layers = k,
     };
     if (b->mode == MF_PASS_MODE_MERGED) { /* no other mode asks */
+        /* with the fastest pairs, or with those of choices that keep so little: the slower they
+         * are, the more of the ends they may hide, but no more than they are slower */
+        const double fastest_s = r->hull[0].points > 0 ? r->hull[0].point[0].time_s : 0.0;
+        x.time_s = mf_larger(x.time_s - ends->time_s + ends->least_s,
+                             k * mf_larger(r->layer.time_s[b->mode], fastest_s) + ends->time_s);
         x.plain_s = k * mf_larger(r->layer.time_s[MF_PASS_MODE_PLAIN],
                                   mf_family_bound_hull_at(&r->hull[1], saved_B)) +
                     ends->plain_s;

@@ -85,6 +85,7 @@ typedef struct mf_layer_times {
     /* merged, without pair_more_s: what a pair of main layers takes beyond compute at most; what
      * the two passes alone take longer at least */
     double hidden_s, spare_s;
+    double end_least_s[2]; /* merged: of embedding and head, what is sure beside any choice */
     /* merged: the backward portion of such a pair beyond its compute, in either set; forward passes
      * of other positions are charged that much less */
     double pair_excess_s, full_excess_s;

@@ -92,15 +92,22 @@ mf_status mf_family_bound_merge(mf_block_costs *q, const mf_layout *l, mf_layer_
  * layer counts its time alone, together spare_s more than the pair, and the other position nothing.
  * A row of others breaks one pair only, with the forward pass of one and the backward pass of
  * another of them, each of which may be all that this one computes: hence twice its compute. */
-static void hide(mf_family_bound_pass *p, double hidden_s, double spare_s) {
+static double left_s(const mf_family_bound_pass *p, double hidden_s, double spare_s) {
     const double lost_s = mf_smaller(hidden_s, mf_larger(0.0, 2.0 * p->compute_s - spare_s));
+    return mf_larger(0.0, p->compute_s - lost_s);
+}
+
+static void hide(mf_family_bound_pass *p, double hidden_s, double spare_s) {
     double *merged_s = &p->time_s[MF_PASS_MODE_MERGED];
-    *merged_s = mf_smaller(*merged_s, mf_larger(0.0, p->compute_s - lost_s));
+    *merged_s = mf_smaller(*merged_s, left_s(p, hidden_s, spare_s));
 }
 
 void mf_family_bound_hide(mf_layer_times *r, double hidden_s, double spare_s) {
-    hide(&r->embedding, hidden_s, spare_s);
-    hide(&r->head, hidden_s, spare_s);
+    const double left[2] = {left_s(&r->embedding, hidden_s, spare_s),
+                            left_s(&r->head, hidden_s, spare_s)};
+    for (int i = 0; i < 2; i++) {
+        r->end_least_s[i] = mf_smaller(r->end_least_s[i], left[i]);
+    }
 }
 
 void mf_family_bound_charge_others(mf_layer_times *r) {
@@ -116,5 +123,8 @@ void mf_family_bound_charge_others(mf_layer_times *r) {
         *all_s = r->layers * r->layer.time_s[MF_PASS_MODE_MERGED];
     }
     *all_s = mf_larger(*all_s, r->all.compute_s);
-    mf_family_bound_hide(r, hidden_s, spare_s);
+    hide(&r->embedding, hidden_s, spare_s);
+    hide(&r->head, hidden_s, spare_s);
+    r->end_least_s[0] = r->embedding.time_s[MF_PASS_MODE_MERGED];
+    r->end_least_s[1] = r->head.time_s[MF_PASS_MODE_MERGED];
 }

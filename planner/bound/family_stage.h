@@ -11,10 +11,11 @@ enum { MF_FAMILY_STAGES = 512 };
 /* What a stage holds besides layers of the main class. */
 typedef struct mf_family_bound_ends {
     double time_s, plain_s, f_s, b_s, w_s;
-    double anew_s; /* time saved by weight gradients of the first micro-batch */
-    double used_B; /* persistent */
-    bool tables;   /* it holds the embedding or the head, another stage the other one */
-    double work_B; /* least workspace of these and layers */
+    double least_s; /* merged: of time_s, what is sure beside any choice of main layers */
+    double anew_s;  /* time saved by weight gradients of the first micro-batch */
+    double used_B;  /* persistent */
+    bool tables;    /* it holds the embedding or the head, another stage the other one */
+    double work_B;  /* least workspace of these and layers */
 } mf_family_bound_ends;
 
 /* A layout that is bounded. */

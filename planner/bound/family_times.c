@@ -417,6 +417,9 @@ void mf_layer_times_larger(mf_layer_times *r, const mf_layer_times *with,
     larger_pass(&r->layer, &with->layer);
     larger_other(&r->embedding, &with->embedding);
     larger_other(&r->head, &with->head);
+    for (int i = 0; i < 2; i++) {
+        r->end_least_s[i] = mf_smaller(r->end_least_s[i], with->end_least_s[i]);
+    }
     for (int i = 0; i < r->others; i++) {
         larger_other(&r->other[i].pass, &with->other[i].pass);
     }

@@ -152,6 +152,18 @@ static double sweep_bound_s(sweep *s, int i, const mf_layer_times *r,
     return mf_larger(bound_s, order_bound_s(s->w, r, &s->l, order, fixed, s->to, s->out));
 }
 
+/* At the levels that shard most, but for memory: communicators may take less without ZeRO. */
+static mf_family_bound_fixed sweep_fixed(const sweep *s) {
+    mf_layout none = s->l;
+    none.zero = none.expert_zero = 0;
+    const mf_family_bound_fixed plain = mf_search_fixed(s->w, &none);
+    mf_family_bound_fixed fixed = mf_search_fixed(s->w, &s->l);
+    fixed.fixed_B = mf_smaller(fixed.fixed_B, plain.fixed_B);
+    fixed.tables_B = mf_smaller(fixed.tables_B, plain.tables_B);
+    fixed.tables_comm_B = mf_smaller(fixed.tables_comm_B, plain.tables_comm_B);
+    return fixed;
+}
+
 /* By halves of layers. Orders that play passes alike go on together: all of them are closed by
  * whole layers, or few are. Only the least of them counts. */
 void mf_search_split_pipeline(mf_search_context *w, const mf_search_node *n,
@@ -160,7 +172,7 @@ void mf_search_split_pipeline(mf_search_context *w, const mf_search_node *n,
     double least_s[MF_PASS_MODES];
     sweep s;
     sweep_start(&s, w, n, aim, out);
-    mf_family_bound_fixed fixed = mf_search_fixed(w, &s.l);
+    const mf_family_bound_fixed fixed = sweep_fixed(&s);
     const bool bounded = mf_uses(w->evaluator->without, MF_MECHANISM_HALVES);
     if (out->status == MF_OK && bounded) {
         out->status = mf_layer_times_halves(w->costs, &s.l, &halves, &out->err);

@@ -586,6 +586,7 @@ static const uint64_t once_broken[] = {
     UINT64_C(5439332248371606406),  /* zb-v: workspaces of both passes counted at once */
     UINT64_C(
         15319989636832305737), /* merged: the ends, raised to what ZeRO adds, gave nothing away */
+    UINT64_C(7020598548790995484),  /* communicators of ZeRO 3 counted for a family with ZeRO 0 */
     UINT64_C(14433612975389392741), /* merged: a ring waits for attention where keys are not kept */
 };
 
