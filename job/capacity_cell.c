@@ -7,13 +7,16 @@
 
 #include <stdio.h>
 
-/* Without --effort. A cell has less than a plan of its own: of the 59 cells of
- * docs/PLANNER_MEASURED.md that fit, 53 are proven, all of them within 9 s. */
+/* Without --effort. A cell of a large table has less than a plan of its own: of the 59 cells of
+ * docs/PLANNER_MEASURED.md that fit, 56 are proven, most of them within 9 s. */
 enum {
-    EFFORT_US = 14000000,         /* of a cell's search, */
-    PATIENCE_US = 2000000,        /* and of it without a narrower gap */
+    TABLE_EFFORT_US = 240000000,  /* of all cells together, of which each search has its part, */
+    EFFORT_US = 14000000,         /* but so much at least, */
+    MOST_EFFORT_US = 30000000,    /* and no more than a plan of its own: Qwen3-235B on 2,048 H200,
+                                   * one of four, has a plan 1.1 % faster, on 1,024 3.1 % */
+    PATIENCE_PART = 7,            /* of its effort, without a narrower gap */
     LIMITED_EFFORT_US = 30000000, /* of a target's, which is one for each of its memory choices:
-                                   * Qwen3-235B on 256 H100 ends at 58 % with the above */
+                                   * Qwen3-235B on 256 H100 ends at 58 % with the least */
 };
 
 /* --- what is watched: of the cell that began last, one call at a time --------------------------
@@ -125,6 +128,11 @@ static bool is_alone(const watched_cell *w) {
            w->cell >= w->g->z->cell + (ptrdiff_t)r->models * r->clusters * r->sizes;
 }
 
+static int64_t effort_us(const mf_capacity_request *r) {
+    const int64_t part_us = TABLE_EFFORT_US / ((int64_t)r->models * r->clusters * r->sizes);
+    return part_us < EFFORT_US ? EFFORT_US : part_us > MOST_EFFORT_US ? MOST_EFFORT_US : part_us;
+}
+
 static mf_search_options options_of(watched_cell *w, const table_row *row) {
     const mf_capacity_request *r = w->g->z->r;
     mf_search_options o;
@@ -135,8 +143,8 @@ static mf_search_options options_of(watched_cell *w, const table_row *row) {
     o.top = 1;
     o.gap = r->gap;
     const bool limited = row->on.limited;
-    o.budget = r->effort_us > 0 ? r->effort_us : limited ? LIMITED_EFFORT_US : EFFORT_US;
-    o.patience = r->effort_us > 0 || limited ? 0 : PATIENCE_US;
+    o.budget = r->effort_us > 0 ? r->effort_us : limited ? LIMITED_EFFORT_US : effort_us(r);
+    o.patience = r->effort_us > 0 || limited ? 0 : effort_us(r) / PATIENCE_PART;
     o.threads = is_alone(w) ? w->g->alone_threads : w->g->threads;
     o.flight = w->g->flight;
     return o;
