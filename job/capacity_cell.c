@@ -8,7 +8,7 @@
 #include <stdio.h>
 
 /* Without --effort. A cell of a large table has less than a plan of its own: of the 59 cells of
- * docs/PLANNER_MEASURED.md that fit, 56 are proven, most of them within 9 s. */
+ * docs/PLANNER_MEASURED.md that fit, 56 are proven. */
 enum {
     TABLE_EFFORT_US = 240000000,  /* of all cells together, of which each search has its part, */
     EFFORT_US = 14000000,         /* but so much at least, */

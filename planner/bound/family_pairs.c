@@ -90,8 +90,9 @@ mf_status mf_family_bound_merge(mf_block_costs *q, const mf_layout *l, mf_layer_
 /* What is sure of a position that stands beside passes of main layers, which then are no pair.
  * Either the compute of all three counts: what the pair took beyond its own is lost. Or each main
  * layer counts its time alone, together spare_s more than the pair, and the other position nothing.
- * A row of others breaks one pair only, with the forward pass of one and the backward pass of
- * another of them, each of which may be all that this one computes: hence twice its compute. */
+ * Several others in a row break one pair only: between its two passes stand the forward pass of one
+ * of them and the backward pass of another. Each may be all that this position computes, hence
+ * twice its compute. */
 static double left_s(const mf_family_bound_pass *p, double hidden_s, double spare_s) {
     const double lost_s = mf_smaller(hidden_s, mf_larger(0.0, 2.0 * p->compute_s - spare_s));
     return mf_larger(0.0, p->compute_s - lost_s);

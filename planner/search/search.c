@@ -404,6 +404,7 @@ static bool has_new_best(const mf_search_state *s) {
            s->found[0].time_s <= s->best_s && s->best_s < s->improved_s && gap_is_open(s);
 }
 
+/* Are layouts left that were listed to be tried? */
 static bool has_tries(const mf_search_state *s) {
     bool some = s->queue.nodes > 0 && mf_search_queue_top(&s->queue)->level == MF_LEVEL_TRY;
     for (int i = 0; i < MF_TASKS_IN_FLIGHT; i++) {
@@ -431,7 +432,7 @@ static bool is_time_to_improve(const mf_search_state *s, bool done) {
 
 /* Positions and memory choices of the best plan are changed by what steps take, beside other tasks.
  */
-static bool start_improving(mf_search_state *s, mf_search_task *t, int64_t *usual_us) {
+static void start_improving(mf_search_state *s, mf_search_task *t, int64_t *usual_us) {
     s->improving = s->found[0];
     s->improves = true;
     t->count = 0;
@@ -439,7 +440,6 @@ static bool start_improving(mf_search_state *s, mf_search_task *t, int64_t *usua
     t->seen = s->merged;
     t->in_flight = true;
     *usual_us = 2 * t->aim[0].most_us;
-    return true;
 }
 
 static void commit_improved(mf_search_state *s, mf_search_task *t) {
@@ -535,7 +535,8 @@ static bool start(void *self, int slot, int64_t *usual_us) {
     }
     bool done = !can_continue(s) || mf_search_is_done(s);
     if (is_time_to_improve(s, done)) {
-        return start_improving(s, &s->task[slot], usual_us);
+        start_improving(s, &s->task[slot], usual_us);
+        return true;
     }
     while (done && can_continue(s) && !s->ranking && !mf_search_is_flying(s) &&
            start_last_phase(s)) {

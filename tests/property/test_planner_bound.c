@@ -487,6 +487,25 @@ static void check_layout(rng *r, mf_search_context *w, const problem *p, const s
     mf_partition_destroy(in);
 }
 
+/* What a search of a problem's space works with. */
+typedef struct searched {
+    mf_search_context context;
+    mf_block_costs *costs;
+    mf_order_book *orders;
+} searched;
+
+static void searched_init(searched *x, const problem *p) {
+    assert_ok(mf_block_costs_create(&p->evaluator, &x->costs, NULL));
+    assert_ok(mf_order_book_create(&x->orders, NULL));
+    assert_ok(mf_search_context_init(&x->context, x->costs, x->orders, &p->space, NULL));
+}
+
+static void searched_clear(searched *x) {
+    mf_search_context_clear(&x->context);
+    mf_order_book_destroy(x->orders);
+    mf_block_costs_destroy(x->costs);
+}
+
 /* A problem, three layouts of it. Paths are kept for later problems. */
 static void check_problem(rng *r, pool *known, nearness *n) {
     static sample s;
@@ -495,20 +514,14 @@ static void check_problem(rng *r, pool *known, nearness *n) {
     rng pairs = {r->state}; /* of its own: problems stay what they were */
     problem_init(&p, r, 5, 16);
     for (int k = 0; k < 3 && draw(r, &p, &s); k++) {
-        mf_search_context w;
+        searched x;
         mf_search_node node;
-        mf_block_costs *costs;
-        mf_order_book *orders;
-        assert_ok(mf_block_costs_create(&p.evaluator, &costs, NULL));
-        assert_ok(mf_order_book_create(&orders, NULL));
-        assert_ok(mf_search_context_init(&w, costs, orders, &p.space, NULL));
-        if (walk_down(&w, &s, n, &node)) {
-            check_layout(&pairs, &w, &p, &s, known, n);
-            check_family(&w, &node, &s, known, n);
+        searched_init(&x, &p);
+        if (walk_down(&x.context, &s, n, &node)) {
+            check_layout(&pairs, &x.context, &p, &s, known, n);
+            check_family(&x.context, &node, &s, known, n);
         }
-        mf_search_context_clear(&w);
-        mf_order_book_destroy(orders);
-        mf_block_costs_destroy(costs);
+        searched_clear(&x);
     }
     problem_clear(&p);
 }
@@ -550,23 +563,17 @@ static void check_paired_problem(rng *r, pool *known, nearness *n) {
     p.space.base.gbs = 32 * p.space.base.gpus;
     p.space.base.seq = 256 * rng_pow2(r, 4);
     for (int k = 0; k < 3 && draw_paired(r, &p, &s); k++) {
-        mf_search_context w;
+        searched x;
         mf_search_node node;
-        mf_block_costs *costs;
-        mf_order_book *orders;
-        assert_ok(mf_block_costs_create(&p.evaluator, &costs, NULL));
-        assert_ok(mf_order_book_create(&orders, NULL));
-        assert_ok(mf_search_context_init(&w, costs, orders, &p.space, NULL));
-        if (walk_down(&w, &s, n, &node)) {
+        searched_init(&x, &p);
+        if (walk_down(&x.context, &s, n, &node)) {
             mf_partition *in = NULL;
-            assert_ok(mf_partition_create(costs, &s.layout, p.space.pinned, NULL, &in, NULL));
+            assert_ok(mf_partition_create(x.costs, &s.layout, p.space.pinned, NULL, &in, NULL));
             check_relaxations(in, &s, known, n);
             mf_partition_destroy(in);
-            check_family(&w, &node, &s, known, n);
+            check_family(&x.context, &node, &s, known, n);
         }
-        mf_search_context_clear(&w);
-        mf_order_book_destroy(orders);
-        mf_block_costs_destroy(costs);
+        searched_clear(&x);
     }
     problem_clear(&p);
 }
