@@ -10,12 +10,12 @@
 /* Without --effort. A cell of a large table has less than a plan of its own: of the 59 cells of
  * docs/PLANNER_MEASURED.md that fit, 56 are proven. */
 enum {
-    TABLE_EFFORT_US = 240000000,  /* of all cells together, of which each search has its part, */
-    EFFORT_US = 14000000,         /* but so much at least, */
-    MOST_EFFORT_US = 30000000,    /* and no more than a plan of its own: Qwen3-235B on 2,048 H200,
+    TABLE_EFFORT_US = 140000000,  /* of all cells together, of which each search has its part, */
+    EFFORT_US = 9000000,          /* but so much at least, */
+    MOST_EFFORT_US = 20000000,    /* and no more than a plan of its own: Qwen3-235B on 2,048 H200,
                                    * one of four, has a plan 1.1 % faster, on 1,024 3.1 % */
     PATIENCE_PART = 7,            /* of its effort, without a narrower gap */
-    LIMITED_EFFORT_US = 30000000, /* of a target's, which is one for each of its memory choices:
+    LIMITED_EFFORT_US = 18000000, /* of a target's, which is one for each of its memory choices:
                                    * Qwen3-235B on 256 H100 ends at 58 % with the least */
 };
 

@@ -13,7 +13,7 @@
 enum {
     SEARCHES = 3,        /* with more and more memory */
     STEPS = 4,           /* that are simulated with the draws, the fastest under even routing */
-    EFFORT_US = 2000000, /* of each search, without --effort */
+    EFFORT_US = 1200000, /* of each search, without --effort */
 };
 
 /* A cell whose plan does not fit under a routing, while something that does is looked for. */

@@ -14,7 +14,7 @@
 #define MF_FIT_FASTEST_GAP 0.03
 /* Counted seconds that it takes where nobody says so; one that has no plan by then goes on until
  * it has. */
-enum { MF_FIT_EFFORT = 3 };
+enum { MF_FIT_EFFORT = 2 };
 
 typedef struct mf_fit_rank_options {
     int rows;          /* combinations of degrees (TP, CP, PP, EP, ETP) at most */

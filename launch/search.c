@@ -16,15 +16,16 @@
 static const struct {
     int64_t budget;
     bool smallest;
-} free_steps[] = {{MF_LEAST_BUDGET, true}, {1000000, true}, {4000000, false}};
+} free_steps[] = {{MF_LEAST_BUDGET, true}, {600000, true}, {2400000, false}};
 enum { FREE_STEPS = sizeof free_steps / sizeof free_steps[0] };
 #define FREE_SHARE 0.4
 /* A search of all plain schedules may use PLAIN_BUDGET; with less than LEAST_PLAIN it closes
- * nothing. (DeepSeek-V3 on 1,024 H100 with 30 s: proven to 3.9 %, 7.8 without.) */
-#define PLAIN_BUDGET 4000000
-#define LEAST_PLAIN 2000000
+ * nothing. (DeepSeek-V3 on 1,024 H100 with 30 s as they were counted then: proven to 3.9 %, 7.8
+ * without.) */
+#define PLAIN_BUDGET 2400000
+#define LEAST_PLAIN 1200000
 /* Larger micro-batches are tried with no less than that in all. */
-#define LEAST_LARGER 2500000
+#define LEAST_LARGER 1500000
 
 /* Of the plans to begin with, those of the family: a search takes none of another space. */
 static int choose_starts(const mf_search_options *o, const mf_choice_family *f,

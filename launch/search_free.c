@@ -5,6 +5,7 @@
 #include "core/memory/memory.h"
 #include "core/program/program.h"
 #include "core/schedule/schedule.h"
+#include "planner/price/evaluator.h"
 #include "planner/tuning/limits.h"
 
 #include <math.h>
@@ -81,7 +82,7 @@ static mf_status holds(mf_searching *c, const mf_plan *plan, const mf_choice_fam
     l.memory.recompute = f->recompute;
     mf_common_choice_apply(m, &choice, &a);
     *fits = false;
-    c->found->stats.work += MF_LAID_OUT_US + (int64_t)MF_LAID_OUT_POSITION_US * a.positions;
+    c->found->stats.work += mf_evaluator_memory_ns(a.positions, 0) / 1000;
     if (mf_layout_resolve(&l, m, NULL) != MF_OK) {
         return MF_OK;
     }

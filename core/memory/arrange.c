@@ -160,8 +160,10 @@ mf_status mf_arrange_within(mf_lifetimes *x, bool alone, int64_t gaps_B, int64_t
         const attempt *a = &attempts[i];
         bool may = a->how != MF_ALONE || (alone && x->count <= FEW);
         if (may && looks > 0 && *size_B > to.enough_B) {
+            const int64_t before = looks;
             status = a->pieces == PARTS ? try_parts(x, a, &to, &looks, size_B, e)
                                         : try_one(&g, a, &to, &looks, size_B, e);
+            x->looks += before - looks;
         }
         looks = i + 1 == ALWAYS ? LOOKS : looks;
     }

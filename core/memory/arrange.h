@@ -30,7 +30,8 @@ typedef struct mf_lifetime {
 typedef struct mf_lifetimes {
     int count, allocated;
     mf_lifetime *list;
-    bool failed; /* no memory */
+    bool failed;   /* no memory */
+    int64_t looks; /* at pairs of things, which its arrangement took so far, about */
 } mf_lifetimes;
 
 /* Adds a lifetime, unless its size is 0. */

@@ -54,6 +54,7 @@ typedef struct mf_memory {
     double capacity_B, usable_B; /* of the cluster's GPU; usable = capacity x (1 - reserve) */
     bool fits;
     int64_t sure_stages; /* mf_memory_fit: stages before it fit, gaps counted */
+    int64_t looks;       /* at pairs of tensors, which arrangements took (core/memory/arrange.h) */
 } mf_memory;
 
 mf_status mf_memory_plan(const mf_program *p, const mf_schedule *s, mf_memory **out, mf_err *e);

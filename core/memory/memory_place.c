@@ -361,7 +361,9 @@ static void forget(placer *g) {
 static mf_status arrange(placer *g, mf_lifetimes *x, int64_t gaps_B, mf_place_size *out,
                          mf_err *e) {
     bool alone = g->s->micro_batches < 2 * g->s->stages * g->s->chunks;
-    return mf_arrange_within(x, alone, gaps_B, &out->size_B, &out->bound_B, e);
+    const mf_status status = mf_arrange_within(x, alone, gaps_B, &out->size_B, &out->bound_B, e);
+    out->looks = x->looks;
+    return status;
 }
 
 mf_status mf_memory_place(const mf_program *p, const mf_schedule *s, int64_t stage, mf_places **out,

@@ -33,6 +33,7 @@ typedef struct mf_place_work { /* of a running block in an event */
 typedef struct mf_place_size {
     int64_t size_B;  /* of the area */
     int64_t bound_B; /* most in use at the same time: no arrangement needs less */
+    int64_t looks;   /* at pairs of tensors, which the arrangement took */
 } mf_place_size;
 
 typedef struct mf_places {

@@ -37,11 +37,12 @@ static mf_status count_stages(const mf_program *p, const mf_schedule *s, mf_memo
 /* Adds the gaps of a stage's device or host memory; any that are below budget_B will do. */
 static mf_status arrange_stage(const mf_program *p, const mf_schedule *s, int64_t i, bool host,
                                double budget_B, mf_memory *m, mf_err *e) {
-    mf_place_size x = {0, 0};
+    mf_place_size x = {0};
     mf_memory_stage *stage = &m->stage[i];
     int64_t enough_B =
         budget_B > 1.0 ? (int64_t)budget_B - 1 : 0; /* below the budget, however it was rounded */
     mf_status status = mf_memory_place_size(p, s, i, host, enough_B, &x, e);
+    m->looks += x.looks;
     double gaps_B = (double)(x.size_B - x.bound_B);
     if (host) {
         stage->host_B += gaps_B;

@@ -151,6 +151,7 @@ double mf_mean_layers_s(const mf_mean_layers *x, int64_t *effort_ns) {
     if (stages > MF_MEAN_STAGES || s.chunks > MAX_CHUNKS || stages * cells > MAX_CELLS) {
         return -HUGE_VAL;
     }
+    *effort_ns += MF_MEAN_LAYERS_NS;
     for (s.p = 0; s.p < stages; s.p++) {
         s.curve_s = curve_s + (size_t)s.p * (size_t)cells;
         if (!find_places(&s)) {

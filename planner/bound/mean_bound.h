@@ -58,7 +58,7 @@ typedef struct mf_mean_layers {
 } mf_mean_layers;
 
 /* Seconds; INFINITY: they do not fit; -INFINITY: there are more layers, stages or points than it
- * can hold. *effort_ns grows by what prices take. */
+ * can hold. *effort_ns grows by what it takes. */
 double mf_mean_layers_s(const mf_mean_layers *x, int64_t *effort_ns);
 
 #endif

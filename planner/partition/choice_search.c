@@ -233,12 +233,12 @@ static mf_status simulate(searching *w, mf_assignment *out, double *best_s, bool
     status =
         status == MF_OK ? ops->play(in->evaluator->self, &in->layout, &plan, &step, e) : status;
     w->simulated++;
-    *in->effort_ns += 1000 * mf_partition_step_us(in);
+    *in->effort_ns += mf_partition_step_ns(in);
     *better = status == MF_OK && step.fits && step.time_s < *best_s * (1.0 - LEAST_GAIN);
     const double time_s = step.time_s;
     if (*better) {
-        *in->effort_ns += 1000 * mf_partition_laid_out_us(in);
         status = ops->fit(in->evaluator->self, &in->layout, &plan, 0, &step, e);
+        *in->effort_ns += mf_evaluator_memory_ns(in->positions, step.looks);
         *better = status == MF_OK && step.fits;
     }
     if (*better) {

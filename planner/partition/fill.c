@@ -400,9 +400,9 @@ mf_status mf_partition_fill_checked(mf_partition *in, const int *first, bool gap
             return status;
         }
         const mf_evaluator_ops *ops = in->evaluator->ops;
-        *in->effort_ns += MF_COUNT_POSITION_NS * (int64_t)in->positions;
         status = gaps ? ops->fit(in->evaluator->self, &in->layout, out, sure_stages, &step, e)
                       : ops->count(in->evaluator->self, &in->layout, out, &step, e);
+        *in->effort_ns += mf_evaluator_memory_ns(in->positions, step.looks);
         if (status != MF_OK || step.fits) {
             return status;
         }

@@ -301,13 +301,13 @@ static mf_status try_move(improving *w, int from, int to, mf_assignment *out, do
     status =
         status == MF_OK ? ops->play(in->evaluator->self, &in->layout, &moved, &step, e) : status;
     ++*simulated;
-    *in->effort_ns += 1000 * mf_partition_step_us(in);
+    *in->effort_ns += mf_partition_step_ns(in);
     if (status != MF_OK || !step.fits || step.time_s >= *best_s * (1.0 - 1e-6)) {
         return status;
     }
     const double time_s = step.time_s;
-    *in->effort_ns += 1000 * mf_partition_laid_out_us(in);
     status = ops->fit(in->evaluator->self, &in->layout, &moved, 0, &step, e);
+    *in->effort_ns += mf_evaluator_memory_ns(in->positions, step.looks);
     if (status == MF_OK && step.fits) {
         *better = true;
         *out = moved;

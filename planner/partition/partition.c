@@ -571,11 +571,6 @@ void mf_partition_shift(int *first, int from, int to) {
     }
 }
 
-int64_t mf_partition_step_us(const mf_partition *in) {
-    return mf_evaluator_step_us(&in->layout);
-}
-
-int64_t mf_partition_laid_out_us(const mf_partition *in) {
-    return MF_LAID_OUT_US + (int64_t)MF_LAID_OUT_POSITION_US * in->positions +
-           mf_partition_step_us(in);
+int64_t mf_partition_step_ns(const mf_partition *in) {
+    return mf_evaluator_step_ns(&in->layout);
 }

@@ -236,9 +236,8 @@ double mf_partition_stage_B(const mf_partition *in, int32_t *count, int stage);
  * stage does not fit all the same; MF_NOMEM. */
 mf_status mf_partition_give_away(mf_partition *in, int *first, mf_err *e);
 
-/* Counted microseconds of a simulated step of the layout, and of one whose memory is arranged. */
-int64_t mf_partition_step_us(const mf_partition *in);
-int64_t mf_partition_laid_out_us(const mf_partition *in);
+/* Counted nanoseconds of a simulated step of the layout. */
+int64_t mf_partition_step_ns(const mf_partition *in);
 
 /* --- a better split (local_search.c) ---------------------------------------------------------- */
 

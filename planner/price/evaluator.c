@@ -334,6 +334,7 @@ static void note_memory(const mf_memory *m, mf_step *out) {
     out->usable_B = m->usable_B;
     out->stage = m->peak_stage;
     out->sure_stages = m->sure_stages;
+    out->looks = m->looks;
 }
 
 /* What is asked of a step. */
@@ -411,9 +412,13 @@ static mf_status real_count(void *self, const mf_layout *l, const mf_assignment 
     return lowered(self, l, a, ASKED_SUMS, 0, out, e);
 }
 
-int64_t mf_evaluator_step_us(const mf_layout *l) {
+int64_t mf_evaluator_step_ns(const mf_layout *l) {
     const double events = (double)(l->micro_batches * l->pp * l->vpp);
-    return MF_STEP_US + (int64_t)(MF_STEP_EVENT_US * events);
+    return MF_STEP_NS + (int64_t)(MF_STEP_EVENT_NS * events);
+}
+
+int64_t mf_evaluator_memory_ns(int64_t positions, int64_t looks) {
+    return MF_MEMORY_POSITION_NS * positions + (int64_t)(MF_MEMORY_LOOK_NS * (double)looks);
 }
 
 mf_evaluator mf_evaluator_init(mf_evaluator_real *real) {

@@ -89,6 +89,7 @@ typedef struct mf_step {
     double usable_B;
     int64_t stage;       /* the one that peaks */
     int64_t sure_stages; /* fit: stages before it fit, gaps of the arrangement counted */
+    int64_t looks;       /* fit: at pairs of tensors, which arrangements took */
 } mf_step;
 
 typedef struct mf_evaluator_ops {
@@ -167,7 +168,9 @@ typedef struct mf_evaluator_real {
 } mf_evaluator_real;
 mf_evaluator mf_evaluator_init(mf_evaluator_real *real);
 
-/* What a simulated step of a layout is counted as, in microseconds of effort. */
-int64_t mf_evaluator_step_us(const mf_layout *l);
+/* What a simulated step of a layout is counted as, in nanoseconds of effort. */
+int64_t mf_evaluator_step_ns(const mf_layout *l);
+/* The same of a memory plan of so many positions, whose arrangements took `looks` (mf_step). */
+int64_t mf_evaluator_memory_ns(int64_t positions, int64_t looks);
 
 #endif

@@ -10,12 +10,12 @@ static mf_status simulate(const mf_evaluator *o, const mf_search_found *f, mf_se
                           mf_step *step, mf_err *e) {
     const mf_layout *l = &f->layout;
     out->simulated++;
-    out->work += mf_evaluator_step_us(l);
+    out->work_ns += mf_evaluator_step_ns(l);
     mf_status status = o->ops->play(o->self, l, &f->assignment, step, e);
     if (status == MF_OK && step->fits) {
         const double time_s = step->time_s;
-        out->work += MF_LAID_OUT_US + (int64_t)MF_LAID_OUT_POSITION_US * f->assignment.positions;
         status = o->ops->fit(o->self, l, &f->assignment, 0, step, e);
+        out->work_ns += mf_evaluator_memory_ns(f->assignment.positions, step->looks);
         step->time_s = time_s;
     }
     return status;

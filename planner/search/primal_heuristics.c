@@ -46,7 +46,7 @@ static void enter(fit_step *list, int *count, fit_step x) {
 static mf_status split_down(mf_search_context *w, const mf_search_aim *aim, mf_search_outcome *list,
                             mf_err *e) {
     for (int level = MF_LEVEL_PIPELINE; level < MF_LEVEL_LAYOUT; level++) {
-        mf_search_outcome next = {.status = MF_OK, .work = list->work};
+        mf_search_outcome next = {.status = MF_OK, .work_ns = list->work_ns};
         for (int64_t i = 0; i < list->children && next.status == MF_OK; i++) {
             if (list->child[i].level <= level) {
                 mf_search_split(w, &list->child[i], aim, &next);
@@ -116,7 +116,7 @@ static mf_status try_degrees(mf_search_context *w, const fit_step *near, int cou
         list.child[i].key_s = just_below_s(key_s);
         status = mf_search_add(out, &list.child[i]) ? MF_OK : MF_NOMEM;
     }
-    out->work += list.work;
+    out->work_ns += list.work_ns;
     free(list.child);
     return status;
 }
@@ -300,7 +300,7 @@ mf_status mf_search_try_open(mf_search_context *w, const mf_search_open *open, d
         status = good ? MF_OK : mf_err_set(e, MF_NOMEM, "out of memory");
         free(x);
     }
-    out->work += list.work;
+    out->work_ns += list.work_ns;
     free(list.child);
     return status;
 }
@@ -328,7 +328,7 @@ static int by_time(const void *a, const void *b) {
 
 /* The layouts, by about how long they take. To be freed. */
 static mf_status sort_by_estimate(mf_search_context *w, const mf_layout *candidate, int64_t count,
-                                  fit_step **out, int64_t *work, mf_err *e) {
+                                  fit_step **out, int64_t *work_ns, mf_err *e) {
     mf_status status = MF_OK;
     *out = malloc(((size_t)count + 1) * sizeof **out);
     if (!*out) {
@@ -336,7 +336,7 @@ static mf_status sort_by_estimate(mf_search_context *w, const mf_layout *candida
     }
     for (int64_t i = 0; i < count && status == MF_OK; i++) {
         status = estimate(w, &candidate[i], &(*out)[i], e);
-        *work += MF_EXPERT_BOUND_US;
+        *work_ns += MF_EXPERT_BOUND_NS;
     }
     if (status == MF_OK && count > 0) {
         qsort(*out, (size_t)count, sizeof **out, by_time);
@@ -359,14 +359,14 @@ static mf_status simulate_fits(const mf_search_request *r, mf_layout *candidate,
         mf_step step = {0};
         bool fits = false;
         status = r->judge_fit_candidate(r->user, l, &fits, e);
-        out->work += MF_JUDGE_US;
+        out->work_ns += MF_JUDGE_NS;
         if (status != MF_OK || !fits) {
             continue;
         }
         status = simulate(r->evaluator, l, f, &step, e);
         out->simulated += status == MF_OK;
-        out->work += MF_LAID_OUT_US +
-                     (int64_t)(MF_STEP_EVENT_US * (double)(l->micro_batches * l->pp * l->vpp));
+        out->work_ns +=
+            mf_evaluator_step_ns(l) + mf_evaluator_memory_ns(f->assignment.positions, step.looks);
         if (status == MF_OK && step.fits) {
             keep(user, f);
             enter(found, n, (fit_step){step.time_s, l});
@@ -385,7 +385,7 @@ mf_status mf_search_try_fits(mf_search_context *w, const mf_search_request *r, d
     mf_layout *candidate = NULL;
     mf_status status = r->list_fit_candidates(r->user, &candidate, &count, e);
     if (status == MF_OK) {
-        status = sort_by_estimate(w, candidate, count, &by_estimate, &out->work, e);
+        status = sort_by_estimate(w, candidate, count, &by_estimate, &out->work_ns, e);
     }
     if (status == MF_OK) {
         status = simulate_fits(r, candidate, by_estimate, count, found, &n, keep, user, out, e);

@@ -32,7 +32,7 @@ static double simulate(refining *c, const mf_assignment *a, bool sure, int *stag
     mf_step step;
     out->status = o->ops->play(o->self, l, a, &step, &out->err);
     out->simulated++;
-    out->work += mf_partition_step_us(c->in);
+    out->work_ns += mf_partition_step_ns(c->in);
     double time_s = step.time_s;
     if (out->status == MF_OK && step.fits && time_s >= c->keep_s) {
         *stage = -1;
@@ -40,7 +40,7 @@ static double simulate(refining *c, const mf_assignment *a, bool sure, int *stag
     }
     if (out->status == MF_OK && step.fits && !sure) {
         out->status = o->ops->fit(o->self, l, a, 0, &step, &out->err);
-        out->work += mf_partition_laid_out_us(c->in);
+        out->work_ns += mf_evaluator_memory_ns(a->positions, step.looks);
     }
     if (out->status != MF_OK) {
         return HUGE_VAL;
@@ -75,7 +75,6 @@ static void fill_with_gaps(refining *c, const int *first) {
     }
     if (status == MF_OK) {
         status = mf_partition_fill_checked(in, first, true, usable_B, count, &a, &c->out->err);
-        c->out->work += mf_partition_laid_out_us(c->in);
     }
     if (status == MF_OK) {
         simulate(c, &a, true, &stage);
@@ -356,7 +355,7 @@ static bool try_all(refining *c) {
     mf_search_outcome *out = c->out;
     out->status = mf_partition_try_all(c->in, c->w->space.pinned, MF_FEW_PLANS, all, &out->err);
     out->simulated += all->tried;
-    out->work += all->tried * mf_partition_step_us(c->in);
+    out->work_ns += all->tried * mf_partition_step_ns(c->in);
     bool closed = all->complete;
     if (out->status == MF_OK && all->found && (!out->found || all->time_s < out->plan.time_s)) {
         out->found = true;
@@ -476,7 +475,7 @@ mf_status mf_search_improve_plan(mf_search_context *w, const mf_search_found *pl
                                                   &out->plan.time_s, &out->simulated, e);
         }
         out->found = out->plan.time_s < plan->time_s; /* also where it was interrupted since */
-        out->work += *in->effort_ns / 1000;
+        out->work_ns += *in->effort_ns;
     }
     mf_partition_destroy(in);
     return status;
@@ -533,7 +532,7 @@ void mf_search_refine(mf_search_context *w, mf_search_node *n, const mf_search_a
             by_exact(&c);
         }
     }
-    out->work += c.in ? *c.in->effort_ns / 1000 : 0;
+    out->work_ns += c.in ? *c.in->effort_ns : 0;
     mf_partition_destroy(c.in);
     mf_partition_tried_clear(&n->tried);
 }

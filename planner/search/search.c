@@ -255,8 +255,13 @@ static void give_up(mf_search_state *s, const mf_search_node *n) {
 /* Blocks that nothing before it had asked for. */
 static void count_blocks(const mf_search_state *s, mf_costs_noted *asked, mf_search_outcome *out) {
     const int64_t blocks_ns = mf_block_costs_count(asked);
-    out->blocks_us = s->r->lowers ? blocks_ns / 1000 : 0;
-    out->work += out->blocks_us;
+    out->blocks_ns = s->r->lowers ? blocks_ns : 0;
+    out->work_ns += out->blocks_ns;
+}
+
+/* A node takes a microsecond at least, for its place in the queue. */
+static int64_t work_us(const mf_search_outcome *o) {
+    return (o->work_ns + 999) / 1000;
 }
 
 static mf_status merge(mf_search_state *s, mf_search_node *node, mf_search_outcome *o, mf_err *e) {
@@ -269,10 +274,10 @@ static mf_status merge(mf_search_state *s, mf_search_node *node, mf_search_outco
     s->simulated += o->simulated;
     s->milps += o->milps;
     s->milp_failed += o->milp_failed;
-    s->work += o->work;
+    s->work += work_us(o);
     s->first_tries_us +=
-        s->evaluated <= MF_FIRST_TRIES && o->evaluated ? o->work - o->blocks_us : 0;
-    s->blocks_us += o->blocks_us;
+        s->evaluated <= MF_FIRST_TRIES && o->evaluated ? work_us(o) - o->blocks_ns / 1000 : 0;
+    s->blocks_us += o->blocks_ns / 1000;
     if (o->found) {
         double before_s = s->best_s;
         keep_found(s, &o->plan);
@@ -337,7 +342,7 @@ static void keep_plan(void *self, const mf_search_found *f) {
 static mf_status push_tries(mf_search_state *s, mf_search_outcome *out, mf_err *e) {
     s->vain_tries = out->children > 0 ? 0 : s->vain_tries;
     s->simulated += out->simulated;
-    s->work += out->work;
+    s->work += work_us(out);
     return push_all(s, out, e);
 }
 
@@ -447,7 +452,7 @@ static void commit_improved(mf_search_state *s, mf_search_task *t) {
     const double before_s = s->best_s;
     count_blocks(s, &t->asked[0], out);
     s->simulated += out->simulated;
-    s->work += out->work;
+    s->work += work_us(out);
     s->improves = false;
     s->improved_s = out->plan.time_s;
     s->improve_at = s->work + (int64_t)(MF_STEP_SEARCH_AGAIN * (double)s->work);
@@ -564,7 +569,7 @@ static void commit(void *self, int slot) {
     s->pricing_s += t->count > 0 && t->node[0].level <= MF_LEVEL_LAYOUT ? t->cpu_s : 0.0;
     for (int i = 0; i < t->count; i++) {
         count_blocks(s, &t->asked[i], &t->out[i]);
-        mf_search_note_taken(s, &t->node[i], t->out[i].work);
+        mf_search_note_taken(s, &t->node[i], work_us(&t->out[i]));
         s->fits_tries -= t->node[i].level == MF_LEVEL_TRY;
         const double before_s = s->best_s;
         mf_status one = merge(s, &t->node[i], &t->out[i], s->status == MF_OK ? &s->err : NULL);

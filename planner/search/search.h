@@ -183,8 +183,8 @@ typedef struct mf_search_outcome {
     mf_search_node *child; /* new families, or the node itself again with a better key */
     int64_t children, allocated;
     int64_t priced, simulated, milps, milp_failed;
-    int64_t work;              /* counted, about microseconds, */
-    int64_t blocks_us;         /* of it for blocks that nothing before had asked for */
+    int64_t work_ns;           /* counted, of one core, */
+    int64_t blocks_ns;         /* of it for blocks that nothing before had asked for */
     bool evaluated;            /* a layout was bounded with costs of its own */
     bool tried;                /* one that was to be tried fits: it may be compared */
     mf_search_path_set *paths; /* found on the way; owned */

@@ -153,7 +153,7 @@ static void bound_side(mf_search_context *w, const mf_search_node *n, double bes
                        mf_family_bound_work_s(&r, modes_of(w), rounds_of(&l), step_s(w, &l)),
                        best_s);
     }
-    out->work += MF_ATTENTION_BOUND_US;
+    out->work_ns += MF_ATTENTION_BOUND_NS;
 }
 
 static void split_attention(mf_search_context *w, const mf_search_node *n, double best_s,
@@ -183,7 +183,7 @@ static void split_attention(mf_search_context *w, const mf_search_node *n, doubl
         if (out->status == MF_OK) {
             mf_search_push(out, &child, n, bound_s, best_s);
         }
-        out->work += MF_EXPERT_BOUND_US;
+        out->work_ns += MF_EXPERT_BOUND_NS;
     }
 }
 
@@ -197,7 +197,7 @@ static void split_expert(mf_search_context *w, const mf_search_node *n, double b
     if (bounded) {
         out->status = mf_layer_times_halves(w->costs, &l, &r, &out->err);
     }
-    out->work += MF_PIPELINE_FIGURES_US;
+    out->work_ns += MF_PIPELINE_FIGURES_NS;
     for (int32_t i = side->first; i < side->first + side->count && out->status == MF_OK; i++) {
         const mf_dense_point *d = &w->dense[i];
         if (!expert_side_fits(w, &w->expert[n->expert], d->pp)) {
@@ -210,7 +210,7 @@ static void split_expert(mf_search_context *w, const mf_search_node *n, double b
             bounded ? mf_family_bound_stages_s(&r, modes_of(w), d->pp, d->micro_batches, fixed_s)
                     : 0.0;
         mf_search_push(out, &child, n, bound_s, best_s);
-        out->work += MF_BOUND_US;
+        out->work_ns += MF_BOUND_NS;
     }
 }
 

@@ -42,7 +42,7 @@ static double paths_bound_s(const known *k, const mf_layer_times *r, const mf_la
                                                to.best_s, &effort_ns);
         bound_s = mf_larger(bound_s, mean_s);
     }
-    out->work += effort_ns / 1000;
+    out->work_ns += effort_ns;
     return bound_s < to.best_s ? bound_s : HUGE_VAL;
 }
 
@@ -53,7 +53,7 @@ static double floor_s(const mf_search_context *w, const mf_layer_times *r, const
     if (!mf_uses(w->evaluator->without, MF_MECHANISM_FLOORS)) {
         return 0.0;
     }
-    out->work += MF_FLOOR_NS * l->pp / 1000;
+    out->work_ns += MF_FLOOR_NS * l->pp;
     return mf_family_bound_layout_s(r, l, order, fixed, enough_s);
 }
 
@@ -139,7 +139,7 @@ static double sweep_bound_s(sweep *s, int i, const mf_layer_times *r,
                             const mf_family_bound_fixed *fixed) {
     s->l.schedule = (mf_schedule_kind)s->order[i].point.schedule;
     s->l.vpp = s->order[i].point.vpp;
-    s->out->work += MF_BOUND_US;
+    s->out->work_ns += MF_BOUND_NS;
     double bound_s = mf_family_bound_stages_s(r, 1u << mf_pass_mode_of(s->l.schedule), s->l.pp,
                                               s->l.micro_batches, fixed->step_end.fixed_s);
     if (!(bound_s < s->to.enough_s)) {
@@ -177,7 +177,7 @@ void mf_search_split_pipeline(mf_search_context *w, const mf_search_node *n,
     if (out->status == MF_OK && bounded) {
         out->status = mf_layer_times_halves(w->costs, &s.l, &halves, &out->err);
     }
-    out->work += MF_PIPELINE_FIGURES_US;
+    out->work_ns += MF_PIPELINE_FIGURES_NS;
     const double enough_s = s.to.enough_s;
     for (int mode = 0; mode < MF_PASS_MODES; mode++) {
         least_s[mode] = HUGE_VAL;
@@ -222,7 +222,7 @@ void mf_search_split_pass_mode(mf_search_context *w, const mf_search_node *n,
                 return;
             }
             found = true;
-            out->work += MF_WHOLE_FIGURES_US;
+            out->work_ns += MF_WHOLE_FIGURES_NS;
             least_step_end(&stages, &r.times);
         }
         double bound_s = sweep_bound_s(&s, i, &r.times, fixed_of(&stages, &s.l));
@@ -264,7 +264,7 @@ static double least_work_s(const ordered *o) {
 static double levels_bound_s(ordered *o, const mf_search_node *n, mf_search_times *own) {
     double bound_s = least_work_s(o);
     if (bound_s < o->to.enough_s) {
-        o->out->work += MF_BOUND_US;
+        o->out->work_ns += MF_BOUND_NS;
         o->out->status = mf_search_times_of(o->w, &o->l, false, own, &o->out->err);
     }
     if (bound_s < o->to.enough_s && o->out->status == MF_OK) {
@@ -284,7 +284,7 @@ static double layout_bound_s(ordered *o, const mf_search_node *n, int zero) {
     mf_layer_times *r = o->r;
     r->layer_reduce_s = o->stages->reduce_s[zero];
     r->layer_gather_s = o->stages->gather_s[zero];
-    o->out->work += MF_BOUND_US;
+    o->out->work_ns += MF_BOUND_NS;
     double bound_s = floor_s(o->w, r, &o->l, o->order, fixed, o->to.enough_s, o->out);
     if (bound_s < o->to.enough_s && (o->l.zero >= 2 || o->l.expert_zero >= 2)) {
         bound_s = mf_larger(bound_s, levels_bound_s(o, n, &own));
@@ -301,7 +301,7 @@ static double layout_bound_s(ordered *o, const mf_search_node *n, int zero) {
     }
     if (bound_s < o->to.enough_s && o->known.sets > 0) {
         mf_search_add_own(o->w, &o->l, r);
-        o->out->work += MF_BOUND_US;
+        o->out->work_ns += MF_BOUND_NS;
     }
     return paths_bound_s(&o->known, r, &o->l, o->order, fixed, bound_s, o->to, o->out);
 }
@@ -321,7 +321,7 @@ void mf_search_split_order(mf_search_context *w, const mf_search_node *n, const 
     o.known = known_of(w, &o.l, 0, out->seen);
     o.r = &r.times;
     o.stages = &stages;
-    out->work += MF_ORDER_FIGURES_US;
+    out->work_ns += MF_ORDER_FIGURES_NS;
     for (int i = 0; i < o.stages->zeros && out->status == MF_OK; i++) {
         mf_search_node child = *n;
         child.level = MF_LEVEL_LAYOUT;
@@ -418,14 +418,14 @@ double mf_search_bound_again(mf_search_context *w, const mf_search_node *n,
     if (out->status == MF_OK && n->tries == 0 &&
         mf_search_path_sets_of(w, &l, n->seen, out->seen, paths) > 0) {
         bound_s = mf_larger(bound_s, plain_bound_s(&b));
-        out->work += MF_LAYOUT_FIGURES_US;
+        out->work_ns += MF_LAYOUT_FIGURES_NS;
     }
     /* what its choices take is asked for the layout anyway, unless it is closed by that; paths may
      * have been found since it was asked last */
     if (out->status == MF_OK && !is_raised(n, bound_s) &&
         mf_uses(w->evaluator->without, MF_MECHANISM_OWN_CHOICES)) {
         bound_s = mf_larger(bound_s, own_bound_s(&b));
-        out->work += MF_LAYOUT_FIGURES_US;
+        out->work_ns += MF_LAYOUT_FIGURES_NS;
     }
     return bound_s;
 }

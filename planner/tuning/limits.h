@@ -37,27 +37,27 @@
  * (docs/planner.md). */
 #define MF_DEFAULT_GAP 0.03
 #define MF_DEFAULT_TOP 4
-#define MF_DEFAULT_BUDGET_US 30000000
+#define MF_DEFAULT_BUDGET_US 20000000
 /* Budget of runners-up: the search's over this. */
 #define MF_RANK_PART 2
 /* After the gap is met, cheap tasks continue for this long: Llama-3 8B on 16 H100 ends 1.2 %
  * faster, Qwen3-30B on 64 in `capacity` 0.7 %. A search that has the patience goes on with them
  * until it has taken so much: Llama-3 70B on 64 ends 1.5 % faster. */
-#define MF_SECOND_LOOK_US 200000
-#define MF_SECOND_LOOK_UNTIL_US 3000000
+#define MF_SECOND_LOOK_US 115000
+#define MF_SECOND_LOOK_UNTIL_US 1750000
 /* A search without a plan by then simulates layouts that `fit` finds (DeepSeek-V3 with 131,072
  * tokens: 11.4 % slower without, with three seconds). */
-#define MF_FIT_FIRST_US 3000000
+#define MF_FIT_FIRST_US 1750000
 /* Effort after which open layouts are tried if the gap is still too wide (Llama-3 405B on 512: a
  * plan 2.2 % faster). It does not depend on the budget, so that a search with more budget finds all
  * that one with less finds. */
-#define MF_TRY_OPEN_US 18000000
+#define MF_TRY_OPEN_US 10500000
 /* Positions of the best plan are moved by simulated steps from this effort on, for this share of
  * all so far at most; those of a better plan once this share more is used (DeepSeek-V3 on 5,120
  * B200 in `capacity`: 0.9 % faster). Begun after six seconds, DeepSeek-V3 on 1,024 h100 takes a
  * tenth more and ends 0.5 % slower, and six cells of docs/PLANNER_MEASURED.md end 0.9 to 1.6 %
  * slower. */
-#define MF_STEP_SEARCH_US 2500000
+#define MF_STEP_SEARCH_US 1450000
 #define MF_STEP_SEARCH_SHARE 0.02
 #define MF_STEP_SEARCH_AGAIN 0.5
 /* Moves that make the plan faster by this share allow as much again, so many times in all
@@ -71,12 +71,12 @@
 /* Exchanges of memory choices that are simulated before the longest path is looked at again. */
 #define MF_EXCHANGES 64
 /* If a layout that cannot be worked on has the least bound, only better plans narrow the gap. The
- * search looks for them as long as it found one within this effort (OLMoE on 12 ends with 2 instead
- * of 11 counted seconds, Moonlight on 8 finds one 0.3 % faster). */
-#define MF_HELD_US 1000000
-/* How slow a search is counts after it has taken so many times its patience: with 2 s of it, as
- * `capacity` has, from 10 s on (from 6 s on DeepSeek-V3 on 5,120 B200 ends there at 14.1 instead
- * of 7.2 %). */
+ * search looks for them as long as it found one within this effort (OLMoE on 12 ends with a fifth
+ * of the effort, Moonlight on 8 finds one 0.3 % faster). */
+#define MF_HELD_US 580000
+/* How slow a search is counts after it has taken so many times its patience: with 1.3 s of it, as
+ * `capacity` has, from 6.4 s on (from three times on DeepSeek-V3 on 5,120 B200 ends there at 14.1
+ * instead of 7.2 %). */
 #define MF_SLOW_PATIENCE 5
 /* A search is slow where what is left would take more than so many times all so far. In the table
  * of 60 cells of docs/PLANNER_MEASURED.md one cell is proven that looked like 1.4 times at some
@@ -86,7 +86,7 @@
 #define MF_RAISED 1e-4
 /* Counted microseconds in which positions are moved away from stages that are too full, for one
  * split (DeepSeek-V3 on 192 H100 needs it). */
-#define MF_TIGHT_SPLIT_US 20000
+#define MF_TIGHT_SPLIT_US 11500
 /* A search of limited patience counts its gap as narrowed from this much on. */
 #define MF_NARROWER 0.001
 /* Parks trees whose bound is more than 8 % below the target: they cannot reach it within the
@@ -98,12 +98,12 @@
 /* Most nodes of one task, and their most usual microseconds: with fewer nodes threads would mostly
  * wait for each other (GPT-OSS-20B on 8: 1.25 times the effort with one node a task). */
 #define MF_TASK_NODES 16
-#define MF_TASK_US 1000
+#define MF_TASK_US 580
 /* Memory for so many children of a node is kept allocated. */
 #define MF_KEPT_CHILDREN 128
 /* The most that one tree, program or local search of a task may take: this, or the search's effort
  * so far over MF_TASK_PART if that is more. */
-#define MF_TASK_MOST_US 1500000
+#define MF_TASK_MOST_US 870000
 #define MF_TASK_PART 8
 /* Tasks in flight: they keep as many threads busy if every task takes its usual time, and fewer
  * where some take longer, for whose commits the others wait: with 8 two threads wait for 0.3 of 4.5
@@ -111,7 +111,7 @@
  * of all until a search has counted so much: with 12 from the start one of a second that is shared
  * by eight memory choices (DeepSeek-V3 on 1,024 for Megatron) ends at 134 instead of 90 %. */
 #define MF_TASKS_IN_FLIGHT 12
-#define MF_MANY_TASKS_US 500000
+#define MF_MANY_TASKS_US 290000
 #define MF_LONG_TASKS_IN_FLIGHT 8
 /* Of all searches of `capacity`, where several run beside one another. */
 #define MF_CAPACITY_TASKS 8
@@ -122,21 +122,21 @@
  * in flight commit. Where nodes differ much the figure is on the high side: tasks that run beside a
  * late one must wait for it, while a late result is rarely needed. */
 #define MF_USUAL_MAP(X)                                                                            \
-    X(ATTENTION, 1000, 1000)                                                                       \
-    X(EXPERT, 25, 25)                                                                              \
-    X(PIPELINE, 50, 50)                                                                            \
-    X(PASS_MODE, 100, 100)                                                                         \
-    X(ORDER, 90, 90)                                                                               \
-    X(LAYOUT, 80, 1500)                                                                            \
-    X(MEAN, 2500, 2500)                                                                            \
-    X(RELAXATION, 2500, 2500)                                                                      \
-    X(SPLITS, 30000, 500000)                                                                       \
-    X(EXACT, 100000, 100000)                                                                       \
-    X(TRY, 10000, 10000)
+    X(ATTENTION, 580, 580)                                                                         \
+    X(EXPERT, 15, 15)                                                                              \
+    X(PIPELINE, 29, 29)                                                                            \
+    X(PASS_MODE, 58, 58)                                                                           \
+    X(ORDER, 52, 52)                                                                               \
+    X(LAYOUT, 46, 870)                                                                             \
+    X(MEAN, 1450, 1450)                                                                            \
+    X(RELAXATION, 1450, 1450)                                                                      \
+    X(SPLITS, 17500, 290000)                                                                       \
+    X(EXACT, 58000, 58000)                                                                         \
+    X(TRY, 5800, 5800)
 /* A relaxation of so many virtual stages takes its usual time, one of more in proportion more; a
  * layout of which a plan is wanted takes this long. */
 #define MF_USUAL_VSTAGES 8
-#define MF_FIRST_TRY_US 15000
+#define MF_FIRST_TRY_US 8700
 /* `capacity`: plans of other cells that a search begins with; draws of hot experts that a plan is
  * simulated under (the second worst of 20 counts: the 95th percentile). */
 #define MF_CARRY_MOST 4
@@ -165,8 +165,8 @@
 #define MF_FIT_TIMED_CHUNKS 6
 /* Counted for each combination that is timed: 5 to 9 ms on the jobs of test_cli_fit, and this much
  * for each pass that a simulation may have to play. */
-#define MF_FIT_TIMED_US 8000
-#define MF_FIT_TIMED_PASS_NS 500
+#define MF_FIT_TIMED_US 4600
+#define MF_FIT_TIMED_PASS_NS 290
 /* Open layouts that are tried; those of them whose bound lies within the gap asked for; families in
  * which some of them are looked for. */
 #define MF_OPEN_TRIES 512
@@ -179,60 +179,61 @@
 #define MF_NEAR_GAIN 1e-3
 
 /* --- what is counted ---------------------------------------------------------------------------
- */
+ *
+ * Nanoseconds of one core: 1.25 times what they took on 2026-12-01 on an idle core of 2.6 GHz
+ * (Sapphire Rapids, fourteen jobs of `bench_plan`), so that slower cores are met, too. */
 
-/* Nanoseconds of one core. */
-#define MF_LP_ENTRY_NS 0.42      /* entry of a tableau that a pivot visits */
-#define MF_PLAY_NS 4000          /* play of an order, */
-#define MF_GRAPH_NODE_NS 70      /* and by event of a schedule that is sorted for it, */
-#define MF_PLAY_NODE_NS 30       /* event that it visits, */
-#define MF_PLAY_CELL_NS 2        /* cell that is summed for it */
-#define MF_LOSS_CELL_NS 12       /* virtual stage of a path's row whose losses are replaced */
-#define MF_FILL_SLOT_NS 30       /* slot of a chunk whose bytes are added up, */
-#define MF_FILL_CHOICE_NS 80     /* and choice in it */
-#define MF_FILL_LOOK_NS 5        /* slot of a chunk that is considered for a change of choices, */
-#define MF_FILL_CHANGE_NS 20     /* and choice in it */
-#define MF_MOST_POSITIONS_NS 2   /* choice whose bytes on a stage are compared (most_positions.c) */
-#define MF_PRICE_NS 12           /* price of a byte that a mean of paths tries, */
-#define MF_MEAN_NS 8000          /* and the mean itself */
-#define MF_PAIR_NS 500           /* merged pair that is looked up */
+#define MF_LP_ENTRY_NS 0.235 /* entry of a tableau that a pivot visits */
+#define MF_PLAY_NS 8000      /* play of an order and its path as a row, */
+#define MF_GRAPH_NODE_NS 55  /* and by event of a schedule that is sorted for it, */
+#define MF_PLAY_NODE_NS 15   /* event that it visits, */
+#define MF_PLAY_CELL_NS 1    /* cell that is summed for it */
+#define MF_LOSS_CELL_NS 17   /* virtual stage of a path's row whose losses are replaced */
+#define MF_FILL_SLOT_NS 20   /* slot of a chunk whose bytes are added up, */
+#define MF_FILL_CHOICE_NS 50 /* and choice in it */
+#define MF_FILL_LOOK_NS 3    /* slot of a chunk that is considered for a change of choices, */
+#define MF_FILL_CHANGE_NS 13 /* and choice in it */
+#define MF_MOST_POSITIONS_NS                                                                       \
+    50                           /* choice whose bytes on a stage are compared (most_positions.c)  \
+                                  */
+#define MF_PRICE_NS 7            /* price of a byte that a mean of paths tries, */
+#define MF_MEAN_LAYERS_NS 3500   /* the layers of such a mean, */
+#define MF_MEAN_NS 15000         /* and the mean itself where a layout is known */
+#define MF_PAIR_NS 330           /* merged pair that is looked up */
 #define MF_CREATE_NS 12000       /* partition, */
 #define MF_CREATE_CLASS_NS 15000 /* and class of its blocks */
-#define MF_ROWS_ENTRY_NS 90      /* entry of a program's rows when they are made */
+#define MF_ROWS_ENTRY_NS 75      /* entry of a program's rows when they are made */
 /* Entries that one of a tableau's column counts as: each is in a line of its own. */
 #define MF_LP_COLUMN_ENTRIES 4
 /* By iteration of GLPK's and row or column of its program, and entry; a relaxation takes so many
  * iterations more, and so long. */
-#define MF_GLPK_NS 77
-#define MF_GLPK_ENTRY_NS 5
+#define MF_GLPK_NS 54
+#define MF_GLPK_ENTRY_NS 4
 #define MF_GLPK_BASIS 4
-#define MF_GLPK_RELAXATION_NS 54000
-/* Microseconds of a played step and by event of a stage of it, of one whose memory is laid out and
- * by position, of one combination of degrees that is judged. */
-#define MF_STEP_US 100
-#define MF_STEP_EVENT_US 0.6
-#define MF_LAID_OUT_US 1000
-#define MF_LAID_OUT_POSITION_US 50
-#define MF_JUDGE_US 300
-/* Microseconds of bounds and of the figures that they need; nanoseconds of stage bounds, by stage.
- */
-#define MF_ATTENTION_BOUND_US 36
-#define MF_EXPERT_BOUND_US 4
-#define MF_BOUND_US 1
-#define MF_PIPELINE_FIGURES_US 22
-#define MF_WHOLE_FIGURES_US 25
-#define MF_ORDER_FIGURES_US 22
-#define MF_FLOOR_NS 100
-#define MF_LAYOUT_FIGURES_US 13
-/* Microseconds in which a search makes itself ready and writes down what it found; nanoseconds of a
- * block that is lowered, priced and played, and of a merged pair of them. */
-#define MF_READY_US 110000
-#define MF_BLOCK_NS 16000
-#define MF_BLOCK_PAIR_NS 4500
-#define MF_LATENT_BLOCK_NS 30000 /* with latent attention, which has more ops */
-#define MF_LATENT_BLOCK_PAIR_NS 6500
-/* Nanoseconds of a memory plan by position. */
-#define MF_COUNT_POSITION_NS 12000
+#define MF_GLPK_RELAXATION_NS 38000
+/* A played step and by event of a stage of it, one combination of degrees that is judged, a memory
+ * plan by position and by look at two tensors of it that may overlap. */
+#define MF_STEP_NS 100000
+#define MF_STEP_EVENT_NS 1100
+#define MF_JUDGE_NS 300000
+#define MF_MEMORY_POSITION_NS 4100
+#define MF_MEMORY_LOOK_NS 0.3
+/* Bounds and the figures that they need; stage bounds by stage. */
+#define MF_ATTENTION_BOUND_NS 18000
+#define MF_EXPERT_BOUND_NS 2000
+#define MF_BOUND_NS 500
+#define MF_PIPELINE_FIGURES_NS 11000
+#define MF_WHOLE_FIGURES_NS 12500
+#define MF_ORDER_FIGURES_NS 11000
+#define MF_FLOOR_NS 50
+#define MF_LAYOUT_FIGURES_NS 6500
+/* A block that is lowered, priced and played, and a merged pair of them. */
+#define MF_BLOCK_NS 10500
+#define MF_BLOCK_PAIR_NS 2600
+#define MF_LATENT_BLOCK_NS 16500 /* with latent attention, which has more ops */
+#define MF_LATENT_BLOCK_PAIR_NS 3500
+/* Microseconds in which a search makes itself ready and writes down what it found. */
+#define MF_READY_US 60000
 
 /* --- one layout ------------------------------------------------------------------------------- */
 
@@ -243,7 +244,7 @@
 /* Layouts that are tried evenly split when they are first worked on, so that a fair plan is known
  * before trees begin, as long as they take no larger share of the effort without what blocks take
  * (which would depend on what others asked for); later ones only while no plan is. (With none of
- * them Kimi-K2 on 2,048 takes 28 counted seconds instead of 16, Llama-3 405B on 2,048 ends at 7.4
+ * them Kimi-K2 on 2,048 takes 1.75 times the effort, Llama-3 405B on 2,048 ends at 7.4
  * instead of 6.5 %.) */
 #define MF_FIRST_TRIES 20
 #define MF_FIRST_TRIES_SHARE 0.1
@@ -251,8 +252,8 @@
  * layers); of a tree the first time, which suffices for nearly all; MF_TREE_MORE times more each
  * time after, MF_TREE_TRIES times in all. While no plan is known, or after the gap is proven, the
  * first is over MF_LOOK_PART (Mixtral-8x22B on 40 takes 1.6 times as long without). */
-#define MF_ROOT_US 420000
-#define MF_TREE_US 1400000
+#define MF_ROOT_US 245000
+#define MF_TREE_US 815000
 #define MF_TREE_MORE 4
 #define MF_TREE_TRIES 3
 #define MF_LOOK_PART 10
@@ -284,8 +285,8 @@
  * leaves the bound where the tree over splits had it. */
 #define MF_EXACT_VSTAGES 12
 /* Effort and nodes of the exact program, the first time and when it is taken up again. */
-#define MF_EXACT_US 1000000
-#define MF_EXACT_AGAIN_US 4000000
+#define MF_EXACT_US 580000
+#define MF_EXACT_AGAIN_US 2300000
 #define MF_EXACT_NODES 60
 #define MF_EXACT_NODES_AGAIN 200
 
@@ -344,6 +345,6 @@
 #define MF_MOVE_ROUNDS 40
 #define MF_MOVE_PATIENCE 6
 /* All of it takes no more than so many counted microseconds. */
-#define MF_IMPROVE_US 1000000
+#define MF_IMPROVE_US 580000
 
 #endif

@@ -21,14 +21,20 @@ static double step_of(const problem *p, const mf_layout *l, const mf_assignment 
 
 /* With little effort: moves that gain allow as much again, those that gain nothing do not. */
 static void check_effort(mf_partition *in, mf_assignment a, double best_s, tally *t) {
-    const int64_t effort_ns = 5000000, before_ns = *in->effort_ns;
+    const int64_t effort_ns = 600000, before_ns = *in->effort_ns;
     const double before_s = best_s;
     int64_t simulated = 0;
     assert_ok(mf_partition_improve_step(in, effort_ns, &a, &best_s, &simulated, NULL));
     const double used = (double)(*in->effort_ns - before_ns) / (double)effort_ns;
-    const double one_move = 1.0 + 2000.0 * (double)mf_partition_laid_out_us(in) / (double)effort_ns;
-    assert_at_most(used, (best_s < before_s ? 1.0 + MF_STEP_SEARCH_MORE : 1.0) + one_move);
-    t->went_on += used > 1.0 + one_move;
+    mf_step step;
+    const mf_evaluator *o = in->evaluator;
+    assert_ok(o->ops->fit(o->self, &in->layout, &a, 0, &step, NULL));
+    const int64_t move_ns =
+        mf_partition_step_ns(in) + mf_evaluator_memory_ns(in->positions, step.looks);
+    const double move = (double)move_ns / (double)effort_ns; /* of a plan about as large */
+    const double most = best_s < before_s ? 2.0 + MF_STEP_SEARCH_MORE : 2.0;
+    assert_at_most(used, most + 4.0 * move);
+    t->went_on += used > 1.0 + move;
 }
 
 static void check_moves(const problem *p, mf_partition *in, const mf_layout *l, tally *t) {

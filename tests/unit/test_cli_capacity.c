@@ -709,7 +709,7 @@ static void skew_needs_neither_a_run_nor_a_limit(void **state) {
 static void what_gets_a_plan_over_uneven_routing_is_named(void **state) {
     (void)state;
 #define BUSY                                                                                       \
-    "capacity --models mixtral-8x7b --clusters h100 --sizes 32 --global-batch 64 --seq 4096 "      \
+    "capacity --models mixtral-8x7b --clusters h100 --sizes 16 --global-batch 64 --seq 4096 "      \
     "--pp 1 --skew zipf:2 --effort 1 "
 #define HELD                                                                                       \
     "capacity --models qwen3-30b-a3b --clusters h100 --sizes 16 --global-batch 64 --seq 4096 "     \
@@ -1035,22 +1035,22 @@ static void a_larger_size_may_give_a_smaller_one_its_plan(void **state) {
     if (cases_sampled()) {
         return; /* other cases run the same code; this one checks times */
     }
-    static const char *const sizes[] = {"32", "32,64"};
+    static const char *const sizes[] = {"256", "256,512"};
     double step_s[2];
     for (int i = 0; i < 2; i++) {
         char line[256];
         snprintf(line, sizeof line,
-                 "capacity --models qwen3-30b-a3b --clusters h100 --sizes %s --global-batch 192 "
-                 "--seq 4096 --gap 50%% --effort 1 --json",
+                 "capacity --models mixtral-8x22b --clusters h100 --sizes %s --global-batch 192 "
+                 "--seq 4096 --gap 5%% --effort 1 --json",
                  sizes[i]);
         cli_result r = cli_json(line);
         const mf_json_value *c = mf_json_at(cli_member(mf_json_root(r.json), "cells"), 0);
-        assert_close(cli_number(c, "gpus"), 32, 0);
+        assert_close(cli_number(c, "gpus"), 256, 0);
         assert_at_most(cli_number(c, "gap"), 0.5 * (1 + 1e-9));
         step_s[i] = cli_number(c, "step_time_s");
         cli_free(&r);
     }
-    printf("  32 GPUs: %.4f s alone, %.4f s beside 64\n", step_s[0], step_s[1]);
+    printf("  256 GPUs: %.4f s alone, %.4f s beside 512\n", step_s[0], step_s[1]);
     assert_below(step_s[1], 0.99 * step_s[0]);
 }
 

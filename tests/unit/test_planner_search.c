@@ -439,12 +439,12 @@ static void more_effort_never_ends_with_less(void **state) {
         mf_evaluator evaluator = mf_evaluator_init(&real);
         double plan_s = HUGE_VAL, bound_s = 0.0;
         int used = 0;
-        for (int64_t budget = 10000; budget <= 1000000; budget += case_stride(4) * budget / 2) {
+        for (int64_t budget = 6000; budget <= 600000; budget += case_stride(4) * budget / 2) {
             stopper never = {.after = INT64_MAX};
             mf_search_request r = request_of(&w, &evaluator, &never);
             r.gap = 1e-6;
             r.budget = budget;
-            r.open_work = 100000;
+            r.open_work = 60000;
             mf_search_report x;
             assert_ok(mf_search_run(&r, &x, NULL));
             assert_at_most(x.found[0].time_s, plan_s);
@@ -626,7 +626,7 @@ static void an_interrupted_fit_has_what_it_found(void **state) {
 
 /* Searches of one problem with more and less patience; how many of them were stale, and slow. */
 static void check_patience(fixture *w, int *stale, int *slow) {
-    static const int64_t patience[] = {0, INT64_MAX / 2, 15000, 4000};
+    static const int64_t patience[] = {0, INT64_MAX / 2, 4500, 1200};
     double bound_s = 0, least_s = HUGE_VAL;
     int64_t work[4];
     for (int i = 0; i < 4; i++) {
@@ -637,7 +637,7 @@ static void check_patience(fixture *w, int *stale, int *slow) {
             stopper never = {.after = INT64_MAX};
             mf_search_request r = request_of(w, &evaluator, &never);
             r.gap = 1e-6;
-            r.budget = case_count(1000000, 400000);
+            r.budget = case_count(600000, 240000);
             r.patience = patience[i];
             r.threads = threads;
             mf_search_report x;
