@@ -326,7 +326,7 @@ const mf_command mf_cmd_capacity = {
         "prices does not tell apart are called ties. A * marks the front: no other row is both as "
         "fast and as cheap.\nThe search of a cell begins with the plans of its neighbours, so a "
         "row may depend, within its gap, on which other rows are asked for. It ends when its gap "
-        "no longer narrows, after 9 to 20 counted seconds at most, unless --effort says "
+        "no longer narrows, after 10 to 20 counted seconds at most, unless --effort says "
         "otherwise. With --deadline or --budget every plan is also tried on a node less (same "
         "degrees or those of another size of the table, fewer data-parallel ranks; all GPUs that "
         "are left are paid for), with --skew under uneven routing: a ! marks a limit that is then "

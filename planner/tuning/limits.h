@@ -74,8 +74,8 @@
  * search looks for them as long as it found one within this effort (OLMoE on 12 ends with a fifth
  * of the effort, Moonlight on 8 finds one 0.3 % faster). */
 #define MF_HELD_US 580000
-/* How slow a search is counts after it has taken so many times its patience: with 1.3 s of it, as
- * `capacity` has, from 6.4 s on (from three times on DeepSeek-V3 on 5,120 B200 ends there at 14.1
+/* How slow a search is counts after it has taken so many times its patience: with 1.4 s of it, as
+ * `capacity` has, from 7 s on (from three times on DeepSeek-V3 on 5,120 B200 ends there at 14.1
  * instead of 7.2 %). */
 #define MF_SLOW_PATIENCE 5
 /* A search is slow where what is left would take more than so many times all so far. In the table
