@@ -32,14 +32,11 @@ static void say_memory(const mf_report *r, char *out, size_t size) {
     }
 }
 
-/* A search that ends with a wider gap says little about what others would take. */
-#define WIDE_GAP 0.2
-
 /* "no plan takes less than 3.712 s, gap 3.0 %"; "far from proven: ..." */
 static void say_proof(double bound_s, double gap, char *out, size_t size) {
     if (bound_s > 0 && isfinite(gap)) {
         snprintf(out, size, "%sno plan takes less than %s, gap %s",
-                 gap > WIDE_GAP ? "far from proven: " : "", mf_show_time(bound_s).s,
+                 gap > MF_WIDE_GAP ? "far from proven: " : "", mf_show_time(bound_s).s,
                  mf_show_percent(gap).s);
     } else {
         snprintf(out, size, "how much faster others are is not bounded");
