@@ -18,12 +18,12 @@ void mf_import_report_unread(FILE *out, const mf_imported *x) {
         fprintf(out, "model       --set %s\n", x->found.set[i]);
     }
     if (x->read.assumed) {
-        fputs("assumed     what Megatron-Bridge's recipes begin with, where no override says "
-              "otherwise: bf16, a distributed\n"
-              "            optimizer beside compute, all-to-all dispatch, ETP 1; with the recipe's "
-              "file in "
-              "front import reads what it says\n",
-              out);
+        fputs("assumed     ", out);
+        mf_show_wrap(out,
+                     "what Megatron-Bridge's recipes begin with, where no override says otherwise: "
+                     "bf16, a distributed optimizer beside compute, all-to-all dispatch, ETP 1; "
+                     "with the recipe's file in front import reads what it says",
+                     12, 12, 99);
     }
     if (x->read.launches > 1) {
         fprintf(out,

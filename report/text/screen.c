@@ -84,7 +84,11 @@ static int piece(const char *text, int length, int columns) {
     if (length <= columns) {
         return length;
     }
-    for (int i = 1; i <= columns; i++) {
+    int begin = 0; /* behind the blanks that indent it: nothing is to stand alone in front */
+    while (begin < length && text[begin] == ' ') {
+        begin++;
+    }
+    for (int i = begin + 1; i <= columns; i++) {
         const bool parts = text[i] == ' ' && isdigit((unsigned char)text[i - 1]) != 0 &&
                            i + 1 < length &&
                            mf_show_is_unit(text + i + 1, (size_t)(length - i - 1));

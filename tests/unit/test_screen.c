@@ -70,6 +70,15 @@ static void wide_lines_go_on_behind_their_label(void **state) {
     free(out);
 }
 
+/* A word that is wider than the screen is cut, and no line stays empty in front of it. */
+static void a_word_too_wide_stands_where_its_line_begins(void **state) {
+    (void)state;
+    char *out = shown("            /a/path/that/is/longer/than/forty/columns.json\n", 40, true);
+    assert_string_equal(out, "            /a/path/that/is/longer/than/\n"
+                             "                forty/columns.json\n");
+    free(out);
+}
+
 /* What goes on below stands under the text, and a number keeps its unit. */
 static void folded_lines_keep_columns_and_units(void **state) {
     (void)state;
@@ -639,6 +648,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(lines_that_fit_are_left_alone),
         cmocka_unit_test(wide_lines_go_on_behind_their_label),
+        cmocka_unit_test(a_word_too_wide_stands_where_its_line_begins),
         cmocka_unit_test(folded_lines_keep_columns_and_units),
         cmocka_unit_test(bars_make_way_all_of_them),
         cmocka_unit_test(wide_tables_move_their_columns_together),
