@@ -305,10 +305,13 @@ static bool is_detail(const line *l) {
     return l->worth == DETAIL || l->worth == NOTE;
 }
 
+enum { MOST_STAY = 5 }; /* lines of a label: what goes on after them is a detail */
+
 /* drop and room: as long as the text each. */
 static void cut(const char *text, line *l, int count, int columns, char *drop, char *room) {
     bool wide = false, verdict = false, whole = false;
     worth now = PLAIN;
+    int stays = 0;
     for (int i = 0; i < count; i++) {
         const char *end = strchr(text, '\n');
         const size_t length = end != NULL ? (size_t)(end - text) : strlen(text);
@@ -320,8 +323,9 @@ static void cut(const char *text, line *l, int count, int columns, char *drop, c
             const worth own = length > 0 ? worth_of(&l[i], &whole) : PLAIN;
             now = length == 0 || l[i].indent == 0 || own != PLAIN ? own : now;
         }
-        l[i].worth = now;
-        l[i].kept = verdict || now == STAYS;
+        stays = now == STAYS ? stays + 1 : 0;
+        l[i].worth = stays > MOST_STAY ? DETAIL : now;
+        l[i].kept = verdict || l[i].worth == STAYS;
         wide |= l[i].length > columns && without_bar(&l[i]) < l[i].length;
         text += length + (end != NULL);
     }

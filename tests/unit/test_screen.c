@@ -622,16 +622,40 @@ static void names_of_rows_keep_columns_in_line(void **state) {
     }
 }
 
-/* What of a job was not read stays beside the verdict, whatever makes way. */
-static void what_was_not_read_stays(void **state) {
-    (void)state;
-    char text[8192] = "head\n";
+static void write_remedies(char *text) {
+    strcpy(text, "head\n");
     for (int m = 0; m < 6; m++) {
         snprintf(text + strlen(text), 64, "\nwhat would help %d\n", m);
         for (int i = 0; i < 12; i++) {
             snprintf(text + strlen(text), 64, "  row-%d-%d\n", m, i);
         }
     }
+}
+
+/* A list of a hundred settings leaves room for what else there is. */
+static void a_long_list_of_what_was_not_read_makes_way(void **state) {
+    (void)state;
+    char text[8192];
+    write_remedies(text);
+    strcat(text, "\nnot read    100 settings that moefold does not know:\n");
+    for (int i = 0; i < 25; i++) {
+        snprintf(text + strlen(text), 64, "            --unknown-%d\n", i);
+    }
+    strcat(text, "\nverdict     it fits\n");
+    char *out = shown(text, 80, false);
+    assert_at_most(shape_of(out).lines, MF_SCREEN_LINES);
+    assert_non_null(strstr(out, "\nnot read    100 settings that moefold does not know:\n"
+                                "            --unknown-0\n            --unknown-1\n"));
+    assert_null(strstr(out, "--unknown-24"));
+    assert_non_null(strstr(out, "\nwhat would help 0\n  row-0-0\n"));
+    free(out);
+}
+
+/* What of a job was not read stays beside the verdict, whatever makes way. */
+static void what_was_not_read_stays(void **state) {
+    (void)state;
+    char text[8192];
+    write_remedies(text);
     strcat(text, "\nassumed     much\nnot read    5 settings that moefold does not know:\n"
                  "            --a 1, --b 2, --c 3, --d 4\n            --e 5\n"
                  "measured    3 s\n\nverdict     it fits\n");
@@ -668,6 +692,7 @@ int main(void) {
         cmocka_unit_test(tables_of_parts_stay_whole_or_go),
         cmocka_unit_test(remedies_stay_where_details_go),
         cmocka_unit_test(what_was_not_read_stays),
+        cmocka_unit_test(a_long_list_of_what_was_not_read_makes_way),
         cmocka_unit_test(titles_go_with_the_last_of_their_rows),
         cmocka_unit_test(colour_changes_no_word),
         cmocka_unit_test(any_text_is_held_to_the_screen),
