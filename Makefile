@@ -266,7 +266,7 @@ test-allocations: ## every allocation of a plan, a simulation and a training sta
 	@MF_ALLOCATIONS=1000000 $(BUILD)/tests/unit/test_allocations
 
 .PHONY: test-launch
-test-launch: ## plan, export, import every model and drawn jobs (an hour); MODELS=.. some, MEGATRON_LM=DIR, BRIDGE=DIR (BRIDGE_MEGATRON=DIR), PYTHON=..
+test-launch: ## plan, export, import every model and drawn jobs (half an hour); MODELS=.. some, MEGATRON_LM=DIR, BRIDGE=DIR (BRIDGE_MEGATRON=DIR), PYTHON=..
 	$(build) build $(BUILD)/tests/property/test_launch_shipped
 	@MF_LAUNCH_DRAWS=20 $(BUILD)/tests/property/test_launch_shipped
 	@sh scripts/test-launch.sh $(BUILD) $(MODELS)

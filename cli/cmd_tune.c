@@ -82,7 +82,7 @@ static mf_status report(const mf_args *a, const mf_cli *cli, findings *f, mf_err
     if (out != NULL && better == NULL) {
         fprintf(a->notes, "%s is not written: no faster plan was found\n", out);
     }
-    f->report = (mf_tune_report){.found = &f->tuning, .measured = &f->x.log, .doubts = &f->doubts};
+    f->report = (mf_tune_report){.found = &f->tuning, .job = &f->x, .doubts = &f->doubts};
     mf_tune_report_decide(&f->report, keeps && saved == MF_OK ? out : in_folder);
     mf_status s = MF_OK;
     if (a->value[MF_OPT_JSON].given) {

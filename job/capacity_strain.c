@@ -55,6 +55,7 @@ mf_status mf_capacity_uneven_of(const mf_capacity_request *r, const mf_job *j,
     if (s == MF_OK && j->model.experts > 0) {
         out->routing.most = j->routing.most;
         s = mf_routing_check(&out->routing, &j->model, e);
+        mf_routing_tabulate(&out->routing, &j->model);
         out->draws = given                                      ? mf_robust_draws(&out->routing)
                      : out->routing.kind != MF_ROUTING_BALANCED ? 1
                                                                 : 0;

@@ -331,7 +331,16 @@ mf_status mf_job_read_routing(mf_job *j, const char *planned, const char **name,
     if (s != MF_OK) {
         return mf_request_named(mf_err_set(e, s, "%s", why.text), "routing", e);
     }
-    return check_routing(&j->routing, &j->model, *name, e);
+    s = check_routing(&j->routing, &j->model, *name, e);
+    const int64_t choices = j->model.top_k * j->plan.layout.seq; /* of a sample */
+    if (s == MF_OK && choices > 0) {
+        j->routing.most = (double)mf_layout_capacity(&j->plan.layout, &j->model) *
+                          (double)j->model.experts / (double)choices;
+    }
+    if (s == MF_OK) {
+        mf_routing_tabulate(&j->routing, &j->model);
+    }
+    return s;
 }
 
 /* --- the job ---------------------------------------------------------------------------------- */
@@ -388,11 +397,6 @@ mf_status mf_job_read(mf_job *j, const mf_job_request *r, mf_err *e) {
         }
         j->plan.layout.software_traits = j->software.traits;
         j->plan.layout.deterministic &= !mf_cluster_is_cpu(&j->cluster); /* CPU ranks always are */
-    }
-    const int64_t choices = j->model.top_k * j->plan.layout.seq; /* of a sample */
-    if (s == MF_OK && choices > 0) {
-        j->routing.most = (double)mf_layout_capacity(&j->plan.layout, &j->model) *
-                          (double)j->model.experts / (double)choices;
     }
     if (s == MF_OK) {
         set_provenance(j, cluster, routing);

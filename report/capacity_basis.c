@@ -168,6 +168,10 @@ void mf_capacity_print_routing(FILE *out, const mf_capacity_table *t) {
 
 /* How near the plans are proven to be to the fastest; -1: nothing fits. Those that miss the gap
  * that was asked for are named in a line below, as far as there is room. */
+bool mf_capacity_is_open(const mf_capacity_table *t, const mf_capacity_cell *c) {
+    return c->feasible && c->gap > t->gap * (1 + 1e-9);
+}
+
 double mf_capacity_say_gap(const mf_capacity_table *t, char *out, size_t size) {
     double most = -1, met = -1;
     size_t used = 0;
@@ -175,7 +179,7 @@ double mf_capacity_say_gap(const mf_capacity_table *t, char *out, size_t size) {
     char late[400] = "";
     for (int i = 0; i < t->count; i++) {
         const mf_capacity_cell *c = &t->cell[i];
-        const bool met_it = c->feasible && c->gap <= t->gap * (1 + 1e-9);
+        const bool met_it = c->feasible && !mf_capacity_is_open(t, c);
         most = fmax(most, c->feasible ? c->gap : -1);
         missed += c->feasible && !met_it;
         if (met_it) {

@@ -126,6 +126,7 @@ static void write_cell(mf_json_writer *w, const mf_capacity_table *t, int i) {
     mf_json_write_f64(w, "tokens_per_s", c->tokens_per_s);
     mf_json_write_f64(w, "mfu", c->mfu);
     mf_json_write_f64(w, "gap", c->gap);
+    mf_json_write_bool(w, "gap_as_asked", !mf_capacity_is_open(t, c));
     mf_json_write_string(w, "ended_by", mf_search_end_text(c->end));
     mf_json_write_string(w, "ended", c->ended);
     mf_json_write_f64(w, "peak_memory_B", c->peak_memory_B);

@@ -101,6 +101,10 @@ static void show_host_copies(const mf_capacity_table *t, int at, char *out) {
     snprintf(out, CELL, "%s", t->cell[at].host.used ? "yes" : "no");
 }
 
+static void show_gap(const mf_capacity_table *t, int at, char *out) {
+    snprintf(out, CELL, "%s", mf_show_percent(t->cell[at].gap).s);
+}
+
 static void show_precision(const mf_capacity_table *t, int at, char *out) {
     snprintf(out, CELL, "%s", mf_precision_text(t->cell[at].layout.precision));
 }
@@ -145,6 +149,15 @@ static bool has_host_copies(const mf_capacity_table *t) {
     return some;
 }
 
+/* Is a plan further from what is proven than was asked for? A buyer is to see it in its row. */
+static bool has_open_gap(const mf_capacity_table *t) {
+    bool some = false;
+    for (int i = 0; i < t->count; i++) {
+        some |= mf_capacity_is_open(t, &t->cell[i]);
+    }
+    return some;
+}
+
 typedef struct column {
     const char *head;
     int way; /* on a narrow screen columns make way in this order; 0: this one stays */
@@ -160,6 +173,7 @@ static const column columns[] = {
     {"GPUs", 0, false, NULL, NULL, show_gpus},
     {"step time", 11, false, NULL, NULL, show_step},
     {"band", 0, false, NULL, NULL, show_band},
+    {"gap", 0, false, NULL, has_open_gap, show_gap},
     {"run time", 0, false, NULL, has_run, show_run},
     {"GPU-h", 9, false, NULL, has_run, show_gpu_h},
     {"USD", 0, false, NULL, has_run, show_usd},

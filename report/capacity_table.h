@@ -56,6 +56,8 @@ typedef struct mf_capacity_label {
     char s[96];
 } mf_capacity_label;
 mf_capacity_label mf_capacity_verdict_label(const mf_capacity_table *t, mf_verdict v);
+/* Did the cell's search end before its plan was proven to the gap that is asked for? */
+bool mf_capacity_is_open(const mf_capacity_table *t, const mf_capacity_cell *c);
 /* Does a verdict name offers that tie with its best one? The verdict "smallest" has no ties: of as
  * many GPUs the fastest is named. */
 bool mf_capacity_has_tie(const mf_capacity_table *t);

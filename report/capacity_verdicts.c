@@ -4,6 +4,7 @@
 
 #include "report/text/screen.h"
 #include "report/text/show.h"
+#include "report/verdict_text.h"
 
 #include <math.h>
 #include <string.h>
@@ -24,6 +25,18 @@ static void say_offer(const mf_capacity_table *t, int at, char *out, size_t size
         snprintf(out + used, size - used, ", %s USD%s",
                  mf_capacity_show_usd(c, t->tokens != NULL).s,
                  t->tokens != NULL ? "" : " a million tokens");
+    }
+}
+
+/* A search may have ended before its plan was proven to the gap that is asked for: then another
+ * plan may be as much faster and cheaper, which who decides by the offer is to know. */
+static void say_open(const mf_capacity_table *t, const mf_capacity_cell *c, char *out,
+                     size_t size) {
+    out[0] = '\0';
+    if (mf_capacity_is_open(t, c)) {
+        snprintf(out, size, "; its plan is %s within %s of the fastest",
+                 c->gap > MF_WIDE_GAP ? "far from proven:" : "proven only to be",
+                 mf_show_percent(c->gap).s);
     }
 }
 
@@ -229,9 +242,11 @@ static void print_verdict(FILE *out, const mf_capacity_table *t, int model, mf_v
     const mf_offer *o = &t->offer[best];
     const int column = verdict_column();
     const bool late = (timed && !o->surely_in_time) || (paid && !o->surely_in_budget);
-    char offer[320], text[400];
+    char offer[320], open[96], text[512];
     say_offer(t, best, offer, sizeof offer);
-    snprintf(text, sizeof text, "%s%s", offer, late ? "; not at the upper end of its band" : "");
+    say_open(t, &t->cell[best], open, sizeof open);
+    snprintf(text, sizeof text, "%s%s%s", offer, late ? "; not at the upper end of its band" : "",
+             open);
     mf_show_wrap(out, text, column, column, WIDTH);
     print_ties(out, t, best, v);
     print_strains(out, t, best);

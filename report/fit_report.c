@@ -187,16 +187,19 @@ void mf_fit_report_print(FILE *out, const mf_job *j, const mf_fit_result *r, int
         mf_show_i64(r->count).s);
     mf_report_print_correction(out, &j->correction);
     if (r->timed > 0) {
-        fprintf(
-            out,
-            "Memory in GB, of %.2f that are usable: of what is timed, else the least\nthat such "
-            "degrees need.\n",
+        char text[128];
+        snprintf(
+            text, sizeof text,
+            "Memory in GB, of %.2f that are usable: of what is timed, else the least that such "
+            "degrees need.",
             r->entry[0].usable_B / 1e9);
+        mf_show_wrap(out, text, 0, 0, 99);
         print_ranking(out, r, top);
     } else {
-        fputs("Each with the choices that need the least memory. In GB; headroom is what remains "
-              "of\nthe usable memory.\n",
-              out);
+        mf_show_wrap(out,
+                     "Each with the choices that need the least memory. In GB; headroom is what "
+                     "remains of the usable memory.",
+                     0, 0, 99);
         print_table(out, "fits", r, 0, r->feasible, top);
     }
     print_table(out, "does not fit, least missing first", r, r->feasible, r->count, top_missing);

@@ -12,18 +12,18 @@
 /* Of a prediction against a log, as `compare` tolerates. */
 #define MOST_ERROR 0.1
 
-static void print_unknown(FILE *out, const mf_imported *x) {
+void mf_import_report_unread(FILE *out, const mf_imported *x) {
     int left = x->read.unknown.count;
     for (int i = 0; i < x->found.sets; i++) {
         fprintf(out, "model       --set %s\n", x->found.set[i]);
     }
     if (x->read.assumed) {
-        fputs("assumed     what Megatron-Bridge's recipes begin with, where no override says "
-              "otherwise: bf16, a distributed\n"
-              "            optimizer beside compute, all-to-all dispatch, ETP 1; with the recipe's "
-              "file in "
-              "front import reads what it says\n",
-              out);
+        fputs("assumed     ", out);
+        mf_show_wrap(out,
+                     "what Megatron-Bridge's recipes begin with, where no override says otherwise: "
+                     "bf16, a distributed optimizer beside compute, all-to-all dispatch, ETP 1; "
+                     "with the recipe's file in front import reads what it says",
+                     12, 12, 99);
     }
     if (x->read.launches > 1) {
         fprintf(out,
@@ -95,6 +95,14 @@ static void decide(const mf_imported *x, const mf_report *r, const char *saved,
     }
 }
 
+void mf_import_report_unread_json(mf_json_writer *w, const mf_imported *x) {
+    mf_json_write_object(w, "not_read", false);
+    for (int i = 0; i < x->read.unknown.count; i++) {
+        mf_json_write_string(w, x->read.unknown.item[i].name, x->read.unknown.item[i].value);
+    }
+    mf_json_write_end(w);
+}
+
 mf_status mf_import_report_json(FILE *out, const mf_imported *x, const mf_doubts *d, mf_err *e) {
     mf_report r = mf_report_of(&x->job, &x->job.plan);
     mf_verdict_text verdict;
@@ -113,11 +121,7 @@ mf_status mf_import_report_json(FILE *out, const mf_imported *x, const mf_doubts
         mf_json_write_string(&w, NULL, x->found.set[i]);
     }
     mf_json_write_end(&w);
-    mf_json_write_object(&w, "not_read", false);
-    for (int i = 0; i < x->read.unknown.count; i++) {
-        mf_json_write_string(&w, x->read.unknown.item[i].name, x->read.unknown.item[i].value);
-    }
-    mf_json_write_end(&w);
+    mf_import_report_unread_json(&w, x);
     mf_json_write_object(&w, "measured", false);
     mf_json_write_i64(&w, "steps", x->log.steps);
     mf_json_write_f64(&w, "step_time_s", x->log.step_time_s);
@@ -145,7 +149,7 @@ mf_status mf_import_report_print(FILE *out, mf_imported *x, const char *saved, m
         x->log.steps > 0) {
         putc('\n', out);
     }
-    print_unknown(out, x);
+    mf_import_report_unread(out, x);
     print_measured(out, x, &report);
     decide(x, &report, saved, &verdict);
     mf_verdict_text_print(out, &verdict);

@@ -52,23 +52,26 @@ void mf_log_report_print(FILE *out, const mf_log_report *x, const char *path) {
         mf_verdict_text_print(out, &x->text);
         return;
     }
-    fprintf(out,
-            "\ncorrection  with its efficiencies divided by %.3f %s says what was measured%s%s\n",
-            x->factor, j->software.name,
-            path == NULL   ? ""
-            : !x->withheld ? ", written to "
-            : x->doubtful ? ", not\n            written: the log may be of another job, cluster or "
-                            "software; --force writes "
-                          : ", not\n            written: the log may be of another job; --force "
-                            "writes ",
-            path != NULL ? path : "");
+    char text[768];
+    size_t used = (size_t)snprintf(
+        text, sizeof text,
+        "with its efficiencies divided by %.3f %s says what was measured%s%.300s", x->factor,
+        j->software.name,
+        path == NULL   ? ""
+        : !x->withheld ? "; written to\n"
+        : x->doubtful
+            ? "\nnot written: the log may be of another job, cluster or software; --force "
+              "writes\n"
+            : "\nnot written: the log may be of another job; --force writes\n",
+        path != NULL ? path : "");
     if (x->kept != NULL) {
-        fprintf(
-            out,
-            "            plan, simulate, fit, explain, tune and capacity price %s on %s by it from "
-            "now on\n",
+        snprintf(
+            text + used, sizeof text - used,
+            "\nplan, simulate, fit, explain, tune and capacity price %s on %s by it from now on",
             j->software.name, j->cluster.name);
     }
+    fputs("\ncorrection  ", out);
+    mf_show_wrap(out, text, 12, 12, 99);
     mf_verdict_text_print(out, &x->text);
 }
 

@@ -4,6 +4,7 @@
 #include "job/problem.h"
 #include "report/doubts.h"
 #include "report/host_copies_text.h"
+#include "report/import_report.h"
 #include "report/report.h"
 #include "report/search_report.h"
 #include "report/text/screen.h"
@@ -175,14 +176,14 @@ static void say_none(const mf_tuning *t, char *out, size_t size) {
 
 /* How much too long the present step is predicted; 0: no log says how long it takes. */
 static double error_of(const mf_tune_report *r) {
-    const mf_log *l = r->measured;
+    const mf_log *l = &r->job->log;
     return l->steps > 0 ? r->found->job->plan.prediction.step_time_s / l->step_time_s - 1 : 0;
 }
 
 /* What a log measured of the present layout, which the sentence before holds against its
  * prediction. Where that is far off, so may be the best plan's, which nobody measured: no ratio. */
 static void say_measured(const mf_tune_report *r, const mf_plan *best, char *out, size_t size) {
-    const mf_log *l = r->measured;
+    const mf_log *l = &r->job->log;
     const double error = error_of(r);
     char beside[64] = "", off[64] = "";
     if (l->steps == 0) {
@@ -238,12 +239,23 @@ static void say_verdict(mf_tune_report *r) {
              mf_show_bytes(then->usable_B - then->peak_memory_B).s, bound);
 }
 
+/* Who reads no more than the verdict hears that the job may be another. */
+static void say_unread(const mf_imported *x, mf_verdict_text *v) {
+    const size_t said = strlen(v->decides);
+    const int unread = x->read.unknown.count;
+    if (unread > 0) {
+        snprintf(v->decides + said, sizeof v->decides - said,
+                 "; %d of the job's settings %s not read", unread, unread == 1 ? "is" : "are");
+    }
+}
+
 void mf_tune_report_decide(mf_tune_report *r, const char *saved) {
     const mf_tuning *t = r->found;
     const mf_plan *best = mf_tuning_better_plan(t);
     say_verdict(r);
     const size_t said = strlen(r->verdict.decides);
     say_measured(r, best, r->verdict.decides + said, sizeof r->verdict.decides - said);
+    say_unread(r->job, &r->verdict);
     r->verdict.next[0] = '\0';
     if (is_to_correct(r)) {
         snprintf(r->verdict.next, sizeof r->verdict.next,
@@ -257,7 +269,7 @@ void mf_tune_report_decide(mf_tune_report *r, const char *saved) {
 
 static void print_change(FILE *out, const mf_tune_report *r) {
     const mf_tuning *t = r->found;
-    const mf_log *measured = r->measured;
+    const mf_log *measured = &r->job->log;
     const mf_plan_prediction *now = &t->job->plan.prediction;
     const mf_plan *best = mf_tuning_better_plan(t);
     const bool searched = t->search.stats.end != MF_SEARCH_END_NONE;
@@ -297,6 +309,7 @@ void mf_tune_report_print(FILE *out, const mf_tune_report *r) {
     fprintf(out, "            %s a step, %s/GPU\n", mf_show_time(now->step_time_s).s,
             mf_show_rate(now->model_tflops_per_gpu * 1e12, "FLOP/s").s);
     mf_host_copies_print(out, &t->host_now);
+    mf_import_report_unread(out, r->job);
     putc('\n', out);
     bool copies = false;
     print_fits(out, t, &copies);
@@ -369,8 +382,9 @@ void mf_tune_report_json(mf_json_writer *w, const mf_tune_report *r) {
     const double bound_s = t->search.stats.lower_bound_s;
     mf_json_write_f64(w, "lower_bound_s", bound_s > 0 ? bound_s : (double)NAN);
     mf_search_report_json_end(w, &t->search.stats);
-    const bool measured = r->measured->steps > 0;
-    mf_json_write_f64(w, "measured_step_time_s", measured ? r->measured->step_time_s : (double)NAN);
+    const bool measured = r->job->log.steps > 0;
+    mf_import_report_unread_json(w, r->job);
+    mf_json_write_f64(w, "measured_step_time_s", measured ? r->job->log.step_time_s : (double)NAN);
     mf_json_write_string(w, "time", t->explanation.time);
     mf_doubts_json(w, r->doubts);
     mf_json_write_string(w, "verdict", r->verdict.decides);

@@ -3,17 +3,16 @@
 #define MF_REPORT_TUNE_REPORT_H
 
 #include "core/base/json_write.h"
+#include "job/import_job.h"
 #include "job/tune.h"
-#include "launch/log.h"
 #include "planner/explain/plausible.h"
 #include "report/verdict_text.h"
 
 #include <stdio.h>
 
-/* measured: what the job's log says; without steps: it has none. */
 typedef struct mf_tune_report {
     const mf_tuning *found;
-    const mf_log *measured;
+    const mf_imported *job;  /* with its log; of a plan: nothing was read, and no log */
     const mf_doubts *doubts; /* of the best plan and of the present layout */
     mf_verdict_text verdict;
 } mf_tune_report;

@@ -10,6 +10,9 @@
 
 #include <stdio.h>
 
+/* A search that ends with a wider gap says little about what others would take. */
+#define MF_WIDE_GAP 0.2
+
 /* `decides` is complete without `next`, which names a command: that is for a terminal, where
  * there is a command line to go on from. Both begin with a small letter and have no full stop. */
 typedef struct mf_verdict_text {

@@ -18,8 +18,11 @@ void mf_routing_init(mf_routing *r) {
     *r = (mf_routing){.kind = MF_ROUTING_BALANCED, .seed = 1};
 }
 
+static void drop_table(mf_routing *r);
+
 void mf_routing_clear(mf_routing *r) {
     free(r->counts);
+    drop_table(r);
     mf_routing_init(r);
 }
 
@@ -298,7 +301,7 @@ void mf_routing_loads(const mf_routing *r, const mf_model *m, int64_t ep, int64_
     }
 }
 
-double mf_routing_max_load(const mf_routing *r, const mf_model *m, int64_t ep, int64_t layer) {
+static double max_load(const mf_routing *r, const mf_model *m, int64_t ep, int64_t layer) {
     double load[MF_ROUTING_MAX_EXPERTS], most = 1.0;
     if (ep > MF_ROUTING_MAX_EXPERTS) {
         return most;
@@ -308,4 +311,80 @@ double mf_routing_max_load(const mf_routing *r, const mf_model *m, int64_t ep, i
         most = fmax(most, load[k]);
     }
     return most;
+}
+
+/* --- the largest loads, worked out before ------------------------------------------------------
+ */
+
+enum { MOST_EPS = 64 /* divisors of up to MF_ROUTING_MAX_EXPERTS: 40 */ };
+
+struct mf_routing_table {
+    mf_routing of; /* what the loads follow from */
+    int64_t experts, top_k, layers;
+    int eps;
+    int64_t ep[MOST_EPS];
+    double most[]; /* [eps][layers] */
+};
+
+static void drop_table(mf_routing *r) {
+    free(r->table);
+    r->table = NULL;
+}
+
+static int64_t count_moe(const mf_model *m) {
+    int64_t layers = 0;
+    for (int at = 0; at < mf_model_positions(m); at++) {
+        layers += mf_position_is_moe(m, at);
+    }
+    return layers;
+}
+
+void mf_routing_tabulate(mf_routing *r, const mf_model *m) {
+    const int64_t layers = count_moe(m);
+    int64_t ep[MOST_EPS];
+    int eps = 0;
+    drop_table(r);
+    if (r->kind == MF_ROUTING_BALANCED || mf_routing_check(r, m, NULL) != MF_OK || layers == 0) {
+        return;
+    }
+    for (int64_t d = 2; d <= m->experts && eps < MOST_EPS; d++) {
+        if (m->experts % d == 0) {
+            ep[eps++] = d;
+        }
+    }
+    struct mf_routing_table *t =
+        malloc(sizeof *t + (size_t)eps * (size_t)layers * sizeof t->most[0]);
+    if (t == NULL) {
+        return;
+    }
+    *t = (struct mf_routing_table){
+        .of = *r, .experts = m->experts, .top_k = m->top_k, .layers = layers, .eps = eps};
+    for (int i = 0; i < eps; i++) {
+        t->ep[i] = ep[i];
+        for (int64_t layer = 0; layer < layers; layer++) {
+            t->most[i * layers + layer] = max_load(r, m, ep[i], layer);
+        }
+    }
+    r->table = t;
+}
+
+/* The place of the answer in the table; NULL: it is not there. */
+static const double *find_load(const mf_routing *r, const mf_model *m, int64_t ep, int64_t layer) {
+    const struct mf_routing_table *t = r != NULL ? r->table : NULL;
+    if (t == NULL || t->of.kind != r->kind || t->of.zipf_s != r->zipf_s || t->of.seed != r->seed ||
+        t->of.counts != r->counts || t->of.most != r->most || t->experts != m->experts ||
+        t->top_k != m->top_k || layer >= t->layers) {
+        return NULL;
+    }
+    for (int i = 0; i < t->eps; i++) {
+        if (t->ep[i] == ep) {
+            return &t->most[i * t->layers + layer];
+        }
+    }
+    return NULL;
+}
+
+double mf_routing_max_load(const mf_routing *r, const mf_model *m, int64_t ep, int64_t layer) {
+    const double *known = find_load(r, m, ep, layer);
+    return known != NULL ? *known : max_load(r, m, ep, layer);
 }

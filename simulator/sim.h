@@ -116,6 +116,7 @@ typedef struct mf_routing {
     double *counts;
     double
         most; /* rows that an expert takes, over the balanced number; the rest is dropped; 0: all */
+    struct mf_routing_table *table; /* what mf_routing_tabulate knows; copies borrow it */
 } mf_routing;
 #define MF_ROUTING_MAX_EXPERTS 4096
 void mf_routing_init(mf_routing *r); /* balanced */
@@ -127,6 +128,11 @@ void mf_routing_clear(mf_routing *r);
 /* Does a file have a count for each expert of the model, and has the model few enough experts for
  * a Zipf law? Errors: MF_INPUT. */
 mf_status mf_routing_check(const mf_routing *r, const mf_model *m, mf_err *e);
+/* Works out mf_routing_max_load for the model's MoE layers and every EP that divides its experts,
+ * once, since a search asks for each of them thousands of times: the answers are the same without.
+ * What is asked of another model, or of a copy whose members have changed, is worked out anew. Out
+ * of memory: no table. Not while other threads read *r. */
+void mf_routing_tabulate(mf_routing *r, const mf_model *m);
 /* Routed rows of every EP rank over the balanced number (mean 1, less where `most` drops some; of
  * balanced rows it drops none): load[ep]. layer counts MoE layers from 0, MTP depths behind the
  * last; a file with fewer layers starts over. */

@@ -204,6 +204,11 @@ static void write_verdict(const mf_page *p, size_t model, const char *key) {
         mf_page_figure(p, MF_UNIT_CENTS, CELL "usd_per_million_tokens", cell);
         fputs(" USD a million tokens", p->f);
     }
+    if (!mf_page_true(mf_page_at(p, CELL "gap_as_asked", cell))) {
+        fputs("<br>its plan is proven only to be within ", p->f);
+        mf_page_figure(p, MF_UNIT_SHARE, CELL "gap", cell);
+        fputs(" of the fastest", p->f);
+    }
     write_ties(p, model, key);
     write_skewed(p, cell);
     write_node_lost(p, cell);

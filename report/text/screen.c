@@ -20,6 +20,7 @@ typedef enum worth {
     DETAIL, /* whoever wants it asks with -v */
     NOTE,   /* words about a table, which makes way before its rows do */
     ANSWER, /* plans and remedies: the output is read for them */
+    STAYS,  /* without it a verdict would mislead: what of a job was not read */
 } worth;
 
 static const struct {
@@ -34,6 +35,7 @@ static const struct {
     {"Every plan is ", NOTE, true},   {"Plans are proven ", NOTE, true},
     {"No plan is ", NOTE, true},      {"op by op", ANSWER, false},
     {"every row", ANSWER, false},     {"cluster GPUs", ANSWER, false},
+    {"not read ", STAYS, false},      {"launches ", STAYS, false},
 };
 
 typedef struct line {
@@ -43,7 +45,7 @@ typedef struct line {
     int cut;    /* where a row goes on below, as all rows of its table; 0: where it fits */
     int rest;   /* and the first column of what stands there */
     int hidden; /* number of lines left out from here on; 0: this one is shown */
-    bool kept;  /* part of a verdict, not a row of a table */
+    bool kept;  /* part of a verdict, or of what stays beside it: no row of a table */
     worth worth;
 } line;
 
@@ -82,7 +84,11 @@ static int piece(const char *text, int length, int columns) {
     if (length <= columns) {
         return length;
     }
-    for (int i = 1; i <= columns; i++) {
+    int begin = 0; /* behind the blanks that indent it: nothing is to stand alone in front */
+    while (begin < length && text[begin] == ' ') {
+        begin++;
+    }
+    for (int i = begin + 1; i <= columns; i++) {
         const bool parts = text[i] == ' ' && isdigit((unsigned char)text[i - 1]) != 0 &&
                            i + 1 < length &&
                            mf_show_is_unit(text + i + 1, (size_t)(length - i - 1));
@@ -299,23 +305,27 @@ static bool is_detail(const line *l) {
     return l->worth == DETAIL || l->worth == NOTE;
 }
 
+enum { MOST_STAY = 5 }; /* lines of a label: what goes on after them is a detail */
+
 /* drop and room: as long as the text each. */
 static void cut(const char *text, line *l, int count, int columns, char *drop, char *room) {
     bool wide = false, verdict = false, whole = false;
     worth now = PLAIN;
+    int stays = 0;
     for (int i = 0; i < count; i++) {
         const char *end = strchr(text, '\n');
         const size_t length = end != NULL ? (size_t)(end - text) : strlen(text);
         l[i] = (line){.text = text, .length = (int)length};
         l[i].indent = indent_of(text);
         verdict = length > 0 && (verdict || begins(&l[i], "verdict"));
-        l[i].kept = verdict;
         whole = whole && length > 0;
         if (!whole) {
             const worth own = length > 0 ? worth_of(&l[i], &whole) : PLAIN;
             now = length == 0 || l[i].indent == 0 || own != PLAIN ? own : now;
         }
-        l[i].worth = now;
+        stays = now == STAYS ? stays + 1 : 0;
+        l[i].worth = stays > MOST_STAY ? DETAIL : now;
+        l[i].kept = verdict || l[i].worth == STAYS;
         wide |= l[i].length > columns && without_bar(&l[i]) < l[i].length;
         text += length + (end != NULL);
     }

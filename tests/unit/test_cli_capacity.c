@@ -1081,6 +1081,49 @@ static void who_trains_is_said_of_the_clusters_that_it_is_true_of(void **state) 
     }
 }
 
+/* Where a search ended before its plan was proven to the gap that is asked for, the row says how
+ * near it is, however narrow the screen, and so does each offer; else there is no such column. */
+static void a_plan_that_is_not_proven_says_so(void **state) {
+    (void)state;
+    static const char *const gaps[] = {"0.001%", "60%"};
+    for (int i = 0; i < 2; i++) {
+        char line[512];
+        snprintf(line, sizeof line,
+                 "capacity --models olmoe-1b-7b --clusters h100 --sizes 8,16 --tokens 1T "
+                 "--global-batch 64 --seq 4096 --pp 1 --cp 1 --effort 1 --gap %s ",
+                 gaps[i]);
+        setenv("COLUMNS", "80", 1);
+        cli_result r = cli_run(line, NULL);
+        unsetenv("COLUMNS");
+        strcat(line, "--json");
+        cli_result j = cli_json(line);
+        const mf_json_value *cells = cli_member(mf_json_root(j.json), "cells");
+        assert_int_equal(r.code, 0);
+        for (size_t c = 0; c < 2; c++) {
+            const mf_json_value *cell = mf_json_at(cells, c);
+            char gap[32], row[32];
+            snprintf(gap, sizeof gap, " %.1f %% ", 100 * cli_number(cell, "gap"));
+            snprintf(row, sizeof row, "h100%8.0f ", cli_number(cell, "gpus"));
+            const char *at = strstr(r.out, row);
+            assert_int_equal(cli_bool(cell, "gap_as_asked"), i == 1);
+            assert_non_null(at);
+            const char *found = strstr(at, gap), *end = strchr(at, '\n');
+            assert_int_equal(found != NULL && found < end, i == 0);
+        }
+        char *to = r.out; /* one line, with one blank where it was folded */
+        for (const char *from = r.out; *from != '\0'; from++) {
+            if ((*from != ' ' && *from != '\n') || to == r.out || to[-1] != ' ') {
+                *to++ = *from == '\n' ? ' ' : *from;
+            }
+        }
+        *to = '\0';
+        assert_int_equal(strstr(r.out, "USD; its plan is proven only to be within ") != NULL,
+                         i == 0);
+        cli_free(&j);
+        cli_free(&r);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_cell_is_the_plan_of_its_size),
@@ -1117,6 +1160,7 @@ int main(void) {
         cmocka_unit_test(a_cluster_better_in_every_figure_never_takes_longer),
         cmocka_unit_test(bad_lists_are_refused),
         cmocka_unit_test(interrupted_at_once_it_ends_with_130),
+        cmocka_unit_test(a_plan_that_is_not_proven_says_so),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -323,7 +323,8 @@ static void what_cannot_be_kept_is_refused(void **state) {
                " iteration 2/ 9 | elapsed time per iteration (ms): 2000.0 | throughput per GPU "
                "(TFLOP/s/GPU): 900.0 |\n");
     snprintf(line, sizeof line, "compare --plan %s --log %s --tolerance 99%% --correct", plan, log);
-    assert_says(line, "written: the log may be of another job; --force writes ", true);
+    assert_says(line, "\n            not written: the log may be of another job; --force writes\n",
+                true);
     kept_file(file);
     assert_string_equal(file, "");
     assert_says("compare --run /nowhere --correct", "--correct: expected --log FILE", true);

@@ -70,6 +70,15 @@ static void wide_lines_go_on_behind_their_label(void **state) {
     free(out);
 }
 
+/* A word that is wider than the screen is cut, and no line stays empty in front of it. */
+static void a_word_too_wide_stands_where_its_line_begins(void **state) {
+    (void)state;
+    char *out = shown("            /a/path/that/is/longer/than/forty/columns.json\n", 40, true);
+    assert_string_equal(out, "            /a/path/that/is/longer/than/\n"
+                             "                forty/columns.json\n");
+    free(out);
+}
+
 /* What goes on below stands under the text, and a number keeps its unit. */
 static void folded_lines_keep_columns_and_units(void **state) {
     (void)state;
@@ -613,10 +622,57 @@ static void names_of_rows_keep_columns_in_line(void **state) {
     }
 }
 
+static void write_remedies(char *text) {
+    strcpy(text, "head\n");
+    for (int m = 0; m < 6; m++) {
+        snprintf(text + strlen(text), 64, "\nwhat would help %d\n", m);
+        for (int i = 0; i < 12; i++) {
+            snprintf(text + strlen(text), 64, "  row-%d-%d\n", m, i);
+        }
+    }
+}
+
+/* A list of a hundred settings leaves room for what else there is. */
+static void a_long_list_of_what_was_not_read_makes_way(void **state) {
+    (void)state;
+    char text[8192];
+    write_remedies(text);
+    strcat(text, "\nnot read    100 settings that moefold does not know:\n");
+    for (int i = 0; i < 25; i++) {
+        snprintf(text + strlen(text), 64, "            --unknown-%d\n", i);
+    }
+    strcat(text, "\nverdict     it fits\n");
+    char *out = shown(text, 80, false);
+    assert_at_most(shape_of(out).lines, MF_SCREEN_LINES);
+    assert_non_null(strstr(out, "\nnot read    100 settings that moefold does not know:\n"
+                                "            --unknown-0\n            --unknown-1\n"));
+    assert_null(strstr(out, "--unknown-24"));
+    assert_non_null(strstr(out, "\nwhat would help 0\n  row-0-0\n"));
+    free(out);
+}
+
+/* What of a job was not read stays beside the verdict, whatever makes way. */
+static void what_was_not_read_stays(void **state) {
+    (void)state;
+    char text[8192];
+    write_remedies(text);
+    strcat(text, "\nassumed     much\nnot read    5 settings that moefold does not know:\n"
+                 "            --a 1, --b 2, --c 3, --d 4\n            --e 5\n"
+                 "measured    3 s\n\nverdict     it fits\n");
+    char *out = shown(text, 80, false);
+    assert_at_most(shape_of(out).lines, MF_SCREEN_LINES);
+    assert_above(shape_of(out).left_out, 20);
+    assert_non_null(strstr(out, "\nnot read    5 settings that moefold does not know:\n"
+                                "            --a 1, --b 2, --c 3, --d 4\n            --e 5\n"));
+    assert_non_null(strstr(out, "\n\nverdict     it fits\n"));
+    free(out);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(lines_that_fit_are_left_alone),
         cmocka_unit_test(wide_lines_go_on_behind_their_label),
+        cmocka_unit_test(a_word_too_wide_stands_where_its_line_begins),
         cmocka_unit_test(folded_lines_keep_columns_and_units),
         cmocka_unit_test(bars_make_way_all_of_them),
         cmocka_unit_test(wide_tables_move_their_columns_together),
@@ -635,6 +691,8 @@ int main(void) {
         cmocka_unit_test(rows_stay_where_verdicts_of_parts_go),
         cmocka_unit_test(tables_of_parts_stay_whole_or_go),
         cmocka_unit_test(remedies_stay_where_details_go),
+        cmocka_unit_test(what_was_not_read_stays),
+        cmocka_unit_test(a_long_list_of_what_was_not_read_makes_way),
         cmocka_unit_test(titles_go_with_the_last_of_their_rows),
         cmocka_unit_test(colour_changes_no_word),
         cmocka_unit_test(any_text_is_held_to_the_screen),

@@ -212,6 +212,55 @@ static void an_expert_takes_no_more_than_it_has_capacity_for(void **state) {
     assert_close(mf_routing_max_load(&r, &m, 2, 0), 1, 0);
 }
 
+/* The table that a search reads holds what is worked out without one, to the bit, and answers for
+ * nothing but the model and the routing that it is of. */
+static void a_table_of_loads_changes_no_answer(void **state) {
+    (void)state;
+    mf_model m, other;
+    mf_err e;
+    double counts[2 * 256];
+    assert_ok(mf_model_load("deepseek-v3", &m, &e));
+    other = m;
+    other.top_k = 2; /* else the most popular expert has no more than each token once */
+    for (int i = 0; i < 2 * 256; i++) {
+        counts[i] = 1 + (i * 37) % 101;
+    }
+    const mf_routing kinds[] = {
+        {.kind = MF_ROUTING_ZIPF, .zipf_s = 0.9, .seed = 1},
+        {.kind = MF_ROUTING_ZIPF, .zipf_s = 0.9, .seed = 1, .most = 1.5},
+        {.kind = MF_ROUTING_HISTOGRAM, .layers = 2, .experts = 256, .counts = counts},
+    };
+    for (int k = 0; k < 3; k++) {
+        const mf_routing plain = kinds[k];
+        mf_routing r = plain;
+        mf_routing_tabulate(&r, &m);
+        assert_non_null(r.table);
+        for (int64_t ep = 1; ep <= 256; ep *= 2) {
+            for (int64_t layer = 0; layer < 62; layer++) { /* more than there are */
+                const double most = mf_routing_max_load(&plain, &m, ep, layer);
+                assert_true(mf_routing_max_load(&r, &m, ep, layer) == most);
+                mf_routing changed = r, without = plain;
+                changed.seed = without.seed = 7;
+                assert_true(mf_routing_max_load(&changed, &m, ep, layer) ==
+                            mf_routing_max_load(&without, &m, ep, layer));
+                changed = r, without = plain;
+                changed.most = without.most = 1.05;
+                assert_true(mf_routing_max_load(&changed, &m, ep, layer) ==
+                            mf_routing_max_load(&without, &m, ep, layer));
+                assert_true(mf_routing_max_load(&r, &other, ep, layer) ==
+                            mf_routing_max_load(&plain, &other, ep, layer));
+            }
+        }
+        r.counts = NULL; /* borrowed */
+        mf_routing_clear(&r);
+        assert_null(r.table);
+    }
+    mf_routing even;
+    mf_routing_init(&even);
+    mf_routing_tabulate(&even, &m);
+    assert_null(even.table);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(words_are_read),
@@ -221,6 +270,7 @@ int main(void) {
         cmocka_unit_test(no_expert_gets_a_token_twice),
         cmocka_unit_test(hot_experts_differ_by_layer_and_seed),
         cmocka_unit_test(an_expert_takes_no_more_than_it_has_capacity_for),
+        cmocka_unit_test(a_table_of_loads_changes_no_answer),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
