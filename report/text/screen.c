@@ -14,7 +14,7 @@ int mf_screen_columns(int otherwise) {
     return n >= MF_SCREEN_LEAST && n <= 10000 && *end == '\0' ? (int)n : otherwise;
 }
 
-/* What a paragraph is read for. */
+/* Why one reads a paragraph. */
 typedef enum worth {
     PLAIN,
     DETAIL, /* whoever wants it asks with -v */
@@ -359,7 +359,7 @@ static void hide(line *l, int from, int end) {
     }
 }
 
-/* Lines on the screen for line `at`: those left out together take one. */
+/* Lines on the screen that line `at` takes: lines left out together take one. */
 static int height_of(const line *l, int at) {
     return l[at].hidden == 0 ? l[at].height : at == 0 || l[at - 1].hidden == 0;
 }
