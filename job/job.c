@@ -270,7 +270,7 @@ mf_status mf_job_check_cluster(const mf_layout *l, const mf_cluster *c, mf_err *
     return MF_OK;
 }
 
-/* CPU ranks have room for all rows that routing may send them, unless the user has said how much,
+/* CPU ranks have space for all rows that routing may send them, unless the user has said how much,
  * or a plan for the same ranks has. */
 static void set_headroom(mf_job *j, const mf_plan_provenance *from) {
     bool stated = j->from_file ? strcmp(from->cluster_fingerprint,

@@ -184,7 +184,7 @@ void mf_search_split_pipeline(mf_search_context *w, const mf_search_node *n,
         least_s[mode] = HUGE_VAL;
     }
     /* most virtual stages first: their bounds are usually the least, and work on the others stops
-     * once they reach it */
+     * when they reach it */
     for (int i = s.orders - 1; i >= 0 && out->status == MF_OK; i--) {
         double *mode_s = &least_s[mf_pass_mode_of((mf_schedule_kind)s.order[i].point.schedule)];
         if (*mode_s > n->key_s) {

@@ -962,7 +962,7 @@ static void markup_in_a_name_stays_text(void **state) {
     cli_free(&r);
 }
 
-/* What tune says to change to, in the folder, is kept once it is there, and no layer of it copies
+/* What tune says to change to, in the folder, is kept when it is there, and no layer of it copies
  * to the host: the job did not, and fits. */
 static void assert_kept(void) {
     static const char mark[] = "\"offload\": \"";
