@@ -158,7 +158,7 @@ mf_status mf_software_from_json(const mf_json *doc, mf_software *out, mf_err *e)
 void mf_software_slow(mf_software *s, double factor);
 const char *const *mf_software_shipped(size_t *count);
 
-/* What a price rests on. */
+/* The evidence that a price rests on. */
 #define MF_BASIS_MAP(X)                                                                            \
     X(MEASURED, "measured point")                                                                  \
     X(INTERPOLATED, "between measured points")                                                     \
@@ -230,7 +230,7 @@ double mf_cost_anew_s(const mf_cost *cost, const mf_op *op);
 double mf_cost_host_s(const mf_cost *cost, const mf_op *op, mf_graph_mode graph);
 /* Host time of a block and pass beyond its ops. */
 double mf_cost_host_block_s(const mf_cost *cost, mf_graph_mode graph);
-/* Time that the device idles for `op` whatever the host's lead; 0 for most. */
+/* Time that the device idles for `op` however far ahead the host is; 0 for most. */
 double mf_cost_host_sync_s(const mf_cost *cost, const mf_op *op, mf_graph_mode graph);
 
 /* Slow-down of a running compute op while communication with these shares runs beside it (>= 1). */
@@ -307,7 +307,7 @@ bool mf_cost_is_clocked(const mf_op *op);
  * down with the clock; for collectives inside a domain that a block waits for (TP, CP) what the
  * clock has lost. */
 double mf_cost_slowed(const mf_cost *cost, const mf_op *op, double stretch);
-/* NCCL's: one that flight_W is drawn for. */
+/* Is the op a collective of NCCL, for which a GPU draws flight_W? */
 bool mf_cost_is_collective(const mf_op *op);
 
 #endif

@@ -38,7 +38,7 @@ static const double joules_by_clock = 0.6, clock_by_stretch = 1.82;
 /* No GPU's clock falls below a third of its highest for the power cap alone. */
 static const double lowest_clock = 1.0 / 3, most_stretch = 3;
 
-/* What takes so many times as long as rested runs at the lowest clock that was seen. */
+/* The stretch at the lowest clock that was seen. */
 static const double lowest_seen_stretch = 1.2004053913582442;
 
 static double clock_of(double stretch) {
@@ -92,7 +92,7 @@ static const struct {
     double Hz;
 } clocks[] = {{"hopper", 1980e6}, {"", 0}};
 
-/* Of its cap no GPU draws more than so much whatever runs. */
+/* The power that a GPU draws whatever runs is at most this share of its power cap. */
 static const double most_idle = 0.8;
 
 /* J/FLOP over that of BF16. FP8: 22 kernels on one H200 (`profile --energy`, 2026-11-24); FP32 and
@@ -347,8 +347,8 @@ double mf_cost_stretch(const mf_cost *cost, const mf_block *b, double load, cons
 
 /* --- from points ------------------------------------------------------------------------------ */
 
-/* Fewer points say too little. Shorter kernels are mostly launches: of 29 kernels of 3 to 50 us on
- * an H200 18 drew less than 500 W. */
+/* Fewer points do not determine the terms. Shorter kernels are mostly launches: of 29 kernels of 3
+ * to 50 us on an H200 18 drew less than 500 W. */
 enum { ENERGIES_MIN = 12 };
 static const double least_s = 50e-6;
 static const double point_noise = 0.05, prior_spread = 0.3;

@@ -39,7 +39,7 @@ static bool same_degrees(const mf_layout *a, const mf_layout *b) {
     return a->tp == b->tp && a->cp == b->cp && a->pp == b->pp && a->ep == b->ep && a->etp == b->etp;
 }
 
-/* Keeps the first plan, which is the fastest, of each combination. */
+/* Keeps the first plan of each combination: the fastest. */
 static void thin_out(mf_search_result *r, int rows) {
     int kept = 0;
     for (int i = 0; i < r->count; i++) {
@@ -198,10 +198,10 @@ static int starts_of(const mf_problem *p, const mf_fit_result *fit, mf_known_pla
     return count;
 }
 
-/* What Megatron can express is searched in another way, one memory choice for all layers at a time,
- * which may meet a faster plan where effort is short (mixtral-8x22b on 64 H100 with a second of it:
- * 7.55 s, 7.99 without): so that no limit seems to make a job faster, that search is part of one
- * without a limit which ends with its effort. */
+/* Plans that Megatron can express are searched in another way, one memory choice for all layers at
+ * a time, which may meet a faster plan where effort is short (mixtral-8x22b on 64 H100 with a
+ * second of it: 7.55 s, 7.99 without): so that no limit seems to make a job faster, that search is
+ * part of one without a limit which ends with its effort. */
 static mf_status try_limited(const mf_problem *p, const mf_fit_rank_options *o,
                              mf_search_result *into, mf_err *e) {
     const mf_runs_on on = {.limited = true, .target = MF_TARGET_MEGATRON};

@@ -1,5 +1,5 @@
-/* host_copies.c - copies between GPUs and their hosts: what they take and whether they were
- * measured; a search without them, and with them. */
+/* host_copies.c - copies between GPUs and their hosts: how long they take, whether they were
+ * measured, and searches without and with them. */
 #include "job/host_copies.h"
 
 #include <math.h>

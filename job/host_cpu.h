@@ -4,7 +4,7 @@
  * They are kept in $MOEFOLD_CPU, else $XDG_CACHE_HOME/moefold, else ~/.cache/moefold, by version,
  * processor, cores and number of ranks (ranks that share cores wait for each other): a profile
  * store, and a software profile with the factor by which whole steps take longer than the store's
- * ops. What was disturbed is marked, to be measured again once other programs leave the cores free.
+ * ops. What was disturbed is marked, to be measured again when other programs leave the cores free.
  * MOEFOLD_CPU=off: nothing is measured, and no earlier measurement is used.
  */
 #ifndef MF_JOB_HOST_CPU_H

@@ -30,7 +30,7 @@ mf_status mf_job_say_left_out(const mf_job_request *r, const mf_model *m, mf_err
     return MF_OK;
 }
 
-/* What stands in the way of planning. */
+/* Why the model cannot be planned. */
 static mf_status check_model(const mf_job_request *r, const mf_model *m, mf_err *e) {
     const char *unknown = mf_model_not_lowered(m);
     if (unknown != NULL) {
@@ -62,7 +62,7 @@ static mf_status load_changed(mf_job *j, const char *name, mf_err *e) {
     return mf_model_load_with(name, set, count, &j->model, e);
 }
 
-/* The plan is for another model, and nothing says what it was changed by. */
+/* The error of a plan that was made for a model with other fields. */
 static mf_status name_set(const mf_job *j, mf_status s, mf_err *e) {
     const mf_plan *p = &j->plan;
     if (e == NULL || s != MF_INPUT || strcmp(p->model.name, j->model.name) != 0 ||
@@ -270,7 +270,7 @@ mf_status mf_job_check_cluster(const mf_layout *l, const mf_cluster *c, mf_err *
     return MF_OK;
 }
 
-/* CPU ranks have room for all rows that routing may send them, unless the user has said how much,
+/* CPU ranks have space for all rows that routing may send them, unless the user has said how much,
  * or a plan for the same ranks has. */
 static void set_headroom(mf_job *j, const mf_plan_provenance *from) {
     bool stated = j->from_file ? strcmp(from->cluster_fingerprint,

@@ -20,7 +20,7 @@ static mf_status join_words(const char *const *word, int words, char *out, size_
     return MF_OK;
 }
 
-/* Ranks that one host has no room for stand on as many hosts as they take. */
+/* Ranks that one host has no space for stand on as many hosts as they take. */
 static mf_status place_ranks(const char *const *word, int words, const mf_cluster *c, mf_point *p,
                              mf_err *e) {
     if (mf_point_find(p, "ranks") == NULL || mf_point_find(p, "nodes") == NULL ||

@@ -58,7 +58,7 @@ static void add_beside(mf_work *w, const mf_cost *cost, const mf_op *op) {
     w->other_J += beside_share * mf_cost_power(cost).flight_W * p.time_s;
 }
 
-/* What a GPU draws less while it waits for collectives lets its clock rise over the whole block.
+/* Power that a GPU saves while it waits for collectives lets its clock rise over the whole block.
  * Its time has not been seen to gain by that (mf_cost_stretch leaves it out): of six runs of four
  * H200 that may be fitted the clock is 2.5 % off with the waits and 5.1 without, the step 5.3
  * and 4.3. */
@@ -121,7 +121,7 @@ static void add_block(sums *s, const mf_program *p, const mf_cost *cost, const m
     }
 }
 
-/* What a stage runs once a step, or between blocks. */
+/* Ops that a stage runs at the end of a step, or between blocks. */
 static void add_alone(sums *s, const mf_cost *cost, const mf_op *op, double times) {
     const double work_s = s->work_s, clock_s = s->clock_s;
     add_op(s, cost, op, 1, 1, times);

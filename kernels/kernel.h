@@ -98,7 +98,7 @@ static inline void *mf_kernel_row_mut(void *p, mf_kernel_dtype d, int64_t row, i
     return (char *)p + (ptrdiff_t)(row * stride) * (ptrdiff_t)mf_kernel_dtype_B(d);
 }
 
-/* Thousandths of the room for `room` rows that `rows` rows ask for, rounded up: more than
+/* Thousandths of the space for `room` rows that `rows` rows ask for, rounded up: more than
  * MF_KERNEL_ALL_ROOM where they have no place. */
 #define MF_KERNEL_ALL_ROOM 1000
 #ifdef __CUDACC__

@@ -73,7 +73,7 @@ static void unsay_pinned(char *text, uint32_t pinned) {
     }
 }
 
-/* Room for as many plans as were asked for; the rest goes. Proof and space hold for all. */
+/* Space for as many plans as were asked for; the rest goes. Proof and space hold for all. */
 static void finish(mf_target t, const mf_problem *p, const mf_search_options *o,
                    mf_search_result *r) {
     const bool chunks = mf_target_chunk_starts(p->model, NULL) < mf_model_positions(p->model) - 1;

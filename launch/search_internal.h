@@ -7,7 +7,7 @@
 
 enum { MF_CHOICES = 8 }; /* memory choices that are tried for all layers */
 
-/* A search that may use less ends before it has bounded anything, or tried any plan. */
+/* With less effort a search ends before it has bounded anything or tried any plan. */
 #define MF_LEAST_BUDGET 150000
 /* Of the gap that is asked for: a family that may hold a plan as much faster is worked on. */
 #define MF_FAMILY_GAP 0.5

@@ -25,7 +25,7 @@ static mf_setting *find(mf_settings *s, const char *name) {
     return NULL;
 }
 
-/* Room for one more; false, and `failed`, where there is no memory. */
+/* Space for one more; false, and `failed`, where there is no memory. */
 static bool grow(mf_settings *s) {
     if (s->count < s->allocated) {
         return true;

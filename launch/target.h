@@ -1,7 +1,7 @@
 /* target.h - the programs that a plan may be run by, and what each of them can express.
  *
- * A plan that a target cannot express is conceded to it: step by step, each step one difference, it
- * becomes the plan that the target would run in its place. What is left is expressible, and
+ * A plan that a target cannot express is changed step by step, each step one difference, until it
+ * is the plan that the target would run in its place. What is left is expressible, and
  * `launch/write.h` writes exactly that.
  */
 #ifndef MF_LAUNCH_TARGET_H
@@ -56,7 +56,7 @@ const char *mf_target_recipe(const char *name);
  * MTP and, where all layers are alike, how many layers there are is a setting beside it. */
 bool mf_target_has_recipe(const mf_model *m, const char *name);
 
-/* What a step away from choices by layer is called. */
+/* The name of a step that replaces choices by layer. */
 #define MF_CONCESSION_MEMORY "memory"
 
 /* A step away from a plan. It may look at all of it. */

@@ -162,7 +162,8 @@ static bool has_experts(const mf_layer_class *x) {
 static void write_router(const mf_model *m, mf_settings *s) {
     mf_settings_put(s, "moe-router-topk", "%lld", LL(m->top_k));
     switch (m->router_score) {
-    case MF_ROUTER_SOFTMAX: /* softmax over the chosen ones is the same once they are normalised */
+    case MF_ROUTER_SOFTMAX: /* softmax over the chosen ones is the same after these are normalised
+                             */
         if (!m->norm_topk) {
             mf_settings_on(s, "moe-router-pre-softmax");
         }

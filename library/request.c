@@ -17,7 +17,7 @@
 
 /* --- argv ------------------------------------------------------------------------------------- */
 
-/* Room for one more text. */
+/* Space for one more text. */
 static bool grow(mf_request *r) {
     if (r->texts < r->allocated) {
         return true;

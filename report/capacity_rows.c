@@ -265,7 +265,7 @@ static int next_to_go(const look *k) {
     return next;
 }
 
-/* Drops columns until rows fit; a wide one that went may leave room for narrow ones again. */
+/* Drops columns until rows fit; a wide one that went may leave space for narrow ones again. */
 static void drop_columns(look *k, int screen) {
     int next, most = 0;
     k->gap = total(k) > screen ? 1 : WIDE;
@@ -351,7 +351,7 @@ void mf_capacity_print_rows(FILE *out, const mf_capacity_table *t, int model) {
     }
 }
 
-/* "every row   profile moefold, precision bf16"; and which columns there was no room for. */
+/* "every row   profile moefold, precision bf16"; and which columns there was no space for. */
 void mf_capacity_print_shared(FILE *out, const mf_capacity_table *t) {
     char text[512] = "", value[CELL], left_out[320] = "";
     size_t used = 0, gone = 0;

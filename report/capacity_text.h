@@ -19,7 +19,7 @@ bool mf_capacity_has_lost(const mf_capacity_table *t);
 
 /* Of one model, under its name. */
 void mf_capacity_print_rows(FILE *out, const mf_capacity_table *t, int model);
-/* What all rows share, a line, and which columns the screen has no room for, another. */
+/* What all rows share, a line, and which columns the screen has no space for, another. */
 void mf_capacity_print_shared(FILE *out, const mf_capacity_table *t);
 
 /* --- what the table rests on (capacity_basis.c) ----------------------------------------------- */

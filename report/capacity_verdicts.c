@@ -184,7 +184,7 @@ static void say_tied(const mf_capacity_table *t, int at, double difference, mf_v
              first ? " is as small, and" : "", longer);
 }
 
-/* The offers that tie with the best one, the nearest first, as many as two lines have room for. */
+/* The offers that tie with the best one, the nearest first, as many as two lines have space for. */
 static void print_ties(FILE *out, const mf_capacity_table *t, int best, mf_verdict v) {
     enum { ROOM = 2 * (WIDTH - VERDICT_COLUMN) - 20 };
     const int column = verdict_column();

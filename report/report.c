@@ -297,7 +297,7 @@ double mf_report_max_load(const mf_report *r, bool *overflows) {
     for (int64_t i = 0; m->experts > 0 && i < layers; i++) {
         most = fmax(most, mf_routing_max_load(r->routing, m, l->ep, i));
     }
-    /* What capacity drops needs no room. */
+    /* What capacity drops needs no space. */
     *overflows = l->capacity_factor == 0 && most > mf_layout_token_headroom(l) * (1 + 1e-9);
     return most;
 }

@@ -58,8 +58,8 @@ const char *mf_report_not_trained(const mf_software *s, const mf_model *m, const
                                   const mf_cluster *c);
 
 /* Routed rows of the busiest expert rank of any layer over the balanced number (>= 1), and whether
- * they are more than the plan's token headroom has room for, so that a run would go on with more
- * room. */
+ * they are more than the plan's token headroom has space for, so that a run would go on with more
+ * space. */
 double mf_report_max_load(const mf_report *r, bool *overflows);
 
 /* Members of the object that `simulate --json` prints, into the object that is open in w. */

@@ -58,8 +58,8 @@ static void take_price(const mf_cost *cost, const mf_op *op, double load, mf_pri
     q->memory_Bps = 0;
     memset(q->loss, 0, sizeof q->loss);
     if (op->stream != MF_STREAM_COMPUTE && p.time_s > 0) {
-        /* What travels is read and written once in device memory; copies to or from the host only
-         * one of both. */
+        /* A message is read once and written once in device memory; a copy to or from the host does
+         * one of the two. */
         double bytes = op->bytes * (op->flags & MF_OPF_ROUTED ? load : 1.0);
         bool copy = op->stream == MF_STREAM_D2H || op->stream == MF_STREAM_H2D;
         q->memory_Bps = (copy ? 1.0 : 2.0) * bytes / p.time_s;

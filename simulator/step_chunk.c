@@ -51,7 +51,7 @@ static bool exchanges(const mf_block *b, unsigned passes) {
     return false;
 }
 
-/* Has a block copies that nothing is beside? end: the position behind its chunk. */
+/* Has a block copies that no neighbour hides? end: the position behind its chunk. */
 static unsigned own_copies(const mf_step_engine *g, int forward, int backward, int end,
                            int backward_end) {
     unsigned own = 0;

@@ -15,7 +15,7 @@ enum { MOST_OPS = 200000, OPS_OF_BLOCK = 4 };
 /* Of the most slices of ops, as many passes may be drawn; where there are more, this share of these
  * at either end of a stage's step, and what is between them in as many stretches as are left. */
 static const double passes_of_most = 0.3, passes_at_end = 0.375;
-/* Share of a whole stretch that a wait takes which ends it. */
+/* A wait that takes this share of a whole stretch ends the stretch. */
 static const double seen_wait = 0.125;
 /* A pass and its counters are as long in the file as three ops. Where passes and the ops of the
  * first and the last micro-batch come to more than this times the most, those of the last are left
@@ -28,7 +28,7 @@ typedef struct open_pass {
     int64_t first, event; /* of the stage's schedule; -1 = none */
     double start_s, end_s;
     double begun_s, run_s; /* the last pass's beginning; time in the passes before it */
-    int64_t cuts;          /* stretches of this rank that a wait has ended */
+    int64_t cuts;          /* stretches of this rank that waits have ended */
     /* Of its blocks that are not drawn: what the GPU draws and the clock of their products, each
      * times their length. */
     double blocks_s, power_J, clock_s;
@@ -73,7 +73,7 @@ static void begin(mf_trace *t) {
     t->comma = true;
 }
 
-/* A process or thread: its name, and its place among its like. */
+/* Writes the name of a process or thread, and its place in the order of the others. */
 static void name_track(mf_trace *t, const char *what, int64_t pid, int tid, const char *name,
                        int64_t place) {
     begin(t);
@@ -542,7 +542,7 @@ mf_status mf_trace_open(FILE *f, const mf_program *p, const mf_schedule *s, int6
     return MF_OK;
 }
 
-/* What the trace is of. A model's name may hold whatever a folder's may. */
+/* Describes the traced step. A model's name may hold any character that a folder's name may. */
 static mf_status write_about(const mf_trace *t, mf_err *e) {
     mf_json_writer w;
     char *text = NULL;

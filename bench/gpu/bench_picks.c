@@ -236,7 +236,7 @@ static void tell_job(const state *s, const char *job, const char *path) {
 /* --- the program --------------------------------------------------------------------------------
  */
 
-/* The first JOBS that CLUSTER has room for, less those that are not asked for. */
+/* The first JOBS that CLUSTER has space for, less those that are not asked for. */
 static int choose_jobs(const state *s, const char *path, const char **chosen) {
     static plan p;
     int count = 0, fit = 0;

@@ -24,7 +24,7 @@ typedef struct run_row {
     double step_s, clock_MHz, power_W; /* means over the GPUs */
     double memory_B;                   /* of the fullest GPU; 0: not known */
     int steps;
-    double headroom; /* room for rows on a rank that the run ended with; 0: that of its start */
+    double headroom; /* space for rows on a rank that the run ended with; 0: that of its start */
     bool held_out;   /* and these: of a table */
     double predicted_s, predicted_B, predicted_MHz, predicted_W;
     char routing[RUNS_ROUTING]; /* rows of each expert, layers behind ';'; "": balanced, or of no

@@ -202,9 +202,9 @@ static inline int training_metrics(const char *folder, int skip, double *arena_B
 
 /* Steps that are watched: those behind `warm_s` seconds from the end of the first, and behind the
  * ones that are timed op by op and the one in which a graph is made, until there are `steps` of
- * them and `watch_s` seconds are over. Where routing has asked for more room all begins anew, since
- * the run had a pause. A run that has not come so far after `limit_s` seconds is
- * given up; 0: none is. */
+ * them and `watch_s` seconds are over. Where routing has asked for more space all begins anew,
+ * since the run had a pause. A run that has not come so far after `limit_s` seconds is given up; 0:
+ * none is. */
 typedef struct training_window {
     double warm_s, watch_s, limit_s;
     int steps;

@@ -28,7 +28,7 @@
 /* Several threads of a search allocate block after block. So heaps grow in large steps: glibc's
  * heaps of other threads would otherwise ask the kernel for each page, and the threads would wait
  * for each other. Pages that are never written take no memory. Large tables, which are mostly not
- * written, are mapped separately (table.h): where a heap has room for them, calloc() writes them
+ * written, are mapped separately (table.h): where a heap has space for them, calloc() writes them
  * all. Free memory is not returned to the kernel only to be requested again. */
 void mf_heap_set_up(void) {
 #ifdef __GLIBC__

@@ -268,7 +268,7 @@ static const unit *meant_unit(const figure *f, const unit *has, double number,
     return best;
 }
 
-/* Adds a doubt for each figure of an object that lies outside its usual range, once all were read.
+/* Adds a doubt for each figure of an object that lies outside its usual range, after all were read.
  */
 static void doubt_section(const section *s, const mf_json_value *object, mf_cluster *c) {
     for (size_t i = 0; object != NULL && i < mf_json_size(object); i++) {

@@ -135,7 +135,7 @@ static void join_rows(mf_grouping *g) {
     g->words = (rows + 63) / 64;
 }
 
-/* --- what stands beside what ------------------------------------------------------------------ */
+/* --- what is alive together ------------------------------------------------------------------- */
 
 static void set(uint64_t *bits, int i) {
     bits[i / 64] |= (uint64_t)1 << (i % 64);

@@ -98,7 +98,7 @@ double mf_memory_comm_B(const mf_cluster *c, const mf_layout *l);
 /* Likewise of the communicators that a stage has beside them, for sums at the end of a step: over
  * copies of K and V heads, and of tables that other stages hold, too. */
 double mf_memory_sums_comm_B(const mf_cluster *c, const mf_layout *l, const mf_step_end *end);
-/* Of the sum of one table that `copies` stages hold. */
+/* Bytes of the communicator that sums one table held by `copies` stages. */
 double mf_memory_table_comm_B(const mf_cluster *c, const mf_layout *l, int64_t copies);
 /* Boundary tensors that a stage reserves memory for: input and output of the running block (of a
  * merged pair, both), and messages between virtual stages. */

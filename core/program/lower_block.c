@@ -165,9 +165,9 @@ static int64_t copies_B(const mf_build *bd, const mf_op *op) {
     return mf_align_B(bd->l->ep * mf_layout_slot_rows(bd->l, come) * op->dim[MF_OP_DIM_ROW_B]);
 }
 
-/* What a fused dispatcher keeps, one for all layers: its window, or buffers for what is sent and
- * what arrives. Where a window is planned, the buffers are counted too, as ranks on one GPU
- * have no window. merged: under a schedule that merges passes, or another one. */
+/* Bytes that a fused dispatcher keeps, shared by all layers: its window, or buffers for what is
+ * sent and what arrives. Where a window is planned, the buffers are counted too, as ranks on one
+ * GPU have no window. merged: under a schedule that merges passes, or another one. */
 static int64_t dispatcher_buffers(const mf_build *bd, bool merged) {
     int64_t bytes = 0, window_B = 0;
     mf_layout l = *bd->l;
@@ -190,7 +190,7 @@ static int64_t dispatcher_buffers(const mf_build *bd, bool merged) {
 
 /* --- a block ---------------------------------------------------------------------------------- */
 
-/* A forward pass, as it stands before anything is derived from it. */
+/* A lowered forward pass, before anything is derived from it. */
 typedef struct forward_pass {
     mf_layout layout;
     mf_build bd;

@@ -10,7 +10,7 @@
 
 #define MF_NO_TENSOR ((int16_t)-1)
 
-/* What only lowering needs to know about an op. */
+/* Facts about an op that only lowering needs. */
 typedef struct mf_build_extra {
     int16_t final_out, final_lse; /* attention inside a CP ring: merged output and its statistics */
     bool no_grad;                 /* nothing flows back (counts, auxiliary statistics) */
@@ -85,7 +85,7 @@ mf_build_extra *mf_build_last(mf_build *bd); /* of the op made last */
 double mf_tensor_balanced_B(const mf_tensor *t);
 int64_t mf_tensor_rows_max(const mf_tensor *t); /* rows that fit into its bytes */
 
-/* Ops. The op takes the builder's pass and module; the returned pointer is valid until the next
+/* Ops. An op takes the builder's pass and module; the returned pointer is valid until the next
  * op is made. */
 mf_op *mf_build_op(mf_build *bd, mf_op_kind kind, const char *name, mf_stream stream);
 static inline void mf_op_in(mf_op *op, int16_t t) {

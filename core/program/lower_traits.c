@@ -94,7 +94,7 @@ static void checkpoint_ops(const mf_model *m, const mf_layout *l, mf_block *b) {
             op->dim[MF_OP_DIM_N] = again;
             op->flops *= part;
             op->bytes *= part;
-            double rows = (double)op->dim[0];
+            double rows = (double)op->dim[MF_OP_DIM_M];
             b->saved_B += (int64_t)(2.0 * rows * (double)(m->ffn - m->kv_heads * m->head_dim) /
                                     (double)l->tp);
         }

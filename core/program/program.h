@@ -266,7 +266,7 @@ enum {
     MF_OPF_SINKS = 262144   /* ATTENTION_BWD: every row adds to the gradient of its head's sink */
 };
 
-/* What lowering says about an op besides its kind; ops that are derived from it say the same. */
+/* Facts that lowering sets on an op besides its kind; ops derived from it inherit them. */
 
 /* Whose rank adds the bias of a product and takes its gradient: where ranks have the same rows,
  * one. */
@@ -352,7 +352,7 @@ typedef enum mf_step_end_op {
  *   split, or in two passes: logits -> statistics; logits statistics -> logits (overwritten).
  *
  * Gradients of which a part stood already take that part as an input behind the operands and write
- * the sum (`sums`). An output of R that need not be made again is left out (`makes`). The last
+ * the sum (`sums`). R omits an output that need not be made again (`makes`). The last
  * inputs may be marks (`marks`), which an op waits for and does not read: of the gathers of its
  * weights; of the attention behind which a ring's message may take the place of its keys; of the
  * weight gradients of experts, in front of a combine. */

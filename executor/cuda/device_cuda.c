@@ -84,7 +84,7 @@ static bool draw(mf_device *d, mf_device_draw *out) {
 /* --- queues --------------------------------------------------------------------------------------
  */
 
-/* urgent: its kernels begin before those of other queues that wait for room on the GPU. */
+/* urgent: its kernels begin before those of other queues that wait for space on the GPU. */
 static mf_status open_queue(mf_device *d, mf_cuda_queue *q, bool urgent, mf_err *e) {
     cudaStream_t stream = NULL;
     int least = 0, greatest = 0;

@@ -7,7 +7,8 @@
 #include <stdbool.h>
 
 /* The few functions that are needed, by their documented signatures; each returns 0 when it worked.
- * processes: with *count 0 and no room it returns MF_NVML_INSUFFICIENT_SIZE and how many there are.
+ * processes: with *count 0 and no space it returns MF_NVML_INSUFFICIENT_SIZE and how many there
+ * are.
  */
 typedef struct mf_nvml {
     void *library, *device;

@@ -68,7 +68,7 @@ typedef struct mf_exec_env {
     float *load;      /* [experts] of the position: choices of this rank's tokens in this step so
                          far, before any are dropped; NULL: no experts */
     const float *correction_bias; /* [experts] of the position; NULL: none */
-    int32_t *overflow;            /* set when routed rows find no room */
+    int32_t *overflow;            /* set when routed rows find no space */
     void *exchange;               /* copies of a fused dispatcher on their way; NULL: none */
     const mf_ops_window *window;  /* NULL: a fused dispatcher goes through slots of equal size */
     void *scratch;

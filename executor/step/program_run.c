@@ -72,7 +72,7 @@ typedef struct pass_run {
     int64_t event, chunk, vstage;
     int micro_batch, side;
     int first, n;      /* its positions */
-    char *now, *spare; /* boundary tensor that comes in, and room for the one that goes out */
+    char *now, *spare; /* boundary tensor that comes in, and space for the one that goes out */
 } pass_run;
 
 static pass_run pass_of(mf_exec *x, int64_t event, bool backward, int64_t chunk, int micro_batch,

@@ -43,7 +43,7 @@ int64_t mf_exec_staging_B(const mf_exec *x) {
     return size_B;
 }
 
-/* Room for the states of all parameters: a checkpoint names them before it writes them. Memory of
+/* Space for the states of all parameters: a checkpoint names them before it writes them. Memory of
  * the kind that the device copies to fastest. */
 static mf_status make_staging(mf_exec *x, mf_err *e) {
     int64_t at = 0;
@@ -219,7 +219,7 @@ static size_t corrections_B(const mf_exec *x) {
     return (size_t)(x->p->assignment.positions * x->p->model.experts) * sizeof(float);
 }
 
-/* The device's memory for all states, where it has room for it. */
+/* The device's memory for all states, where it has space for it. */
 static void find_memory(mf_exec *x, double room_B, mf_exec_kept *k) {
     const int64_t size_B = mf_exec_staging_B(x);
     k->device = x->device;

@@ -15,7 +15,7 @@
  *
  * Nobody waits for ever: the host enters all ops in the order of the program, which is the same for
  * all members of a group, and waits point backwards in that order. So of all communication that has
- * not ended the first in this order can begin on every member, if the GPU has room for its kernel
+ * not ended the first in this order can begin on every member, if the GPU has space for its kernel
  * beside those that wait: one of each stream (executor/cuda/comm_nccl_cuda.c sees to that). */
 #include "executor/step/exec.h"
 
@@ -32,7 +32,7 @@ typedef struct draft {
     const mf_waits *w;
     uint16_t folded;                 /* streams that go on the queue of compute */
     mf_ended known[MF_STREAM_COUNT]; /* by queue: ended before what it does next */
-    mf_ended *ended;                 /* [nops] what has ended once an op has */
+    mf_ended *ended;                 /* [nops] what has ended when an op has */
     int16_t last[MF_STREAM_COUNT];   /* op of each stream so far; -1 */
     bool used[MF_STREAM_COUNT];      /* queues */
 } draft;

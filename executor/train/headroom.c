@@ -8,7 +8,7 @@
 
 /* Where memory allows, the new program has this many times the headroom that the routing needs, as
  * the next routing may need more. Where routing asks again it drifts, and the run stands still each
- * time: the second time there is more to spare, from the third on room for all rows there can be.
+ * time: the second time there is more to spare, from the third on space for all rows there can be.
  */
 static const double spare[] = {1.1, 1.3};
 

@@ -70,7 +70,7 @@ typedef struct run {
     double save_began_s;
     int64_t save_at;         /* step after which the next save is due */
     int64_t own;             /* steps of this run */
-    int grown;               /* times that routing asked for more room */
+    int grown;               /* times that routing asked for more space */
     double arena_B;          /* of the largest rank */
     double began_s, saved_s; /* start of the first step, end of the last save */
     mf_device_draw drawn;    /* the driver's counts at drawn_s; 0 s: not known yet */

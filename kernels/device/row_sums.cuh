@@ -3,7 +3,7 @@
  *
  *     out[group, c] += sum over b of partial[group, b, c]
  *
- * These blocks are small enough to find room beside their predecessor's and wait there, as their
+ * These blocks are small enough to find space beside their predecessor's and wait there, as their
  * successor's do beside them: rows are dealt to strands, of which each has several on their way at
  * once.
  */

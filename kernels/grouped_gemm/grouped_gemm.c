@@ -119,8 +119,9 @@ enum {
     SLACK_B = 512 + 1024 /* barriers and tiles, alignment to the swizzle's 1024 bytes */
 };
 
-/* How shared memory is cut, as grouped_gemm.cu is compiled for. Room for another stage is room for
- * three buffers of each warp: enough that half of a tile may come from memory to be added to. */
+/* How shared memory is cut, as grouped_gemm.cu is compiled for. Space for another stage is space
+ * for three buffers of each warp: enough that half of a tile may come from memory to be added to.
+ */
 typedef struct cut {
     int32_t stages, store_buffers;
 } cut;

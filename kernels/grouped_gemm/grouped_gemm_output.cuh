@@ -93,7 +93,7 @@ MF_DEVICE void copy_rows(uint32_t buffer, uint16_t *out, int64_t stride, int row
     }
 }
 
-/* This warp's next buffer, once the copy engine has read what was in it. */
+/* This warp's next buffer, after the copy engine has read what was in it. */
 template <class C> MF_DEVICE uint32_t next_buffer(Held &h, const Smem<C> s, int warp, int lane) {
     const uint32_t buffer = (uint32_t)uniform((int)s.buffer(warp, h.buffer));
     h.buffer = h.buffer + 1 == C::BUFFERS ? 0 : h.buffer + 1;

@@ -157,7 +157,7 @@ __device__ static void score_runs_any(const float *row, int groups, int width, b
     }
 }
 
-/* Sets values outside the best groups to -inf. row: room for the experts' values of this warp. */
+/* Sets values outside the best groups to -inf. row: space for the experts' values of this warp. */
 template <int V, int VEC>
 __device__ static void limit_groups(const mf_kernel_router &a, float (&value)[V], float *row,
                                     float *run) {

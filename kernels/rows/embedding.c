@@ -11,7 +11,7 @@ size_t mf_kernel_embedding_workspace_B(int64_t tokens, int64_t vocab, int64_t co
     size_t counters = (size_t)(blocks + 1) * 512 * sizeof(int32_t);
     size_t marks = (size_t)((vocab + 31) / 32) * sizeof(uint32_t); /* tokens that occur again */
     size_t runs = (size_t)(runs_most + 1) * 2 * sizeof(int32_t);
-    (void)cols; /* sums need no room of their own */
+    (void)cols; /* sums need no space of their own */
     return pairs + counters + runs + marks + 64;
 }
 

@@ -19,7 +19,7 @@
 #define RINGS_MAX_B (200 * 1024) /* of a multiprocessor, for its teams' rings */
 #define NORM_THREADS 512         /* of a block, at most */
 /* With two vectors a thread, registers are dealt as for so many: 80 a thread, which is 6 % faster
- * than 95, and the blocks that add up dweight find room beside it. */
+ * than 95, and the blocks that add up dweight find space beside it. */
 #define NORM_THREADS_DEALT 768
 
 /* The shape of the backward kernel's launch. */

@@ -3,7 +3,7 @@
 
 #include <math.h>
 
-/* A plan of another cluster is as far as one of a size that is so many doublings away. */
+/* A plan of another cluster counts as this many doublings of size away. */
 #define OTHER_CLUSTER 0.5
 
 /* A level that had no ranks to shard over says nothing of a size that has: states of optimizers are
@@ -12,7 +12,7 @@ static uint8_t level(uint8_t was, int64_t ranks_then, int64_t ranks) {
     return ranks == 1 ? 0 : ranks_then == 1 ? 1 : was;
 }
 
-/* What a search chooses, on the GPUs of p and with all else that p says. */
+/* The searched dimensions of a plan, put on the GPUs of p with everything else as p has it. */
 static bool refold(const mf_problem *p, const mf_layout *from, mf_layout *out) {
     mf_layout l = p->base;
     l.precision = from->precision;
@@ -50,7 +50,7 @@ static bool copies(const mf_assignment *a) {
     return false;
 }
 
-/* How far a plan is from p's size, in doublings; INFINITY: not to be carried. */
+/* Distance of a plan from p's size, in doublings; INFINITY: it cannot be carried. */
 static double distance(const mf_problem *p, int cluster, const mf_carried *x) {
     const double size = log2((double)x->layout->gpus / (double)p->base.gpus);
     mf_layout l;

@@ -2,11 +2,11 @@
  * the budget, the smallest that keeps both, the cheapest that does so a node less, and the front of
  * those that no other beats in time and money alike.
  *
- * An offer is a model on so many GPUs of a cluster. What a figure is worth decides what may be said
- * apart. A search stops when its proof is tight enough, so that the best time of an offer lies
+ * An offer is a model on so many GPUs of a cluster. How exact a figure is decides which offers it
+ * can rank. A search stops when its proof is tight enough, so that the best time of an offer lies
  * between time / (1 + gap) and time. Prices of ops carry a band; offers of one cluster and program
  * rest on the same prices, which err together: there the gap alone blurs an order. Between clusters
- * the bands do as well. What cannot be kept apart from the best is called a tie.
+ * the bands do as well. An offer that cannot be ranked below the best one is a tie.
  */
 #ifndef MF_PLANNER_DECISION_H
 #define MF_PLANNER_DECISION_H
@@ -50,7 +50,7 @@ void mf_decide(mf_offer *offer, int count, const mf_decision_limits *l);
  * offers: the one that stands first. */
 int mf_verdict_best(const mf_offer *offer, int count, int model, mf_verdict v);
 
-/* What keeps an offer from being told apart from the best one. */
+/* Why an offer cannot be ranked below the best one. */
 typedef struct mf_tie {
     bool ties;
     double difference; /* by so much the best is better, as a share of its figure: money or time of

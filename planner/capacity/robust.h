@@ -1,4 +1,4 @@
-/* robust.h - what is left of a plan when the router is uneven, and when a node is lost. */
+/* robust.h - a plan's step under uneven routing, and plans for a node less. */
 #ifndef MF_PLANNER_ROBUST_H
 #define MF_PLANNER_ROBUST_H
 

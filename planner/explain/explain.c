@@ -232,7 +232,7 @@ static void try_choices(attempt *t) {
     }
 }
 
-/* What recomputation and offload cost: the same plan with everything kept. */
+/* The cost of recomputation and offload: simulates the same plan with everything kept. */
 static void try_memory(attempt *t) {
     mf_assignment a = *t->assignment;
     bool any = false;
@@ -245,7 +245,7 @@ static void try_memory(attempt *t) {
     }
 }
 
-/* What one more gigabyte on the stage whose memory binds would gain. */
+/* The gain of one more gigabyte on the stage whose memory binds. */
 static void try_byte(attempt *t, const mf_plan_prediction *predicted) {
     mf_shadow price;
     char what[64];

@@ -14,8 +14,8 @@
 /* --- blocks lowered so far ----------------------------------------------------------------------
  */
 
-/* All that the memory of a block depends on; members of one width, so that bytes can be compared.
- */
+/* Everything that the memory of a block depends on; all members have one width, so that bytes can
+ * be compared. */
 typedef struct block_name {
     int32_t kind, layer_class, parts, split, shared_embedding, shared_head, after_depth,
         before_depth, recompute, offload;
@@ -337,7 +337,7 @@ mf_status mf_fit_judge_least_memory(mf_fit_judge *j, mf_layout l, bool fits_only
             return status;
         }
         if (*laid_out && (out->fits || (fits_only && i == 0 && is_hopeless(&l, out)))) {
-            break; /* the others only say the same */
+            break; /* the other choices would give the same answer */
         }
     }
     return MF_OK;

@@ -31,8 +31,9 @@ typedef struct mf_fit_sweep {
 /* The space of a problem at a size. */
 mf_space mf_fit_space(const mf_problem *p, int64_t gpus);
 
-/* Sets r->entry, r->count and r->feasible. What stands there does not depend on threads (with
- * first_only: whether something fits), its order does. MF_INTERRUPTED: what was judged so far. */
+/* Sets r->entry, r->count and r->feasible. The set of entries does not depend on the number of
+ * threads (with first_only: only whether something fits does not), their order does.
+ * MF_INTERRUPTED: the entries judged so far. */
 mf_status mf_fit_sweep_run(const mf_fit_sweep *q, mf_fit_crew *crew, mf_fit_result *r, mf_err *e);
 
 /* One layout of every combination of degrees of the space, in the order that needs least memory,

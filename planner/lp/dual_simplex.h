@@ -75,9 +75,10 @@ void mf_dual_free(mf_dual *d);
 /* a [cols]. Returns the row's variable, or -1 when memory ran out. */
 int mf_dual_add_row(mf_dual *d, const double *a, double lo, double hi);
 void mf_dual_set(mf_dual *d, int var, double lo, double hi);
-/* From where the last solve, or mf_dual_restore, left off. most_pivots 0: any number. */
+/* Solves on from where the last solve, or mf_dual_restore, stopped. most_pivots 0: any number. */
 mf_dual_outcome mf_dual_solve(mf_dual *d, double cutoff, int64_t most_pivots, double *bound);
-/* What the cost changes by with the row's bound that binds; 0 when none does. */
+/* The multiplier of a row: by how much the optimal cost changes per unit of its binding bound; 0
+ * when none binds. */
 double mf_dual_multiplier(const mf_dual *d, int var);
 
 /* A basis with its tableau, or without: then going back to it makes the tableau anew. */
@@ -112,18 +113,19 @@ void mf_dual_four_products(const double *const a[4], const double *const b[4], i
                            double out[4]);
 /* Puts the sum of a row that is out into the tableau; false when memory ran out. */
 bool mf_dual_enter_row(mf_dual *d, int row);
-/* Takes the rows' sums out of the tableau that are basic. */
+/* Removes rows whose sums are basic from the tableau: they do not bind. */
 void mf_dual_drop_basic_rows(mf_dual *d);
 /* The tableau from the rows as given, for the same basis; false when rounding makes it none, or
  * memory ran out. */
 bool mf_dual_renew(mf_dual *d);
-/* The tableau of no row: all columns stand at bounds. */
+/* Makes the tableau without rows: every column is at a bound. */
 void mf_dual_reset(mf_dual *d);
-/* Tableau row r's variable leaves to stand at a bound, the one at place q becomes basic. */
+/* A pivot: the basic variable of tableau row r goes to a bound, the variable at place q becomes
+ * basic. */
 void mf_dual_pivot(mf_dual *d, int r, int q);
 /* Values of basic variables from those at bounds. */
 void mf_dual_values(mf_dual *d);
-/* What is proven of the cost by the multipliers as they are. */
+/* The lower bound that the current multipliers prove. */
 double mf_dual_proven(mf_dual *d);
 /* Is it proven that tableau row r cannot keep its variable's bounds? */
 bool mf_dual_proves_empty(mf_dual *d, int r);

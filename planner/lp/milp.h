@@ -37,7 +37,7 @@ typedef struct mf_milp {
     int cols_allocated, rows_allocated, entries_allocated;
     mf_milp_col *col;
     mf_milp_row *row;
-    mf_milp_entry *entry; /* one (row, col) may stand only once */
+    mf_milp_entry *entry; /* each (row, col) at most once */
     bool failed;          /* out of memory while building */
 } mf_milp;
 
@@ -137,7 +137,7 @@ void mf_lp_limit(mf_lp *lp, int pivots);
 /* Counted nanoseconds of one core that all solves together may take (mf_lp_effort_ns): the one that
  * gets there ends as LIMIT, and so do all after it. 0 = any. */
 void mf_lp_allow(mf_lp *lp, int64_t effort_ns);
-/* What was done so far, in counted nanoseconds of one core: the same on every machine. */
+/* Effort of all solves so far, in counted nanoseconds of one core: the same on every machine. */
 int64_t mf_lp_effort_ns(const mf_lp *lp);
 /* A solve's lazy rows from now on: it stops when `rounds` rounds of them brought less than
  * share x (cutoff - bound); without a cutoff it is taken a tenth above. 0 = never. */
@@ -151,7 +151,7 @@ void mf_lp_go_to(mf_lp *lp, const mf_lp_basis *b);
 void mf_lp_forget(mf_lp_basis *b);
 /* The point of the last solve that ended below its cutoff: [cols]. */
 const double *mf_lp_point(const mf_lp *lp);
-/* Multiplier of a row after the last solve; lazy rows stand behind the program's. */
+/* Multiplier of a row after the last solve; lazy rows follow the program's own. */
 double mf_lp_row_dual(const mf_lp *lp, int row);
 /* Lazy rows so far. */
 int64_t mf_lp_lazy_rows(const mf_lp *lp);

@@ -116,9 +116,9 @@ static stage_state stage_state_before(const mf_order *o, const mf_order_times *t
     return (stage_state){x->end_s + hold_s, x->work_s + hold_s, x->held_s + hold_s};
 }
 
-/* When an event starts, into *x. Returns the same with what it loses to reductions: to those of an
- * event before it, which run from when its stage was free, so that a later start loses less, or to
- * its own. */
+/* Sets *x to the start of an event. Returns that start plus the time that the event loses to
+ * reductions: to those of an earlier event, which run from when its stage was free, so that a later
+ * start loses less, or to its own. */
 static double start_at(const mf_order *o, const mf_order_times *t, const node *n,
                        const stage_state *p, played *x) {
     bool waits = n->from[0] != NONE || n->from[1] != NONE;

@@ -15,10 +15,10 @@
  * comes back to them with other groups. A block takes some 4 KiB; a table of twelve sizes asks for
  * 36,000. */
 enum { SLOTS = 32768, ZERO_SLOTS = 8192 };
-/* Of what is known of layers that were lowered and not kept, which take half a KiB each. */
+/* Summaries of layers that were lowered and not kept, half a KiB each. */
 enum { SUMMARIES = 32768, SUMMARY_LOCKS = 64 };
 
-/* What is known of a lowered block without its ops: forward, backward, weight gradients split off.
+/* The summary of a lowered block, without its ops: forward, backward, weight gradients split off.
  */
 typedef struct mf_block_summary {
     mf_block_cost cost; /* without times of plays */
@@ -180,7 +180,7 @@ static int slot_of(const mf_cost_key *key, bool zero) {
     return zero ? SLOTS + (int)(hash % ZERO_SLOTS) : (int)(hash % SLOTS);
 }
 
-/* An entry that is worked with. */
+/* An entry in use. */
 typedef struct held {
     mf_layout layout;
     mf_block_key key;
@@ -199,7 +199,7 @@ typedef struct pieces {
 
 enum { MOST_HELD = 4 };
 
-/* What a task works with, locked. */
+/* The entries that a task has locked. */
 typedef struct holding {
     mf_block_cache *t;
     const mf_block_prices *p;
@@ -234,7 +234,7 @@ static mf_layout weights_layout(const mf_layout *l) {
     return w;
 }
 
-/* How the block of a key is put together. */
+/* The parts that make up the block of a key. */
 typedef struct recipe {
     mf_layout block;   /* of the block itself */
     mf_layout weights; /* and of what ZeRO adds to it, */

@@ -69,7 +69,7 @@ typedef struct mf_step_end_cost {
     double update_matrix_s; /* more by parameter of a dense matrix that is quantised */
 } mf_step_end_cost;
 
-/* What a block loses to gathers and reductions that run beside it. */
+/* Time that a block loses to gathers and reductions that run beside it. */
 typedef struct mf_step_overlap {
     double lost; /* least share of their time that the block loses; 1: they do not run beside it */
     double network[2]; /* share of the network that gathers, reductions fill; 0: another link */
@@ -106,9 +106,9 @@ typedef struct mf_evaluator_ops {
      * gathered. */
     void (*step_comm)(void *self, const mf_layout *l, mf_param_count params, double *reduce_s,
                       double *gather_s);
-    /* What a block with these parameters loses while gathers or reductions run. */
+    /* Time that a block with these parameters loses while gathers or reductions run. */
     mf_step_overlap (*beside)(void *self, const mf_layout *l, mf_param_count params);
-    /* `all`: parameters of all stages together, on one rank. */
+    /* The end of a step. `all`: parameters of all stages together, on one rank. */
     mf_step_end_cost (*step_end)(void *self, const mf_layout *l, mf_param_count all);
     /* Least time of so many floating-point operations in any layer. */
     double (*flops_s)(void *self, const mf_layout *l, double flops);
@@ -117,7 +117,7 @@ typedef struct mf_evaluator_ops {
     /* Least bytes of scratch on the stages of embedding and head, to sum copies of a table over
      * stages. */
     double (*tables_B)(void *self, const mf_layout *l);
-    /* And of communicators for these sums. */
+    /* Bytes of the communicators for these sums. */
     double (*tables_comm_B)(void *self, const mf_layout *l);
     /* Bytes of a block's gradient where ranks keep shards of sums: `whole`, from its backward pass
      * on until it is reduced; `scratch`, which a stage has for the largest of its blocks. 0: none.

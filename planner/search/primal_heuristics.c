@@ -66,7 +66,7 @@ static mf_status split_down(mf_search_context *w, const mf_search_aim *aim, mf_s
     return MF_OK;
 }
 
-/* Families of these degrees: every micro-batch, CP type and dispatcher. */
+/* Lists the families of these degrees: every micro-batch, CP type and dispatcher. */
 static bool add_stages(const mf_search_context *w, const mf_layout *l, mf_search_outcome *list) {
     bool good = true;
     for (int64_t s = 0; s < w->sides; s++) {
@@ -153,7 +153,8 @@ static bool same_group(const open_layout *x, const open_layout *y) {
     return memcmp(x->degree, y->degree, sizeof x->degree) == 0;
 }
 
-/* Sharding saves most, then that no two micro-batches are at work together, then small ones. */
+/* Sharding saves most memory, then schedules that run no two micro-batches at once, then small
+ * micro-batches. */
 static int memory_rank(const mf_search_node *n, int64_t mbs) {
     return (n->zero + n->expert_zero) * 64 +
            ((mf_schedule_rules[n->schedule].does & MF_SCHEDULE_MERGES) != 0 ? 0 : 32) - (int)mbs;
@@ -220,7 +221,7 @@ static open_layout open_of(const mf_search_context *w, const mf_search_node *n) 
     return x;
 }
 
-/* What is open of some levels, below the best plan, behind the *n that are there. */
+/* Appends the open nodes of some levels below the best plan to the *n listed so far. */
 static void list_open(const mf_search_context *w, const mf_search_open *open, mf_level from,
                       mf_level until, open_layout *x, int64_t *n) {
     for (int k = 0; k < 2; k++) {
@@ -238,7 +239,7 @@ static int64_t count_open(const mf_search_open *open) {
     return open->count[0] + open->count[1];
 }
 
-/* Layouts of the families that are open, those of the least bounds. */
+/* Splits open families into layouts and keeps those of the least bounds. */
 static mf_status list_families(mf_search_context *w, const mf_search_open *open,
                                mf_search_outcome *list, mf_err *e) {
     const mf_search_aim aim = {.best_s = open->best_s, .target_s = HUGE_VAL};

@@ -130,8 +130,8 @@ static void requeue(refining *c, double bound_s, mf_level level) {
     }
 }
 
-/* By the paths that were found for the order, if any: c->known becomes the set that bounds best.
- */
+/* The bound by paths that were found for the order, if any; c->known becomes the set that bounds
+ * best. */
 static double mean_s(refining *c, double enough_s) {
     const mf_path_set *sets[MF_PATH_SETS];
     int count = mf_search_path_sets_of(c->w, &c->in->layout, 0, c->out->seen, sets);
@@ -150,7 +150,7 @@ static double mean_s(refining *c, double enough_s) {
     return most_s;
 }
 
-/* A plan for its own sake: the even split, improved. */
+/* Looks for a plan, not for a bound: improves the even split. */
 static void try_even(refining *c, int64_t most_us) {
     mf_assignment even;
     mf_status status = mf_assignment_even(c->in->model, &c->in->layout, &even, &c->out->err);
@@ -242,7 +242,7 @@ static void by_relaxation(refining *c) {
     }
 }
 
-/* What a tree may take: more each time that it is taken up. */
+/* Effort that a tree may use: more each time that it is taken up. */
 static int64_t tree_us(const refining *c) {
     int64_t most_us = c->n->tries == 0 ? MF_ROOT_US : MF_TREE_US;
     for (int i = 1; i < c->n->tries && i < MF_TREE_TRIES; i++) {
@@ -252,12 +252,12 @@ static int64_t tree_us(const refining *c) {
     return look ? most_us / MF_LOOK_PART : most_us;
 }
 
-/* Is the layout small enough for the integer program? */
+/* Is the layout small enough for the integer program, and is that switched on? */
 static bool has_program(const refining *c) {
     return c->in->vstages <= MF_EXACT_VSTAGES && uses(c->w, MF_MECHANISM_INTEGER_PROGRAM);
 }
 
-/* Whole splits: what is below the target is settled, what is above waits. */
+/* Bounds the layout by its tree over splits, up to the target: what lies above waits. */
 static void by_splits(refining *c) {
     mf_partition_split_options o = {
         .floor_s = c->n->key_s,
@@ -342,7 +342,7 @@ static bool solve(refining *c, mf_partition_solution *s) {
     return true;
 }
 
-/* True when the layout is closed: everything in it was played. */
+/* Simulates every plan of a small layout. True: that closed it. */
 static bool try_all(refining *c) {
     if (!uses(c->w, MF_MECHANISM_EXHAUSTIVE)) {
         return false;

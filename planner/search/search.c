@@ -156,7 +156,7 @@ static bool is_cheap(const mf_search_node *n) {
     return n->level < MF_LEVEL_LAYOUT || (n->level == MF_LEVEL_LAYOUT && n->tries == 0);
 }
 
-/* Does the top of the queue go with the task? */
+/* May the node on top of the queue join the task? */
 static bool joins_batch(const mf_search_state *s, const mf_search_task *t, int64_t usual_us) {
     return t->count < (mf_search_uses(s, MF_MECHANISM_BATCHES) ? MF_TASK_NODES : 1) &&
            usual_us < MF_TASK_US && is_cheap(&t->node[0]) &&
@@ -170,7 +170,7 @@ static bool tries_first(const mf_search_state *s) {
            (double)s->first_tries_us < MF_FIRST_TRIES_SHARE * (double)(s->work - s->blocks_us);
 }
 
-/* What a task is to know of a node. */
+/* Tells a task how far bounds and plans of a node are of interest. */
 static mf_search_aim aim_at(const mf_search_state *s, const mf_search_node *n) {
     const int top = mf_search_top(s);
     mf_search_aim aim = {.best_s = s->best_s,
@@ -232,12 +232,12 @@ static mf_status out_of_memory(mf_err *e) {
     return mf_err_set(e, MF_NOMEM, "out of memory for the search's queue");
 }
 
-/* At or above that a node is of no use. */
+/* A node whose key is at or above the cutoff holds no plan that is wanted. */
 static double cutoff(const mf_search_state *s, const mf_search_node *n) {
     return s->ranking ? mf_search_rank_cutoff(s, mf_search_rank_place(s, n)) : s->best_s;
 }
 
-/* Nothing more can be done about a layout. */
+/* No task can raise the layout's bound any more: it stays in the proof as it is. */
 static void give_up(mf_search_state *s, const mf_search_node *n) {
     if (s->ranking) {
         const int place = mf_search_rank_place(s, n);
@@ -252,7 +252,7 @@ static void give_up(mf_search_state *s, const mf_search_node *n) {
     }
 }
 
-/* Blocks that nothing before it had asked for. */
+/* Counts the blocks that this task was the first to ask for. */
 static void count_blocks(const mf_search_state *s, mf_costs_noted *asked, mf_search_outcome *out) {
     const int64_t blocks_ns = mf_block_costs_count(asked);
     out->blocks_ns = s->r->lowers ? blocks_ns : 0;
@@ -338,7 +338,7 @@ static void keep_plan(void *self, const mf_search_found *f) {
     keep_found(s, f);
 }
 
-/* What is to be tried goes before all that is open. */
+/* Puts layouts that are to be tried in front of all open nodes. */
 static mf_status push_tries(mf_search_state *s, mf_search_outcome *out, mf_err *e) {
     s->vain_tries = out->children > 0 ? 0 : s->vain_tries;
     s->simulated += out->simulated;
@@ -346,7 +346,7 @@ static mf_status push_tries(mf_search_state *s, mf_search_outcome *out, mf_err *
     return push_all(s, out, e);
 }
 
-/* Some of the layouts that are open are tried next. */
+/* Lets the search try some of the open layouts next. */
 static mf_status try_open(mf_search_state *s, mf_search_outcome *out, mf_err *e) {
     const mf_search_open all = {.list = {s->queue.node, s->queue.aside},
                                 .count = {s->queue.used, s->queue.asides},
@@ -355,13 +355,13 @@ static mf_status try_open(mf_search_state *s, mf_search_outcome *out, mf_err *e)
     return mf_search_try_open(&s->context, &all, mf_search_lower_bound(s), out, e);
 }
 
-/* Layouts that fit are simulated, and some that are like the fastest of them are tried next. */
+/* Simulates layouts that fit, and lets the search try some that resemble the fastest next. */
 static mf_status try_fits(mf_search_state *s, mf_search_outcome *out, mf_err *e) {
     return mf_search_try_fits(&s->context, s->r, mf_search_lower_bound(s), s->best_s, keep_plan, s,
                               out, e);
 }
 
-/* Others of the best plan's degrees are tried. */
+/* Lets the search try other layouts of the best plan's degrees. */
 static mf_status try_near(mf_search_state *s, mf_search_outcome *out, mf_err *e) {
     s->neared_s = s->best_s;
     return mf_search_try_near(&s->context, &s->found[0], mf_search_lower_bound(s), out, e);
@@ -470,9 +470,9 @@ static void commit_improved(mf_search_state *s, mf_search_task *t) {
     }
 }
 
-/* A search that comes to its end, or has taken so much, tries open layouts if its gap is wide; what
- * is left goes to what has the least bound, trees that were put aside included. False: that was
- * done, or its effort is used. */
+/* The last phase of a search, which begins when nothing else is left or after MF_TRY_OPEN_US: it
+ * tries open layouts if the gap is wide, then works on the least bounds, parked trees included.
+ * False: it has begun before, or the effort is used. */
 static bool start_last_phase(mf_search_state *s) {
     if (s->opened || s->spent) {
         return false;
@@ -487,9 +487,9 @@ static bool start_last_phase(mf_search_state *s) {
     return true;
 }
 
-/* With patience, tries that have long been of no use end; their layouts stay open besides. What
- * does not fit counts for nothing: where memory is tight, the least bounds are of layouts that do
- * not. */
+/* A search with patience drops its tries after MF_VAIN_TRIES without a better plan; their layouts
+ * stay open. Only tries that fit are counted: where memory is tight, the least bounds belong to
+ * layouts that do not fit. */
 static void drop_vain_tries(mf_search_state *s) {
     while (s->r->patience > 0 && s->vain_tries >= MF_VAIN_TRIES && s->queue.nodes > 0 &&
            mf_search_queue_top(&s->queue)->level == MF_LEVEL_TRY) {
@@ -506,9 +506,9 @@ static int long_tasks_in_flight(const mf_search_state *s) {
     return flying;
 }
 
-/* Are as many tasks in flight as the request allows? What takes long has fewer: such tasks go on
- * when the effort is used, and know less of each other. So has all at first: a short search would
- * begin everything before it knows anything. */
+/* Are as many tasks in flight as the request allows? Fewer long tasks may fly: they go on after the
+ * effort is used, and know less of each other. At first fewer of any kind may: else a short search
+ * would begin everything before it knows anything. */
 static bool is_full(const mf_search_state *s) {
     const int flying = tasks_in_flight(s);
     if ((s->r->flight > 0 && flying >= s->r->flight) ||
@@ -558,7 +558,7 @@ static bool start(void *self, int slot, int64_t *usual_us) {
     return true;
 }
 
-/* Takes the outcomes of a task over. */
+/* Merges the outcomes of a task. */
 static void commit(void *self, int slot) {
     mf_search_state *s = self;
     mf_search_task *t = &s->task[slot];
@@ -585,8 +585,8 @@ static void commit(void *self, int slot) {
     }
 }
 
-/* Once the effort is used: are all bounds of the task at or above the least one open without it?
- * Then it cannot raise the proof. Tries are never useless. */
+/* After the effort is used, a task cannot raise the proof if all of its bounds are at or above the
+ * least bound that is open without it. Tries are never useless. */
 static bool is_useless(void *self, int slot) {
     const mf_search_state *s = self;
     const mf_search_task *t = &s->task[slot];
@@ -598,7 +598,7 @@ static bool is_useless(void *self, int slot) {
     return useless;
 }
 
-/* Its nodes are open as they were. */
+/* Drops a task: its nodes return to the queue as they were. */
 static void drop(void *self, int slot) {
     mf_search_state *s = self;
     mf_search_task *t = &s->task[slot];
@@ -615,7 +615,7 @@ static void drop(void *self, int slot) {
             free(out->paths);
         }
         clear_outcome(out);
-        /* Nobody pays for the costs that it asked for: whether it was worked on is chance. */
+        /* The costs that it asked for are charged to nobody: whether it ran is chance. */
         t->asked[i].count = 0;
         if (!mf_search_queue_push(&s->queue, &n)) {
             mf_partition_tried_clear(&n.tried);

@@ -169,13 +169,13 @@ typedef struct mf_search_context {
     pthread_mutex_t lock; /* of writers of what is known */
     mf_pool pool;         /* of that */
     _Atomic(mf_search_known *) known[MF_SEARCH_KNOWN];
-    pthread_mutex_t path_lock[MF_SEARCH_PATH_LOCKS]; /* of every so many-th list of paths */
+    pthread_mutex_t path_lock[MF_SEARCH_PATH_LOCKS]; /* list i: [i % MF_SEARCH_PATH_LOCKS] */
     mf_search_path_set *paths[MF_SEARCH_BUCKETS];
     const volatile int *cancel;
     mf_milp_fault fault;
 } mf_search_context;
 
-/* What a node's task leaves behind. */
+/* The result of working on one node. */
 typedef struct mf_search_outcome {
     int64_t seen; /* set before: outcomes that were merged when the task started */
     mf_status status;
@@ -206,7 +206,7 @@ typedef struct mf_search_aim {
     int64_t most_us; /* counted, that a tree or a local search may take; 0 = any */
     bool wants_plan; /* any is of use: none is known, or few layouts were tried */
 } mf_search_aim;
-/* Works on one node. Families at or above the aim's best_s are dropped. Thread-safe. */
+/* Works on one node; drops families at or above the aim's best_s. Thread-safe. */
 void mf_search_split(mf_search_context *w, const mf_search_node *n, const mf_search_aim *aim,
                      mf_search_outcome *out);
 /* The same, of a node of level PIPELINE, PASS_MODE or ORDER. */
@@ -239,19 +239,20 @@ mf_status mf_search_times_of(mf_search_context *w, const mf_layout *l, bool exac
  * main layer. */
 void mf_search_stages_of(mf_search_context *w, const mf_layout *l, const mf_param_count *layer,
                          mf_search_stages *out);
-/* What positions take at the end of a step at the ZeRO levels of l, and what passes lose to that.
- */
+/* Adds the end of the step at the ZeRO levels of l, by position, and what passes lose to its
+ * reductions and gathers. */
 void mf_search_add_own(mf_search_context *w, const mf_layout *l, mf_layer_times *r);
-/* What is fixed at the ZeRO levels of l, the end of the step for all positions included. */
+/* Costs at the ZeRO levels of l that no assignment changes, the end of the step for all positions
+ * included. */
 mf_family_bound_fixed mf_search_fixed_of(mf_search_context *w, const mf_layout *l,
                                          const mf_layer_times *r);
 /* Orders of l's pipeline degree and micro-batches; MF_SEARCH_ORDERS at most. */
 mf_status mf_search_orders_of(mf_search_context *w, const mf_layout *l, mf_search_listed **out,
                               int *count, mf_err *e);
 mf_family_bound_fixed mf_search_fixed(const mf_search_context *w, const mf_layout *l);
-/* What is known by a key; NULL: nothing. */
+/* Finds the figures kept under a key; NULL: there are none. */
 void *mf_search_find(const mf_search_context *w, const mf_search_key *key);
-/* With the lock held: others find it from now on. */
+/* Adds figures that other threads find from now on. The caller holds the lock. */
 void mf_search_publish(mf_search_context *w, const mf_search_key *key, mf_search_known *x);
 void mf_search_known_clear(mf_search_context *w);
 
@@ -268,9 +269,9 @@ int mf_search_path_sets_of(mf_search_context *w, const mf_layout *l, int64_t fro
  * runs has seen less than `oldest`. */
 void mf_search_keep_path_set(mf_search_context *w, mf_search_path_set *paths, int64_t oldest);
 
-/* Appends a child; false (and out->status set) when memory ran out. */
+/* Appends a child; on lack of memory sets out->status and returns false. */
 bool mf_search_add(mf_search_outcome *out, const mf_search_node *n);
-/* The same with its key, which is no less than its parent's; nothing at or above best_s. */
+/* Appends a child with a key of bound_s, raised to its parent's; drops one at or above best_s. */
 void mf_search_push(mf_search_outcome *out, mf_search_node *child, const mf_search_node *parent,
                     double bound_s, double best_s);
 

@@ -101,7 +101,7 @@ int64_t mf_search_budget(const mf_search_state *s);
 double mf_search_least_open(const mf_search_state *s);
 double mf_search_lower_bound(const mf_search_state *s);
 bool mf_search_is_flying(const mf_search_state *s);
-/* The families of the first level come to the queue. */
+/* Puts the families of the first level into the queue. */
 mf_status mf_search_begin(mf_search_state *s, mf_err *e);
 /* How many plans are wanted. */
 int mf_search_top(const mf_search_state *s);
@@ -111,27 +111,27 @@ int mf_search_top(const mf_search_state *s);
 int64_t mf_search_usual_us(const mf_search_node *n);
 /* The most that one tree, program or local search that starts now may take. */
 int64_t mf_search_most_us(const mf_search_state *s);
-/* A node that committed has taken so much. */
+/* Notes the effort of a node that has committed. */
 void mf_search_note_taken(mf_search_state *s, const mf_search_node *n, int64_t work_us);
 /* Will the tasks in flight and half of the next node use the budget, each at the mean of its kind?
  */
 bool mf_search_is_spent(const mf_search_state *s);
 
-/* Has it a plan, or is one known from elsewhere? */
+/* Has the search a plan, or does it know one from elsewhere? */
 bool mf_search_has_plan(const mf_search_state *s);
 
 /* --- what is left to start (search_next.c) --- */
 /* Is there no more to start? */
 bool mf_search_is_done(mf_search_state *s);
-/* Trees that were put aside come back to the queue. */
+/* Returns parked trees to the queue. */
 mf_status mf_search_open_again(mf_search_state *s, mf_err *e);
 
 /* --- how fast its gap narrows (search_pace.c) --- */
 /* Notes the gap as it is now. */
 void mf_search_note_gap(mf_search_state *s);
-/* Has its effort been of no use for long? */
+/* Has the gap not narrowed for as long as the search has patience? */
 bool mf_search_is_stale(const mf_search_state *s);
-/* Is it too slow, with all done that may give it a better plan? */
+/* Is the gap narrowing too slowly, after everything was done that may give a better plan? */
 bool mf_search_is_slow(const mf_search_state *s);
 
 /* --- how it ends (search_end.c) --- */

@@ -22,8 +22,8 @@ static known known_of(mf_search_context *w, const mf_layout *l, int64_t from, in
     return k;
 }
 
-/* How far bounds are of use: at or above enough_s nothing is worked on until the best plan is
- * another, at or above best_s never. */
+/* How far bounds are of use: the search leaves nodes at or above enough_s until it has a better
+ * plan, and drops those at or above best_s. */
 typedef struct cutoffs {
     double best_s, enough_s;
 } cutoffs;
@@ -32,7 +32,7 @@ static cutoffs cutoffs_of(const mf_search_aim *aim) {
     return (cutoffs){aim->best_s, fmin(aim->best_s, aim->target_s)};
 }
 
-/* Raises bound_s by the paths; HUGE_VAL if it reaches best_s: by how much does not matter. */
+/* Raises bound_s by the paths; HUGE_VAL if it reaches best_s, however far. */
 static double paths_bound_s(const known *k, const mf_layer_times *r, const mf_layout *l,
                             const mf_order_summary *order, const mf_family_bound_fixed *fixed,
                             double bound_s, cutoffs to, mf_search_outcome *out) {
@@ -46,7 +46,7 @@ static double paths_bound_s(const known *k, const mf_layer_times *r, const mf_la
     return bound_s < to.best_s ? bound_s : HUGE_VAL;
 }
 
-/* The bound by stages. 0: not used. */
+/* The stage bound; 0 where the mechanism is switched off. */
 static double floor_s(const mf_search_context *w, const mf_layer_times *r, const mf_layout *l,
                       const mf_order_summary *order, const mf_family_bound_fixed *fixed,
                       double enough_s, mf_search_outcome *out) {
@@ -57,7 +57,7 @@ static double floor_s(const mf_search_context *w, const mf_layer_times *r, const
     return mf_family_bound_layout_s(r, l, order, fixed, enough_s);
 }
 
-/* By stages, and by paths. */
+/* The larger of the stage bound and the bound by paths. */
 static double order_bound_s(mf_search_context *w, const mf_layer_times *r, const mf_layout *l,
                             const mf_order_summary *order, const mf_family_bound_fixed *fixed,
                             cutoffs to, mf_search_outcome *out) {
@@ -88,7 +88,7 @@ static const mf_family_bound_fixed *fixed_of(const mf_search_stages *s, const mf
 
 /* --- orders ----------------------------------------------------------------------------------- */
 
-/* What is reduced and gathered at the end of a step, at the levels that take least. */
+/* Reductions and gathers at the end of a step, at the ZeRO levels where they take least. */
 static void least_step_end(const mf_search_stages *s, mf_layer_times *r) {
     r->layer_reduce_s = r->layer_gather_s = HUGE_VAL;
     for (int i = 0; i < s->zeros; i++) {
@@ -152,7 +152,8 @@ static double sweep_bound_s(sweep *s, int i, const mf_layer_times *r,
     return mf_larger(bound_s, order_bound_s(s->w, r, &s->l, order, fixed, s->to, s->out));
 }
 
-/* At the levels that shard most, but for memory: communicators may take less without ZeRO. */
+/* Figures at the ZeRO levels that shard most, except for memory: communicators may take less
+ * without ZeRO. */
 static mf_family_bound_fixed sweep_fixed(const sweep *s) {
     mf_layout none = s->l;
     none.zero = none.expert_zero = 0;
@@ -164,8 +165,8 @@ static mf_family_bound_fixed sweep_fixed(const sweep *s) {
     return fixed;
 }
 
-/* By halves of layers. Orders that play passes alike go on together: all of them are closed by
- * whole layers, or few are. Only the least of them counts. */
+/* Bounds orders by halves of layers. Orders with the same pass mode stay one family, keyed by the
+ * least of their bounds: whole layers close all of them, or few. */
 void mf_search_split_pipeline(mf_search_context *w, const mf_search_node *n,
                               const mf_search_aim *aim, mf_search_outcome *out) {
     mf_layer_times halves;
@@ -183,7 +184,7 @@ void mf_search_split_pipeline(mf_search_context *w, const mf_search_node *n,
         least_s[mode] = HUGE_VAL;
     }
     /* most virtual stages first: their bounds are usually the least, and work on the others stops
-     * once they reach it */
+     * when they reach it */
     for (int i = s.orders - 1; i >= 0 && out->status == MF_OK; i--) {
         double *mode_s = &least_s[mf_pass_mode_of((mf_schedule_kind)s.order[i].point.schedule)];
         if (*mode_s > n->key_s) {
@@ -199,7 +200,7 @@ void mf_search_split_pipeline(mf_search_context *w, const mf_search_node *n,
     }
 }
 
-/* By whole layers. */
+/* Bounds orders by whole layers. */
 void mf_search_split_pass_mode(mf_search_context *w, const mf_search_node *n,
                                const mf_search_aim *aim, mf_search_outcome *out) {
     mf_search_times r;
@@ -247,7 +248,7 @@ typedef struct ordered {
     mf_search_outcome *out;
 } ordered;
 
-/* Levels only add to blocks: those that were asked about bound all above them. */
+/* A higher ZeRO level only adds to blocks, so a level already asked about bounds all above it. */
 static double least_work_s(const ordered *o) {
     double most_s = 0.0;
     for (int z = 0; z <= (int)o->l.zero; z++) {
@@ -258,9 +259,8 @@ static double least_work_s(const ordered *o) {
     return most_s;
 }
 
-/* By what ZeRO levels from 2 on add to blocks; *own are the layer times with that, where they are
- * of use.
- */
+/* Raises a bound by what ZeRO levels from 2 on add to blocks; *own gets the layer times with that,
+ * where they are of use. */
 static double levels_bound_s(ordered *o, const mf_search_node *n, mf_search_times *own) {
     double bound_s = least_work_s(o);
     if (bound_s < o->to.enough_s) {

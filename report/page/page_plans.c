@@ -179,7 +179,7 @@ void mf_page_tune_plans(const mf_page *p) {
     if (point == NULL) {
         return;
     }
-    /* first, so that their names find room */
+    /* first, so that their names find space */
     plot.count += set_point(p, now, "now", NOW, &point[plot.count]);
     plot.count += set_point(p, best, "change to", BEST, &point[plot.count]);
     const int named = plot.count;

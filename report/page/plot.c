@@ -33,7 +33,7 @@ static void widen(const mf_plot *plot, mf_plot_axis *a, const mf_plot_value *v) 
     a->high = fmax(a->high, scaled(plot, fmax(v->is, v->high)));
 }
 
-/* All bands lie inside, with some room. */
+/* All bands lie inside, with some space. */
 static void set_scales(mf_plot *plot) {
     plot->x.low = plot->y.low = INFINITY;
     plot->x.high = plot->y.high = -INFINITY;

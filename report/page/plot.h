@@ -38,7 +38,7 @@ typedef struct mf_plot {
  * one. */
 void mf_plot_mark_front(mf_plot *plot);
 
-/* A tag for which there is no room near its point is left out. */
+/* A tag for which there is no space near its point is left out. */
 void mf_plot_write(const mf_page *p, mf_plot *plot);
 
 #endif

@@ -14,7 +14,7 @@ int mf_screen_columns(int otherwise) {
     return n >= MF_SCREEN_LEAST && n <= 10000 && *end == '\0' ? (int)n : otherwise;
 }
 
-/* What a paragraph is read for. */
+/* Why one reads a paragraph. */
 typedef enum worth {
     PLAIN,
     DETAIL, /* whoever wants it asks with -v */
@@ -214,7 +214,7 @@ static int take_out(const line *l, const char *drop, char *out) {
 }
 
 /* Takes columns out that are blank in every row, down to `gap` between two others, as far as the
- * widest row needs it. drop: room for its length. Returns how wide the table is then. */
+ * widest row needs it. drop: space for its length. Returns how wide the table is then. */
 static int narrow(const line *l, int rows, int width, int columns, int gap, char *drop) {
     int run = 0, left = width;
     bool begun = false;
@@ -369,7 +369,7 @@ static void hide(line *l, int from, int end) {
     }
 }
 
-/* Lines on the screen for line `at`: those left out together take one. */
+/* Lines on the screen that line `at` takes: lines left out together take one. */
 static int height_of(const line *l, int at) {
     return l[at].hidden == 0 ? l[at].height : at == 0 || l[at - 1].hidden == 0;
 }
@@ -470,7 +470,7 @@ static void hide_parts(line *l, int count, bool whole) {
 /* As wide as commands write their sentences. */
 enum { SENTENCE = 99 };
 
-/* Whether a sentence did not end on the line before, as its next word had no room there. */
+/* Whether a sentence did not end on the line before, as its next word had no space there. */
 static bool goes_on(const line *before, const line *l) {
     const char *word = l->text + l->indent;
     return before->length + 1 + (int)strcspn(word, " \n") > SENTENCE;
@@ -603,7 +603,7 @@ static void hide_rows(line *l, int count, int kept, int answers) {
     }
 }
 
-/* Shows lines [from, end) again, or of rows as many as there is room for, two at least, if rows go
+/* Shows lines [from, end) again, or of rows as many as there is space for, two at least, if rows go
  * on below. */
 static void show_again(line *l, int count, int from, int end) {
     int last = end;
@@ -619,7 +619,8 @@ static void show_again(line *l, int count, int from, int end) {
     }
 }
 
-/* What was left out step by step may leave room: it goes to what has such a worth, from the top. */
+/* What was left out step by step may leave space: it goes to what has such a worth, from the top.
+ */
 static void fill_up(line *l, int count, worth w) {
     for (int from = 0, end; from < count; from = end) {
         end = from + 1;

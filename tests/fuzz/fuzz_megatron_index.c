@@ -22,7 +22,7 @@ static void parse(const uint8_t *data, size_t size, int64_t bin_B) {
         }
         return;
     }
-    /* Room for every sequence and document it speaks of, tokens for every byte. */
+    /* Space for every sequence and document it speaks of, tokens for every byte. */
     if (index.tokens * index.element_B != bin_B || index.tokens < 0 || index.sequences < 0 ||
         12 * index.sequences + 8 * index.documents + 34 != (int64_t)size) {
         abort();

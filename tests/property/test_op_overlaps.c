@@ -154,8 +154,8 @@ static void life_of(const mf_block *b, unsigned passes, int16_t t, int *first, i
     }
 }
 
-/* Places that know one queue alone: in the order of ops, whoever is dead by then makes room. Lowest
- * place first, in steps of the alignment of the largest tensor. */
+/* Places that know one queue alone: in the order of ops, whoever is dead by then makes space.
+ * Lowest place first, in steps of the alignment of the largest tensor. */
 static void place_by_order(mf_block *b, unsigned passes) {
     int64_t step = 0;
     for (int t = 0; t < b->ntensors; t++) {

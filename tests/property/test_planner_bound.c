@@ -259,7 +259,7 @@ static void check_scarce_split(mf_partition *in, const sample *s, nearness *n) {
     in->usable_B = usable_B;
 }
 
-/* How often a stage holds as many positions as there is said to be room for. */
+/* How often a stage holds as many positions as there is said to be space for. */
 static int64_t rooms_met;
 
 /* Keeps as little as any choice does. */
@@ -299,7 +299,7 @@ static void assert_has_room(const mf_partition *in, const mf_room *room, const m
     }
 }
 
-/* With just the time and the memory that a plan takes there is room for its split. */
+/* With just the time and the memory that a plan takes there is space for its split. */
 static void check_room(mf_partition *in, const mf_assignment *a, const mf_step *step) {
     const double usable_B = in->usable_B;
     mf_room room;
@@ -311,7 +311,7 @@ static void check_room(mf_partition *in, const mf_assignment *a, const mf_step *
     in->usable_B = usable_B;
 }
 
-/* With just the memory that a split takes there is room for what its stages hold. */
+/* With just the memory that a split takes there is space for what its stages hold. */
 static void check_most_positions(mf_partition *in, const sample *s) {
     const double usable_B = in->usable_B;
     for (int i = 0; i < 2 * TRIES; i++) {

@@ -517,7 +517,7 @@ static double op_by_op(const one_block *x, int times) {
     return time;
 }
 
-/* What many equal blocks take each, once the first is under way. */
+/* What many equal blocks take each, when the first is under way. */
 static void block_by_block_is_what_op_by_op_play_takes(void **state) {
     (void)state;
     rng r = rng_init(44);

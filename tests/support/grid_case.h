@@ -257,7 +257,7 @@ static inline double grid_norm(const float *x, int64_t count) {
     return sqrt(sum);
 }
 
-/* Room for every piece; copies its part of `from` (the whole parameter) to gradient or weight. */
+/* Space for every piece; copies its part of `from` (the whole parameter) to gradient or weight. */
 static inline void grid_keep(grid_case *g, grid_reference *ref, bool gradient) {
     const mf_params *list = mf_exec_params(g->exec);
     mf_rank_coords at = mf_layout_coords(&g->layout, 0);

@@ -12,7 +12,7 @@ typedef struct shadow_race {
     bool first_writes, second_writes;
 } shadow_race;
 
-/* Every pair once, by its first shared byte: as many as there is room for; returns how many there
+/* Every pair once, by its first shared byte: as many as there is space for; returns how many there
  * are. After a wait, of a device that records. */
 int64_t shadow_find_races(const mf_device *d, shadow_race *out, int64_t most);
 /* Is recorded work `second` begun once `first`, entered before, has ended? */

@@ -405,7 +405,7 @@ static void skew_is_the_second_worst_of_twenty_draws(void **state) {
     mf_cost_destroy(w.cost);
 }
 
-/* More rows than the plan has room for are room that the run has to find. */
+/* More rows than the plan has space for are space that the run has to find. */
 static void a_skew_that_does_not_fit_says_so(void **state) {
     (void)state;
     fixture w;
@@ -421,7 +421,7 @@ static void a_skew_that_does_not_fit_says_so(void **state) {
     mf_routing even;
     mf_routing_init(&even);
     p.base.gpus = 16;
-    /* room for what balanced routing needs, and not much more */
+    /* space for what balanced routing needs, and not much more */
     l.reserve = 1 - 1.02 * plan->prediction.peak_memory_B / plan->prediction.capacity_B;
     assert_ok(mf_robust_skew(&p, &l, &plan->assignment, &even, 1, &found, NULL));
     assert_true(found.fits);

@@ -705,7 +705,7 @@ static void skew_needs_neither_a_run_nor_a_limit(void **state) {
 }
 
 /* Where a plan does not fit under uneven routing, what is named fits there: options that make a
- * plan with room for the busiest rank, or, where all else is held, steps from the plan. */
+ * plan with space for the busiest rank, or, where all else is held, steps from the plan. */
 static void what_gets_a_plan_over_uneven_routing_is_named(void **state) {
     (void)state;
 #define BUSY                                                                                       \
@@ -760,7 +760,7 @@ static void what_gets_a_plan_over_uneven_routing_is_named(void **state) {
     assert_int_equal(system(line), 0);
 }
 
-/* Under --routing alone a plan is made for that routing with the room that a run begins with: where
+/* Under --routing alone a plan is made for that routing with the space that a run begins with: where
  * there is none for the busiest rank's rows, the verdict says so and what does fit, as under
  * --skew, in the one draw that the plan is for; where there is, nothing is said. */
 static void a_plan_that_routing_alone_overfills_gets_a_remedy(void **state) {

@@ -302,7 +302,7 @@ static void remedies_are_of_what_a_search_does_not_choose(void **state) {
     cli_free(&r);
 }
 
-/* The remedy that costs the leanest layout least leaves the fast ones no room: the one that saves
+/* The remedy that costs the leanest layout least leaves the fast ones no space: the one that saves
  * most memory does. */
 static void a_remedy_that_leaves_fast_layouts_room_is_named(void **state) {
     (void)state;

@@ -399,7 +399,9 @@ static void assert_cells_are_named(const char *page) {
                 if (strncmp(td, "<td colspan", strlen("<td colspan")) == 0) {
                     break; /* words across the others */
                 }
-                assert_true(th != NULL && name != NULL && name < strchr(td, '>'));
+                assert_non_null(th);
+                assert_non_null(name);
+                assert_true(name < strchr(td, '>')); /* of this cell, not a later one */
                 name += strlen(" data-head=\"");
                 const char *said = strchr(th, '>') + 1;
                 const size_t length = strcspn(name, "\"");
@@ -960,7 +962,7 @@ static void markup_in_a_name_stays_text(void **state) {
     cli_free(&r);
 }
 
-/* What tune says to change to, in the folder, is kept once it is there, and no layer of it copies
+/* What tune says to change to, in the folder, is kept when it is there, and no layer of it copies
  * to the host: the job did not, and fits. */
 static void assert_kept(void) {
     static const char mark[] = "\"offload\": \"";
@@ -1342,7 +1344,8 @@ static void an_interrupted_tune_keeps_what_it_found(void **state) {
             assert_non_null(strstr(r.out, "verdict     interrupted"));
             assert_null(strstr(r.out, "keep it"));
             assert_null(strstr(r.out, "less than 0"));
-            assert_true(has_file("found/candidates.csv") && has_file("found/plan.json"));
+            assert_true(has_file("found/candidates.csv"));
+            assert_true(has_file("found/plan.json"));
             mf_json_destroy(doc);
             free(page);
             free(text);

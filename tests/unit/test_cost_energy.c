@@ -143,7 +143,7 @@ static void less_power_never_helps_and_a_cap_that_does_not_bind_costs_nothing(vo
         mf_cost *cost = cost_of("h200", watts[i], "moefold", NULL);
         double stretch = mf_cost_stretch(cost, b, 1, NULL);
         assert_at_least(stretch, last);
-        assert_true(i > 0 || !(stretch > 1)); /* room for everything */
+        assert_true(i > 0 || !(stretch > 1)); /* space for everything */
         last = stretch;
         mf_cost_destroy(cost);
     }

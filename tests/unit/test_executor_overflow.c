@@ -1,4 +1,4 @@
-/* More routed rows than there is room for, where the host cannot see it in time: the step runs to
+/* More routed rows than there is space for, where the host cannot see it in time: the step runs to
  * its end, every rank says so and leaves the update out. Two ranks, each dispatcher, on a device
  * that gives its memory out as another's. The program starts itself again. */
 #include "tests/support/grid_run.h"
@@ -36,7 +36,7 @@ static bool says(bool ok, mf_dispatcher by, double headroom, const char *what, i
     return ok;
 }
 
-/* Two steps; with room for the balanced number of rows alone, no update. */
+/* Two steps; with space for the balanced number of rows alone, no update. */
 static bool holds(mf_dispatcher by, double headroom, int64_t rank, mf_err *e) {
     grid_case g;
     mf_layout l;

@@ -122,7 +122,7 @@ static void finals_hold_what_may_be_fastest(void **state) {
     mf_gemm_autotune f = mf_gemm_autotune_of(one, 1, 2);
     assert_int_equal(f.count, 1);
     assert_int_equal(f.rounds, 1);
-    /* fastest first, none beyond 10 %, as many as there is room for */
+    /* fastest first, none beyond 10 %, as many as there is space for */
     const double six[] = {1.30e-4, 1.05e-4, 1.00e-4, 1.08e-4, 1.02e-4, 1.06e-4};
     f = mf_gemm_autotune_of(six, 6, 5);
     const int want[] = {2, 4, 1};

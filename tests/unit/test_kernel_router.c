@@ -365,7 +365,9 @@ static double ranks_of_a_token(int64_t count, int64_t k, int64_t experts, int64_
     int32_t *position = calloc((size_t)count, sizeof *position);
     int64_t *seen = calloc((size_t)experts, sizeof *seen);
     double sum = 0;
-    assert_true(index != NULL && position != NULL && seen != NULL);
+    assert_non_null(index);
+    assert_non_null(position);
+    assert_non_null(seen);
     for (int64_t t = 0; t < count; t++) {
         position[t] = (int32_t)t;
     }

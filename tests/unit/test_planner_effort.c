@@ -101,7 +101,7 @@ static void a_search_takes_the_effort_that_it_is_allowed(void **state) {
     assert_at_most(most, 2.5 * least);
 }
 
-/* No stage has room for the layers of an even split, nor for those of most layouts. */
+/* No stage has space for the layers of an even split, nor for those of most layouts. */
 static void a_plan_is_found_where_few_layouts_fit(void **state) {
     (void)state;
     const job tight = {"deepseek-v3", "h100", 192, 15360, false, 4, 6, 32};

@@ -347,7 +347,7 @@ static void a_search_without_a_plan_takes_one_that_fits(void **state) {
 }
 
 /* Where memory decides, little effort finds a plan that is nearly the fastest: what fits is tried
- * in every order, with uneven splits and as little recomputed as there is room for. */
+ * in every order, with uneven splits and as little recomputed as there is space for. */
 static void little_effort_finds_a_good_plan_where_memory_decides(void **state) {
     (void)state;
     const struct {

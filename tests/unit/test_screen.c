@@ -438,7 +438,8 @@ static void remedies_stay_where_details_go(void **state) {
     free(out);
 }
 
-/* Room that a long paragraph leaves when it goes is given back to the table that went before it. */
+/* Space that a long paragraph leaves when it goes is given back to the table that went before it.
+ */
 static void room_that_is_left_is_filled(void **state) {
     (void)state;
     char text[4096] = "";

@@ -116,7 +116,7 @@ static void the_host_holds_ops_back(void **state) {
     assert_close(w.play.time_s, 5.03, 1e-12);
 }
 
-/* Twice as long beside compute, and up to a second until there is room. */
+/* Twice as long beside compute, and up to a second until there is space. */
 static void communication_loses_to_compute_beside_it(void **state) {
     (void)state;
     fixture w;
@@ -162,7 +162,7 @@ static void streams_share_a_link_in_proportion(void **state) {
     mf_play_run(&w.play);
     assert_close(a->end_s, 4, 1e-12);
     assert_close(b->end_s, 2, 1e-12);
-    b->link = MF_LINK_SCALEUP; /* light use: the link has room for both */
+    b->link = MF_LINK_SCALEUP; /* light use: the link has space for both */
     b->link_share = 0.25;
     mf_play_run(&w.play);
     assert_close(a->end_s, 4, 1e-12);

@@ -319,8 +319,9 @@ static void what_is_not_finite_is_left_out_named_and_counted(void **state) {
 /* --- steps that are run again --------------------------------------------------------------------
  */
 
-/* A run of two ranks: with room for twice the balanced number of rows; or for that number alone, in
- * memory that has enough for more, for more if all layers are recomputed, or for no more at all. */
+/* A run of two ranks: with space for twice the balanced number of rows; or for that number alone,
+ * in memory that has enough for more, for more if all layers are recomputed, or for no more at all.
+ */
 typedef enum kind { ROOMY, TIGHT, RECOMPUTED, NOWHERE } kind;
 
 /* The most that a rank needs. */

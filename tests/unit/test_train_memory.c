@@ -87,7 +87,8 @@ static void planned(const memory_case *c) {
     assert_true(number(doc, "peak_memory_B") == peak_B);
     doc = answer_of("train --plan %s/plan.json --model %s %s --steps 1", scratch, c->model, text);
     const double others = member(mf_json_root(doc), "cores_used_by_others");
-    assert_true(others >= 0 && others <= 1);
+    assert_at_least(others, 0);
+    assert_at_most(others, 1);
     assert_true(member(mf_json_root(doc), "predicted_memory_B") == peak_B);
     assert_true(number(doc, "memory_B") == peak_B);
 }

@@ -13,7 +13,7 @@
 static const char four[] = "--gpus 4 --tp 2 --cp 2 --ep 4 --dispatcher alltoall --hang-after 3";
 static const char two[] = "--gpus 2 --tp 2 --ep 2 --hang-after 3";
 
-static char library[512], hold[128]; /* an expf that never returns once the file is there */
+static char library[512], hold[128]; /* an expf that never returns after the file is there */
 
 /* A run that has taken some steps, and its ranks. */
 static pid_t begin_ranks(const char *out, bool mpi, const char *layout, int count, pid_t *ranks) {
