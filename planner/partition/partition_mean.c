@@ -48,7 +48,7 @@ static double others_s(const means *m) {
                 least_s = mf_smaller(least_s, visit_s(m, v, class, k));
             }
         }
-        sum_s += in->slot[s].main ? 0.0 : in->segment[in->slot[s].segment].repeats * least_s;
+        sum_s += in->slot[s].main ? 0.0 : in->slot[s].count * least_s;
     }
     return sum_s;
 }
@@ -85,7 +85,7 @@ static void find_free(const mf_partition *in, double main_B, double comm_B, doub
         const int v = in->slot[s].v_lo;
         if (!in->slot[s].main && v == in->slot[s].v_hi) {
             free_B[mf_layout_stage_of(&in->layout, v)] -=
-                in->segment[in->slot[s].segment].repeats *
+                in->slot[s].count *
                 mf_partition_class_at(in, v, s)->persistent_B;
         }
     }

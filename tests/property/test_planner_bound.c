@@ -465,6 +465,44 @@ static void check_family(mf_search_context *w, const mf_search_node *node, const
     walk_down(w, s, n, &at); /* families, with these paths */
 }
 
+/* How often a split was bounded with a slot for every kind of layers, and how often as without. */
+static int64_t gathered, gathered_alike;
+
+static double bound_of_split(mf_partition *in, const mf_assignment *a) {
+    mf_fixed_split x = {.cutoff_s = HUGE_VAL};
+    int first[MF_MAX_VSTAGES + 1];
+    for (int v = 0; v <= in->vstages; v++) {
+        first[v] = a->first[v];
+    }
+    assert_ok(mf_rows_fixed_split(in, first, &x, NULL));
+    return x.bound_s;
+}
+
+/* With a slot for every kind of layers, bounds hold as well, and those of splits are the same but
+ * where memory decides: it is not known which of the layers stand where. */
+static void check_gathered(mf_partition *in, const sample *s, pool *k, nearness *n) {
+    double split_s[TRIES];
+    for (int i = 0; i < TRIES; i++) {
+        split_s[i] = bound_of_split(in, &s->a[i]);
+    }
+    mf_partition_gather(in);
+    for (int i = 0; i < TRIES && in->gathered; i++) {
+        const double bound_s = bound_of_split(in, &s->a[i]);
+        if (s->step[i].fits) {
+            check(n, SPLIT, bound_s, s, i);
+            gathered++;
+            gathered_alike += fabs(bound_s / split_s[i] - 1.0) < 1e-6;
+        }
+    }
+    if (in->gathered) {
+        check_paths(in, s, n);
+        check_relaxations(in, s, k, n);
+        check_splits(in, s, n);
+        check_most_positions(in, s);
+        check_scarce_split(in, s, n);
+    }
+}
+
 static void check_layout(rng *r, mf_search_context *w, const problem *p, const sample *s, pool *k,
                          nearness *n) {
     mf_partition *in = NULL;
@@ -484,6 +522,7 @@ static void check_layout(rng *r, mf_search_context *w, const problem *p, const s
     check_most_positions(in, s);
     check_one_split(in, s, n);
     check_scarce_split(in, s, n);
+    check_gathered(in, s, k, n);
     mf_partition_destroy(in);
 }
 
@@ -623,6 +662,10 @@ static void no_bound_of_a_family_is_above_a_plan_in_it(void **state) {
     assert_above(rows_checked, cases);
     printf("  last positions that take more met %lld times\n", (long long)ends_met);
     assert_above(ends_met, cases);
+    printf("  splits with gathered slots %lld times, %lld as without\n", (long long)gathered,
+           (long long)gathered_alike);
+    assert_above(gathered, cases / 2);
+    assert_at_most(0.98 * (double)gathered, gathered_alike);
 }
 
 /* Their ends were charged what reductions inside them take, or copies, though a pair hides these.
