@@ -91,8 +91,10 @@ static double other_s(const means *m, const mf_family_bound_other *x) {
 }
 
 /* mf_mean_layers.points: by every choice, or by what others than the fastest take more. */
-static int points_on(const void *self, int v, mf_time_memory_point *point, double *held_B) {
+static int points_on(const void *self, int v, int kind, mf_time_memory_point *point,
+                     double *held_B) {
     const means *m = self;
+    (void)kind;
     const mf_layer_times *r = m->b.r;
     const mf_family_bound_hull *h = &r->hull[0];
     *held_B = r->choices ? r->choices->held_B : 0.0;
