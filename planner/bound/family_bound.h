@@ -38,6 +38,8 @@ double mf_family_bound_update_s(const mf_step_end_cost *t, const mf_param_count 
  * each as the cheapest class, means of paths tell them apart. */
 bool mf_family_bound_is_main(const mf_model *m, int layer_class);
 int mf_family_bound_layers(const mf_model *m);
+/* How many kinds main layers are of. */
+int mf_family_bound_kinds(const mf_model *m);
 /* The longest run of positions that are all main layers. */
 void mf_family_bound_run(const mf_model *m, int *first, int *last);
 

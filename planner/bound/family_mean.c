@@ -15,7 +15,7 @@ typedef struct means {
     const mf_path_set *c;
     bool loses; /* what passes lose is known */
     mf_mean_parts parts;
-    double layer_s[MF_ORDER_PARTS]; /* a main layer's, in these parts */
+    double layer_s[MF_ORDER_PARTS];                  /* a main layer's, in these parts */
     double kind_s[MF_FAMILY_OTHERS][MF_ORDER_PARTS]; /* of each kind, where there are several */
     double way_s[MF_FAMILY_POINTS][MF_ORDER_PARTS];
 } means;

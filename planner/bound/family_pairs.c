@@ -80,8 +80,8 @@ static void divide_pair_forward(mf_layer_times *r, double pair_s) {
 static void order_kinds(mf_layer_times *r, int *kind) {
     for (int i = 0; i < r->kinds; i++) {
         int at = i;
-        for (; at > 0 && mf_family_bound_kind(r, kind[at - 1])->count <
-                             mf_family_bound_kind(r, i)->count;
+        for (; at > 0 &&
+               mf_family_bound_kind(r, kind[at - 1])->count < mf_family_bound_kind(r, i)->count;
              at--) {
             kind[at] = kind[at - 1];
         }

@@ -113,6 +113,10 @@ int mf_family_bound_layers(const mf_model *m) {
     return (int)(main_is_moe(m, moe) ? moe : m->layers - moe);
 }
 
+int mf_family_bound_kinds(const mf_model *m) {
+    return mf_family_bound_kind_of(m, m->classes);
+}
+
 int mf_family_bound_kind_of(const mf_model *m, int layer_class) {
     int kind = 0;
     for (int c = 0; c < layer_class; c++) {
@@ -175,8 +179,7 @@ static void add_kind(mf_layer_times *r, const mf_family_bound_pass *p, const mf_
                      int64_t count) {
     const int at = MF_FAMILY_OTHERS - ++r->kinds;
     if (at >= r->others) {
-        r->other[at] =
-            (mf_family_bound_other){.count = (int)count, .pass = *p, .params = *params};
+        r->other[at] = (mf_family_bound_other){.count = (int)count, .pass = *p, .params = *params};
     }
 }
 
@@ -474,8 +477,8 @@ void mf_layer_times_larger(mf_layer_times *r, const mf_layer_times *with,
                 offsetof(mf_family_bound_choices, pass) + (size_t)count * sizeof choices->pass[0]);
         for (int i = 0; i < count; i++) {
             const int kind = choices->kind[i];
-            larger_pass(&choices->pass[i], r->kinds > 0 ? &with->other[with->others + kind].pass
-                                                        : &with->layer);
+            larger_pass(&choices->pass[i],
+                        r->kinds > 0 ? &with->other[with->others + kind].pass : &with->layer);
         }
         r->choices = choices;
     }

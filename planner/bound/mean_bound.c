@@ -32,10 +32,10 @@ typedef struct ways {
 typedef struct stage {
     const mf_mean_layers *x;
     int p, chunks, kinds, sure;
-    double less_s[MAX_KINDS];           /* that a layer of each kind is charged less, */
-    double price;                       /* about alike at this price of a byte */
-    ways of[MAX_CHUNKS * MAX_KINDS];    /* [chunks][kinds] */
-    bool is_sure[MAX_CHUNKS];           /* a layer stands here, whatever the split */
+    double less_s[MAX_KINDS];        /* that a layer of each kind is charged less, */
+    double price;                    /* about alike at this price of a byte */
+    ways of[MAX_CHUNKS * MAX_KINDS]; /* [chunks][kinds] */
+    bool is_sure[MAX_CHUNKS];        /* a layer stands here, whatever the split */
     mf_time_memory_point point[MAX_POINTS], any[MAX_POINTS]; /* of its places; the hull of all */
     int any_points;
     double *curve_s; /* [layers + 1] what so many of its layers add together */

@@ -85,8 +85,8 @@ typedef struct mf_partition_class {
 } mf_partition_class;
 
 typedef struct mf_partition_slot {
-    int segment, place; /* place in the pattern; gathered, of its first position */
-    int first, count;   /* the first of its positions; how many they are */
+    int segment, place;                  /* place in the pattern; gathered, of its first position */
+    int first, count;                    /* the first of its positions; how many they are */
     int class_of[MF_PARTITION_VARIANTS]; /* by what the stage holds besides (mf_partition_variant)
                                           */
     int v_lo, v_hi;                      /* virtual stages that it can stand on */
@@ -100,7 +100,7 @@ typedef struct mf_partition {
     mf_layout layout;
     int positions, vstages, stages, chunks;
     bool split, merged, own_pairs;
-    bool gathered; /* slots are kinds, whatever the segment (mf_partition_gather) */
+    bool gathered;                 /* slots are kinds, whatever the segment (mf_partition_gather) */
     bool dear_last;                /* some choice takes more as the last of a virtual stage: */
     mf_last_block_cost *last_cost; /* [vstages] */
     int segments, slots, classes;

@@ -97,8 +97,7 @@ static void find_free(const means *m, double main_B, double comm_B, double *free
         const int v = in->slot[s].v_lo;
         if (!counts(m, &in->slot[s]) && v == in->slot[s].v_hi) {
             free_B[mf_layout_stage_of(&in->layout, v)] -=
-                in->slot[s].count *
-                mf_partition_class_at(in, v, s)->persistent_B;
+                in->slot[s].count * mf_partition_class_at(in, v, s)->persistent_B;
         }
     }
 }
@@ -122,8 +121,8 @@ static int find_kinds(means *m) {
     for (int i = 0; i < model->classes; i++) {
         kinds += m->kind[i].count > 0;
     }
-    m->by_kind = kinds > 1 && (double)(model->layers - largest) >=
-                                  MF_KINDS_SHARE * (double)model->layers;
+    m->by_kind =
+        kinds > 1 && (double)(model->layers - largest) >= MF_KINDS_SHARE * (double)model->layers;
     return m->by_kind ? (int)model->layers : mf_family_bound_layers(model);
 }
 

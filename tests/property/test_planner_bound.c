@@ -617,21 +617,20 @@ static void check_paired_problem(rng *r, pool *known, nearness *n) {
     problem_clear(&p);
 }
 
-/* Layers of several kinds in any order, or alternating: mixers alone, FFNs alone, attention, experts
- * and dense layers. */
+/* Layers of several kinds in any order, or alternating: mixers alone, FFNs alone, attention,
+ * experts and dense layers. */
 static void mix_layers(rng *r, mf_model *m) {
     static const mf_layer_class kinds[] = {
-        {.mixer = MF_MIXER_MAMBA2, .ffn = MF_FFN_NONE}, {.mixer = MF_MIXER_NONE},
-        {.ffn = MF_FFN_NONE},                           {.ffn = MF_FFN_MOE},
-        {.mixer = MF_MIXER_NONE, .ffn = MF_FFN_MOE},    {.ffn = MF_FFN_DENSE},
+        {.mixer = MF_MIXER_MAMBA2, .ffn = MF_FFN_NONE},
+        {.mixer = MF_MIXER_NONE},
+        {.ffn = MF_FFN_NONE},
+        {.ffn = MF_FFN_MOE},
+        {.mixer = MF_MIXER_NONE, .ffn = MF_FFN_MOE},
+        {.ffn = MF_FFN_DENSE},
         {.mixer = MF_MIXER_MAMBA2, .ffn = MF_FFN_MOE},
     };
-    m->mixer = (mf_mixer_shape){.key_heads = 2,
-                                .key_dim = 64,
-                                .value_heads = 8,
-                                .value_dim = 64,
-                                .conv = 4,
-                                .chunk = 128};
+    m->mixer = (mf_mixer_shape){
+        .key_heads = 2, .key_dim = 64, .value_heads = 8, .value_dim = 64, .conv = 4, .chunk = 128};
     m->experts = 8;
     m->top_k = rng_range(r, 1, 2);
     m->moe_ffn = 256 * rng_range(r, 1, 6);
@@ -641,8 +640,7 @@ static void mix_layers(rng *r, mf_model *m) {
     }
     const bool alternate = rng_chance(r, 50);
     for (int i = 0; i < m->layers; i++) {
-        m->layer_class[i] =
-            (uint8_t)(alternate ? i % m->classes : rng_range(r, 0, m->classes - 1));
+        m->layer_class[i] = (uint8_t)(alternate ? i % m->classes : rng_range(r, 0, m->classes - 1));
     }
     m->mtp_layers = 0;
 }
