@@ -33,10 +33,13 @@ void mf_family_bound_add_params(mf_param_count *sum, const mf_param_count *p, in
 double mf_family_bound_norm_s(const mf_step_end_cost *t, const mf_param_count *params);
 double mf_family_bound_update_s(const mf_step_end_cost *t, const mf_param_count *params);
 
-/* Main layers are those with the model's more common kind of FFN: bounds count them by stage. If
- * they are of several classes, each is charged as the cheapest class. */
+/* Main layers are those with the model's more common kind of FFN, or all layers where many have the
+ * other one: bounds count them by stage. If they are of several classes, floors of stages charge
+ * each as the cheapest class, means of paths tell them apart. */
 bool mf_family_bound_is_main(const mf_model *m, int layer_class);
 int mf_family_bound_layers(const mf_model *m);
+/* How many kinds main layers are of. */
+int mf_family_bound_kinds(const mf_model *m);
 /* The longest run of positions that are all main layers. */
 void mf_family_bound_run(const mf_model *m, int *first, int *last);
 
@@ -57,10 +60,11 @@ typedef struct mf_family_bound_other {
 } mf_family_bound_other;
 #define MF_FAMILY_OTHERS 16
 
-/* Every memory choice of a main layer: bytes that it saves, its passes, and the least bytes that
+/* Every memory choice of main layers: bytes that it saves, its passes, and the least bytes that
  * any choice holds between a backward pass and its weight gradients. */
 typedef struct mf_family_bound_choices {
     int count;
+    uint8_t kind[MF_FAMILY_POINTS]; /* of main layers, if these are of several kinds */
     double saved_B[MF_FAMILY_POINTS], held_B;
     mf_family_bound_pass pass[MF_FAMILY_POINTS];
 } mf_family_bound_choices;
@@ -89,6 +93,10 @@ typedef struct mf_layer_times {
     /* merged: the backward portion of such a pair beyond its compute, in either set; forward passes
      * of other positions are charged that much less */
     double pair_excess_s, full_excess_s;
+    /* Main layers of several kinds: so many, else 0. Each has an entry of `other` behind the
+     * others, with figures of its own; `divided`, portions of pairs too. */
+    int kinds;
+    bool divided;
     /* Saved in a first micro-batch's weight gradients: by all positions together, by a main layer
      * at least and at most, by the head. */
     double anew_s, layer_anew_s[2], head_anew_s;
@@ -97,7 +105,8 @@ typedef struct mf_layer_times {
     double lost;     /* least share of these that passes beside them lose; 0: not known */
     /* last: mf_layer_times_copy leaves out unused entries */
     int others;
-    mf_family_bound_other other[MF_FAMILY_OTHERS]; /* ends and heads of MTP depths included */
+    mf_family_bound_other other[MF_FAMILY_OTHERS]; /* ends and heads of MTP depths included, then
+                                                    * the kinds of main layers */
 } mf_layer_times;
 
 /* Copies only the entries of `other` that are in use: copies are frequent, and most are unused. */

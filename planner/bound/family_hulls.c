@@ -5,6 +5,7 @@
 #include "planner/space/catalogue.h"
 
 #include <math.h>
+#include <stdint.h>
 
 /* --- hulls ------------------------------------------------------------------------------------ */
 
@@ -26,16 +27,27 @@ static void add_point(mf_family_bound_hull hull[2], mf_layer_times *r, const mf_
     hull_point(&hull[1], x->saved_B, p.time_s[MF_PASS_MODE_PLAIN]);
 }
 
+/* Beside forward passes of main layers that keep everything a backward pass takes so much at least,
+ * and so much more than the portion of the forward pass, by set. */
+typedef struct beside_mains {
+    double time_s, left_s[2];
+} beside_mains;
+
+/* Are portions of pairs known? */
+static bool is_divided(const mf_layer_times *r) {
+    return r->kinds > 0 ? r->divided : r->pair_more_s > 0.0;
+}
+
 /* What others give to main layers' portions of pairs, a choice may count beyond its compute, too.
  */
 static mf_family_bound_pass portion_choice(const mf_layer_times *r, mf_family_bound_pass own,
-                                           double merged_s) {
-    const mf_family_bound_pass *x = &r->layer;
-    if (!(r->pair_more_s > 0.0)) {
+                                           int kind, const beside_mains *beside) {
+    const mf_family_bound_pass *x = r->kinds > 0 ? &r->other[r->others + kind].pass : &r->layer;
+    if (!is_divided(r)) {
         return own;
     }
-    double pair_s = mf_smaller(merged_s - x->pair_f_s, own.pair_b_s + r->pair_excess_s);
-    double rest_s = mf_smaller(merged_s - x->full_f_s, own.rest_b_s + r->full_excess_s);
+    double pair_s = mf_smaller(beside->left_s[0], own.pair_b_s + r->pair_excess_s);
+    double rest_s = mf_smaller(beside->left_s[1], own.rest_b_s + r->full_excess_s);
     own.pair_b_s = mf_smaller(mf_larger(own.pair_b_s, pair_s), own.b_s);
     own.rest_b_s = mf_larger(0.0, mf_smaller(rest_s, own.b_s));
     own.pair_f_s = x->pair_f_s;
@@ -44,11 +56,12 @@ static mf_family_bound_pass portion_choice(const mf_layer_times *r, mf_family_bo
 }
 
 static void add_family_choice(mf_family_bound_choices *w, const mf_layer_times *r,
-                              const mf_block_cost *x, double merged_s) {
+                              const mf_block_cost *x, int kind, const beside_mains *beside) {
     if (w->count >= 0 && w->count < MF_FAMILY_POINTS) {
         w->held_B = w->count == 0 ? x->held_B : mf_smaller(w->held_B, x->held_B);
         w->saved_B[w->count] = x->saved_B;
-        w->pass[w->count++] = portion_choice(r, mf_family_bound_pass_of(x), merged_s);
+        w->kind[w->count] = (uint8_t)kind;
+        w->pass[w->count++] = portion_choice(r, mf_family_bound_pass_of(x), kind, beside);
     } else {
         w->count = -1; /* too many to know them all */
     }
@@ -69,11 +82,15 @@ static void hulls_end(mf_family_bound_hull hull[2], mf_layer_times *r) {
  * so much; of that no more than pairs of those that keep everything take beyond their figures. */
 static mf_status merged_time_s(mf_block_costs *q, const mf_layout *l, const mf_layer_times *r,
                                int class, mf_memory_choice choice, const mf_block_cost *x,
-                               double *out, mf_err *e) {
+                               beside_mains *out, mf_err *e) {
     const mf_model *m = mf_block_costs_evaluator(q)->model;
     mf_block_key b = mf_block_key_layer((uint8_t) class, choice, false);
     double most_s = mf_family_bound_pass_of(x).time_s[MF_PASS_MODE_MERGED] + r->pair_more_s;
-    *out = most_s;
+    out->time_s = out->left_s[0] = out->left_s[1] = most_s;
+    if (r->kinds == 0) {
+        out->left_s[0] -= r->layer.pair_f_s;
+        out->left_s[1] -= r->layer.full_f_s;
+    }
     for (int f = 0; f < m->classes; f++) {
         double time_s;
         mf_block_key a = mf_block_key_layer((uint8_t)f, (mf_memory_choice){0, 0}, false);
@@ -84,7 +101,11 @@ static mf_status merged_time_s(mf_block_costs *q, const mf_layout *l, const mf_l
         if (status != MF_OK) {
             return status;
         }
-        *out = mf_smaller(*out, time_s);
+        const mf_family_bound_pass *forward =
+            r->kinds > 0 ? &r->other[r->others + mf_family_bound_kind_of(m, f)].pass : &r->layer;
+        out->time_s = mf_smaller(out->time_s, time_s);
+        out->left_s[0] = mf_smaller(out->left_s[0], time_s - forward->pair_f_s);
+        out->left_s[1] = mf_smaller(out->left_s[1], time_s - forward->full_f_s);
     }
     return MF_OK;
 }
@@ -97,15 +118,16 @@ static mf_status exact_choices(mf_block_costs *q, const mf_layout *l, uint32_t p
     mf_pass_mode mode = mf_pass_mode_of(l->schedule);
     mf_memory_choice choice[MF_CATALOGUE_MAX];
     mf_block_cost cost[MF_CATALOGUE_MAX];
-    double merged_s[MF_CATALOGUE_MAX];
+    beside_mains beside[MF_CATALOGUE_MAX];
+    const int kind = mf_family_bound_kind_of(m, class);
     int n = mf_catalogue(m, (uint8_t) class, pinned, l->memory, choice);
     for (int i = 0; i < n; i++) {
         mf_status status =
             mf_family_bound_cost(q, l, MF_POS_LAYER, class, MF_HALF_BOTH,
                                  mode == MF_PASS_MODE_SPLIT, true, choice[i], &cost[i], e);
-        merged_s[i] = 0.0;
-        if (status == MF_OK && r->pair_more_s > 0.0) {
-            status = merged_time_s(q, l, r, class, choice[i], &cost[i], &merged_s[i], e);
+        beside[i] = (beside_mains){0};
+        if (status == MF_OK && (r->pair_more_s > 0.0 || is_divided(r))) {
+            status = merged_time_s(q, l, r, class, choice[i], &cost[i], &beside[i], e);
         }
         if (status != MF_OK) {
             return status;
@@ -114,8 +136,8 @@ static mf_status exact_choices(mf_block_costs *q, const mf_layout *l, uint32_t p
     for (int i = 0; i < n; i++) {
         r->work_B =
             mf_smaller(r->work_B, mf_block_sure_work_B(&cost[i], mode == MF_PASS_MODE_SPLIT));
-        add_point(hull, r, &cost[i], mode, merged_s[i]);
-        add_family_choice(choices, r, &cost[i], merged_s[i]);
+        add_point(hull, r, &cost[i], mode, beside[i].time_s);
+        add_family_choice(choices, r, &cost[i], kind, &beside[i]);
     }
     return MF_OK;
 }
@@ -181,6 +203,10 @@ mf_status mf_layer_times_exact_hull(mf_block_costs *q, const mf_layout *l, uint3
     for (int i = 0; i < choices->count; i++) { /* beside gathers inside blocks one that recomputes
                                                 * may play shorter than one that keeps all */
         mf_family_bound_least_alone(&r->layer, &choices->pass[i]);
+        if (r->kinds > 0) {
+            mf_family_bound_least_alone(&mf_family_bound_kind(r, choices->kind[i])->pass,
+                                        &choices->pass[i]);
+        }
     }
     return status;
 }

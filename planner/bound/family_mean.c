@@ -15,7 +15,8 @@ typedef struct means {
     const mf_path_set *c;
     bool loses; /* what passes lose is known */
     mf_mean_parts parts;
-    double layer_s[MF_ORDER_PARTS]; /* a main layer's, in these parts */
+    double layer_s[MF_ORDER_PARTS];                  /* a main layer's, in these parts */
+    double kind_s[MF_FAMILY_OTHERS][MF_ORDER_PARTS]; /* of each kind, where there are several */
     double way_s[MF_FAMILY_POINTS][MF_ORDER_PARTS];
 } means;
 
@@ -91,17 +92,25 @@ static double other_s(const means *m, const mf_family_bound_other *x) {
 }
 
 /* mf_mean_layers.points: by every choice, or by what others than the fastest take more. */
-static int points_on(const void *self, int v, mf_time_memory_point *point, double *held_B) {
+static int points_on(const void *self, int v, int kind, mf_time_memory_point *point,
+                     double *held_B) {
     const means *m = self;
     const mf_layer_times *r = m->b.r;
     const mf_family_bound_hull *h = &r->hull[0];
+    int points = 0;
     *held_B = r->choices ? r->choices->held_B : 0.0;
     for (int i = 0; r->choices && i < r->choices->count; i++) {
-        point[i] = (mf_time_memory_point){r->choices->saved_B[i],
-                                          mf_mean_visit_s(&m->parts, m->way_s[i], v)};
+        if (r->kinds == 0 || r->choices->kind[i] == kind) {
+            point[points++] = (mf_time_memory_point){r->choices->saved_B[i],
+                                                     mf_mean_visit_s(&m->parts, m->way_s[i], v)};
+        }
     }
     if (r->choices) {
-        return r->choices->count;
+        return points;
+    }
+    if (r->kinds > 0) {
+        point[0] = (mf_time_memory_point){0.0, mf_mean_visit_s(&m->parts, m->kind_s[kind], v)};
+        return 1;
     }
     const double fastest_s = mf_mean_visit_s(&m->parts, m->layer_s, v);
     const double extra = mf_larger(m->c->extra[mf_layout_stage_of(m->b.l, v)], 0.0);
@@ -206,6 +215,9 @@ static double mean_s(means *m, const mf_mean_layers *x, const mf_order_losses *l
     const mf_family_bound_fixed *f = m->b.f;
     m->parts = mf_mean_parts_of(m->c);
     layer_parts(m, &r->layer, m->layer_s);
+    for (int i = 0; i < r->kinds; i++) {
+        layer_parts(m, &r->other[r->others + i].pass, m->kind_s[i]);
+    }
     for (int i = 0; r->choices && i < r->choices->count; i++) {
         layer_parts(m, &r->choices->pass[i], m->way_s[i]);
     }
@@ -238,6 +250,11 @@ double mf_family_bound_mean_s(const mf_layer_times *r, const mf_layout *l,
         mf_order_losses_init(&losses, lost_s, (int)(l->pp * l->vpp));
         find_losses(&m.b, cutoff_s, &losses);
     }
+    mf_mean_kind kind[MF_FAMILY_OTHERS];
+    for (int i = 0; i < r->kinds; i++) {
+        const mf_family_bound_other *y = &r->other[r->others + i];
+        kind[i] = (mf_mean_kind){y->count, mf_persistent_B(l, y->params)};
+    }
     const mf_mean_layers x = {.l = l,
                               .order = o,
                               .layers = r->layers,
@@ -247,6 +264,8 @@ double mf_family_bound_mean_s(const mf_layer_times *r, const mf_layout *l,
                               .layer_B = m.b.layer_B,
                               .free_B = free_B,
                               .priced = r->choices != NULL,
+                              .kinds = r->kinds,
+                              .kind = kind,
                               .points = points_on,
                               .self = &m};
     for (int i = 0; i < sets && most_s < enough_s; i++) {

@@ -4,6 +4,7 @@
 
 #include "planner/price/cost_key.h"
 #include "planner/price/least_cost.h"
+#include "planner/tuning/limits.h"
 
 #include <math.h>
 #include <stddef.h>
@@ -92,20 +93,46 @@ static bool main_is_moe(const mf_model *m, int64_t moe) {
     return 2 * moe >= m->layers;
 }
 
+/* Do so many layers have the less common kind of FFN that they are no exceptions? */
+static bool is_mixed(const mf_model *m, int64_t moe) {
+    const int64_t fewer = main_is_moe(m, moe) ? m->layers - moe : moe;
+    return (double)fewer >= MF_KINDS_SHARE * (double)m->layers && fewer > 0;
+}
+
 bool mf_family_bound_is_main(const mf_model *m, int layer_class) {
-    bool is_moe = m->layer_classes[layer_class].ffn == MF_FFN_MOE;
-    return is_moe == main_is_moe(m, moe_layers(m));
+    const bool is_moe = m->layer_classes[layer_class].ffn == MF_FFN_MOE;
+    const int64_t moe = moe_layers(m);
+    return is_moe == main_is_moe(m, moe) || is_mixed(m, moe);
 }
 
 int mf_family_bound_layers(const mf_model *m) {
-    int64_t moe = moe_layers(m);
+    const int64_t moe = moe_layers(m);
+    if (is_mixed(m, moe)) {
+        return (int)m->layers;
+    }
     return (int)(main_is_moe(m, moe) ? moe : m->layers - moe);
+}
+
+int mf_family_bound_kinds(const mf_model *m) {
+    return mf_family_bound_kind_of(m, m->classes);
+}
+
+int mf_family_bound_kind_of(const mf_model *m, int layer_class) {
+    int kind = 0;
+    for (int c = 0; c < layer_class; c++) {
+        kind += mf_family_bound_layers_of(m, c) > 0 && mf_family_bound_is_main(m, c);
+    }
+    return kind;
 }
 
 void mf_family_bound_run(const mf_model *m, int *first, int *last) {
     const bool moe = main_is_moe(m, moe_layers(m));
     *first = 1; /* behind the embedding */
     *last = 0;
+    if (is_mixed(m, moe_layers(m))) {
+        *last = (int)m->layers;
+        return;
+    }
     for (int64_t from = 0, i = 0; i <= m->layers; i++) {
         if (i == m->layers || (m->layer_classes[m->layer_class[i]].ffn == MF_FFN_MOE) != moe) {
             if (i - from > *last - *first + 1) {
@@ -147,6 +174,40 @@ static void add_other(mf_layer_times *r, const mf_family_bound_pass *p,
     }
 }
 
+/* A kind of main layers: at the end of the list, until all others are known. */
+static void add_kind(mf_layer_times *r, const mf_family_bound_pass *p, const mf_param_count *params,
+                     int64_t count) {
+    const int at = MF_FAMILY_OTHERS - ++r->kinds;
+    if (at >= r->others) {
+        r->other[at] = (mf_family_bound_other){.count = (int)count, .pass = *p, .params = *params};
+    }
+}
+
+/* Least time of a pair of two kinds, which may be less than that of either with its own. */
+static double unlike_pair_s(const mf_family_bound_pass *f, const mf_family_bound_pass *b) {
+    const double stream_s = mf_larger(f->pair_f_s + b->pair_b_s, f->ep_f_s + b->ep_b_s);
+    return mf_larger(stream_s, mf_larger(f->f_s, b->b_s));
+}
+
+/* Others are known: kinds stand behind them, if there are several and room for all. */
+static void close_kinds(mf_layer_times *r) {
+    mf_family_bound_other kind[MF_FAMILY_OTHERS];
+    if (r->kinds < 2 || r->others + r->kinds > MF_FAMILY_OTHERS) {
+        r->kinds = 0;
+        return;
+    }
+    for (int i = 0; i < r->kinds; i++) {
+        kind[i] = r->other[MF_FAMILY_OTHERS - 1 - i];
+    }
+    memcpy(&r->other[r->others], kind, (size_t)r->kinds * sizeof *kind);
+    for (int i = 0; i < r->kinds; i++) {
+        for (int k = 0; k < r->kinds; k++) {
+            double *merged_s = &r->layer.time_s[MF_PASS_MODE_MERGED];
+            *merged_s = mf_smaller(*merged_s, unlike_pair_s(&kind[i].pass, &kind[k].pass));
+        }
+    }
+}
+
 /* Other layers of a class. */
 static void add_other_layers(mf_layer_times *r, const mf_model *m, int class,
                              const mf_family_bound_pass *p, const mf_param_count *params,
@@ -180,6 +241,7 @@ static void add_layers(mf_layer_times *r, const mf_model *m, int class,
         add_other_layers(r, m, class, p, params, anew_s);
         return;
     }
+    add_kind(r, p, params, n);
     mf_family_bound_add_params(&r->all_params, params, n);
     r->anew_s += (double)n * anew_s;
     const double pair_s = p->time_s[MF_PASS_MODE_MERGED];
@@ -317,6 +379,7 @@ static mf_status from_halves(mf_block_costs *q, const mf_layout *l, const mf_lay
             add_halves(out, o->model, c, &a, &f, &head, &params);
         }
     }
+    close_kinds(out);
     mf_family_bound_charge_others(out);
     return status;
 }
@@ -358,12 +421,16 @@ static mf_status whole(mf_block_costs *q, const mf_layout *l, bool exact, mf_lay
             mf_family_bound_pass p = mf_family_bound_pass_of(&x);
             add_layers(out, m, c, &p, &x.params, anew_of(&x));
         }
-        if (status == MF_OK && mf_family_bound_is_main(m, c)) {
-            out->layer_comm_B = x.comm_B;
-            out->layer_gather_B = x.gather_B;
-            out->layer_boundary_B = x.boundary_B;
+        if (status == MF_OK && mf_family_bound_is_main(m, c) &&
+            mf_family_bound_layers_of(m, c) > 0) {
+            const bool first = out->layers == mf_family_bound_layers_of(m, c);
+            out->layer_comm_B = first ? x.comm_B : mf_smaller(out->layer_comm_B, x.comm_B);
+            out->layer_gather_B = first ? x.gather_B : mf_smaller(out->layer_gather_B, x.gather_B);
+            out->layer_boundary_B =
+                first ? x.boundary_B : mf_smaller(out->layer_boundary_B, x.boundary_B);
         }
     }
+    close_kinds(out);
     if (status == MF_OK && exact && mode == MF_PASS_MODE_MERGED && l->ep > 1) {
         status = mf_family_bound_merge(q, l, out, e);
     }
@@ -383,7 +450,7 @@ mf_status mf_layer_times_paths(mf_block_costs *q, const mf_layout *l, mf_layer_t
 
 void mf_layer_times_copy(mf_layer_times *to, const mf_layer_times *from) {
     memcpy(to, from, offsetof(mf_layer_times, other));
-    memcpy(to->other, from->other, (size_t)from->others * sizeof *to->other);
+    memcpy(to->other, from->other, (size_t)(from->others + from->kinds) * sizeof *to->other);
 }
 
 static void larger_pass(mf_family_bound_pass *p, const mf_family_bound_pass *with) {
@@ -409,12 +476,17 @@ void mf_layer_times_larger(mf_layer_times *r, const mf_layer_times *with,
         memmove(choices, r->choices,
                 offsetof(mf_family_bound_choices, pass) + (size_t)count * sizeof choices->pass[0]);
         for (int i = 0; i < count; i++) {
-            larger_pass(&choices->pass[i], &with->layer);
+            const int kind = choices->kind[i];
+            larger_pass(&choices->pass[i],
+                        r->kinds > 0 ? &with->other[with->others + kind].pass : &with->layer);
         }
         r->choices = choices;
     }
     larger_pass(&r->all, &with->all);
     larger_pass(&r->layer, &with->layer);
+    for (int i = r->others; i < r->others + r->kinds; i++) {
+        larger_pass(&r->other[i].pass, &with->other[i].pass);
+    }
     larger_other(&r->embedding, &with->embedding);
     larger_other(&r->head, &with->head);
     for (int i = 0; i < 2; i++) {

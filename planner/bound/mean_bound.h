@@ -11,6 +11,13 @@
  * so the price bounds the cost of k layers by a line in k; the curve of a stage is the highest of
  * these lines.
  *
+ * Kinds: a stage takes any of the layers, so that kinds that take little would stand for all of
+ * them. But how many layers of each kind there are is known. Each kind is charged as much less as
+ * it takes more than the mean layer, where stages are all alike, and the model as a whole that much
+ * more. Whatever is charged less, the sum of both is a bound: every layer of a kind is charged less
+ * by as much as the model more. Then kinds are about alike, and it hardly matters which of them a
+ * stage takes.
+ *
  * The figures are those of a family of layouts (family_mean.c) or of one partition
  * (partition_mean.c).
  */
@@ -41,18 +48,29 @@ static inline double mf_mean_visit_s(const mf_mean_parts *x, const double *part_
     return sum_s;
 }
 
+/* Layers of a kind: how many, and the persistent bytes of each at least. */
+typedef struct mf_mean_kind {
+    int count;
+    double layer_B;
+} mf_mean_kind;
+
 typedef struct mf_mean_layers {
     const mf_layout *l;
     const mf_order_summary *order;
-    int layers;           /* main layers of the model */
+    int layers;           /* that count: main layers of the model, or all, by kind */
     int positions;        /* of the model */
     int first, last;      /* the longest run of positions that are all main layers */
     double layer_B;       /* persistent, of each at least */
     const double *free_B; /* [stages] for them and what they keep */
     bool priced;          /* with prices of bytes, which takes longer; else every byte is free */
-    /* Writes the points of one on virtual stage v, one for each memory choice, and the least that
-     * any holds between backward pass and weight gradient; returns their number. */
-    int (*points)(const void *self, int v, mf_time_memory_point point[MF_MEAN_POINTS],
+    /* Kinds that are told apart (at most MF_MODEL_MAX_CLASSES); fewer than two: every layer counts
+     * as the kind that suits it best. */
+    int kinds;
+    const mf_mean_kind *kind;
+    /* Writes the points of a layer (of a kind, where these are told apart) on virtual stage v, one
+     * for each memory choice, and the least that any holds between backward pass and weight
+     * gradient; returns their number. */
+    int (*points)(const void *self, int v, int kind, mf_time_memory_point point[MF_MEAN_POINTS],
                   double *held_B);
     const void *self;
 } mf_mean_layers;

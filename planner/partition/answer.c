@@ -45,34 +45,29 @@ int mf_partition_next_choice(const mf_partition_class *c, const int32_t *left) {
     return best;
 }
 
-/* Positions of a segment on virtual stage v, from *next on. */
-static bool write_segment(const mf_partition *in, int v, int segment, int32_t *left, int *next,
-                          mf_assignment *out) {
-    const mf_segment *g = &in->segment[segment];
-    int end = g->first + g->repeats * g->period, n = 0, first_slot = 0;
-    while (in->slot[first_slot].segment != segment) {
-        first_slot++;
+/* Positions on virtual stage v, from *next on. */
+static bool write_vstage(const mf_partition *in, int v, int32_t *left, int *next,
+                         mf_assignment *out) {
+    const size_t from = mf_partition_cell(in, v, 0, 0), to = mf_partition_cell(in, v + 1, 0, 0);
+    int n = 0;
+    for (size_t i = from; i < to; i++) {
+        n += left[i];
     }
-    for (int k = 0; k < g->period; k++) {
-        for (int m = 0; m < MF_CATALOGUE_MAX; m++) {
-            n += left[mf_partition_cell(in, v, first_slot + k, m)];
-        }
-    }
-    if (n > 0 && (*next < g->first || *next + n > end)) {
-        return false; /* out of order, or too many */
+    if (*next + n > in->positions) {
+        return false;
     }
     for (int i = 0; i < n; i++, (*next)++) {
-        int slot = first_slot + (*next - g->first) % g->period;
+        const int slot = in->slot_at[*next];
         const mf_partition_class *c = mf_partition_class_at(in, v, slot);
         int32_t *of_slot = left + mf_partition_cell(in, v, slot, 0);
-        int m = mf_partition_next_choice(c, of_slot);
+        const int m = mf_partition_next_choice(c, of_slot);
         if (m < 0) {
-            return false; /* the pattern does not come out */
+            return false; /* out of order: the next position is not among them */
         }
         of_slot[m]--;
         out->memory[*next] = c->choice[m].memory;
     }
-    return true;
+    return n > 0;
 }
 
 mf_status mf_partition_write(const mf_partition *in, const int32_t *count, mf_assignment *out,
@@ -90,10 +85,7 @@ mf_status mf_partition_write(const mf_partition *in, const int32_t *count, mf_as
     out->vstages = in->vstages;
     for (int v = 0; good && v < in->vstages; v++) {
         out->first[v] = next;
-        for (int s = 0; good && s < in->segments; s++) {
-            good = write_segment(in, v, s, left, &next, out);
-        }
-        good = good && next > out->first[v];
+        good = write_vstage(in, v, left, &next, out);
     }
     free(left);
     if (good) {

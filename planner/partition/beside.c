@@ -141,7 +141,7 @@ static void add_many(const mf_partition *in, const mf_room *room, int stage, bes
             }
         }
         if (isfinite(x.sum_B)) {
-            const int count = in->segment[in->slot[s].segment].repeats;
+            const int count = in->slot[s].count;
             mf_rows_add_kind(of[COMM], kinds, (mf_rows_kind){x.comm_B, count});
             mf_rows_add_kind(of[GATHER], kinds, (mf_rows_kind){x.gather_B, count});
             mf_rows_add_kind(of[BOUNDARY], kinds, (mf_rows_kind){x.boundary_B, count});
@@ -193,7 +193,7 @@ double mf_rows_beside_with_B(const mf_partition *in, const mf_room *room, int st
 
 /* There is one layer of the slot, which may also stand elsewhere. */
 static bool is_single(const mf_partition *in, int s) {
-    return in->segment[in->slot[s].segment].repeats == 1 && in->slot[s].v_lo < in->slot[s].v_hi;
+    return in->slot[s].count == 1 && in->slot[s].v_lo < in->slot[s].v_hi;
 }
 
 /* What the stage needs more at least if the layer of slot s stands on one of its chunks; 0 where it

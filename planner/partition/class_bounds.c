@@ -49,14 +49,14 @@ static void least_floor(mf_class_bound *least, const mf_class_bound *f) {
     }
 }
 
-void mf_class_bounds_make(const mf_partition *in, mf_class_bounds *out) {
+void mf_class_bounds_make(const mf_partition *in, bool any, mf_class_bounds *out) {
     int found = 0;
     out->in = in;
     out->points = 0;
     for (int i = 0; i < in->classes; i++) {
         const mf_partition_class *c = &in->class[i];
         if (c->key.kind != MF_POS_LAYER ||
-            !mf_family_bound_is_main(in->model, c->key.layer_class)) {
+            !(any || mf_family_bound_is_main(in->model, c->key.layer_class))) {
             continue;
         }
         const mf_class_bound f = floor_of(c, in->split);
@@ -96,7 +96,7 @@ void mf_partition_extras(const mf_partition *in, double *extra_s) {
     if (in->classes > MF_FLOORS_MAX_CLASSES) {
         return;
     }
-    mf_class_bounds_make(in, &fl);
+    mf_class_bounds_make(in, false, &fl);
     for (int p = 0; p < in->stages; p++) {
         /* one byte of slack: sums are added up in another order */
         mf_layers_curve(&in->order, p, layers, mf_main_free_B(&fl) + 1.0, fl.main.persistent_B,

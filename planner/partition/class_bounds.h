@@ -18,7 +18,7 @@ typedef struct mf_class_bound {
 
 typedef struct mf_class_bounds {
     const mf_partition *in;
-    mf_class_bound main; /* under all classes of main layers (family_bound.h) */
+    mf_class_bound main; /* under all classes of main layers (family_bound.h), or of any layers */
     /* Lower hull of main layers' choices: what passes of a micro-batch take more than the least
      * that any choice's take, by what is saved. Of several classes no more than the least that any
      * of them saves is known. */
@@ -26,8 +26,8 @@ typedef struct mf_class_bounds {
     int points;
 } mf_class_bounds;
 
-/* in: of MF_FLOORS_MAX_CLASSES classes at most. */
-void mf_class_bounds_make(const mf_partition *in, mf_class_bounds *out);
+/* in: of MF_FLOORS_MAX_CLASSES classes at most. any: not main layers alone. */
+void mf_class_bounds_make(const mf_partition *in, bool any, mf_class_bounds *out);
 
 /* Bytes of a stage that are left for main layers and what its micro-batches save. */
 double mf_main_free_B(const mf_class_bounds *f);

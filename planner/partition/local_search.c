@@ -59,8 +59,8 @@ static void swap(state *a, state *b) {
 static int main_slot(const mf_partition *in) {
     int best = 0;
     for (int s = 1; s < in->slots; s++) {
-        int n = in->segment[in->slot[s].segment].repeats;
-        best = n > in->segment[in->slot[best].segment].repeats ? s : best;
+        int n = in->slot[s].count;
+        best = n > in->slot[best].count ? s : best;
     }
     return best;
 }

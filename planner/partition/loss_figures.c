@@ -22,8 +22,7 @@ typedef struct least {
 } least;
 
 static mf_position_kind kind_of(const mf_partition *in, int slot) {
-    const mf_segment *g = &in->segment[in->slot[slot].segment];
-    return mf_position_kind_of(in->model, g->first + in->slot[slot].place);
+    return mf_position_kind_of(in->model, in->slot[slot].first);
 }
 
 /* Layers, ends left out, of n positions. */
@@ -180,7 +179,7 @@ static void add_layers(const mf_partition *in, mf_loss_figures *x) {
         if (kind_of(in, s) == MF_POS_EMBEDDING || kind_of(in, s) == MF_POS_HEAD) {
             continue;
         }
-        x->layers += in->segment[in->slot[s].segment].repeats;
+        x->layers += in->slot[s].count;
         for (int v = in->slot[s].v_lo; v <= in->slot[s].v_hi; v++) {
             const mf_partition_class *c = mf_partition_class_at(in, v, s);
             const double anew_s = c->anew_s / (double)in->layout.micro_batches; /* of each */

@@ -108,7 +108,7 @@ static int more_positions(const moment *x, int from, int to, double free_B) {
     mf_rows_kind list[MF_MAX_POSITIONS];
     int n = 0;
     for (int s = 0; s < in->slots; s++) {
-        mf_rows_kind k = {HUGE_VAL, in->segment[in->slot[s].segment].repeats};
+        mf_rows_kind k = {HUGE_VAL, in->slot[s].count};
         for (int c = from; c < to; c++) {
             k.each = fmin(k.each, position_B(x, c, s));
         }

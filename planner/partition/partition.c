@@ -263,8 +263,11 @@ static mf_status make_slots(mf_partition *in, uint32_t pinned, mf_err *e) {
         for (int k = 0; k < g->period; k++) {
             mf_partition_slot *slot = &in->slot[in->slots++];
             int first = g->first + k;
-            *slot =
-                (mf_partition_slot){.segment = s, .place = k, .main = is_main(in->model, first)};
+            *slot = (mf_partition_slot){.segment = s,
+                                        .place = k,
+                                        .first = first,
+                                        .count = g->repeats,
+                                        .main = is_main(in->model, first)};
             set_range(in, slot, first, first + (g->repeats - 1) * g->period);
             for (int v = slot->v_lo; v <= slot->v_hi; v++) {
                 int variant = mf_partition_variant(&in->layout, v);
@@ -282,6 +285,41 @@ static mf_status make_slots(mf_partition *in, uint32_t pinned, mf_err *e) {
     return MF_OK;
 }
 
+/* Joins one slot to another of the same kind of layers. */
+static void join(mf_partition_slot *to, const mf_partition_slot *from) {
+    to->count += from->count;
+    to->v_lo = from->v_lo < to->v_lo ? from->v_lo : to->v_lo;
+    to->v_hi = from->v_hi > to->v_hi ? from->v_hi : to->v_hi;
+}
+
+void mf_partition_gather(mf_partition *in) {
+    int kind[MF_MAX_POSITIONS]; /* the slot of every slot that was */
+    int class[MF_MAX_POSITIONS], slots = 0;
+    for (int s = 0; s < in->slots; s++) {
+        const mf_partition_slot from = in->slot[s];
+        const int own = from.class_of[in->variant[from.v_lo]];
+        const bool layer = in->class[own].key.kind == MF_POS_LAYER;
+        kind[s] = layer ? 0 : slots;
+        while (kind[s] < slots && class[kind[s]] != own) {
+            kind[s]++;
+        }
+        if (kind[s] < slots) {
+            join(&in->slot[kind[s]], &from);
+            continue;
+        }
+        in->slot[slots] = from;
+        for (int i = 0; layer && i < MF_PARTITION_VARIANTS; i++) {
+            in->slot[slots].class_of[i] = own; /* whatever else the stage holds */
+        }
+        class[slots++] = own;
+    }
+    for (int i = 0; i < in->positions; i++) {
+        in->slot_at[i] = kind[in->slot_at[i]];
+    }
+    in->gathered = slots < in->slots;
+    in->slots = slots;
+}
+
 /* --- figures of the layout ----------------------------------------------------------------------
  */
 
@@ -291,7 +329,7 @@ static mf_param_count all_params(const mf_partition *in) {
     for (int s = 0; s < in->slots; s++) {
         int v = in->slot[s].v_lo;
         const mf_param_count *p = &mf_partition_class_at(in, v, s)->choice[0].cost.params;
-        int64_t n = in->segment[in->slot[s].segment].repeats;
+        int64_t n = in->slot[s].count;
         mf_family_bound_add_params(&all, p, n);
     }
     return all;
@@ -305,7 +343,7 @@ static double anew_s(const mf_partition *in) {
         for (int v = in->slot[s].v_lo; v <= in->slot[s].v_hi; v++) {
             most_s = fmax(most_s, mf_partition_class_at(in, v, s)->anew_s);
         }
-        sum_s += in->segment[in->slot[s].segment].repeats * most_s;
+        sum_s += in->slot[s].count * most_s;
     }
     return sum_s;
 }

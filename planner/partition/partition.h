@@ -85,7 +85,8 @@ typedef struct mf_partition_class {
 } mf_partition_class;
 
 typedef struct mf_partition_slot {
-    int segment, place;                  /* place in the pattern */
+    int segment, place;                  /* place in the pattern; gathered, of its first position */
+    int first, count;                    /* the first of its positions; how many they are */
     int class_of[MF_PARTITION_VARIANTS]; /* by what the stage holds besides (mf_partition_variant)
                                           */
     int v_lo, v_hi;                      /* virtual stages that it can stand on */
@@ -99,6 +100,7 @@ typedef struct mf_partition {
     mf_layout layout;
     int positions, vstages, stages, chunks;
     bool split, merged, own_pairs;
+    bool gathered;                 /* slots are kinds, whatever the segment (mf_partition_gather) */
     bool dear_last;                /* some choice takes more as the last of a virtual stage: */
     mf_last_block_cost *last_cost; /* [vstages] */
     int segments, slots, classes;
@@ -126,6 +128,12 @@ typedef struct mf_partition {
 mf_status mf_partition_create(mf_block_costs *costs, const mf_layout *l, uint32_t pinned,
                               const mf_order_summary *order, mf_partition **out, mf_err *e);
 void mf_partition_destroy(mf_partition *in);
+/* Layers of a kind become one slot, whichever segments they stand in: models whose kinds alternate
+ * without a short pattern have a slot for nearly every layer otherwise. Linear programs of splits
+ * are as tight with either, since ranges of numbers of positions say what of a slot stands up to
+ * each virtual stage; the integer program, which keeps segments in order, needs those that
+ * mf_partition_create makes. Counts of cells that were made before are of no use. */
+void mf_partition_gather(mf_partition *in);
 
 /* Writes to in->losses the least that passes lose to gathers and reductions, if virtual stage v
  * holds at least positions[v] (NULL: one each) and the step takes less than cutoff_s (INFINITY:

@@ -271,7 +271,7 @@ static mf_status first_path(mf_rows *b) {
     const mf_partition *in = b->in;
     memset(b->count, 0, point_size(b) * sizeof *b->count);
     for (int s = 0; s < in->slots; s++) {
-        double n = in->segment[in->slot[s].segment].repeats;
+        double n = in->slot[s].count;
         int width = in->slot[s].v_hi - in->slot[s].v_lo + 1;
         for (int v = in->slot[s].v_lo; v <= in->slot[s].v_hi; v++) {
             b->count[mf_partition_cell(in, v, s, 0)] = n / width;

@@ -61,7 +61,7 @@ static int most_by_set(const mf_partition *in, int stage, int from, int to, doub
     mf_rows_kind list[MF_MAX_POSITIONS];
     int n = 0;
     for (int s = 0; s < in->slots; s++) {
-        mf_rows_kind k = {HUGE_VAL, in->segment[in->slot[s].segment].repeats};
+        mf_rows_kind k = {HUGE_VAL, in->slot[s].count};
         for (int c = from; c < to; c++) {
             const int v = (int)mf_layout_vstage(&in->layout, stage, c);
             if (v >= in->slot[s].v_lo && v <= in->slot[s].v_hi) {

@@ -17,7 +17,7 @@ static int32_t most_layers(const mf_partition *in, int v, int slot, int m, doubl
     const mf_partition_class *class = mf_partition_class_at(in, v, slot);
     const mf_partition_choice *c = &class->choice[m];
     int64_t stage = mf_layout_stage_of(&in->layout, v), chunk = mf_layout_chunk_of(&in->layout, v);
-    int most = in->segment[in->slot[slot].segment].repeats;
+    int most = in->slot[slot].count;
     double own_s = c->cost.f.time_s + c->cost.b.time_s + c->cost.w.time_s;
     for (int i = 0; in->merged && i < MF_PORTIONS; i++) {
         double pair_s = c->f_pair_s[i] + c->b_pair_s[i];
@@ -97,7 +97,7 @@ void mf_rows_add_slot(mf_rows *b, int row, int v, int s, double by) {
 static void add_placement(mf_rows *b) {
     const mf_partition *in = b->in;
     for (int s = 0; s < in->slots; s++) {
-        double n = in->segment[in->slot[s].segment].repeats;
+        double n = in->slot[s].count;
         int row = mf_milp_add_row(&b->milp, n, n);
         for (int v = 0; v < in->vstages; v++) {
             mf_rows_add_slot(b, row, v, s, 1.0);
@@ -329,9 +329,14 @@ mf_status mf_rows_add_fixed(mf_rows *b, const mf_partition_tried *tried) {
     if (b->splits) {
         return mf_rows_add_splits(b);
     }
+    if (b->in->gathered && !b->coarse) {
+        return mf_err_set(b->e, MF_INTERNAL, "gathered slots have no order");
+    }
     add_placement(b);
-    add_order(b);
-    add_patterns(b);
+    if (!b->in->gathered) {
+        add_order(b);
+        add_patterns(b);
+    }
     if (b->coarse) {
         add_extras(b);
         return MF_OK;
@@ -411,7 +416,7 @@ mf_status mf_rows_make(mf_rows *b, mf_partition *in, const mf_partition_tried *t
     double all_s = 0.0;
     for (int s = 0; s < in->slots; s++) {
         const mf_block_cost *q = &mf_partition_class_at(in, in->slot[s].v_lo, s)->choice[0].cost;
-        all_s += in->segment[in->slot[s].segment].repeats * (q->f.time_s + q->b.time_s);
+        all_s += in->slot[s].count * (q->f.time_s + q->b.time_s);
     }
     b->unit_s = all_s * (double)in->layout.micro_batches / (double)in->stages / 100.0;
     b->unit_s = b->unit_s > 0.0 ? b->unit_s : 1.0;

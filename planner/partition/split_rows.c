@@ -134,7 +134,7 @@ void mf_rows_split_path(mf_rows *b, const mf_order_path *path, mf_milp_lazy_row 
 static void add_until(mf_rows *b) {
     const mf_partition *in = b->in;
     for (int s = 0; s < in->slots; s++) {
-        double all = in->segment[in->slot[s].segment].repeats;
+        double all = in->slot[s].count;
         int before = -1;
         for (int v = 0; v < in->vstages; v++) {
             int *col = &b->until[v * in->slots + s];
@@ -270,7 +270,7 @@ static double spread_B(const mf_partition *in, int stage, int row, int s, double
 static double likely_B(const mf_partition *in, int stage, int row, int each) {
     double main_B = 0.0, others_B = 0.0;
     for (int s = 0; s < in->slots; s++) {
-        const int all = in->segment[in->slot[s].segment].repeats;
+        const int all = in->slot[s].count;
         if (in->slot[s].main) {
             main_B = fmax(main_B, spread_B(in, stage, row, s, each));
         } else {

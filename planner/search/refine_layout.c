@@ -514,6 +514,9 @@ void mf_search_refine(mf_search_context *w, mf_search_node *n, const mf_search_a
     }
     const mf_layout l = mf_search_layout(w, n);
     out->status = open_partition(w, &l, &c.in, &out->err);
+    if (out->status == MF_OK && n->level != MF_LEVEL_EXACT) {
+        mf_partition_gather(c.in);
+    }
     if (out->status == MF_OK) {
         price_all_pairs(&c);
     }

@@ -161,6 +161,7 @@ typedef struct mf_search_context {
     mf_block_costs *costs;
     mf_order_book *orders; /* their summaries, with these: */
     int layers, others;
+    int kinds; /* of main layers */
     int64_t denses, experts, sides;
     mf_dense_point *dense;
     mf_search_count *order_count; /* [denses] */

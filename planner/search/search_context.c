@@ -127,6 +127,7 @@ mf_status mf_search_context_init(mf_search_context *w, mf_block_costs *q, mf_ord
     w->orders = orders;
     w->layers = mf_family_bound_layers(s->model);
     w->others = mf_model_positions(s->model) - w->layers;
+    w->kinds = mf_family_bound_kinds(s->model);
     pthread_mutex_init(&w->lock, NULL);
     for (int i = 0; i < MF_SEARCH_PATH_LOCKS; i++) {
         pthread_mutex_init(&w->path_lock[i], NULL);

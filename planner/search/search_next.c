@@ -111,12 +111,32 @@ static bool look_past(mf_search_state *s) {
     return !takes_too_long(s);
 }
 
+bool mf_search_looks_closer(const mf_search_state *s) {
+    return s->context.kinds > 1 && s->r->patience <= 0 && !s->ranking;
+}
+
+/* It goes on towards the narrower gap for a while. */
+static bool goes_closer(mf_search_state *s) {
+    const double gap = MF_CLOSER_GAP * mf_search_asked_gap(s);
+    if (!mf_search_looks_closer(s)) {
+        return false;
+    }
+    if (s->closer_until == 0) {
+        s->closer_until = s->work + (int64_t)(MF_CLOSER_SHARE * (double)s->work);
+    }
+    s->target_s = s->best_s / (1.0 + gap);
+    return s->work < s->closer_until && mf_search_queue_below(&s->queue, s->target_s);
+}
+
 /* Cheap tasks go on for a while after the gap is met. */
 static bool continues_past_gap(mf_search_state *s) {
     if (!mf_search_uses(s, MF_MECHANISM_SECOND_LOOK) || s->status != MF_OK ||
         mf_search_is_spent(s) || mf_search_least_open(s) < s->target_s ||
         !mf_search_queue_below(&s->queue, s->best_s)) {
         return false;
+    }
+    if (goes_closer(s)) {
+        return true;
     }
     if (s->look_until == 0) {
         s->look_until = look_until(s);

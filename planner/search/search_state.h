@@ -55,6 +55,8 @@ typedef struct mf_search_state {
     bool stubborn;             /* nor these */
     bool fits_tried;           /* layouts that `fit` finds were simulated and tried */
     double fits_s;             /* their best step with choices of least memory */
+    int64_t closer_until;      /* several kinds of layers: work up to which it goes on towards a
+                                * narrower gap; 0: not begun */
     int64_t look_until;        /* work at which the look after the gap is met ends; 0: not begun */
     int64_t fits_tries;        /* layouts of their degrees that are tried whatever the budget */
     int64_t vain_tries;        /* tries that fit since one gave a better plan */
@@ -121,6 +123,9 @@ bool mf_search_is_spent(const mf_search_state *s);
 bool mf_search_has_plan(const mf_search_state *s);
 
 /* --- what is left to start (search_next.c) --- */
+/* Are bounds raised towards a narrower gap than the one that is asked for? Where main layers are of
+ * several kinds. */
+bool mf_search_looks_closer(const mf_search_state *s);
 /* Is there no more to start? */
 bool mf_search_is_done(mf_search_state *s);
 /* Returns parked trees to the queue. */
