@@ -116,7 +116,7 @@ static void portion_kinds(mf_layer_times *r, double pair_s[KINDS][KINDS], bool f
 /* One set of portions. What they count beyond compute others give, whose compute alone is sure
  * beside them. Returns what forward passes of others give. */
 static double divide_set(mf_layer_times *r, double pair_s[KINDS][KINDS], bool f_full) {
-    double f_s[KINDS], b_s[KINDS], f_gives_s = 0.0, b_gives_s = 0.0;
+    double f_s[KINDS] = {0.0}, b_s[KINDS] = {0.0}, f_gives_s = 0.0, b_gives_s = 0.0;
     portion_kinds(r, pair_s, f_full, f_s, b_s);
     mf_family_bound_pass *least = &r->layer;
     for (int i = 0; i < r->kinds; i++) {
@@ -177,7 +177,7 @@ static double all_kinds_s(const mf_layer_times *r) {
 
 mf_status mf_family_bound_merge(mf_block_costs *q, const mf_layout *l, mf_layer_times *r,
                                 mf_err *e) {
-    double pair_s, of[KINDS][KINDS], *main_s = &r->layer.time_s[MF_PASS_MODE_MERGED];
+    double pair_s, of[KINDS][KINDS] = {{0.0}}, *main_s = &r->layer.time_s[MF_PASS_MODE_MERGED];
     mf_status status = least_pair(q, l, of, &pair_s, e);
     if (status == MF_OK && r->kinds > 0) {
         divide_kinds(r, of);

@@ -127,12 +127,14 @@ static void sort_prices(double *price, int n) {
 static int find_prices(const stage *s, int row, double price[MF_MEAN_PRICES]) {
     double all[MAX_POINTS];
     int n = 0, take;
-    for (int k = 0; k < s->chunks * s->kinds; k++) {
-        const double flight = mf_order_in_flight(s->x->order, s->p, row, k / s->kinds);
-        const mf_time_memory_point *w = s->of[k].point;
-        for (int i = 0; flight > 0.0 && i + 1 < s->of[k].points; i++) {
-            all[n++] =
-                (w[i + 1].time_s - w[i].time_s) / (flight * (w[i].saved_B - w[i + 1].saved_B));
+    for (int k = 0; k < s->chunks; k++) {
+        const double flight = mf_order_in_flight(s->x->order, s->p, row, k);
+        for (int kind = 0; flight > 0.0 && kind < s->kinds; kind++) {
+            const ways *at = &s->of[k * s->kinds + kind];
+            for (int i = 0; i + 1 < at->points; i++) {
+                const mf_time_memory_point *w = &at->point[i];
+                all[n++] = (w[1].time_s - w[0].time_s) / (flight * (w[0].saved_B - w[1].saved_B));
+            }
         }
     }
     sort_prices(all, n);
@@ -223,11 +225,13 @@ static bool find_means(stage *s, double mean_s[MAX_KINDS], int64_t *effort_ns) {
             return false;
         }
         const int row = fullest_row(s);
-        for (int k = 0; k < s->chunks * s->kinds; k++) {
-            const int kind = k % s->kinds;
-            places[kind] += s->of[k].points > 0;
-            for (int i = 0; i < prices && s->of[k].points > 0; i++) {
-                sum_s[i][kind] += priced_s(s, row, price[i], k / s->kinds, kind);
+        for (int k = 0; k < s->chunks; k++) {
+            for (int kind = 0; kind < s->kinds; kind++) {
+                const bool stands = s->of[k * s->kinds + kind].points > 0;
+                places[kind] += stands;
+                for (int i = 0; i < prices && stands; i++) {
+                    sum_s[i][kind] += priced_s(s, row, price[i], k, kind);
+                }
             }
         }
         free_B += x->free_B[s->p];

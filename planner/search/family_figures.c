@@ -62,7 +62,7 @@ static void *copy_of(mf_search_context *w, const void *from, size_t size_B) {
 /* The lock is held. NULL: out of memory, which costs time and nothing else. */
 static kept_times *copy_times(mf_search_context *w, const mf_search_times *r,
                               const mf_costs_noted *asked) {
-    const size_t others = (size_t)(r->times.others + r->times.kinds),
+    const size_t others = (size_t)r->times.others + (size_t)r->times.kinds,
                  points = (size_t)r->choices.count;
     kept_times *x = mf_pool_take(&w->pool, offsetof(kept_times, times.other) +
                                                others * sizeof r->times.other[0]);

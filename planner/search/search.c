@@ -178,7 +178,7 @@ static mf_search_aim aim_at(const mf_search_state *s, const mf_search_node *n) {
                          .target_s = s->target_s,
                          .keep_s = s->nfound >= top ? s->found[top - 1].time_s : HUGE_VAL,
                          .wants_plan = !mf_search_has_plan(s) || tries_first(s)};
-    if (n->tries == 0 && mf_search_looks_closer(s)) {
+    if (n->tries == 0 && n->key_s * MF_CLOSER_NEAR > s->target_s && mf_search_looks_closer(s)) {
         aim.target_s = s->best_s / (1.0 + MF_CLOSER_GAP * mf_search_asked_gap(s));
     }
     if (s->ranking) {

@@ -758,6 +758,8 @@ static void no_bound_is_above_a_plan_of_mixed_layers(void **state) {
     if (cases >= 60) { /* kinds are told apart: about as tight as linear programs */
         assert_above(n[MEAN].sum, 0.84 * (double)n[MEAN].tried);
         assert_above(n[RELAX].sum, 0.9 * (double)n[RELAX].tried);
+        assert_above(n[LAYOUT].sum, 0.585 * (double)n[LAYOUT].tried);
+        assert_above(n[FAMILY].sum, 0.655 * (double)n[FAMILY].tried);
     }
 }
 
