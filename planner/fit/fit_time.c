@@ -91,7 +91,7 @@ static bool order_so(const mf_problem *p, mf_schedule_kind kind, mf_layout *l) {
 
 /* --- one combination -------------------------------------------------------------------------- */
 
-/* *l becomes what is run. */
+/* Makes *l the layout that would run. */
 static mf_status simulate(const mf_problem *p, mf_layout *l, double *step_s, mf_err *e) {
     const mf_sim_options o = {.routing = p->routing, .sums = true};
     mf_assignment a;
