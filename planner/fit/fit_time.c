@@ -191,7 +191,7 @@ static void time_entries(void *self, mf_fit_judge *judge) {
     }
 }
 
-/* Those that cut a layer and its batch least: they are the fastest, as a rule. */
+/* Those that divide a layer and its batch least: they are the fastest, as a rule. */
 static int by_promise(const void *a, const void *b) {
     const mf_layout *l = &(*(mf_fit_entry *const *)a)->layout,
                     *m = &(*(mf_fit_entry *const *)b)->layout;

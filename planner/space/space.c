@@ -354,7 +354,7 @@ mf_status mf_space_count(const mf_space *s, int64_t *out, mf_err *e) {
     return status;
 }
 
-/* A line that grows, cut to its size. */
+/* A line that grows, truncated to its size. */
 typedef struct line {
     char *text;
     size_t size, used;
