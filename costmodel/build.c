@@ -17,7 +17,7 @@ static const double transfer_noise_arch = 0.08;  /* to a GPU of the same archite
 static const double transfer_noise_other = 0.15; /* to another one */
 static const double derived_noise = 0.20;        /* nobody measured it */
 
-/* Fewer points than this correct what was transferred, they do not replace it. */
+/* Fewer points than this correct a transferred figure and do not replace it. */
 enum { OWN_MIN = 4 };
 
 typedef struct group {

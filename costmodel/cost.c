@@ -156,7 +156,7 @@ static double scan_share(const mf_software *s, const mf_op *op) {
     }
 }
 
-/* What a program adds to the rate that an op reaches alone. */
+/* Factor of a program on the rate that an op reaches alone. */
 static double program_share(const mf_cost *cost, const mf_op *op) {
     const mf_software *s = &cost->software;
     switch (mf_op_kind_class((mf_op_kind)op->kind)) {
@@ -297,7 +297,7 @@ static void communication_price(const mf_cost *cost, const mf_op *op, mf_price *
  * that forward (FlashMLA: 640 of 660 TFLOP/s on H800), backward nobody says. */
 static const double sparse_half = 0.5;
 
-/* --- weight gradients that write ------------------------------------------------------------- */
+/* --- weight gradients that write -------------------------------------------------------------- */
 
 /* Time of a weight gradient that writes its output over the time of one that adds to it: by formula
  * where nobody measured both. */

@@ -37,7 +37,7 @@ typedef struct mf_samples {
 mf_status mf_samples_read(mf_samples *out, const mf_cluster *c, mf_store *store, mf_err *e);
 void mf_samples_clear(mf_samples *s);
 
-/* What the points say of compute beside communication. */
+/* The points' evidence on compute beside communication. */
 void mf_contention_build(mf_contention *b, const mf_samples *s);
 
 #endif

@@ -42,7 +42,7 @@ typedef struct mf_python_line {
 } mf_python_line;
 
 /* The next logical line before `end`, from *at on, which moves behind it; false at the end. What is
- * longer than a line holds is cut; texts that stand alone (docstrings) are passed over. */
+ * longer than a line holds is truncated; texts that stand alone (docstrings) are passed over. */
 bool mf_python_next(const char **at, const char *end, mf_python_line *out);
 
 /* The logical line that begins at *at, whatever it is. */

@@ -164,7 +164,7 @@ static mf_status take(cursor *c, const char *text) {
 
 /* --- variables -------------------------------------------------------------------------------- */
 
-/* A word of up to MOST_WORD - 1 bytes; more is cut. */
+/* A word of up to MOST_WORD - 1 bytes; more is truncated. */
 typedef struct word_text {
     size_t used;
     char text[MOST_WORD];

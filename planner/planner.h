@@ -248,9 +248,9 @@ mf_status mf_planner_fit(const mf_problem *p, const mf_fit_options *o, mf_fit_re
                          mf_err *e);
 void mf_fit_result_clear(mf_fit_result *r);
 
-/* Times entry[0, feasible), as many as counted work allows, those that cut layers least first: each
- * with the fastest of a few usual choices that fit, by simulation (one that does not fit is not
- * timed); then puts them in order. What is timed does not depend on threads. Errors: those of
+/* Times entry[0, feasible), as many as counted work allows, those that divide layers least first:
+ * each with the fastest of a few usual choices that fit, by simulation (one that does not fit is
+ * not timed); then puts them in order. What is timed does not depend on threads. Errors: those of
  * lowering; MF_INTERRUPTED: some are timed, and in order. */
 mf_status mf_planner_fit_time(const mf_problem *p, const mf_fit_options *o, int64_t work_us,
                               mf_fit_result *r, mf_err *e);

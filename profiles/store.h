@@ -130,9 +130,9 @@ mf_status mf_store_import_nccl_tests_text(mf_store *s, const char *name, const c
                                           size_t length, const char *gpu, int64_t nodes,
                                           int64_t *count, mf_err *e);
 
-/* Key text of a point's op and dims ("gemm dtype=bf16 m=..."), cut to size; and back: parse fills
- * op and dims, canonical, and zeroes the rest. Errors: MF_INPUT naming op, key or value, with "did
- * you mean". */
+/* Key text of a point's op and dims ("gemm dtype=bf16 m=..."), truncated to size; and back: parse
+ * fills op and dims, canonical, and zeroes the rest. Errors: MF_INPUT naming op, key or value, with
+ * "did you mean". */
 mf_status mf_point_parse(const char *text, mf_point *out, mf_err *e);
 void mf_point_format(const mf_point *p, char *out, size_t size);
 const mf_point_dim *mf_point_find(const mf_point *p, const char *key); /* NULL when absent */
@@ -142,7 +142,7 @@ bool mf_point_is(const mf_point *p, const char *key, const char *word);
 int64_t mf_point_int(const mf_point *p, const char *key, int64_t absent); /* no number: absent */
 
 /* Building a point: an empty one, then dims in any order (replacing one of the same key). No more
- * than MF_POINT_MAX_DIMS dims; long texts are cut, which canonical form then refuses. */
+ * than MF_POINT_MAX_DIMS dims; long texts are truncated, which canonical form then refuses. */
 void mf_point_init(mf_point *p, const char *gpu, const char *op);
 void mf_point_set(mf_point *p, const char *key, const char *text);
 void mf_point_set_i64(mf_point *p, const char *key, int64_t value);

@@ -43,7 +43,7 @@ static bool begin(mf_progress *p, double wall_s) {
     return true;
 }
 
-/* Of a line that a terminal would fold only its last row could be wiped: it is cut. */
+/* Of a line that a terminal would fold only its last row could be wiped: it is truncated. */
 static void end(mf_progress *p) {
     size_t length = strlen(p->line);
     if (p->columns > 1 && length >= (size_t)p->columns) {

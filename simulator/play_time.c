@@ -6,7 +6,7 @@
 
 enum { LINKS = MF_LINK_HOST + 1, COMPUTE_BIT = 1 << MF_STREAM_COMPUTE };
 
-/* What a stream is at. */
+/* The state of a stream. */
 typedef struct lane {
     int next;         /* its next op; n = none */
     const bool *open; /* input that this op was last seen waiting for; NULL = none yet */

@@ -8,7 +8,7 @@
 
 typedef struct mf_priced mf_priced;
 
-/* What is played in one run. */
+/* The ops that one run plays. */
 typedef enum mf_play_pass {
     MF_PLAY_FORWARD,
     MF_PLAY_BACKWARD, /* R|B|W, of a split block R|B */
@@ -36,7 +36,7 @@ double mf_priced_link_s(const mf_priced *p, mf_play_pass pass, mf_link_kind link
 void mf_priced_regroup(mf_priced *p, const mf_layout *l);
 /* True when it has the groups of the layout already. */
 bool mf_priced_suits(const mf_priced *p, const mf_layout *l);
-/* Time of what a pass has on the data-parallel stream, one after the other. */
+/* Time of a pass's ops on the data-parallel stream, one after the other. */
 double mf_priced_dp_s(const mf_priced *p, mf_play_pass pass);
 
 /* Host time to issue that. */

@@ -231,7 +231,7 @@ static uint64_t next_random(uint64_t *state) { /* splitmix64 (Steele et al. 2014
     return z ^ (z >> 31);
 }
 
-/* What an expert takes of its rows, of which all experts together have `sum`. */
+/* Rows that an expert works on, of its own rows; all experts together have `sum` rows. */
 static double taken(const mf_routing *r, double rows, double sum, int64_t experts) {
     return r->most > 0 ? fmin(rows, r->most * sum / (double)experts) : rows;
 }

@@ -14,7 +14,7 @@ static void price(const mf_step_engine *g, const mf_op *op, mf_price *out) {
     }
 }
 
-/* Puts an op on a rank's step-end stream: after what is on it and after `from`. */
+/* Puts an op on a rank's step-end stream: after the ops on it and after `from`. */
 static void put(mf_step_engine *g, int64_t stage, int64_t r, int position, const mf_op *op,
                 const mf_price *p, mf_when from) {
     mf_step_rank *k = mf_step_rank_of(g, stage, r);

@@ -485,7 +485,8 @@ static void name_tracks(mf_trace *t) {
     }
 }
 
-/* Decides what is drawn, by how many slices ops, blocks and passes of all micro-batches have. */
+/* Decides which of ops, blocks and passes are drawn one by one, by how many slices they would take.
+ */
 static void choose_detail(mf_trace *t, double most) {
     double ops = 0, ranks = 0, passes = 0, longest = 0;
     for (int i = 0; i < t->p->assignment.positions; i++) {

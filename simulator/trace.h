@@ -37,7 +37,7 @@ void mf_trace_draw(mf_trace *t, const mf_block_instance *i);
 /* Memory track of a stage's ranks: bytes[i] from start_s[i] on; start_s < 0 is left out. */
 void mf_trace_memory(mf_trace *t, int64_t stage, const double *start_s, const double *bytes,
                      int64_t count);
-/* What the host takes at the end of a step, when all ranks are done. */
+/* Draws the host's time at the end of a step, when all ranks are done. */
 void mf_trace_host(mf_trace *t, double start_s, double end_s);
 /* Ends the file's text and frees the trace (NULL is fine). Errors: MF_IO. */
 mf_status mf_trace_close(mf_trace *t, mf_err *e);

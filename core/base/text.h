@@ -21,7 +21,8 @@ bool mf_text_i64(const char *text, int64_t *value);
 /* Shortest decimal text that reads back as exactly `value` (finite). */
 void mf_text_format_f64(double value, char *out, size_t size);
 
-/* Copies text into out, cut to size. What snprintf("%s") does, for places that run for every row.
+/* Copies text into out, truncated to size. What snprintf("%s") does, for places that run for every
+ * row.
  */
 void mf_text_copy(char *out, size_t size, const char *text);
 

@@ -106,7 +106,7 @@ double mf_memory_comm_B(const mf_cluster *c, const mf_layout *l) {
 }
 
 /* A rank sends what it reduces of a table to the ranks of each other stage that reduce the same
- * rows. Stages cut their gradients into shards of different sizes, so these are two as a rule:
+ * rows. Stages divide their gradients into shards of different sizes, so these are two as a rule:
  * reckoned, not measured (what was measured is the sum of whole gradients, docs/RUNS2_MODELS.md).
  */
 enum { SHARDS_OF_A_COPY = 2 };

@@ -207,7 +207,7 @@ static mf_place_work *work_at(placer *g, int64_t event, int64_t i, int side) {
     return g->tables ? &g->x->work[g->x->event[event] + 2 * i + side] : &g->no_work;
 }
 
-/* Adds what a micro-batch keeps of each block between its passes. */
+/* Adds the tensors that a micro-batch keeps of each block between its passes. */
 static void instances(placer *g, int64_t chunk, int64_t mb) {
     const pass_events *w = pass_events_of(g, chunk, mb);
     int64_t n = length(g, chunk);

@@ -88,7 +88,7 @@ void mf_plan_write_layout(mf_json_writer *w, const char *key, const mf_layout *l
     write_memory(w, l->memory);
     mf_json_write_f64(w, "token_headroom", mf_layout_asked_headroom(l));
     mf_json_write_f64(w, "reserve", l->reserve);
-    if (l->grads_bf16) { /* from here on: only what is not as usual */
+    if (l->grads_bf16) { /* from here on: only members that are not at their defaults */
         mf_json_write_string(w, "grad_dtype", "bf16");
     }
     if (l->aux_scope != MF_AUX_MICRO_BATCH) {

@@ -111,7 +111,8 @@ static bool in_range(const mf_schedule *s, int64_t chunk, int64_t mb) {
     return chunk >= 0 && chunk < s->chunks && mb >= 0 && mb < s->micro_batches;
 }
 
-/* Plays one event if what it waits for is there. A second play of the same pass is *twice. */
+/* Plays one event if the passes that it waits for are done. Sets *twice at a second play of a pass.
+ */
 static bool play(const progress *g, const mf_schedule *s, int64_t stage, const mf_event *ev,
                  bool *twice) {
     if (!in_range(s, ev->chunk, ev->micro_batch) ||

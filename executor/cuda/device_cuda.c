@@ -224,7 +224,7 @@ static mf_status connect_ranks(mf_device *d, mf_comm *host, const mf_layout *l, 
     return mf_comm_nccl_create(host, l, out, e);
 }
 
-/* NCCL's ring adds in the order of the ring, and one protocol cuts messages in one way. */
+/* NCCL's ring adds in the order of the ring, and one protocol divides messages in one way. */
 static void fix(mf_device *d) {
     mf_cuda_of(d)->fixed = true;
     (void)setenv("NCCL_ALGO", "Ring", 0);

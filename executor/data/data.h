@@ -1,6 +1,6 @@
 /* data.h - token streams to train on: Megatron .bin/.idx pairs, text as bytes, int32 tensors.
  *
- * A stream is cut into samples: sample j is tokens [j*S, j*S + S], both ends included (the last
+ * A stream is divided into samples: sample j is tokens [j*S, j*S + S], both ends included (the last
  * label of one is the first token of the next). With shuffling, the samples of each pass over the
  * stream come in an order drawn from (seed, pass); the order is a function of the sample's number
  * alone, so that every rank of every layout sees the same stream and training resumes anywhere.

@@ -6,7 +6,7 @@
  * has positions before all queries, the second half after all of them. The keys of a later rank are
  * all before the second half of the queries and after the first half. Keys of all ranks, in order
  * of position: each half of the queries sees those up to its own end. Attention inside chunks
- * (Llama 4) cuts such a block further: queries of one chunk see the keys of their chunk.
+ * (Llama 4) divides such a block further: queries of one chunk see the keys of their chunk.
  *
  * Everything is enqueued through the device's table; the same on a GPU (cuDNN) and in tests
  * (reference kernels).

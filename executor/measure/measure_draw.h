@@ -10,7 +10,8 @@ int64_t mf_measure_random_int(uint64_t *state, int64_t below);
 /* Even in the logarithm; a multiple of `coarse` three times in four, else of `fine`. */
 int64_t mf_measure_random_size(uint64_t *state, double low, double high, int64_t coarse,
                                int64_t fine);
-/* Points from `from` on into a deterministic order in which a time limit cuts all families alike.
+/* Points from `from` on into a deterministic order in which a time limit shortens all families
+ * alike.
  */
 void mf_measure_shuffle(mf_measure_list *l, int64_t from, uint64_t *state);
 
@@ -18,8 +19,8 @@ void mf_measure_shuffle(mf_measure_list *l, int64_t from, uint64_t *state);
  * them held out. */
 mf_status mf_measure_draw_models(mf_measure_list *l, uint64_t *state, mf_err *e);
 
-/* The op as a key of profiles/ops_table.h, cut to size; false for kinds that have none of their own
- * (collectives depend on a machine's ranks). precision: of the layout that made it. */
+/* The op as a key of profiles/ops_table.h, truncated to size; false for kinds that have none of
+ * their own (collectives depend on a machine's ranks). precision: of the layout that made it. */
 bool mf_measure_op_key(const mf_op *op, mf_precision precision, char *key, size_t size);
 
 #endif

@@ -69,7 +69,7 @@ mf_status mf_measure_rank_calls(mf_measure_rank *r, mf_measure_call call, void *
 mf_status mf_measure_rank_between(mf_measure_rank *r, int a, int b, double *time_s, mf_err *e);
 /* Longest of the ranks' estimates number `which`. */
 double mf_measure_slowest_s(const mf_measure_gpus *w, int which);
-/* x cut to whole numbers of least .. most. */
+/* x as a whole number from least to most. */
 int mf_measure_within(double x, int least, int most);
 
 /* Times a call that all ranks make: batches into r->batch_s, their number and the runs in each into

@@ -445,7 +445,7 @@ mf_status mf_exec_write_state(const mf_exec *x, void *state, const void *from, i
 /* A state in the device's memory: as it stands, or in the scratch. */
 mf_status mf_exec_state_here(const mf_exec *x, const void *state, int64_t size_B, const void **out,
                              mf_err *e);
-/* Cuts the optimizer's tensors into pieces; nothing without offload. Their update: `how` without
+/* Divides the optimizer's tensors into pieces; nothing without offload. Their update: `how` without
  * its tensors. */
 mf_status mf_exec_offload_init(mf_exec *x, const mf_kernel_adamw_tensor *tensor, int64_t tensors,
                                mf_err *e);

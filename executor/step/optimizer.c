@@ -36,7 +36,7 @@ static mf_kernel_grad_tensor counted_of(const mf_exec *x, int i) {
     return t;
 }
 
-/* The tables on the host, and what they are cut into. */
+/* The tables on the host, and the pieces of each. */
 typedef struct host_tables {
     mf_kernel_adamw_tensor *tensor;
     mf_kernel_grad_tensor *grad;

@@ -1,5 +1,5 @@
 /* optimizer_offload.c - optimizer states of which a part is in host memory: they come to the device
- * for their update piece by piece, and go back. Where host memory begins a piece may be cut.
+ * for their update piece by piece, and go back. Where host memory begins a piece may be split.
  *
  * Pieces that travel take turns in slots of the scratch, so that one is stored, one is updated and
  * others are loaded at the same time: loads, updates and stores have a queue each and go in the

@@ -1,4 +1,4 @@
-/* decision.c - verdicts over offers, and what they leave open. */
+/* decision.c - verdicts over offers, and ties. */
 #include "planner/capacity/decision.h"
 
 #include <math.h>

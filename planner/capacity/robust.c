@@ -28,7 +28,7 @@ static mf_status draw(const mf_problem *p, const mf_layout *l, const mf_assignme
     mf_sim *sim = NULL;
     const mf_sim_options o = {.routing = skew, .judge = true};
     *load = most_load(p->model, skew, l->ep);
-    if (l->capacity_factor <= 0) { /* else what is too much is dropped */
+    if (l->capacity_factor <= 0) { /* else rows above capacity are dropped */
         with_headroom.token_headroom = fmax(l->token_headroom, *load);
     }
     mf_status s =

@@ -14,7 +14,7 @@
 
 typedef struct mf_wavefront {
     int rows, columns;
-    int group; /* so many rows, one after the other, are of one group */
+    int group; /* rows that follow one another and form a group */
     /* On any thread, beside cells of other rows. */
     mf_status (*work)(void *user, int row, int column, mf_err *e);
     void *user;

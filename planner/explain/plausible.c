@@ -26,7 +26,7 @@ void mf_doubt(mf_doubts *d, const char *format, ...) {
     }
 }
 
-/* --- what was published ----------------------------------------------------------------------- */
+/* --- published figures ------------------------------------------------------------------------ */
 
 /* The best rows of bench/published/published.csv by model FLOPs, by the dense peak of cluster
  * files. Blackwell's GPUs have one for all: few dense models were published on each, and none of

@@ -23,7 +23,7 @@ typedef struct mf_published_mfu {
 /* NULL: none is known. */
 const mf_published_mfu *mf_published_mfu_of(const mf_gpu *gpu, mf_math math);
 
-/* Adds a warning that is not there yet; what does not fit the list is left out. */
+/* Adds a warning unless the list holds it already or is full. */
 void mf_doubt(mf_doubts *d, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 /* Figures of its file that look like slips of the unit. */

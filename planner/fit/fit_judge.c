@@ -195,8 +195,8 @@ static mf_status keep_params(mf_fit_judge *j, const mf_program *program, const m
     return MF_OK;
 }
 
-/* What the training state of a layout takes on the stage that has most of it, no more than the
- * layout needs; of the degrees and the split that were judged last, else 0. */
+/* Bytes of the training state of a layout on the stage that has most of it, never above what the
+ * layout needs; 0 unless degrees and split are those judged last. */
 static double states_B(const mf_fit_judge *j, const mf_layout *l) {
     mf_layout said = *l;
     mf_assignment a;

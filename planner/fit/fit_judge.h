@@ -22,7 +22,7 @@ void mf_fit_choose_zero(const mf_problem *p, uint8_t level, mf_layout *l);
 mf_status mf_fit_judge_least_memory(mf_fit_judge *j, mf_layout l, bool fits_only, mf_fit_entry *out,
                                     bool *laid_out, mf_err *e);
 
-/* Makes an entry exact: what it needs is not less then. */
+/* Makes an entry exact, which never lowers the memory that it needs. */
 mf_status mf_fit_judge_exact(mf_fit_judge *j, mf_fit_entry *x, mf_err *e);
 
 /* Whether a layout fits with its memory choice everywhere, and what it needs. One that cannot be
@@ -33,7 +33,7 @@ mf_status mf_fit_judge_fits(mf_fit_judge *j, const mf_layout *l, bool *fits, dou
 /* For sorting: those that fit by headroom, then the rest by what is missing; equals by degrees. */
 int mf_fit_by_headroom(const void *a, const void *b);
 
-/* What a combination lacks of device and host memory together; 0 when it fits. */
+/* Device and host memory that a combination lacks, together; 0 when it fits. */
 double mf_fit_missing_B(const mf_fit_entry *f);
 
 #endif

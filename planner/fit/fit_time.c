@@ -91,7 +91,7 @@ static bool order_so(const mf_problem *p, mf_schedule_kind kind, mf_layout *l) {
 
 /* --- one combination -------------------------------------------------------------------------- */
 
-/* *l becomes what is run. */
+/* Makes *l the layout that would run. */
 static mf_status simulate(const mf_problem *p, mf_layout *l, double *step_s, mf_err *e) {
     const mf_sim_options o = {.routing = p->routing, .sums = true};
     mf_assignment a;
@@ -191,7 +191,7 @@ static void time_entries(void *self, mf_fit_judge *judge) {
     }
 }
 
-/* Those that cut a layer and its batch least: they are the fastest, as a rule. */
+/* Those that divide a layer and its batch least: they are the fastest, as a rule. */
 static int by_promise(const void *a, const void *b) {
     const mf_layout *l = &(*(mf_fit_entry *const *)a)->layout,
                     *m = &(*(mf_fit_entry *const *)b)->layout;

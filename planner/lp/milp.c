@@ -51,7 +51,7 @@ int mf_milp_add_row(mf_milp *p, double lo, double hi) {
 }
 
 void mf_milp_add_entry(mf_milp *p, int row, int col, double value) {
-    if (value == 0.0) { /* exact: only what is not there at all is left out */
+    if (value == 0.0) { /* exact: only entries that are zero are left out */
         return;
     }
     mf_milp_entry *entry =

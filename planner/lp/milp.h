@@ -61,7 +61,7 @@ typedef enum mf_milp_outcome {
     MF_MILP_FAILED,     /* GLPK gave up; nothing is known */
 } mf_milp_outcome;
 
-/* What a test can make GLPK do, in order to see that the plan survives. */
+/* A fault that a test plants in GLPK, in order to see that the plan survives. */
 typedef enum mf_milp_fault {
     MF_MILP_FAULT_NONE,
     MF_MILP_FAULT_ABORT,
@@ -98,7 +98,7 @@ typedef struct mf_milp_result {
     double objective; /* of x */
     double bound;     /* proven lower bound of the objective; -INFINITY = none */
     int64_t nodes;
-    int64_t effort_ns; /* what it took, counted in GLPK's iterations */
+    int64_t effort_ns; /* its effort, counted in GLPK's iterations */
     char text[160];    /* GLPK's words when outcome is FAILED */
 } mf_milp_result;
 
@@ -113,7 +113,7 @@ mf_status mf_milp_solve(const mf_milp *p, const mf_milp_options *o, double *x, m
 mf_status mf_milp_duals(const mf_milp *p, const double *x, double *row_dual, mf_milp_result *r,
                         mf_err *e);
 
-/* --- the same program, again and again ------------------------------------------------------- */
+/* --- the same program, again and again -------------------------------------------------------- */
 
 /* A linear program (integers relaxed) that is solved again and again under other bounds, each time
  * from where it stood, on a tableau of our own (dual_simplex.h): GLPK has no part in it. Columns

@@ -90,7 +90,7 @@ static void pass_back(mf_order *o, int32_t to, double by, way w, mf_order_path *
     out->holds += by * o->node[to].sends;
 }
 
-/* What the start of an event rests on gets its weight. */
+/* Hands the weight of an event on to the event that its start waited for. */
 static void pass_on(mf_order *o, int32_t at, double by, bool lost, way w, mf_order_path *out) {
     const node *n = &o->node[at];
     int8_t why = o->played[at].by;

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* --- paths ----------------------------------------------------------------------------------- */
+/* --- paths ------------------------------------------------------------------------------------ */
 
 mf_status mf_order_path_init(mf_order_path *c, int vstages, mf_err *e) {
     memset(c, 0, sizeof *c);
@@ -121,7 +121,8 @@ static size_t cell(const sorting *t, int64_t v, int64_t micro_batch) {
     return (size_t)v * (size_t)t->s->micro_batches + (size_t)micro_batch;
 }
 
-/* Fills in what a pass waits for; false when that has no node yet. */
+/* Finds the pass of a neighbouring virtual stage that a pass waits for; false when that has no node
+ * yet. */
 static bool wait_for(const sorting *t, int64_t vstages, bool backward, int64_t stage, int64_t v,
                      int64_t micro_batch, int32_t *from, bool *sent) {
     int64_t other = backward ? v + 1 : v - 1;

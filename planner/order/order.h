@@ -150,7 +150,7 @@ typedef struct mf_order mf_order;
 /* Errors: MF_NOMEM; MF_INTERNAL when the order deadlocks. */
 mf_status mf_order_create(const mf_layout *l, const mf_schedule *s, mf_order **out, mf_err *e);
 void mf_order_destroy(mf_order *o);
-/* Events of all stages: what a play goes through. */
+/* Number of events of all stages, all of which a play visits. */
 int64_t mf_order_nodes(const mf_order *o);
 /* Longest path. Uses buffers of the order: one thread at a time. */
 void mf_order_longest(mf_order *o, const mf_order_times *t, mf_order_path *out);

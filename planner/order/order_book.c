@@ -11,7 +11,7 @@
 /* Entries are never changed nor taken out, so readers need no lock. */
 typedef struct order_key {
     int64_t pp, vpp, schedule;
-    int64_t micro_batches; /* 0: so many that more of them change nothing */
+    int64_t micro_batches; /* 0: enough that more of them change nothing */
     int64_t layers, others;
 } order_key;
 

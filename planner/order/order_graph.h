@@ -10,7 +10,7 @@
 /* An event, after everything that it waits for. */
 typedef struct node {
     int32_t before;  /* previous event of the stage, or NONE */
-    int32_t from[2]; /* what its forward and its backward pass wait for, or NONE */
+    int32_t from[2]; /* the events that its forward and its backward pass wait for, or NONE */
     int16_t v[2];    /* virtual stages of its forward and backward (or W) pass, or NONE */
     uint8_t pass;    /* mf_event_pass */
     uint8_t sends;   /* results that go to another stage */

@@ -116,7 +116,7 @@ static void thin_out(mf_order_summary *s, int p, int wide, int32_t *both) {
     s->rows[p] = kept;
 }
 
-/* Gives back what was needed for more rows. */
+/* Frees the memory of rows that were left out. */
 static void shrink(int32_t **rows, size_t cells) {
     int32_t *less = realloc(*rows, cells * sizeof *less);
     if (less != NULL) {

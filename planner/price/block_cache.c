@@ -26,7 +26,7 @@ typedef struct mf_block_summary {
     double early_B;     /* of held_B: gradients that wait for their reduction behind a split pass */
 } mf_block_summary;
 
-/* A block and what is known of it. */
+/* A block and its summary. */
 typedef struct block_entry {
     mf_cost_key key;
     double load;

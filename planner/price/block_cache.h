@@ -9,7 +9,7 @@
 
 #include "planner/price/evaluator.h"
 
-/* Where blocks and their prices come from; borrowed. One table is used with one of these. */
+/* The source of blocks and their prices; borrowed. A table is used with one source only. */
 typedef struct mf_block_prices {
     const mf_model *model;
     const mf_cost *cost;

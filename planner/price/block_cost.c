@@ -1,4 +1,4 @@
-/* block_cost.c - what a block takes, from the times of its ops: sums, and longest paths. */
+/* block_cost.c - the cost of a block from the times of its ops: sums, and longest paths. */
 #include "planner/price/block_cost.h"
 
 #include <math.h>
@@ -8,7 +8,7 @@
  * any play of the block can take. */
 typedef struct path {
     double stream_s[MF_STREAM_COUNT]; /* end of the last op of each stream */
-    double handed_s;                  /* what the next block waits for is there */
+    double handed_s;                  /* the tensors that the next block waits for are there */
     double *first_s, *ready_s; /* [tensors] when its first, its last producer is done; no producer:
                                 * +-HUGE_VAL */
 } path;
@@ -37,7 +37,7 @@ static void path_init(path *p, const mf_block *b, const ops_of *x, double start_
         p->first_s[t] = input ? 0.0 : HUGE_VAL;
         p->ready_s[t] = input ? 0.0 : -HUGE_VAL;
     }
-    for (int i = x->first; i < x->end; i++) { /* what the passes make is no input */
+    for (int i = x->first; i < x->end; i++) { /* tensors made by the passes are no inputs */
         const mf_op *op = &b->ops[i];
         for (int k = 0; k < op->nout && (op->pass & x->passes); k++) {
             p->first_s[op->out[k]] = HUGE_VAL;

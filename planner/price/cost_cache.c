@@ -129,7 +129,7 @@ static mf_status keep(mf_block_costs *q, size_t bucket, const entry *made, entry
     return x ? MF_OK : mf_err_set(e, MF_NOMEM, "out of memory");
 }
 
-/* What is asked of the evaluator: a block, or a merged pair (b not NULL). */
+/* A question to the evaluator: the cost of a block, or of a merged pair (b not NULL). */
 typedef struct question {
     const mf_layout *l;
     const mf_block_key *a, *b;
@@ -168,7 +168,7 @@ static mf_status make(mf_block_costs *q, const question *x, const mf_cost_key *k
     return status;
 }
 
-/* --- what is counted -------------------------------------------------------------------------- */
+/* --- counted effort --------------------------------------------------------------------------- */
 
 static _Thread_local mf_costs_noted *noted, *listed;
 

@@ -129,7 +129,7 @@ static bool is_update(mf_op_kind k) {
     return k == MF_OP_ADAMW || mf_op_kind_class(k) == MF_CLASS_COPY;
 }
 
-/* What the optimizer of a stage runs. */
+/* The optimizer's ops of a stage. */
 typedef struct end_ops {
     int n;
     mf_op op[MF_STEP_END_MAX];
@@ -234,7 +234,8 @@ static mf_step_end_cost real_step_end(void *self, const mf_layout *l, mf_param_c
     if (l->overlap & MF_OVERLAP_DP) {
         t.exposed = mf_cost_exposed(o->cost, MF_OVERLAP_DP);
     }
-    if (all.dense + all.expert + all.dense_matrices == 0) { /* what is fixed is asked for */
+    if (all.dense + all.expert + all.dense_matrices ==
+        0) { /* the caller asks for the fixed costs */
         t.fixed_s = world_s(o, l) + fixed_s;
         return t;
     }
@@ -337,7 +338,7 @@ static void note_memory(const mf_memory *m, mf_step *out) {
     out->looks = m->looks;
 }
 
-/* What is asked of a step. */
+/* A question about a step. */
 typedef enum asked {
     ASKED_STEP, /* simulated time, memory with the gaps of its arrangement */
     ASKED_PLAY, /* simulated time, memory without gaps */

@@ -168,9 +168,10 @@ typedef struct mf_evaluator_real {
 } mf_evaluator_real;
 mf_evaluator mf_evaluator_init(mf_evaluator_real *real);
 
-/* What a simulated step of a layout is counted as, in nanoseconds of effort. */
+/* Effort counted for a simulated step of a layout, in nanoseconds. */
 int64_t mf_evaluator_step_ns(const mf_layout *l);
-/* The same of a memory plan of so many positions, whose arrangements took `looks` (mf_step). */
+/* Effort counted for a memory plan of so many positions, whose arrangements took `looks` (mf_step).
+ */
 int64_t mf_evaluator_memory_ns(int64_t positions, int64_t looks);
 
 #endif

@@ -78,7 +78,7 @@ static void mark_useless(task_pool *f) {
     }
 }
 
-/* Takes back what was dropped, but for what is still worked on; true: some. */
+/* Takes dropped tasks back, except those that a thread still works on; true: there was one. */
 static bool drop_tasks(task_pool *f) {
     bool some = false;
     for (int i = 0; i < MF_TASKS_IN_FLIGHT; i++) {

@@ -25,7 +25,7 @@ typedef struct mf_task_pool_ops {
     bool (*start)(void *self, int slot, int64_t *usual_us);
     /* Works on a task: on any thread, beside others, and beside start and commit. */
     void (*work)(void *self, int slot);
-    /* Takes over what a task found. On any thread; neither beside another one nor beside start. */
+    /* Merges the result of a task. On any thread; never while another commit or a start runs. */
     void (*commit)(void *self, int slot);
     /* Is what a task in flight may find of no use any more? Asked whenever none is left to start,
      * as commit is. It is dropped then, never worked on or its work for nothing, whichever it is.

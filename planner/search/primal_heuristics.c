@@ -42,7 +42,7 @@ static void enter(fit_step *list, int *count, fit_step x) {
 
 /* --- layouts of the same degrees -------------------------------------------------------------- */
 
-/* Splits families until they are layouts; *list becomes what they are split into. */
+/* Splits families until all are layouts, which *list then holds. */
 static mf_status split_down(mf_search_context *w, const mf_search_aim *aim, mf_search_outcome *list,
                             mf_err *e) {
     for (int level = MF_LEVEL_PIPELINE; level < MF_LEVEL_LAYOUT; level++) {
@@ -127,7 +127,7 @@ mf_status mf_search_try_near(mf_search_context *w, const mf_search_found *found,
     return try_degrees(w, &near, 1, MF_NEAR_TRIES, found->time_s, key_s, out, e);
 }
 
-/* --- what is open ----------------------------------------------------------------------------- */
+/* --- open layouts ----------------------------------------------------------------------------- */
 
 /* A layout or a family that is open, its degrees, and how it is played (-1: in several ways). */
 enum { MODE = 5, DEGREES };

@@ -128,7 +128,7 @@ static void work_on(void *self, int slot) {
     t->cpu_s = thread_s() - start_s;
 }
 
-/* Least key of what is open. */
+/* Least key of all open nodes. */
 double mf_search_least_open(const mf_search_state *s) {
     double least_s = mf_search_queue_least(&s->queue);
     for (int i = 0; i < MF_TASKS_IN_FLIGHT; i++) {
@@ -535,7 +535,7 @@ static bool start(void *self, int slot, int64_t *usual_us) {
         take(s, try_fits);
         s->fits_s = s->best_s;
         s->fits_tries = MF_FIT_LEAST_TRIES;
-        s->narrowed_at = s->work; /* what comes now may narrow the gap */
+        s->narrowed_at = s->work; /* the tasks that start now may narrow the gap */
     }
     drop_vain_tries(s);
     if (is_time_for_near(s)) {

@@ -86,7 +86,8 @@ typedef struct mf_search_side {
 /* A simulated plan. */
 typedef struct mf_search_found {
     double time_s;
-    double open_s; /* least bound of what was given up of its degrees; the search sets it */
+    double open_s; /* least bound of the layouts of its degrees that were given up; the search sets
+                      it */
     mf_layout layout;
     mf_assignment assignment;
 } mf_search_found;
@@ -151,10 +152,10 @@ typedef struct mf_search_times {
 
 /* Number of orders of an attention side. */
 typedef struct mf_search_count {
-    int32_t all, of[MF_PASS_MODES]; /* by mode: of those that a search looks at */
+    int32_t all, of[MF_PASS_MODES]; /* by pass mode, of the schedules that a search looks at */
 } mf_search_count;
 
-/* What is shared by all tasks and does not change while they run (but for caches with locks). */
+/* Data that all tasks share and that does not change while they run (except caches with locks). */
 typedef struct mf_search_context {
     mf_space space;
     const mf_evaluator *evaluator;
@@ -167,8 +168,8 @@ typedef struct mf_search_context {
     mf_search_count *order_count; /* [denses] */
     mf_expert_point *expert;      /* every (EP, ETP, dispatcher) once; pp not used */
     mf_search_side *side;
-    pthread_mutex_t lock; /* of writers of what is known */
-    mf_pool pool;         /* of that */
+    pthread_mutex_t lock; /* of writers of `known` */
+    mf_pool pool;         /* memory of its entries */
     _Atomic(mf_search_known *) known[MF_SEARCH_KNOWN];
     pthread_mutex_t path_lock[MF_SEARCH_PATH_LOCKS]; /* list i: [i % MF_SEARCH_PATH_LOCKS] */
     mf_search_path_set *paths[MF_SEARCH_BUCKETS];

@@ -193,7 +193,7 @@ void mf_search_keep_path_set(mf_search_context *w, mf_search_path_set *paths, in
                    .vpp = paths->vpp,
                    .micro_batches = paths->micro_batches,
                    .schedule = (mf_schedule_kind)paths->schedule};
-    int covered = 0; /* of those that the oldest task knows */
+    int covered = 0; /* sets that the oldest task knows */
     const size_t bucket = order_bucket(&l);
     pthread_mutex_t *lock = &w->path_lock[bucket % MF_SEARCH_PATH_LOCKS];
     pthread_mutex_lock(lock);

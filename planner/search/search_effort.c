@@ -36,7 +36,7 @@ void mf_search_note_taken(mf_search_state *s, const mf_search_node *n, int64_t w
     s->taken[kind_of(n)].nodes++;
 }
 
-/* The mean of its kind so far; before any committed, what it usually takes, and no large part of
+/* The mean of its kind so far; before any has committed, its usual effort, and no large part of
  * what all others took: nodes of a small problem take little. */
 static int64_t expected_us(const mf_search_state *s, const mf_search_node *n) {
     const mf_search_taken *t = &s->taken[kind_of(n)];

@@ -1,4 +1,4 @@
-/* search_end.c - how a search ends: why, in words, and what it reports. */
+/* search_end.c - how a search ends: its reason as a sentence, and the figures that it reports. */
 #include "planner/search/search_state.h"
 
 #include <math.h>
@@ -60,9 +60,9 @@ void mf_search_end_say(mf_search_end end, double gap, int64_t work_us, char *out
     snprintf(out, size, "%s", "");
 }
 
-/* --- what is open ----------------------------------------------------------------------------- */
+/* --- open layouts ----------------------------------------------------------------------------- */
 
-/* Layouts of what is open below the best plan, families counted whole. */
+/* Counts the open layouts below the best plan; a family counts all of its own. */
 static int64_t open_layouts(const mf_search_state *s) {
     int64_t open = 0;
     for (int64_t i = 0; i < s->queue.used; i++) {

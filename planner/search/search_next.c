@@ -48,7 +48,8 @@ static bool is_blocked(const mf_search_state *s, double open_s) {
            open_s >= s->blocking.key_s && s->work - s->unblocked_at >= MF_HELD_US;
 }
 
-/* Is there work to start below the target? Takes up what was put aside when nothing else is. */
+/* Is there work to start below the target? Returns parked trees to the queue when nothing else is
+ * left. */
 static bool has_below_target(mf_search_state *s) {
     for (;;) {
         double open_s = mf_search_least_open(s);
@@ -63,7 +64,7 @@ static bool has_below_target(mf_search_state *s) {
         if (mf_search_queue_below(&s->queue, s->target_s)) {
             return true;
         }
-        /* what is in flight may be all that is below */
+        /* the tasks in flight may hold all nodes below it */
         if (mf_search_is_flying(s) || !unpark(s)) {
             return false;
         }

@@ -114,7 +114,7 @@ const mf_search_node *mf_search_queue_top(const mf_search_queue *q) {
     return &q->node[q->heap[0].at];
 }
 
-/* --- what is asked of it ---------------------------------------------------------------------- */
+/* --- queries ---------------------------------------------------------------------------------- */
 
 bool mf_search_queue_below(const mf_search_queue *q, double key_s) {
     return q->nodes > 0 && q->heap[0].key_s < key_s;

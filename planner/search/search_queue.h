@@ -5,7 +5,7 @@
 
 #include "planner/search/search.h"
 
-/* What the order of a node goes by, and its place. */
+/* The key that orders a node, and its place. */
 typedef struct mf_search_entry {
     double key_s;
     uint64_t id; /* order of entry: breaks ties */

@@ -87,7 +87,7 @@ double mf_search_unlisted_s(const mf_search_state *s) {
     const int top = mf_search_top(s);
     const mf_search_node *list[2] = {s->queue.node, s->queue.aside};
     const int64_t count[2] = {s->queue.used, s->queue.asides};
-    /* what was not worked on was at or above a target that was no lower than this one */
+    /* nodes left aside were at or above a target no lower than this one */
     double least_s = fmin(s->unlisted_s, mf_search_rank_target(s, last_s(s)));
     for (int k = 0; k < 2; k++) {
         for (int64_t i = 0; i < count[k]; i++) {

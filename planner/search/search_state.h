@@ -99,7 +99,7 @@ bool mf_search_uses(const mf_search_state *s, mf_mechanism m);
 double mf_search_asked_gap(const mf_search_state *s);
 /* Counted microseconds of one core at most; negative: no limit. */
 int64_t mf_search_budget(const mf_search_state *s);
-/* Least key of what is open; no plan of the space takes less than the bound. */
+/* Least key of all open nodes; no plan of the space takes less than the bound. */
 double mf_search_least_open(const mf_search_state *s);
 double mf_search_lower_bound(const mf_search_state *s);
 bool mf_search_is_flying(const mf_search_state *s);
@@ -122,7 +122,7 @@ bool mf_search_is_spent(const mf_search_state *s);
 /* Has the search a plan, or does it know one from elsewhere? */
 bool mf_search_has_plan(const mf_search_state *s);
 
-/* --- what is left to start (search_next.c) --- */
+/* --- which work is left to start (search_next.c) --- */
 /* Are bounds raised towards a narrower gap than the one that is asked for? Where main layers are of
  * several kinds. */
 bool mf_search_looks_closer(const mf_search_state *s);

@@ -22,7 +22,7 @@ bool mf_search_add(mf_search_outcome *out, const mf_search_node *n) {
     return true;
 }
 
-/* The layout as far as the node fixes it; the rest at its smallest, so that it is valid. */
+/* A valid layout with the dimensions that the node fixes, and the smallest value of all others. */
 mf_layout mf_search_layout(const mf_search_context *w, const mf_search_node *n) {
     const mf_search_side *side = &w->side[n->side];
     bool staged = n->level >= MF_LEVEL_PIPELINE;

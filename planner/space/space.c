@@ -59,7 +59,7 @@ static void range(const mf_space *s, mf_dim dim, int64_t pin, int64_t most, degr
     }
 }
 
-/* The base with everything that is searched at its smallest: what is set afterwards decides whether
+/* The base with every searched dimension at its smallest: the values set afterwards decide whether
  * it is valid. */
 static mf_layout plain(const mf_space *s) {
     mf_layout l = s->base;
@@ -354,7 +354,7 @@ mf_status mf_space_count(const mf_space *s, int64_t *out, mf_err *e) {
     return status;
 }
 
-/* A line that grows, cut to its size. */
+/* A line that grows, truncated to its size. */
 typedef struct line {
     char *text;
     size_t size, used;

@@ -46,7 +46,7 @@ const char *mf_dim_text(mf_dim d);
 
 #define MF_SPACE_MAX_MBS 8
 
-/* What a program that is to run the plan leaves of the space; all zero: everything. */
+/* Limits of the program that is to run the plan on the space; all zero: no limits. */
 typedef struct mf_space_limits {
     uint32_t schedules;   /* 1u << MF_SCHED_*; 0 = all */
     uint32_t dispatchers; /* 1u << MF_DISPATCH_*, where EP > 1; 0 = all */

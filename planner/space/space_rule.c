@@ -32,7 +32,7 @@ static mf_status try_pins(const mf_space *s, uint32_t pins, mf_err *e) {
     return status == MF_OK && count == 0 ? mf_layout_resolve(&l, s->model, e) : status;
 }
 
-/* Some hundred times as many as training has. */
+/* About a hundred times as many as training runs have. */
 #define MOST_MICRO_BATCHES 4096
 
 mf_status mf_space_check_batch(const mf_space *s, mf_err *e) {
