@@ -202,7 +202,7 @@ static const mf_option table[MF_OPT_COUNT] = {
     ROW(GAP, "gap", SEARCH, "SHARE", "plan 3%, capacity 5%",
         "Stop when the best plan is proven to be within this share of the fastest one",
         SHARE(0, 1)),
-    ROW(EFFORT, "effort", SEARCH, "N", "30, fit 3, capacity 12",
+    ROW(EFFORT, "effort", SEARCH, "N", "30, fit 3, capacity 14 to 30",
         "Search for at most about N seconds of one core (capacity: for each cell; fit: 0 skips the "
         "search). Work is counted, not timed, so that every machine finds the same plan",
         INT(0, 1000000)),
