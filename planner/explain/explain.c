@@ -53,7 +53,9 @@ static void say_memory(const mf_plan_prediction *p, const mf_cluster *c, mf_expl
 
 static void say_time(const mf_plan_prediction *p, mf_explanation *out) {
     size_t used = 0;
-    used += (size_t)snprintf(out->time, sizeof out->time, "of %.4g s a step", p->step_time_s);
+    const bool in_ms = p->step_time_s < 1; /* in the unit that all else says it in */
+    used += (size_t)snprintf(out->time, sizeof out->time, "of %.4g %s a step",
+                             p->step_time_s * (in_ms ? 1e3 : 1), in_ms ? "ms" : "s");
     bool named[MF_PLAN_MAX_FIGURES] = {false};
     for (int n = 0; n < 5; n++) {
         int best = -1;

@@ -537,8 +537,29 @@ static void options_beside_a_plan_change_its_layout(void **state) {
     unlink(line);
 }
 
+/* Where the time goes is said in the unit in which the step time is. */
+static void explain_says_short_steps_in_milliseconds(void **state) {
+    (void)state;
+    static const char *const batch[] = {"--global-batch 16 ", "--global-batch 256 "};
+    for (int i = 0; i < 2; i++) {
+        char line[256], said[64];
+        snprintf(line, sizeof line,
+                 "explain --model olmoe-1b-7b --cluster h100 --gpus 8 --seq 4096 --ep 8 %s--json",
+                 batch[i]);
+        cli_result r = cli_json(line);
+        const mf_json_value *root = mf_json_root(r.json);
+        const double step_s = cli_number(root, "step_time_s");
+        assert_int_equal(step_s < 1, i == 0);
+        snprintf(said, sizeof said, "of %.4g %s a step", step_s * (i == 0 ? 1e3 : 1),
+                 i == 0 ? "ms" : "s");
+        assert_non_null(strstr(r.out, said));
+        cli_free(&r);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(explain_says_short_steps_in_milliseconds),
         cmocka_unit_test(the_parts_add_up),
         cmocka_unit_test(a_layout_over_memory_is_simulated_and_said_not_to_fit),
         cmocka_unit_test(fp8_is_held_against_the_fp8_peak),
