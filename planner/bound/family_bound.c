@@ -219,6 +219,20 @@ static void take_up_to(const mf_family_bound_layout *b, taker *x, int64_t p, dou
     }
 }
 
+/* Do parameters and states of main layers of several kinds fit, however stages share them? Floors
+ * of stages take each layer for the smallest. */
+static bool kinds_fit(const mf_family_bound_layout *b, const taker *stage) {
+    const mf_layer_times *r = b->r;
+    double all_B = 0.0, free_B = 0.0;
+    for (int i = r->others; i < r->others + r->kinds; i++) {
+        all_B += r->other[i].count * mf_persistent_B(b->l, r->other[i].params);
+    }
+    for (int64_t p = 0; p < b->l->pp; p++) {
+        free_B += mf_larger(0.0, mf_family_bound_free_B(b, &stage[p].ends, 0));
+    }
+    return all_B <= free_B;
+}
+
 double mf_family_bound_layout_s(const mf_layer_times *r, const mf_layout *l,
                                 const mf_order_summary *o, const mf_family_bound_fixed *f,
                                 double enough_s) {
@@ -242,6 +256,9 @@ double mf_family_bound_layout_s(const mf_layer_times *r, const mf_layout *l,
         stage[p] = (taker){mf_family_bound_ends_of(r, l, p), even - 1, 0.0};
         stage[p].step_s = next_step(&b, &stage[p].ends, p, even);
         least_s = mf_smaller(least_s, stage[p].step_s);
+    }
+    if (r->kinds > 0 && !kinds_fit(&b, stage)) {
+        return HUGE_VAL;
     }
     worst_s = mf_larger(worst_s, least_s);
     for (int64_t p = 0; p < l->pp && worst_s < enough_s; p++) {

@@ -4,7 +4,19 @@
 #include "report/text/show.h"
 #include "tests/support/cli_test.h"
 
+#include <stdlib.h>
+#include <sys/resource.h>
+
 #define MIXTRAL "--model mixtral-8x7b --cluster h100 --gpus 16 --global-batch 64 --seq 4096 "
+
+/* Of this process and those that it waited for. */
+static double cpu_s(void) {
+    struct rusage own, others;
+    getrusage(RUSAGE_SELF, &own);
+    getrusage(RUSAGE_CHILDREN, &others);
+    return (double)(own.ru_utime.tv_sec + others.ru_utime.tv_sec) +
+           1e-6 * (double)(own.ru_utime.tv_usec + others.ru_utime.tv_usec);
+}
 
 enum { PLANS = 6, TEXT = 160 };
 
@@ -146,8 +158,25 @@ static void the_verdict_says_when_optimizer_states_went_to_the_host(void **state
     cli_free(&r);
 }
 
+/* Where parameters of all layers together are too many, bounds say so although layers of the
+ * smallest kind would fit everywhere: else the search would go on for minutes. */
+static void what_fits_nowhere_is_told_soon(void **state) {
+    (void)state;
+    const double start_s = cpu_s();
+    cli_result r = cli_run("plan --model llama4-maverick --cluster h100 --gpus 64 --global-batch "
+                           "256 --seq 4096 --offload-optimizer 0 --tp 1 --cp 1 --threads 1",
+                           NULL);
+    assert_int_equal(r.code, 3);
+    assert_non_null(strstr(r.err, "nothing fits: the leanest layout"));
+    const double took_s = cpu_s() - start_s;
+    printf("  %.2f s of CPU time\n", took_s);
+    assert_below(took_s, getenv("MF_SANITIZED") != NULL ? 120.0 : 15.0);
+    cli_free(&r);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_fits_nowhere_is_told_soon),
         cmocka_unit_test(plans_that_look_alike_say_what_differs),
         cmocka_unit_test(a_limit_never_makes_a_plan_faster),
         cmocka_unit_test(only_what_was_given_is_said_to_be_pinned),
