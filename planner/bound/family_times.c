@@ -227,6 +227,15 @@ static void add_depths(mf_layer_times *r, const mf_model *m, const mf_family_bou
     add_other(r, p, params, anew_s, m->mtp_layers, 1 + m->layers, m->layers + m->mtp_layers);
 }
 
+/* What each has at least: ZeRO may shard more of one kind of parameters than of the other. */
+static void least_params(mf_param_count *least, const mf_param_count *p) {
+    least->dense = p->dense < least->dense ? p->dense : least->dense;
+    least->expert = p->expert < least->expert ? p->expert : least->expert;
+    if (p->dense_matrices < least->dense_matrices) {
+        least->dense_matrices = p->dense_matrices;
+    }
+}
+
 /* A class of layers joins the model. */
 static void add_layers(mf_layer_times *r, const mf_model *m, int class,
                        const mf_family_bound_pass *p, const mf_param_count *params, double anew_s) {
@@ -255,9 +264,7 @@ static void add_layers(mf_layer_times *r, const mf_model *m, int class,
         r->layer_anew_s[0] = mf_smaller(r->layer_anew_s[0], anew_s);
         r->layer_anew_s[1] = mf_larger(r->layer_anew_s[1], anew_s);
         least_times(&r->layer, p, ALL_TIMES);
-        if (params->dense + params->expert < r->layer_params.dense + r->layer_params.expert) {
-            r->layer_params = *params;
-        }
+        least_params(&r->layer_params, params);
     }
     r->layers += (int)n;
 }

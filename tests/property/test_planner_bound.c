@@ -714,8 +714,10 @@ static void no_bound_of_a_family_is_above_a_plan_in_it(void **state) {
     assert_above(ends_met, cases);
     printf("  splits with gathered slots %lld times, %lld as without\n", (long long)gathered,
            (long long)gathered_alike);
-    assert_above(gathered, cases / 2);
-    assert_at_most(0.98 * (double)gathered, gathered_alike);
+    if (cases >= 60) { /* else too few to tell */
+        assert_above(gathered, cases / 2);
+        assert_at_most(0.98 * (double)gathered, gathered_alike);
+    }
 }
 
 /* Their ends were charged what reductions inside them take, or copies, though a pair hides these.
@@ -743,12 +745,26 @@ static void no_bound_is_above_a_plan_that_is_played_in_pairs(void **state) {
     assert_above(n[FAMILY].sum, 0.4 * (double)n[FAMILY].tried);
 }
 
+/* Problems of several kinds of layers that once had a bound above a plan. */
+static const uint64_t mixed_broken[] = {
+    /* the layer of fewest parameters is not that of the fewest bytes: ZeRO shards dense and routed
+     * parameters apart */
+    UINT64_C(12053813004151776253),
+    UINT64_C(17529661040373739003),
+    UINT64_C(2240173901205437522),
+    UINT64_C(16775797574006567572),
+};
+
 static void no_bound_is_above_a_plan_of_mixed_layers(void **state) {
     (void)state;
     rng r = rng_init(7021);
     nearness n[KINDS] = {{0}};
     int cases = planner_cases(60, 2);
     static pool known;
+    for (size_t i = 0; i < sizeof mixed_broken / sizeof mixed_broken[0]; i++) {
+        rng again = {mixed_broken[i]};
+        check_mixed_problem(&again, &known, n);
+    }
     for (int i = 0; i < cases; i++) {
         check_mixed_problem(&r, &known, n);
     }

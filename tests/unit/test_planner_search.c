@@ -626,7 +626,7 @@ static void an_interrupted_fit_has_what_it_found(void **state) {
 
 /* Searches of one problem with more and less patience; how many of them were stale, and slow. */
 static void check_patience(fixture *w, int *stale, int *slow) {
-    static const int64_t patience[] = {0, INT64_MAX / 2, 5000, 2000};
+    static const int64_t patience[] = {0, INT64_MAX / 2, 4800, 2200};
     double bound_s = 0, least_s = HUGE_VAL;
     int64_t work[4];
     for (int i = 0; i < 4; i++) {
