@@ -100,8 +100,8 @@ typedef struct mf_capacity_request {
     const char *skew;    /* a routing that every plan is played under, too; NULL */
     const char *runs_on; /* as mf_runs_on_parse takes it; NULL */
     double gap;
-    int64_t effort_us; /* of a cell's search, counted (mf_search_options.budget); 0: 10 to 20 s, less
-                        * where its gap no longer narrows */
+    int64_t effort_us; /* of a cell's search, counted (mf_search_options.budget); 0: 10 to 20 s,
+                        * less where its gap no longer narrows */
     bool search_offload;
     int threads;                /* 0: one a core, at most 8; rows share them */
     const volatile int *cancel; /* as in mf_search_options */

@@ -51,8 +51,9 @@ mf_status mf_job_price(mf_job *j, mf_err *e);
 
 /* Reads into j->routing what was asked for, or else what the plan was made for (`planned`; "": even
  * routing), and sets *name to what it is. A planned file of counts that is not there any more is no
- * reason to refuse a plan: even routing takes its place, which j->asked.notes says. j->model and the
- * plan's layout must be read: what it has no capacity for is dropped. Errors: MF_INPUT, MF_IO. */
+ * reason to refuse a plan: even routing takes its place, which j->asked.notes says. j->model and
+ * the plan's layout must be read: what it has no capacity for is dropped. Errors: MF_INPUT, MF_IO.
+ */
 mf_status mf_job_read_routing(mf_job *j, const char *planned, const char **name, mf_err *e);
 
 /* Prices of another cluster or software, from the job's store or measurements of this machine. */

@@ -293,7 +293,7 @@ static void join(mf_partition_slot *to, const mf_partition_slot *from) {
 }
 
 void mf_partition_gather(mf_partition *in) {
-    int kind[MF_MAX_POSITIONS]; /* the slot of every slot that was */
+    int kind[MF_MAX_POSITIONS] = {0}; /* the slot of every slot that was */
     int class[MF_MAX_POSITIONS], slots = 0;
     for (int s = 0; s < in->slots; s++) {
         const mf_partition_slot from = in->slot[s];

@@ -760,8 +760,8 @@ static void what_gets_a_plan_over_uneven_routing_is_named(void **state) {
     assert_int_equal(system(line), 0);
 }
 
-/* Under --routing alone a plan is made for that routing with the space that a run begins with: where
- * there is none for the busiest rank's rows, the verdict says so and what does fit, as under
+/* Under --routing alone a plan is made for that routing with the space that a run begins with:
+ * where there is none for the busiest rank's rows, the verdict says so and what does fit, as under
  * --skew, in the one draw that the plan is for; where there is, nothing is said. */
 static void a_plan_that_routing_alone_overfills_gets_a_remedy(void **state) {
     (void)state;
