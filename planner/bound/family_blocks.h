@@ -9,10 +9,11 @@
 mf_family_bound_pass mf_family_bound_pass_of(const mf_block_cost *q);
 /* Lowers the times of passes alone to those of another block. */
 void mf_family_bound_least_alone(mf_family_bound_pass *least, const mf_family_bound_pass *p);
-/* The kind of a class of main layers. */
+/* The figures of a kind of main layers. */
 static inline mf_family_bound_other *mf_family_bound_kind(mf_layer_times *r, int kind) {
     return &r->other[r->others + kind];
 }
+/* The kind of a class of main layers: classes of main layers before it. */
 int mf_family_bound_kind_of(const mf_model *m, int layer_class);
 /* Layers of a class in the model. */
 int64_t mf_family_bound_layers_of(const mf_model *m, int layer_class);

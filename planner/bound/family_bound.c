@@ -219,8 +219,8 @@ static void take_up_to(const mf_family_bound_layout *b, taker *x, int64_t p, dou
     }
 }
 
-/* Do parameters and states of main layers of several kinds fit, however stages share them? Floors
- * of stages take each layer for the smallest. */
+/* Do parameters and states of main layers of several kinds fit on all stages together? Floors of
+ * stages take each layer for the smallest. */
 static bool kinds_fit(const mf_family_bound_layout *b, const taker *stage) {
     const mf_layer_times *r = b->r;
     double all_B = 0.0, free_B = 0.0;

@@ -181,7 +181,7 @@
 /* --- what is counted ---------------------------------------------------------------------------
  *
  * Nanoseconds of one core: 1.25 times what they took on 2026-12-01 on an idle core of 2.6 GHz
- * (Sapphire Rapids, fourteen jobs of `bench_plan`), so that slower cores are met, too. */
+ * (fourteen jobs of `bench_plan`), so that slower cores are met, too. */
 
 #define MF_LP_ENTRY_NS 0.235 /* entry of a tableau that a pivot visits */
 #define MF_PLAY_NS 8000      /* play of an order and its path as a row, */

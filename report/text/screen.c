@@ -305,7 +305,7 @@ static bool is_detail(const line *l) {
     return l->worth == DETAIL || l->worth == NOTE;
 }
 
-enum { MOST_STAY = 5 }; /* lines of a label: what goes on after them is a detail */
+enum { MOST_STAY = 5 }; /* lines of a label that are always shown; its others are details */
 
 /* drop and room: as long as the text each. */
 static void cut(const char *text, line *l, int count, int columns, char *drop, char *room) {
