@@ -56,7 +56,7 @@ typedef struct mf_priced_zero {
 } mf_priced_zero;
 /* mf_priced_time_s of that. Errors: MF_NOMEM. */
 mf_status mf_priced_zero_s(const mf_priced_zero *p, mf_play_pass pass, double *time_s, mf_err *e);
-/* The same of a merged pair; neither block is split, all have the same load. Some may be one.
+/* The same of a merged pair; neither block is split, each has its own load. Some may be one.
  * Errors: MF_NOMEM. */
 mf_status mf_priced_pair_s(const mf_priced_zero *forward, const mf_priced_zero *backward,
                            double *time_s, mf_err *e);

@@ -185,6 +185,7 @@ typedef struct held {
     mf_layout layout;
     mf_block_key key;
     mf_cost_key words;
+    double load;    /* of its busiest expert rank */
     int at;         /* its slot */
     slot own;       /* used without a table, or if another block of this call has its slot */
     block_entry *x; /* with the layout's groups */
@@ -203,18 +204,23 @@ enum { MOST_HELD = 4 };
 typedef struct holding {
     mf_block_cache *t;
     const mf_block_prices *p;
-    double load;
     held held[MOST_HELD];
     int n;
 } holding;
 
+static bool same_load(double a, double b) {
+    return !(a < b) && !(a > b);
+}
+
 static held *acquire(holding *h, const mf_layout *l, const mf_block_key *key,
-                     const mf_cost_key *words, bool zero) {
+                     const mf_cost_key *words, double load, bool zero) {
     held *x = &h->held[h->n];
-    *x = (held){.layout = *l, .key = *key, .words = *words};
+    *x = (held){.layout = *l, .key = *key, .words = *words, .load = load};
     for (int i = 0; i < h->n; i++) {
-        if (mf_cost_key_same(&h->held[i].words, &x->words) && (h->held[i].at >= SLOTS) == zero) {
-            return &h->held[i];
+        held *known = &h->held[i];
+        if (mf_cost_key_same(&known->words, &x->words) && same_load(known->load, load) &&
+            (known->at >= SLOTS) == zero) {
+            return known;
         }
     }
     x->at = slot_of(&x->words, zero);
@@ -266,11 +272,11 @@ static recipe recipe_of(const mf_model *m, const mf_layout *l, const mf_block_ke
     return x;
 }
 
-static pieces want_block(holding *h, const recipe *x, const mf_block_key *key) {
-    pieces out = {acquire(h, &x->block, key, &x->words, false), NULL};
+static pieces want_block(holding *h, const recipe *x, const mf_block_key *key, double load) {
+    pieces out = {acquire(h, &x->block, key, &x->words, load, false), NULL};
     if (x->zero) {
         const mf_cost_key words = mf_block_cache_key_of(h->p->model, &x->weights, &x->keeps);
-        out.zero = acquire(h, &x->weights, &x->keeps, &words, true);
+        out.zero = acquire(h, &x->weights, &x->keeps, &words, load, true);
     }
     return out;
 }
@@ -298,8 +304,7 @@ static mf_status recall_summary(mf_block_cache *t, const mf_block_prices *p, con
     }
     summary_entry *known = summary_slot(t, &x->words, &lock);
     pthread_mutex_lock(lock);
-    const bool found =
-        !(known->load < load) && !(known->load > load) && mf_cost_key_same(&known->key, &x->words);
+    const bool found = same_load(known->load, load) && mf_cost_key_same(&known->key, &x->words);
     if (found) {
         *out = known->summary;
     }
@@ -322,16 +327,16 @@ static bool is_first_at(const holding *h, int i) {
     return true;
 }
 
-static bool is_here(const holding *h, const slot *s, const held *x) {
-    return s->kept && mf_cost_key_same(&s->kept->key, &x->words) && !(s->kept->load < h->load) &&
-           !(s->kept->load > h->load);
+static bool is_here(const slot *s, const held *x) {
+    return s->kept && mf_cost_key_same(&s->kept->key, &x->words) &&
+           same_load(s->kept->load, x->load);
 }
 
 /* To read it, where it is as it is wanted. */
 static void lock_slot(const holding *h, const held *x) {
     slot *s = &h->t->slot[x->at];
     pthread_rwlock_rdlock(&s->lock);
-    if (!is_here(h, s, x) || !mf_priced_suits(s->kept->priced, &x->layout)) {
+    if (!is_here(s, x) || !mf_priced_suits(s->kept->priced, &x->layout)) {
         pthread_rwlock_unlock(&s->lock);
         pthread_rwlock_wrlock(&s->lock);
     }
@@ -386,7 +391,7 @@ static mf_status make(const holding *h, const held *from, block_entry **out, mf_
     mf_status status = lower(h->p, &from->layout, &from->key, &b, e);
     if (status == MF_OK) {
         status = mf_priced_create(h->p->cost, &from->layout, b, from->key.split, from->key.at_end,
-                                  h->load, &x->priced, e);
+                                  from->load, &x->priced, e);
     }
     if (status == MF_OK) {
         status = price_block(h, from, b, x, e);
@@ -397,14 +402,14 @@ static mf_status make(const holding *h, const held *from, block_entry **out, mf_
         return status;
     }
     x->key = from->words;
-    x->load = h->load;
+    x->load = from->load;
     *out = x;
     return MF_OK;
 }
 
 /* The entry in the slot, made anew when it is another one; with the layout's groups. */
 static mf_status in_slot(const holding *h, slot *s, held *x, mf_err *e) {
-    if (!is_here(h, s, x)) {
+    if (!is_here(s, x)) {
         block_entry *made;
         mf_status status = make(h, x, &made, e);
         if (status != MF_OK) {
@@ -471,9 +476,9 @@ static mf_status unplayed_cost(mf_block_cache *t, const mf_block_prices *p, cons
         *out = summary.cost;
         return MF_OK;
     }
-    holding h = {.t = t, .p = p, .load = load};
+    holding h = {.t = t, .p = p};
     const mf_cost_key words = mf_block_cache_key_of(p->model, &x->weights, &x->keeps);
-    const held *zero = acquire(&h, &x->weights, &x->keeps, &words, true);
+    const held *zero = acquire(&h, &x->weights, &x->keeps, &words, load, true);
     status = hold(&h, e);
     if (status == MF_OK) {
         *out = with_dp(&summary, key, zero->x, true);
@@ -482,9 +487,9 @@ static mf_status unplayed_cost(mf_block_cache *t, const mf_block_prices *p, cons
     return status;
 }
 
-static mf_status played_cost(holding *h, const recipe *x, const mf_block_key *key,
+static mf_status played_cost(holding *h, const recipe *x, const mf_block_key *key, double load,
                              mf_block_cost *out, mf_err *e) {
-    const pieces made = want_block(h, x, key);
+    const pieces made = want_block(h, x, key, load);
     mf_status status = hold(h, e);
     if (status != MF_OK) {
         return status;
@@ -509,8 +514,8 @@ mf_status mf_block_cache_cost(mf_block_cache *t, const mf_block_prices *p, const
     const recipe x = recipe_of(p->model, l, key);
     mf_status status;
     if (exact) {
-        holding h = {.t = t, .p = p, .load = load};
-        status = played_cost(&h, &x, key, out, e);
+        holding h = {.t = t, .p = p};
+        status = played_cost(&h, &x, key, load, out, e);
         release(&h);
     } else {
         status = unplayed_cost(t, p, &x, key, load, out, e);
@@ -522,11 +527,13 @@ mf_status mf_block_cache_cost(mf_block_cache *t, const mf_block_prices *p, const
 }
 
 mf_status mf_block_cache_pair(mf_block_cache *t, const mf_block_prices *p, const mf_layout *l,
-                              const mf_block_key *forward, const mf_block_key *backward,
-                              double load, double *time_s, mf_err *e) {
-    holding h = {.t = t, .p = p, .load = load};
-    const recipe fx = recipe_of(p->model, l, forward), bx = recipe_of(p->model, l, backward);
-    const pieces f = want_block(&h, &fx, forward), b = want_block(&h, &bx, backward);
+                              const mf_block_side *forward, const mf_block_side *backward,
+                              double *time_s, mf_err *e) {
+    holding h = {.t = t, .p = p};
+    const recipe fx = recipe_of(p->model, l, &forward->key),
+                 bx = recipe_of(p->model, l, &backward->key);
+    const pieces f = want_block(&h, &fx, &forward->key, forward->load),
+                 b = want_block(&h, &bx, &backward->key, backward->load);
     mf_status status = hold(&h, e);
     if (status == MF_OK) {
         const mf_priced_zero fp = priced_of(&f), bp = priced_of(&b);

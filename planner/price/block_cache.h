@@ -23,9 +23,15 @@ void mf_block_cache_destroy(mf_block_cache *t);
 mf_status mf_block_cache_cost(mf_block_cache *t, const mf_block_prices *p, const mf_layout *l,
                               const mf_block_key *key, double load, bool exact, mf_block_cost *out,
                               mf_err *e);
+/* A block of a merged pair, with the load of its own busiest expert rank: a dense block beside a
+ * MoE block does not even out the other's experts. */
+typedef struct mf_block_side {
+    mf_block_key key;
+    double load;
+} mf_block_side;
 /* Time of a merged pair. */
 mf_status mf_block_cache_pair(mf_block_cache *t, const mf_block_prices *p, const mf_layout *l,
-                              const mf_block_key *forward, const mf_block_key *backward,
-                              double load, double *time_s, mf_err *e);
+                              const mf_block_side *forward, const mf_block_side *backward,
+                              double *time_s, mf_err *e);
 
 #endif

@@ -109,10 +109,10 @@ static mf_status real_cost(void *self, const mf_layout *l, const mf_block_key *k
 static mf_status real_pair(void *self, const mf_layout *l, const mf_block_key *forward,
                            const mf_block_key *backward, double *time_s, mf_err *e) {
     const mf_evaluator_real *o = self;
-    double lf = least_load(o, l, forward), lb = least_load(o, l, backward);
     const mf_block_prices prices = {o->model, o->cost};
-    return mf_block_cache_pair(o->block_cache, &prices, l, forward, backward, lf < lb ? lf : lb,
-                               time_s, e);
+    const mf_block_side f = {*forward, least_load(o, l, forward)},
+                        b = {*backward, least_load(o, l, backward)};
+    return mf_block_cache_pair(o->block_cache, &prices, l, &f, &b, time_s, e);
 }
 
 static void real_send(void *self, const mf_layout *l, double *send_s, double *hold_s) {

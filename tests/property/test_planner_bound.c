@@ -753,6 +753,12 @@ static const uint64_t mixed_broken[] = {
     UINT64_C(17529661040373739003),
     UINT64_C(2240173901205437522),
     UINT64_C(16775797574006567572),
+    /* a MoE block in a merged pair was priced with the even load of the dense block beside it */
+    UINT64_C(16720016329624924725),
+    UINT64_C(8592930808320183157),
+    UINT64_C(9986258502388809279),
+    UINT64_C(7016830215721322653),
+    UINT64_C(680721932189438353),
 };
 
 static void no_bound_is_above_a_plan_of_mixed_layers(void **state) {
