@@ -11,29 +11,30 @@
 
 /* --- columns ---------------------------------------------------------------------------------- */
 
-/* Most layers of a cell that one stage can hold: by memory with the least in flight, and by time
- * when only steps below the cutoff count. */
-static int32_t most_layers(const mf_partition *in, int v, int slot, int m, double cutoff_s) {
+/* Most layers of a cell that one stage can hold, as a real number: by memory with the least in
+ * flight, and by time when only steps below the cutoff count. */
+static double most_layers(const mf_rows *b, int v, int slot, int m, double cutoff_s) {
+    const mf_partition *in = b->in;
     const mf_partition_class *class = mf_partition_class_at(in, v, slot);
     const mf_partition_choice *c = &class->choice[m];
     int64_t stage = mf_layout_stage_of(&in->layout, v), chunk = mf_layout_chunk_of(&in->layout, v);
-    int most = in->slot[slot].count;
-    double own_s = c->cost.f.time_s + c->cost.b.time_s + c->cost.w.time_s;
+    double most = in->slot[slot].count;
+    double own_s =
+        (b->hull ? c->f_floor_s : c->cost.f.time_s) + c->cost.b.time_s + c->cost.w.time_s;
     for (int i = 0; in->merged && i < MF_PORTIONS; i++) {
         double pair_s = c->f_pair_s[i] + c->b_pair_s[i];
         own_s = i == 0 ? pair_s : fmax(own_s, pair_s);
     }
-    double each_s = (double)in->layout.micro_batches * own_s;
-    each_s = each_s > 0.0 ? each_s : 1e-30;
-    double by_time = floor(cutoff_s / each_s * (1.0 + 1e-9));
-    most = by_time < most ? (int)by_time : most;
+    double each_s = (double)in->layout.micro_batches * own_s - class->anew_s;
+    if (each_s > 0.0) {
+        most = fmin(most, cutoff_s / MF_BOUND_SAFETY / each_s * (1.0 + 1e-9));
+    }
     for (int k = 0; k < in->order.rows[stage]; k++) {
         double flight = mf_order_in_flight(&in->order, (int)stage, k, (int)chunk);
         double each_B = class->persistent_B + flight * c->cost.saved_B;
-        double by_memory = floor((in->usable_B - in->fixed_B) / each_B * (1.0 + 1e-9));
-        most = by_memory < most ? (int)by_memory : most;
+        most = fmin(most, (in->usable_B - in->fixed_B) / each_B * (1.0 + 1e-9));
     }
-    return most > 0 ? most : 0;
+    return fmax(most, 0.0);
 }
 
 /* Choices that have columns. */
@@ -42,13 +43,12 @@ int mf_rows_choices(const mf_rows *b, const mf_partition_class *c) {
 }
 
 /* Coarse, no choice is known: whatever any of them allows. */
-static int32_t most_layers_of_any(const mf_partition *in, int v, int slot, double cutoff_s) {
-    int32_t most = 0;
-    for (int m = 0; m < mf_partition_class_at(in, v, slot)->choices; m++) {
-        int32_t n = most_layers(in, v, slot, m, cutoff_s);
-        most = n > most ? n : most;
+static double most_layers_of_any(const mf_rows *b, int v, int slot, double cutoff_s) {
+    double most = 0.0;
+    for (int m = 0; m < mf_partition_class_at(b->in, v, slot)->choices; m++) {
+        most = fmax(most, most_layers(b, v, slot, m, cutoff_s));
     }
-    return most;
+    return floor(most);
 }
 
 static bool has_column(const mf_rows *b, const mf_partition_class *c, int m) {
@@ -56,6 +56,16 @@ static bool has_column(const mf_rows *b, const mf_partition_class *c, int m) {
         return m == mf_rows_fastest(c); /* it stands for all */
     }
     return m < mf_rows_choices(b, c) && (!b->hull || c->choice[m].hull);
+}
+
+/* An upper bound of the cell's column. One of the hull stands for others by parts of layers: of a
+ * choice of which no whole layer fits, half a one may. */
+static double top_of(const mf_rows *b, int v, int slot, int m, double cutoff_s) {
+    if (b->coarse || b->roomy) {
+        return most_layers_of_any(b, v, slot, cutoff_s);
+    }
+    const double most = most_layers(b, v, slot, m, cutoff_s);
+    return b->hull ? most : floor(most);
 }
 
 void mf_rows_add_cells(mf_rows *b, double cutoff_s) {
@@ -66,14 +76,13 @@ void mf_rows_add_cells(mf_rows *b, double cutoff_s) {
             for (int m = 0; m < MF_CATALOGUE_MAX; m++) {
                 size_t cell = mf_partition_cell(in, v, s, m);
                 b->col[cell] = -1;
-                b->top[cell] = 0;
+                b->top[cell] = 0.0;
                 bool stands = v >= in->slot[s].v_lo && v <= in->slot[s].v_hi;
                 if (!stands || !has_column(b, c, m)) {
                     continue;
                 }
-                b->top[cell] = b->coarse || b->roomy ? most_layers_of_any(in, v, s, cutoff_s)
-                                                     : most_layers(in, v, s, m, cutoff_s);
-                if (b->top[cell] > 0) {
+                b->top[cell] = top_of(b, v, s, m, cutoff_s);
+                if (b->top[cell] > 0.0) {
                     b->col[cell] = mf_milp_add_col(&b->milp, 0, b->top[cell], 0, !b->splits);
                 }
             }

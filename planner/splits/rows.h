@@ -43,7 +43,7 @@ typedef struct mf_rows {
     bool coarse, hull, splits, roomy;
     mf_milp milp;
     int *col;           /* [cells] column of x, -1 = cannot be */
-    int32_t *top;       /* [cells] its upper bound */
+    double *top;        /* [cells] its upper bound; whole where columns are */
     int *extra;         /* coarse: [stages] column of what a stage takes more */
     int *until;         /* splits: [vstages][slots] column of y, -1 = the slot is not there */
     int first_size_row; /* splits: rows of the positions of each virtual stage, then of each stage
