@@ -212,6 +212,24 @@ static bool is_useful_vpp(const mf_space *s, int64_t pp, int64_t vpp) {
     return pp > 1 && now < before;
 }
 
+static bool may_take(const mf_space *s, int schedule) {
+    return allowed(s->limits.schedules, schedule) &&
+           (!pinned(s, MF_DIM_SCHEDULE) || (mf_schedule_kind)schedule == s->base.schedule);
+}
+
+/* One micro-batch on one chunk a stage goes forward and back, whichever of these is said: the one
+ * that every program knows stands for them, or the next that may be taken. */
+static bool is_said_already(const mf_space *s, int schedule, int64_t vpp, int64_t micro_batches) {
+    static const int alike[] = {MF_SCHED_1F1B, MF_SCHED_GPIPE, MF_SCHED_MERGED};
+    enum { ALIKE = sizeof alike / sizeof alike[0] };
+    int first = ALIKE, own = ALIKE;
+    for (int i = ALIKE - 1; i >= 0; i--) {
+        first = may_take(s, alike[i]) ? i : first;
+        own = alike[i] == schedule ? i : own;
+    }
+    return own < ALIKE && own > first && vpp == 1 && micro_batches == 1;
+}
+
 int64_t mf_space_orders(const mf_space *s, int64_t pp, int64_t micro_batches, mf_order_point *out,
                         int64_t max) {
     int64_t count = 0, positions = s->model->layers + s->model->mtp_layers + 2;
@@ -224,8 +242,7 @@ int64_t mf_space_orders(const mf_space *s, int64_t pp, int64_t micro_batches, mf
     assert(pp > 0);
     range(s, MF_DIM_VPP, s->base.vpp, positions / pp, &vpp);
     for (int k = 0; k < MF_SCHED_COUNT; k++) {
-        if (!allowed(s->limits.schedules, k) ||
-            (pinned(s, MF_DIM_SCHEDULE) && (mf_schedule_kind)k != s->base.schedule)) {
+        if (!may_take(s, k)) {
             continue;
         }
         for (int i = 0; i < vpp.count; i++) {
@@ -233,7 +250,9 @@ int64_t mf_space_orders(const mf_space *s, int64_t pp, int64_t micro_batches, mf
             l.vpp = vpp.value[i];
             const bool whole = s->limits.chunked && pp > 1 && l.vpp == 1;
             const bool many = s->limits.most_chunks > 0 && pp * l.vpp > s->limits.most_chunks;
-            if (whole || many || !is_useful_vpp(s, pp, l.vpp) || !mf_layout_valid(&l, s->model)) {
+            const bool said = is_said_already(s, k, l.vpp, micro_batches);
+            if (whole || many || said || !is_useful_vpp(s, pp, l.vpp) ||
+                !mf_layout_valid(&l, s->model)) {
                 continue;
             }
             if (count < max) {

@@ -3,6 +3,7 @@
 #include "tests/support/test.h"
 
 #include "core/program/lower.h"
+#include "core/schedule/schedule.h"
 #include "planner/space/space.h"
 
 #include <stdio.h>
@@ -34,7 +35,9 @@ static bool is_canonical(const mf_model *m, const mf_layout *l) {
     return (l->cp > 1 || l->cp_type == MF_CP_RING) &&
            (l->ep > 1 || l->dispatcher == MF_DISPATCH_FUSED) &&
            (l->dp * l->cp > 1 || l->zero == 0) &&
-           ((m->experts > 0 && l->edp > 1) || l->expert_zero == 0);
+           ((m->experts > 0 && l->edp > 1) || l->expert_zero == 0) &&
+           (l->vpp > 1 || l->micro_batches > 1 ||
+            (l->schedule != MF_SCHED_GPIPE && l->schedule != MF_SCHED_MERGED));
 }
 
 /* The cut that the search names: chunks on one stage, or more of them that leave the largest chunk
@@ -150,6 +153,71 @@ static void walking_the_lists_gives_each_layout_once(void **state) {
         }
     }
     assert_true(seen == count);
+}
+
+static bool same_events(const mf_schedule *a, const mf_schedule *b) {
+    bool same = a->split == b->split && a->chunks == b->chunks;
+    for (int64_t p = 0; same && p < a->stages; p++) {
+        same = a->count[p] == b->count[p];
+        for (int64_t i = 0; same && i < a->count[p]; i++) {
+            const mf_event *x = &a->events[p][i], *y = &b->events[p][i];
+            same = x->pass == y->pass && x->chunk == y->chunk && x->chunk2 == y->chunk2 &&
+                   x->micro_batch == y->micro_batch && x->micro_batch2 == y->micro_batch2;
+        }
+    }
+    return same;
+}
+
+static mf_schedule *schedule_of(int64_t pp, int64_t micro_batches, const mf_order_point *o) {
+    mf_layout l;
+    mf_schedule *out = NULL;
+    mf_model m = tiny(16, 0);
+    mf_layout_init(&l);
+    l.gpus = l.pp = pp;
+    l.gbs = micro_batches;
+    l.seq = 48;
+    l.vpp = o->vpp;
+    l.schedule = (mf_schedule_kind)o->schedule;
+    if (mf_layout_resolve(&l, &m, NULL) == MF_OK) {
+        assert_ok(mf_schedule_create(&l, &out, NULL));
+    }
+    return out;
+}
+
+/* How many of the orders play what this schedule plays. */
+static int64_t orders_as(const mf_schedule *s, int64_t pp, int64_t micro_batches,
+                         const mf_order_point *orders, int64_t n) {
+    int64_t as = 0;
+    for (int64_t i = 0; i < n; i++) {
+        mf_schedule *own = schedule_of(pp, micro_batches, &orders[i]);
+        as += same_events(s, own);
+        mf_schedule_destroy(own);
+    }
+    return as;
+}
+
+/* Whichever schedules a program can run. */
+static void each_order_of_events_is_listed_once(void **state) {
+    (void)state;
+    const mf_model m = tiny(16, 0);
+    for (uint32_t kinds = 1; kinds < 1u << MF_SCHED_COUNT; kinds++) {
+        for (int64_t pp = 1; pp <= 4; pp++) {
+            for (int64_t n = 1; n <= 4; n++) {
+                mf_order_point orders[100];
+                mf_space s = space_of(&m, pp, n);
+                s.limits.schedules = kinds;
+                const int64_t listed = mf_space_orders(&s, pp, n, orders, 100);
+                for (int k = 0; k < MF_SCHED_COUNT; k++) {
+                    const mf_order_point plain = {(uint8_t)k, k == MF_SCHED_ZB_V ? 2 : 1};
+                    mf_schedule *all = schedule_of(pp, n, &plain);
+                    if (all != NULL && (kinds & 1u << k) != 0) {
+                        assert_int_equal(orders_as(all, pp, n, orders, listed), 1);
+                    }
+                    mf_schedule_destroy(all);
+                }
+            }
+        }
+    }
 }
 
 static void a_pinned_dimension_keeps_its_value(void **state) {
@@ -311,6 +379,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_product_of_lists_counts_what_loops_count),
         cmocka_unit_test(walking_the_lists_gives_each_layout_once),
+        cmocka_unit_test(each_order_of_events_is_listed_once),
         cmocka_unit_test(a_pinned_dimension_keeps_its_value),
         cmocka_unit_test(pins_that_leave_nothing_name_the_rule_they_break),
         cmocka_unit_test(what_is_held_is_said),
