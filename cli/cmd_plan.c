@@ -181,7 +181,7 @@ static mf_status say_verdict(mf_verdict_text *v, const mf_args *a, const char *s
     return s;
 }
 
-/* The job and its problem, while the kernel makes room for the search. */
+/* The job and its problem, while the kernel maps memory for the search. */
 static mf_status prepare(const mf_args *a, mf_job *j, mf_problem *problem, mf_err *e) {
     mf_heap_prefault prefault;
     mf_heap_begin_prefault(&prefault, mf_args_threads(a));

@@ -43,7 +43,7 @@ typedef struct mf_partition_choice {
     /* On the hull, times are rounded down slightly, so that dominated choices can be dropped: no
      * time is above that of this choice or of those it dominates (see mf_partition_part_s). */
     bool hull;
-    double f_floor_s;
+    double f_rounded_s;
     /* merged: portions of the forward and the backward pass, by set; a pair takes at least the sum
      * of its two portions of any set */
     double f_pair_s[MF_PORTIONS], b_pair_s[MF_PORTIONS];
@@ -153,10 +153,10 @@ const mf_partition_class *mf_partition_class_at(const mf_partition *in, int v, i
 /* The choice of a class that keeps, recomputes and offloads that; -1: it has none. */
 int mf_partition_choice_of(const mf_partition_class *c, mf_memory_choice memory);
 
-/* Seconds that a layer of the class with choice m adds to a part of its virtual stage. floor: the
+/* Seconds that a layer of the class with choice m adds to a part of its virtual stage. rounded: the
  * rounded-down figure that holds for dominated choices, too. m < 0: the least over all choices. */
 double mf_partition_part_s(const mf_partition *in, const mf_partition_class *c, int m,
-                           mf_order_part part, bool floor);
+                           mf_order_part part, bool rounded);
 
 /* --- last blocks (end_copies.c) --------------------------------------------------------------- */
 

@@ -74,9 +74,10 @@ typedef struct standing {
     int from, to; /* positions that can */
 } standing;
 
-static void find_standing(const mf_partition *in, const mf_room *room, int v, standing *x) {
-    x->from = room->least[v];
-    x->to = room->most[v + 1];
+static void find_standing(const mf_partition *in, const mf_split_ranges *ranges, int v,
+                          standing *x) {
+    x->from = ranges->least[v];
+    x->to = ranges->most[v + 1];
     for (int i = x->from; i < x->to; i++) {
         if (i == x->from || in->slot_at[i] != in->slot_at[i - 1]) {
             x->own[in->slot_at[i]] = of_slot(in, v, in->slot_at[i]);
@@ -86,25 +87,26 @@ static void find_standing(const mf_partition *in, const mf_room *room, int v, st
 
 /* Of virtual stage v, wherever the positions that it holds begin: the buffers of all of them, the
  * workspace of the last. */
-static beside least_on(const mf_partition *in, const mf_room *room, int v) {
+static beside least_on(const mf_partition *in, const mf_split_ranges *ranges, int v) {
     beside x = any_block;
     standing can;
-    find_standing(in, room, v, &can);
-    for (int a = room->least[v]; a <= room->most[v]; a++) {
-        const int lo = a + room->range[v].lo, least = room->least[v + 1];
+    find_standing(in, ranges, v, &can);
+    for (int a = ranges->least[v]; a <= ranges->most[v]; a++) {
+        const int lo = a + ranges->range[v].lo, least = ranges->least[v + 1];
         const int end = lo > least ? lo : least;
         beside all = {0, 0, 0, 0, 0, 0, 0};
-        for (int i = a; i < end && end <= room->most[v + 1]; i++) {
+        for (int i = a; i < end && end <= ranges->most[v + 1]; i++) {
             add_buffers(&all, &can.own[in->slot_at[i]]);
         }
-        if (end <= room->most[v + 1]) {
+        if (end <= ranges->most[v + 1]) {
             all.work_B = all.sum_B = HUGE_VAL; /* those of its last position: below */
             at_most(&x, &all);
         }
     }
     /* several chunks, or passes for weight gradients: whose last block it is is not known */
     const bool known = in->chunks == 1 && !in->split;
-    for (int i = known ? room->least[v + 1] - 1 : room->least[v]; i < room->most[v + 1]; i++) {
+    for (int i = known ? ranges->least[v + 1] - 1 : ranges->least[v]; i < ranges->most[v + 1];
+         i++) {
         const beside *last = &can.own[in->slot_at[i]];
         x.work_B = fmin(x.work_B, last->work_B);
         x.sum_B = fmin(x.sum_B, last->sum_B);
@@ -127,10 +129,11 @@ static double largest_of(const mf_rows_kind *list, int kinds, int held) {
 }
 
 /* The buffers of a stage with so many positions on all of its chunks, whichever they are. */
-static void add_many(const mf_partition *in, const mf_room *room, int stage, beside *all) {
+static void add_many(const mf_partition *in, const mf_split_ranges *ranges, int stage,
+                     beside *all) {
     enum { COMM, GATHER, BOUNDARY, SCRATCH, KINDS };
     mf_rows_kind of[KINDS][MF_MAX_POSITIONS];
-    int kinds = 0, held = room->range[in->vstages + stage].lo;
+    int kinds = 0, held = ranges->range[in->vstages + stage].lo;
     for (int s = 0; s < in->slots; s++) {
         beside x = any_block;
         for (int k = 0; k < in->chunks; k++) {
@@ -155,17 +158,17 @@ static void add_many(const mf_partition *in, const mf_room *room, int stage, bes
     add_buffers(all, &sure);
 }
 
-static beside least_on_stage(const mf_partition *in, const mf_room *room, int stage) {
+static beside least_on_stage(const mf_partition *in, const mf_split_ranges *ranges, int stage) {
     beside all = {.work_B = HUGE_VAL, .sum_B = HUGE_VAL};
     all.comm_B = mf_partition_tables_B(in, stage);
     for (int k = 0; k < in->chunks; k++) {
-        const beside x = least_on(in, room, (int)mf_layout_vstage(&in->layout, stage, k));
+        const beside x = least_on(in, ranges, (int)mf_layout_vstage(&in->layout, stage, k));
         all.work_B = fmin(all.work_B, x.work_B);
         all.sum_B = fmin(all.sum_B, x.sum_B);
         add_buffers(&all, &x);
     }
-    if (in->chunks > 1 && room->range[in->vstages + stage].lo > in->chunks) {
-        add_many(in, room, stage, &all);
+    if (in->chunks > 1 && ranges->range[in->vstages + stage].lo > in->chunks) {
+        add_many(in, ranges, stage, &all);
     }
     return all;
 }
@@ -176,14 +179,14 @@ static double sum_beside_B(const mf_partition *in, const beside *x) {
 
 /* The workspace of the last block of a pass, whichever it is, and the buffers that a stage keeps
  * (core/memory/memory.c) for blocks that stand on any of its chunks, and for tables. */
-double mf_rows_least_beside_B(const mf_partition *in, const mf_room *room, int stage) {
-    const beside all = least_on_stage(in, room, stage);
+double mf_rows_least_beside_B(const mf_partition *in, const mf_split_ranges *ranges, int stage) {
+    const beside all = least_on_stage(in, ranges, stage);
     return mf_partition_tables_comm_B(in, stage) + sum_beside_B(in, &all);
 }
 
-double mf_rows_beside_with_B(const mf_partition *in, const mf_room *room, int stage, double work_B,
-                             bool summed) {
-    beside all = least_on_stage(in, room, stage);
+double mf_rows_beside_with_B(const mf_partition *in, const mf_split_ranges *ranges, int stage,
+                             double work_B, bool summed) {
+    beside all = least_on_stage(in, ranges, stage);
     if (summed) { /* the scratch of compute is what is summed: see the positions */
         all.comm_B = all.apart_B;
     }
@@ -212,9 +215,9 @@ static double more_with(const mf_partition *in, int stage, const beside *all, in
     return isfinite(more_B) ? more_B : 0.0;
 }
 
-mf_guest mf_rows_guest(const mf_partition *in, const mf_room *room, int stage) {
+mf_guest mf_rows_guest(const mf_partition *in, const mf_split_ranges *ranges, int stage) {
     mf_guest guest = {.slot = -1};
-    const beside all = least_on_stage(in, room, stage);
+    const beside all = least_on_stage(in, ranges, stage);
     for (int s = 0; s < in->slots; s++) {
         const double more_B = is_single(in, s) ? more_with(in, stage, &all, s) : 0.0;
         if (more_B > guest.more_B) {

@@ -43,8 +43,8 @@ typedef struct mf_partition_options {
     bool lossy;         /* splits: with other losses for other nodes */
     bool splits;        /* whole positions on every virtual stage, choices in any proportion: what
                          * split_tree.c branches on. No counts */
-    bool roomy;         /* splits: memory is no concern, a layer takes the least of its choices */
-    double floor_s;     /* a bound that is known already; 0 = none */
+    bool memory_ample;  /* splits: memory is no concern, a layer takes the least of its choices */
+    double proven_s;    /* a bound that is known already; 0 = none */
     double cutoff_s;    /* only steps below are of interest; INFINITY = any */
     double gap;         /* relative gap at which the program may stop */
     int64_t node_limit; /* of the integer program; 0 = none */
@@ -68,7 +68,7 @@ void mf_partition_solution_clear(mf_partition_solution *s);
 /* --- whole splits (split_tree.c) -------------------------------------------------------------- */
 
 typedef struct mf_partition_split_options {
-    double floor_s;      /* a bound that is known already; 0 = none */
+    double proven_s;     /* a bound that is known already; 0 = none */
     double cutoff_s;     /* a bound at or above is as good as any */
     int64_t lp_limit;    /* linear programs */
     int64_t effort_ns;   /* counted nanoseconds of one core, about; 0 = any */

@@ -225,7 +225,7 @@
 #define MF_PIPELINE_FIGURES_NS 11000
 #define MF_WHOLE_FIGURES_NS 12500
 #define MF_ORDER_FIGURES_NS 11000
-#define MF_FLOOR_NS 50
+#define MF_STAGE_BOUND_NS 50
 #define MF_LAYOUT_FIGURES_NS 6500
 /* A block that is lowered, priced and played, and a merged pair of them. */
 #define MF_BLOCK_NS 10500

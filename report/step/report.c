@@ -327,7 +327,7 @@ static void print_memory(FILE *out, const mf_report *r) {
     double load = mf_report_max_load(r, &overflows);
     if (overflows) {
         fprintf(out,
-                "            an expert rank gets %.2f times the balanced rows, but has room for "
+                "            an expert rank gets %.2f times the balanced rows, but has memory for "
                 "%g: a run would\n"
                 "            go on with more, where that fits (--token-headroom)\n",
                 load, r->plan->layout.token_headroom);

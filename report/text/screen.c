@@ -42,7 +42,7 @@ typedef struct line {
     const char *text;
     int length, indent;
     int height; /* lines that it takes */
-    int cut;    /* where a row goes on below, as all rows of its table; 0: where it fits */
+    int wrap;   /* where a row goes on below, as all rows of its table; 0: where it fits */
     int rest;   /* and the first column of what stands there */
     int hidden; /* number of lines left out from here on; 0: this one is shown */
     bool kept;  /* part of a verdict, or of what stays beside it: no row of a table */
@@ -138,8 +138,8 @@ static int fold(FILE *out, const line *l, int columns, bool colour) {
     const char *at = l->text;
     int left = l->length, indent = 0, height = 0;
     do {
-        const bool aligned = height == 0 && l->cut > 0 && left > columns;
-        int n = aligned ? l->cut : piece(at, left, columns - indent);
+        const bool aligned = height == 0 && l->wrap > 0 && left > columns;
+        int n = aligned ? l->wrap : piece(at, left, columns - indent);
         int end = n;
         while (end > 0 && at[end - 1] == ' ') {
             end--;
@@ -234,8 +234,8 @@ static int narrow(const line *l, int rows, int width, int columns, int gap, char
     return left;
 }
 
-/* Tables wider than the screen move their columns together: rows are copied to *room. */
-static void narrow_tables(line *l, int count, int columns, char *drop, char *room) {
+/* Tables wider than the screen move their columns together: rows are copied to *copies. */
+static void narrow_tables(line *l, int count, int columns, char *drop, char *copies) {
     for (int from = 0, to; from < count; from = to) {
         int width = l[from].length;
         for (to = from + 1; to < count && is_next_row(&l[from], &l[to]); to++) {
@@ -248,10 +248,10 @@ static void narrow_tables(line *l, int count, int columns, char *drop, char *roo
             (void)narrow(l + from, to - from, width, columns, 1, drop);
         }
         for (int i = from; i < to; i++) {
-            const int n = take_out(&l[i], drop, room);
-            l[i].text = room;
+            const int n = take_out(&l[i], drop, copies);
+            l[i].text = copies;
             l[i].length = n;
-            room += n;
+            copies += n;
         }
     }
 }
@@ -285,7 +285,7 @@ static void align_tables(line *l, int count, int columns) {
             rest++;
         }
         for (int i = from; i < to; i++) {
-            l[i].cut = at;
+            l[i].wrap = at;
             l[i].rest = rest;
         }
     }
@@ -307,8 +307,9 @@ static bool is_detail(const line *l) {
 
 enum { MOST_STAY = 5 }; /* lines of a label that are always shown; its others are details */
 
-/* drop and room: as long as the text each. */
-static void cut(const char *text, line *l, int count, int columns, char *drop, char *room) {
+/* drop and copies: as long as the text each. */
+static void read_lines(const char *text, line *l, int count, int columns, char *drop,
+                       char *copies) {
     bool wide = false, verdict = false, whole = false;
     worth now = PLAIN;
     int stays = 0;
@@ -332,7 +333,7 @@ static void cut(const char *text, line *l, int count, int columns, char *drop, c
     for (int i = 0; i < count; i++) {
         l[i].length = wide ? without_bar(&l[i]) : l[i].length;
     }
-    narrow_tables(l, count, columns, drop, room);
+    narrow_tables(l, count, columns, drop, copies);
     align_tables(l, count, columns);
     for (int i = 0; i < count; i++) {
         l[i].height = fold(NULL, &l[i], columns, false);
@@ -694,14 +695,14 @@ mf_status mf_screen_write(FILE *out, const char *text, const mf_screen *how, mf_
     const int count = count_lines(text);
     const size_t size = strlen(text) + 1;
     line *l = calloc((size_t)count + 1, sizeof *l);
-    char *drop = malloc(size), *room = malloc(size);
-    if (l == NULL || drop == NULL || room == NULL) {
+    char *drop = malloc(size), *copies = malloc(size);
+    if (l == NULL || drop == NULL || copies == NULL) {
         free(l);
         free(drop);
-        free(room);
+        free(copies);
         return mf_err_set(e, MF_NOMEM, "out of memory");
     }
-    cut(text, l, count, how->columns, drop, room);
+    read_lines(text, l, count, how->columns, drop, copies);
     if (!how->all) {
         shorten(l, count);
     }
@@ -719,6 +720,6 @@ mf_status mf_screen_write(FILE *out, const char *text, const mf_screen *how, mf_
     }
     free(l);
     free(drop);
-    free(room);
+    free(copies);
     return MF_OK;
 }
