@@ -94,8 +94,6 @@ static void find_most(const mf_partition *in, double cutoff_s, int *most) {
     }
 }
 
-enum { ROUNDS = 3 }; /* of memory, which buffers that are sure narrow */
-
 /* At most most[] positions (NULL: any number). False: no split is such. */
 static bool narrow(const mf_partition *in, const int *most, mf_split_ranges *ranges) {
     for (int i = 0; i < in->vstages + in->stages; i++) {
@@ -123,7 +121,7 @@ void mf_split_ranges_by_time(const mf_partition *in, double cutoff_s, mf_split_r
 
 bool mf_split_ranges_by_memory(const mf_partition *in, mf_split_ranges *ranges) {
     bool fits = true, narrower = true;
-    for (int round = 0; round < ROUNDS && fits && narrower; round++) {
+    for (int round = 0; round < MF_NARROW_ROUNDS && fits && narrower; round++) {
         int most[2 * MF_MAX_VSTAGES];
         fits = mf_rows_most_positions(in, ranges, most);
         narrower = false;

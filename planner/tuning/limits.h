@@ -3,7 +3,8 @@
  * Limits trade time against the width of the gap: no bound is wrong because of them. The one
  * exception is the first section, what bounds give away so that they hold. Work is counted in
  * microseconds of one core, never timed, so that results depend on no machine. Elsewhere
- * stand sizes of tables, beside the tables, and tolerances of linear algebra, in lp/.
+ * stand sizes of tables, beside the tables, and tolerances of linear algebra, in lp/. What `job`
+ * and `launch` spend on searches of theirs, and what is doubted, stand here, too.
  */
 #ifndef MF_PLANNER_LIMITS_H
 #define MF_PLANNER_LIMITS_H
@@ -141,6 +142,38 @@
  * simulated under (the second worst of 20 counts: the 95th percentile). */
 #define MF_CARRY_MOST 4
 #define MF_SKEW_DRAWS 20
+/* Of another cluster's plans: one counts as this many doublings of size away, so that it is begun
+ * with before that of the next size. */
+#define MF_OTHER_CLUSTER 0.5
+/* Threads that work on cells beside the caller's, a row of the table each: few tables have more
+ * rows, and each cell's search has threads of its own. */
+#define MF_CELLS_AT_ONCE 8
+/* Steps, plans and remedies that gain less than this share of the present step time are not named:
+ * predictions are not that exact. */
+#define MF_LEAST_GAIN 5e-4
+
+/* --- tables of sizes (job/capacity/) ------------------------------------------------------------
+ *
+ * Without --effort. A cell of a large table has less than a plan of its own: of the 59 cells of
+ * docs/PLANNER_MEASURED.md that fit, 56 are proven. */
+
+/* Effort of all cells together, of which each search has its part, but so much at least, and no
+ * more than a plan of its own: Qwen3-235B on 2,048 H200, one of four, has a plan 1.1 % faster, on
+ * 1,024 3.1 %. */
+#define MF_TABLE_US 140000000
+#define MF_CELL_US 10000000
+#define MF_CELL_MOST_US MF_DEFAULT_BUDGET_US
+/* A cell ends after this part of its effort without a narrower gap. */
+#define MF_CELL_PATIENCE_PART 7
+/* Effort of a target's cell, which is one for each of its memory choices: Qwen3-235B on 256 H100
+ * ends at 58 % with the least. */
+#define MF_CELL_LIMITED_US 18000000
+/* What gets a plan over uneven routing: searches with more and more memory, the effort of each
+ * (enough for a plan of a smaller space), and steps that are simulated with the draws, the fastest
+ * under even routing. */
+#define MF_OVERFULL_SEARCHES 3
+#define MF_OVERFULL_US 1200000
+#define MF_OVERFULL_STEPS 4
 
 /* --- layouts that fit ------------------------------------------------------------------------- */
 
@@ -167,6 +200,9 @@
  * for each pass that a simulation may have to play. */
 #define MF_FIT_TIMED_US 4600
 #define MF_FIT_TIMED_PASS_NS 290
+/* Larger clusters that `fit` looks at for the smallest one that fits: sizes are tried in steps that
+ * leave about so many. */
+#define MF_FIT_SIZES 32
 /* Open layouts that are tried; those of them whose bound lies within the gap asked for; families in
  * which some of them are looked for. */
 #define MF_OPEN_TRIES 512
@@ -177,6 +213,80 @@
  * seconds, Llama-3 405B on 2,048 H100 1.3 %). */
 #define MF_NEAR_TRIES 512
 #define MF_NEAR_GAIN 1e-3
+
+/* --- what fits, ranked by time (job/search/fit_fastest.c) ------------------------------------- */
+
+/* A search that is short ends within this share of the fastest plan, or after so many counted
+ * seconds where nobody says otherwise; one that has no plan by then goes on until it has. */
+#define MF_FIT_FASTEST_GAP 0.03
+#define MF_FIT_EFFORT 2
+/* Plans of one combination of degrees that are met for each that is shown: they differ in VPP,
+ * micro-batch and schedule. */
+#define MF_FIT_ALIKE 2
+/* Timed layouts that a search begins with. */
+#define MF_FIT_STARTS 8
+/* Remedies: combinations that miss least, some of which are timed; remedies that are timed, each
+ * with this part of the effort; those that are searched with. */
+#define MF_FIT_MISSES 256
+#define MF_FIT_TIMED_REMEDIES 8
+#define MF_FIT_REMEDY_PART 32
+#define MF_FIT_SEARCHED_REMEDIES 3
+/* Such a search has so much of the effort: for a single plan, for the list of the first remedy's
+ * plans, and where a target limits the choices, each of which is then a search of its own. */
+#define MF_FIT_ONE_PERCENT 60
+#define MF_FIT_LIST_PERCENT 45
+#define MF_FIT_LIMITED_PERCENT 167
+/* Where memory is tight, bounds tell little: a search that has no plan after this part tries the
+ * layouts of least memory (DeepSeek-V3 on 128 H100: 10 instead of 20 s of a core, the same times).
+ */
+#define MF_FIT_LEANEST_PERCENT 10
+
+/* --- searches under a target's limits (launch/search/) ---------------------------------------- */
+
+/* With less effort a search ends before it has bounded anything or tried any plan. */
+#define MF_LEAST_BUDGET 150000
+/* Of the gap that is asked for: a family that may hold a plan as much faster is worked on. */
+#define MF_FAMILY_GAP 0.5
+/* Searches of free choices go on from one effort to the next, as long as the next takes no more
+ * than this share of all; what is tried of its plans may take as much again. */
+#define MF_FREE_FIRST_US 600000
+#define MF_FREE_LAST_US 2400000
+#define MF_FREE_SHARE 0.4
+/* A search of all plain schedules may use so much; with less than the second it closes nothing.
+ * (DeepSeek-V3 on 1,024 H100 with the effort of 2026-11, 30 s: proven to 3.9 %, 7.8 without.) */
+#define MF_PLAIN_US 2400000
+#define MF_PLAIN_LEAST_US 1200000
+/* Larger micro-batches are tried with no less effort than that in all. */
+#define MF_LARGER_LEAST_US 1500000
+/* A plan that takes at most so many times what the best one of free choices takes is near it. A
+ * family's plan that takes more than the second is not kept: other degrees have better ones. */
+#define MF_FREE_NEAR 1.1
+#define MF_FREE_SLOWER 1.5
+/* The best plan's layout is tried with other choices as long as no more than all effort and this
+ * part of it are used: a search that has met its gap may have left that step undone (Qwen3-30B on
+ * 32 H100: 1.3 %). */
+#define MF_ALIKE_PART 6
+/* Pairs of single steps that are weighed, and those of them that are simulated: a second of one
+ * core at most. Two steps together may take less than their times and peaks let expect: so many
+ * times as much is looked at. */
+#define MF_PAIRS_WEIGHED 600
+#define MF_PAIRS_PLAYED 60
+#define MF_PAIRS_TIME_SLACK 1.15
+#define MF_PAIRS_PEAK_SLACK 1.25
+
+/* --- doubts (explain/plausible.c) ------------------------------------------------------------- */
+
+/* Tokens of a step beyond which a batch is doubted, four times the most that was published (some 63
+ * M, DeepSeek-V3). */
+#define MF_DOUBTED_TOKENS 256e6
+/* Of a step and GPU: eight times the most (1 M: GPT-OSS-120B on 4, Mixtral at 128k), a sixteenth of
+ * the least (1,024). */
+#define MF_DOUBTED_GPU_TOKENS 8e6
+#define MF_DOUBTED_FEW_GPU_TOKENS 64
+/* A batch that so many times as many data-parallel ranks could share if it were a little larger or
+ * smaller; an odd one sooner (of even ones 126 on 32 GPUs was published). */
+#define MF_DOUBTED_SHARING 32
+#define MF_DOUBTED_ODD_SHARING 8
 
 /* --- what is counted ---------------------------------------------------------------------------
  *
@@ -291,6 +401,11 @@
 /* Backward passes within this factor of the fastest count as usual. Others recompute much, are
  * rarely chosen and get the smaller portion of a merged pair. */
 #define MF_USUAL_BACKWARD 1.08
+/* Of a simulated step: what is shorter by less is as long, but for rounding. */
+#define MF_STEP_SHORTER 1e-6
+/* Rounds in which memory narrows how many positions a stage may hold, and that what is sure to
+ * stand there: later ones narrow nothing. */
+#define MF_NARROW_ROUNDS 3
 /* Most entries of all path rows of a program for shadow prices: more take GLPK seconds. */
 #define MF_SHADOW_ENTRIES 200000
 /* The exact program is tried with at most so many virtual stages: with more it takes seconds and
@@ -309,6 +424,9 @@
 #define MF_LP_RENEW_PIVOTS 1500
 #define MF_LP_ROWS_TOGETHER 8
 #define MF_LP_MOST_PIVOTS 20000
+/* GLPK's memory: it ends the process where it gets none, so a program that needs more is given up.
+ */
+#define MF_GLPK_MEMORY_MB 512
 /* No stage takes so many units of time more (a unit is about a step): a finite end, so that any
  * multipliers prove a bound. The curves' own ends would be tighter but take more pivots. */
 #define MF_ROWS_MOST_EXTRA 1e9
