@@ -3,7 +3,6 @@
 #include "cli/commands.h"
 #include "job/load/problem.h"
 #include "job/search/fit_fastest.h"
-#include "planner/tuning/limits.h"
 #include "report/basis/doubts.h"
 #include "report/search/fit_report.h"
 #include "report/search/to_fit.h"

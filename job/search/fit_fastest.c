@@ -2,7 +2,6 @@
 #include "job/search/fit_fastest.h"
 
 #include "job/search/host_copies.h"
-#include "planner/tuning/limits.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -9,6 +9,7 @@
 #include "job/search/runs_on.h"
 #include "launch/steps/steps.h"
 #include "planner/planner.h"
+#include "planner/tuning/limits.h"
 
 typedef struct mf_fit_rank_options {
     int rows;          /* combinations of degrees (TP, CP, PP, EP, ETP) at most */
