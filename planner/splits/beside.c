@@ -1,19 +1,21 @@
-/* beside.c - bytes that a stage needs beside what its blocks keep: the workspace of the last block
- * of a pass, and buffers, of which it has the largest of its blocks (core/memory/memory.c).
+/* beside.c - the least bytes that a stage needs beside what its blocks keep.
  *
- * What is sure of them follows from where positions can stand: a stage that holds more positions
- * than there are without experts has the buffers of a layer with experts.
+ * A stage also holds the workspace of the block that runs, and buffers that are as large as its
+ * largest block needs (core/memory/memory.c). The ranges of positions say which blocks are sure to
+ * stand on a stage. For example, a stage that holds more positions than there are layers without
+ * experts has the buffers of a layer with experts.
  */
 #include "planner/splits/rows.h"
 
 #include <math.h>
 
-/* Bytes beside what blocks keep: least figures of any block, or the most that is sure of them. */
+/* Bytes that a stage needs beside what its blocks keep: of one block, the least of several blocks,
+ * or the most that several blocks need for sure. */
 typedef struct beside {
-    double work_B; /* while it runs */
+    double work_B; /* workspace while the block runs */
     double comm_B, gather_B, boundary_B, scratch_B;
-    double apart_B; /* of comm_B, what is not scratch of compute */
-    double sum_B;   /* of one block */
+    double apart_B; /* part of comm_B that is no scratch memory of compute */
+    double sum_B;   /* of all buffers and the workspace of one block */
 } beside;
 
 static const beside any_block = {HUGE_VAL, HUGE_VAL, HUGE_VAL, HUGE_VAL,
@@ -28,7 +30,7 @@ static bool stands_on(const mf_partition *in, int v, int s) {
     return v >= in->slot[s].v_lo && v <= in->slot[s].v_hi;
 }
 
-/* The least of both. */
+/* Takes the smaller of each figure. */
 static void at_most(beside *x, const beside *other) {
     x->work_B = fmin(x->work_B, other->work_B);
     x->comm_B = fmin(x->comm_B, other->comm_B);
@@ -39,7 +41,7 @@ static void at_most(beside *x, const beside *other) {
     x->sum_B = fmin(x->sum_B, other->sum_B);
 }
 
-/* Of a layer of slot s on virtual stage v, whatever it keeps. */
+/* The least that a layer of slot s needs on virtual stage v, whatever it keeps. */
 static beside of_slot(const mf_partition *in, int v, int s) {
     beside x = any_block;
     const mf_partition_class *c = mf_partition_class_at(in, v, s);
@@ -59,7 +61,7 @@ static beside of_slot(const mf_partition *in, int v, int s) {
     return x;
 }
 
-/* A stage has the largest buffers of its blocks. */
+/* Takes the larger of each buffer: blocks of a stage share them. */
 static void add_buffers(beside *x, const beside *more) {
     x->comm_B = fmax(x->comm_B, more->comm_B);
     x->gather_B = fmax(x->gather_B, more->gather_B);
@@ -68,10 +70,10 @@ static void add_buffers(beside *x, const beside *more) {
     x->apart_B = fmax(x->apart_B, more->apart_B);
 }
 
-/* Of what can stand on a virtual stage: [slots]. */
+/* The blocks that can stand on a virtual stage, by slot. */
 typedef struct standing {
     beside own[MF_MAX_POSITIONS];
-    int from, to; /* positions that can */
+    int from, to; /* positions that can stand there */
 } standing;
 
 static void find_standing(const mf_partition *in, const mf_split_ranges *ranges, int v,
@@ -85,8 +87,8 @@ static void find_standing(const mf_partition *in, const mf_split_ranges *ranges,
     }
 }
 
-/* Of virtual stage v, wherever the positions that it holds begin: the buffers of all of them, the
- * workspace of the last. */
+/* The least that virtual stage v needs, at whichever position it begins: buffers for all of its
+ * positions, and the workspace of its last block. */
 static beside least_on(const mf_partition *in, const mf_split_ranges *ranges, int v) {
     beside x = any_block;
     standing can;
@@ -99,11 +101,11 @@ static beside least_on(const mf_partition *in, const mf_split_ranges *ranges, in
             add_buffers(&all, &can.own[in->slot_at[i]]);
         }
         if (end <= ranges->most[v + 1]) {
-            all.work_B = all.sum_B = HUGE_VAL; /* those of its last position: below */
+            all.work_B = all.sum_B = HUGE_VAL; /* found below, for its last position */
             at_most(&x, &all);
         }
     }
-    /* several chunks, or passes for weight gradients: whose last block it is is not known */
+    /* with several chunks, or with passes for weight gradients, any block may be the last to run */
     const bool known = in->chunks == 1 && !in->split;
     for (int i = known ? ranges->least[v + 1] - 1 : ranges->least[v]; i < ranges->most[v + 1];
          i++) {
@@ -117,7 +119,7 @@ static beside least_on(const mf_partition *in, const mf_split_ranges *ranges, in
     return x;
 }
 
-/* The least that is the largest of `held` positions; least first. */
+/* Of `held` positions, the largest needs at least this. The list is sorted, smallest first. */
 static double largest_of(const mf_rows_kind *list, int kinds, int held) {
     for (int i = 0; i < kinds; i++) {
         held -= list[i].count;
@@ -128,7 +130,8 @@ static double largest_of(const mf_rows_kind *list, int kinds, int held) {
     return 0.0;
 }
 
-/* The buffers of a stage with so many positions on all of its chunks, whichever they are. */
+/* Adds the buffers that a stage has for sure because its chunks hold so many positions in all,
+ * whichever these are. */
 static void add_many(const mf_partition *in, const mf_split_ranges *ranges, int stage,
                      beside *all) {
     enum { COMM, GATHER, BOUNDARY, SCRATCH, KINDS };
@@ -177,8 +180,6 @@ static double sum_beside_B(const mf_partition *in, const beside *x) {
     return fmax(x->sum_B, x->work_B + buffers_B(&in->layout, x));
 }
 
-/* The workspace of the last block of a pass, whichever it is, and the buffers that a stage keeps
- * (core/memory/memory.c) for blocks that stand on any of its chunks, and for tables. */
 double mf_rows_least_beside_B(const mf_partition *in, const mf_split_ranges *ranges, int stage) {
     const beside all = least_on_stage(in, ranges, stage);
     return mf_partition_tables_comm_B(in, stage) + sum_beside_B(in, &all);
@@ -187,20 +188,20 @@ double mf_rows_least_beside_B(const mf_partition *in, const mf_split_ranges *ran
 double mf_rows_beside_with_B(const mf_partition *in, const mf_split_ranges *ranges, int stage,
                              double work_B, bool summed) {
     beside all = least_on_stage(in, ranges, stage);
-    if (summed) { /* the scratch of compute is what is summed: see the positions */
+    if (summed) { /* the caller counts the scratch memory of compute with the positions */
         all.comm_B = all.apart_B;
     }
     all.work_B = fmax(all.work_B, work_B);
     return mf_partition_tables_comm_B(in, stage) + all.work_B + buffers_B(&in->layout, &all);
 }
 
-/* There is one layer of the slot, which may also stand elsewhere. */
+/* Has the slot one layer only, which may also stand on another virtual stage? */
 static bool is_single(const mf_partition *in, int s) {
     return in->slot[s].count == 1 && in->slot[s].v_lo < in->slot[s].v_hi;
 }
 
-/* What the stage needs more at least if the layer of slot s stands on one of its chunks; 0 where it
- * cannot. */
+/* How many bytes more the stage needs at least if the layer of slot s stands on one of its chunks;
+ * 0 if it cannot stand there. */
 static double more_with(const mf_partition *in, int stage, const beside *all, int s) {
     double more_B = HUGE_VAL;
     for (int k = 0; k < in->chunks; k++) {
