@@ -330,7 +330,7 @@ const mf_command mf_cmd_capacity = {
         "otherwise. With --deadline or --budget every plan is also tried on a node less (same "
         "degrees or those of another size of the table, fewer data-parallel ranks; all GPUs that "
         "are left are paid for), with --skew under uneven routing: a ! marks a limit that is then "
-        "missed; where a verdict's plan does not fit there, or has no room for the rows of an "
+        "missed; where a verdict's plan does not fit there, or lacks token headroom for an "
         "uneven --routing, it says what does. With --deadline and "
         "without --sizes, sizes around the smallest one that keeps it are tried, too. A layout "
         "option that you give pins its dimension everywhere. Under a megatron-* profile only what "

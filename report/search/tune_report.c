@@ -2,6 +2,7 @@
 #include "report/search/tune_report.h"
 
 #include "job/load/problem.h"
+#include "planner/tuning/limits.h"
 #include "report/basis/doubts.h"
 #include "report/basis/host_copies_text.h"
 #include "report/inputs/import_report.h"
