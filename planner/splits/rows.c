@@ -20,7 +20,7 @@ static double most_layers(const mf_rows *b, int v, int slot, int m, double cutof
     int64_t stage = mf_layout_stage_of(&in->layout, v), chunk = mf_layout_chunk_of(&in->layout, v);
     double most = in->slot[slot].count;
     double own_s =
-        (b->hull ? c->f_floor_s : c->cost.f.time_s) + c->cost.b.time_s + c->cost.w.time_s;
+        (b->hull ? c->f_rounded_s : c->cost.f.time_s) + c->cost.b.time_s + c->cost.w.time_s;
     for (int i = 0; in->merged && i < MF_PORTIONS; i++) {
         double pair_s = c->f_pair_s[i] + c->b_pair_s[i];
         own_s = i == 0 ? pair_s : fmax(own_s, pair_s);
