@@ -292,6 +292,8 @@ typedef struct mf_search_request {
     double gap;
     int64_t
         budget; /* work at most, in counted microseconds; 0 = the default, negative = no limit */
+    int64_t unfound;  /* work at most without a plan: 0 = the budget or MF_FIRST_PLAN_US, if that is
+                       * more; negative = no limit */
     int64_t patience; /* counted microseconds without a narrower gap; 0 = any */
     double known_s;   /* of a plan from elsewhere: only faster ones are looked for; 0 = none */
     const mf_known_plan *start; /* [starts] plans from elsewhere, simulated at first */

@@ -48,6 +48,8 @@
 /* A search without a plan by then simulates layouts that `fit` finds (DeepSeek-V3 with 131,072
  * tokens: 11.4 % slower without, with three seconds). */
 #define MF_FIT_FIRST_US 1750000
+/* The least effort of a search that ends without a plan: it tries what `fit` finds by then. */
+#define MF_FIRST_PLAN_US 3000000
 /* Effort after which open layouts are tried if the gap is still too wide (Llama-3 405B on 512: a
  * plan 2.2 % faster). It does not depend on the budget, so that a search with more budget finds all
  * that one with less finds. */
