@@ -102,6 +102,7 @@ typedef struct mf_search_path_set {
     int64_t pp, vpp, micro_batches;
     int schedule;
     mf_path_set paths;
+    struct mf_split_proof *proof; /* instead of paths: of a tree over splits; owned. Or NULL */
     struct mf_search_path_set *next;
 } mf_search_path_set;
 
@@ -190,6 +191,7 @@ typedef struct mf_search_outcome {
     bool evaluated;            /* a layout was bounded with costs of its own */
     bool tried;                /* one that was to be tried fits: it may be compared */
     mf_search_path_set *paths; /* found on the way; owned */
+    mf_search_path_set *proof; /* the same */
     bool found;
     mf_search_found plan; /* last: set where found alone */
 } mf_search_outcome;
@@ -267,6 +269,10 @@ double mf_search_bound_again(mf_search_context *w, const mf_search_node *n,
  * memory). Returns how many sets. */
 int mf_search_path_sets_of(mf_search_context *w, const mf_layout *l, int64_t from, int64_t seen,
                            const mf_path_set *out[MF_PATH_SETS]);
+/* Likewise proofs of trees. */
+int mf_search_proofs_of(mf_search_context *w, const mf_layout *l, int64_t seen,
+                        const struct mf_split_proof *out[MF_PROOFS]);
+void mf_search_path_set_free(mf_search_path_set *x);
 /* Keeps paths for their order, for tasks that start from now on; takes them over. No task that
  * runs has seen less than `oldest`. */
 void mf_search_keep_path_set(mf_search_context *w, mf_search_path_set *paths, int64_t oldest);

@@ -203,6 +203,7 @@
 #define MF_MEAN_NS 15000         /* and the mean itself where a layout is known */
 #define MF_PAIR_NS 330           /* merged pair that is looked up */
 #define MF_CREATE_NS 12000       /* partition, */
+#define MF_PROOF_LEAF_NS 100     /* virtual stage of a leaf of a tree's proof */
 #define MF_CREATE_CLASS_NS 15000 /* and class of its blocks */
 #define MF_ROWS_ENTRY_NS 75      /* entry of a program's rows when they are made */
 /* Entries that one of a tableau's column counts as: each is in a line of its own. */
@@ -351,6 +352,17 @@
 #define MF_CLIMB_GAIN 1.001
 /* What is as good as no gain, of the bound. */
 #define MF_TRIAL_LITTLE 1e-5
+
+/* --- proofs of trees ----------------------------------------------------------------------------
+ *
+ * Leaves with which a tree's proof is of use to other layouts, and the most; paths of less weight
+ * are left out. Kept for an order. */
+#define MF_PROOF_LEAST 8
+#define MF_PROOF_LEAVES 2000
+#define MF_PROOF_WEIGHT 1e-6
+#define MF_PROOFS 3
+/* Means of so many leaves on either side are tried for one. */
+#define MF_PROOF_BESIDE 2
 
 /* --- local search ----------------------------------------------------------------------------- */
 
