@@ -49,7 +49,7 @@ typedef mf_status (*mf_search_fn)(void *user, const mf_problem *p, const mf_sear
 
 /* Runs `search` (NULL: mf_planner_search) without offload, then with it if `asked` or if nothing
  * fits or was found. A problem that pins offload is searched once, as it is. What comes after
- * searches that found nothing has what they left of 1.35 times the effort. */
+ * searches that found nothing has what they left of 1.25 times the effort. */
 mf_status mf_host_copies_search(mf_search_fn search, void *user, const mf_problem *p,
                                 const mf_search_options *o, bool asked, mf_search_result *r,
                                 mf_host_copies *h, mf_err *e);
