@@ -95,13 +95,11 @@ static mf_status print_json(FILE *out, const mf_job *j, const mf_search_result *
 
 /* --- the command ------------------------------------------------------------------------------ */
 
-/* Nothing fits: says what is missing, which phase 1 knows best. */
+/* Nothing fits, or nothing was found: says why. */
 static mf_status explain_nothing(const mf_args *a, const mf_cli *cli, const mf_job *j,
                                  const mf_problem *problem, const mf_search_result *r, bool json,
                                  mf_err *e) {
     mf_fit_result fit = {0};
-    mf_err why;
-    mf_err_clear(&why);
     mf_progress progress;
     mf_progress_init(&progress, cli->err, cli->err_is_terminal, a->value[MF_OPT_PROGRESS].given);
     const mf_fit_options o = {.cancel = cli->cancel,
@@ -109,20 +107,13 @@ static mf_status explain_nothing(const mf_args *a, const mf_cli *cli, const mf_j
                               .user = &progress,
                               .shown = 1,
                               .threads = mf_args_threads(a)};
-    mf_status s = mf_planner_fit(problem, &o, &fit, &why);
+    const mf_status s = mf_problem_why_nothing(problem, &r->stats, &o, &fit, e);
     mf_progress_end(&progress);
-    if (s == MF_INFEASIBLE) {
-        if (json) {
-            (void)print_json(cli->out, j, r, &fit, NULL, NULL, NULL, NULL, NULL);
-        }
-        mf_problem_nothing_fits(&fit, e);
-    } else if (s == MF_LAYOUT) {
-        mf_err_set(e, s, "%s", why.text); /* the options leave nothing to search */
-    } else if (s == MF_INTERRUPTED) {
-        mf_err_set(e, s, "nothing fits; interrupted before it was found what is missing");
+    if (s == MF_INFEASIBLE && json && fit.missing[0] != '\0') {
+        (void)print_json(cli->out, j, r, &fit, NULL, NULL, NULL, NULL, NULL);
     }
     mf_fit_result_clear(&fit);
-    return s == MF_INTERRUPTED || s == MF_LAYOUT ? s : MF_INFEASIBLE;
+    return s;
 }
 
 static mf_status search(const mf_args *a, const mf_cli *cli, const mf_problem *problem,

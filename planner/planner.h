@@ -76,6 +76,9 @@ const char *mf_search_end_meaning(mf_search_end end);
 /* The sentence of a search that ended so, of the gap that was asked for and the counted work. Of
  * STALLED and of layouts that stay open only the search itself can say more: "" and no layouts. */
 void mf_search_end_say(mf_search_end end, double gap, int64_t work_us, char *out, size_t size);
+/* The sentence of a search that found no plan, where some layout may fit; spent: more effort may
+ * find one. */
+void mf_search_end_say_nothing(bool spent, int64_t work_us, char *out, size_t size);
 
 typedef struct mf_search_stats {
     int64_t space;        /* distinct valid layouts (before assignments) */
@@ -113,11 +116,13 @@ typedef struct mf_search_options {
                   * half as much effort again. 0 = 4, the others as they were met */
     double min_headroom_B; /* memory that every plan leaves free of what is usable */
     double gap;            /* stop when the proof is this tight; 0 = MF_DEFAULT_GAP, 3 % */
-    int64_t budget;   /* most work in all, about a microsecond of one core each: counted, not timed.
-                       * 0 = MF_DEFAULT_BUDGET_US, 30 s; negative = no limit. There is none until a
-                       * plan is found */
-    int64_t fits_us;  /* counted microseconds without a plan after which the layouts of least memory
-                       * are tried; 0 = MF_FIT_FIRST_US, 3 s. Less where memory is known to be tight
+    int64_t budget;  /* most work in all, about a microsecond of one core each: counted, not timed.
+                      * 0 = MF_DEFAULT_BUDGET_US, 20 s; negative = no limit */
+    int64_t unfound; /* most work without a plan; 0 = the budget, but MF_FIRST_PLAN_US, 3 s, at
+                      * least; negative = no limit */
+    int64_t
+        fits_us;      /* counted microseconds without a plan after which the layouts of least memory
+                       * are tried; 0 = MF_FIT_FIRST_US, 1.75 s. Less where memory is known to be tight
                        */
     int64_t patience; /* open layouts are tried after so much work did not narrow the gap, and the
                        * search ends when as much again did not either; or, after five times that,
@@ -150,7 +155,7 @@ typedef struct mf_search_options {
 } mf_search_options;
 
 typedef struct mf_search_result {
-    int count;     /* plans found, best first; 0 when nothing fits */
+    int count;     /* plans found, best first; 0 when nothing fits or none was found */
     mf_plan *plan; /* [count], complete with predictions and provenance */
     mf_search_stats stats;
 } mf_search_result;
@@ -163,11 +168,12 @@ mf_status mf_price_book_create(const mf_problem *p, const mf_search_options *o, 
                                mf_err *e);
 void mf_price_book_destroy(mf_price_book *b);
 
-/* Finds the fastest plan. MF_OK: result->count >= 1. MF_INFEASIBLE: no layout fits, and e says what
- * is missing (see mf_planner_fit for the list). MF_INTERRUPTED: cancelled; result holds the best so
- * far, if any. Other errors as the rooms below report them. *result is to be cleared in any case.
- * The progress function is called a few times a second at most: one call at a time, on any of the
- * search's threads. */
+/* Finds the fastest plan. MF_OK: result->count >= 1. MF_INFEASIBLE: no layout fits (see
+ * mf_planner_fit for what is missing), or none was found before it ended, and it is not known
+ * whether any does: result->stats.end is another than MF_SEARCH_END_NO_FIT, and e says so.
+ * MF_INTERRUPTED: cancelled; result holds the best so far, if any. Other errors as the rooms below
+ * report them. *result is to be cleared in any case. The progress function is called a few times a
+ * second at most: one call at a time, on any of the search's threads. */
 mf_status mf_planner_search(const mf_problem *p, const mf_search_options *o,
                             mf_search_result *result, mf_err *e);
 void mf_search_result_clear(mf_search_result *r);

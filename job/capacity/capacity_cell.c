@@ -188,8 +188,9 @@ mf_status mf_capacity_plan_cell(growing *g, table_row *row, mf_capacity_cell *c,
         c->end = r.stats.end;
         snprintf(c->ended, sizeof c->ended, "%s", r.stats.ended);
     } else if (s == MF_INFEASIBLE) {
-        snprintf(c->why, sizeof c->why, "%s", "no layout fits");
-        c->unexplained = true; /* until all are planned, since other cells wait for this one */
+        const bool none = r.stats.end == MF_SEARCH_END_NO_FIT || r.stats.end == MF_SEARCH_END_NONE;
+        snprintf(c->why, sizeof c->why, "%s", none ? "no layout fits" : r.stats.ended);
+        c->unexplained = none; /* until all are planned, since other cells wait for this one */
         s = MF_OK;
     } else if (s == MF_LAYOUT) {
         snprintf(c->why, sizeof c->why, "%.511s", why.text);

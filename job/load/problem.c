@@ -63,6 +63,25 @@ mf_status mf_problem_from_job(const mf_job *j, mf_problem *out, mf_err *e) {
     return mf_job_check_cluster(&out->base, &j->cluster, e);
 }
 
+mf_status mf_problem_why_nothing(const mf_problem *p, const mf_search_stats *of,
+                                 const mf_fit_options *o, mf_fit_result *fit, mf_err *e) {
+    mf_err why;
+    mf_err_clear(&why);
+    if (of->end != MF_SEARCH_END_NO_FIT && of->end != MF_SEARCH_END_NONE) {
+        snprintf(fit->missing, sizeof fit->missing, "%s", of->ended);
+        return mf_err_set(e, MF_INFEASIBLE, "%s", of->ended);
+    }
+    mf_status s = mf_planner_fit(p, o, fit, &why);
+    if (s == MF_INFEASIBLE) {
+        mf_problem_nothing_fits(fit, e);
+    } else if (s == MF_LAYOUT) {
+        mf_err_set(e, s, "%s", why.text); /* the options leave nothing to search */
+    } else if (s == MF_INTERRUPTED) {
+        mf_err_set(e, s, "nothing fits; interrupted before it was found what is missing");
+    }
+    return s == MF_INTERRUPTED || s == MF_LAYOUT ? s : MF_INFEASIBLE;
+}
+
 void mf_problem_nothing_fits(const mf_fit_result *r, mf_err *e) {
     if (r->smallest_gpus > 0) {
         mf_err_set(e, MF_INFEASIBLE, "nothing fits: %s; the smallest size that would: %lld GPUs",

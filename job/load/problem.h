@@ -9,6 +9,11 @@
  * Errors: MF_USAGE for a bad list of precisions; MF_LAYOUT where the cluster cannot do it. */
 mf_status mf_problem_from_job(const mf_job *j, mf_problem *out, mf_err *e);
 
+/* A search of *p found nothing: sets e to why, which phase 1 knows best where nothing fits, and
+ * *fit to what it found missing, to be cleared. Returns MF_INFEASIBLE; MF_LAYOUT: the options leave
+ * nothing to search; MF_INTERRUPTED. Of a search that was not begun *e stays. */
+mf_status mf_problem_why_nothing(const mf_problem *p, const mf_search_stats *of,
+                                 const mf_fit_options *o, mf_fit_result *fit, mf_err *e);
 /* Sets e to what phase 1 found missing: "nothing fits: ...; the smallest size ...". */
 void mf_problem_nothing_fits(const mf_fit_result *r, mf_err *e);
 

@@ -2,11 +2,18 @@
  * measured, and searches without and with them. */
 #include "job/search/host_copies.h"
 
+#include "planner/tuning/limits.h"
+
 #include <math.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+/* Of the effort, what searches use that follow one another as they find nothing; and the least of
+ * one, in counted microseconds. */
+#define ALL_SEARCHES 1.25
+#define LEAST_SEARCH_US 100000
 
 bool mf_host_copies_in(const mf_layout *l, const mf_assignment *a) {
     bool used = l->offload_optimizer > 0;
@@ -131,14 +138,36 @@ static mf_status whole(void *user, const mf_problem *p, const mf_search_options 
     return mf_planner_search(p, o, r, e);
 }
 
-mf_status mf_host_copies_search(mf_search_fn search, void *user, const mf_problem *p,
-                                const mf_search_options *o, bool asked, mf_search_result *r,
-                                mf_host_copies *h, mf_err *e) {
+/* The options of a search after others that found nothing. */
+static mf_search_options after(const mf_search_options *o, const mf_host_copies *h) {
+    mf_search_options rest = *o;
+    const int64_t budget = o->budget != 0 ? o->budget : MF_DEFAULT_BUDGET_US;
+    const int64_t all = budget > MF_FIRST_PLAN_US ? budget : MF_FIRST_PLAN_US;
+    const int64_t left = (int64_t)(ALL_SEARCHES * (double)all) - h->work;
+    if (budget < 0 || (!h->unproven && left >= budget)) {
+        return rest;
+    }
+    rest.budget = left > budget ? budget : left > LEAST_SEARCH_US ? left : LEAST_SEARCH_US;
+    rest.unfound = left / 2 > LEAST_SEARCH_US ? left / 2 : LEAST_SEARCH_US; /* some may follow */
+    rest.fits_us = rest.unfound / 4 < MF_FIT_FIRST_US ? rest.unfound / 4 : MF_FIT_FIRST_US;
+    return rest;
+}
+
+static void note_nothing(mf_status s, const mf_search_result *r, mf_host_copies *h) {
+    h->work += s == MF_INFEASIBLE ? r->stats.work : 0;
+    h->unproven |= s == MF_INFEASIBLE && r->stats.end != MF_SEARCH_END_NO_FIT;
+}
+
+/* After searches that found nothing, which *h knows. */
+static mf_status search_after(mf_search_fn search, void *user, const mf_problem *p,
+                              const mf_search_options *o, bool asked, mf_search_result *r,
+                              mf_host_copies *h, mf_err *e) {
     mf_problem held = *p;
     held.pinned |= MF_PIN(OFFLOAD);
-    *h = (mf_host_copies){.searched = true};
     search = search != NULL ? search : whole;
-    mf_status s = search(user, &held, o, r, e);
+    mf_search_options rest = after(o, h);
+    mf_status s = search(user, &held, &rest, r, e);
+    note_nothing(s, r, h);
     if (!(p->pinned & MF_PIN(OFFLOAD))) {
         h->infeasible = s == MF_INFEASIBLE;
         if ((asked && s == MF_OK) || h->infeasible) {
@@ -147,13 +176,26 @@ mf_status mf_host_copies_search(mf_search_fn search, void *user, const mf_proble
             if (e != NULL) {
                 mf_err_clear(e);
             }
-            s = search(user, p, o, r, e);
+            rest = after(o, h);
+            s = search(user, p, &rest, r, e);
+            note_nothing(s, r, h);
         } else {
             say_left_out(&r->stats);
         }
     }
     h->used = r->count > 0 && in_plan(&r->plan[0]);
+    if (s == MF_OK && h->unproven && r->stats.end == MF_SEARCH_END_EFFORT) {
+        mf_search_end_say(r->stats.end, r->stats.gap, h->work + r->stats.work, r->stats.ended,
+                          sizeof r->stats.ended);
+    }
     return s;
+}
+
+mf_status mf_host_copies_search(mf_search_fn search, void *user, const mf_problem *p,
+                                const mf_search_options *o, bool asked, mf_search_result *r,
+                                mf_host_copies *h, mf_err *e) {
+    *h = (mf_host_copies){.searched = true};
+    return search_after(search, user, p, o, asked, r, h, e);
 }
 
 mf_status mf_host_copies_search_optimizer(mf_search_fn search, void *user, const mf_problem *p,
@@ -163,8 +205,9 @@ mf_status mf_host_copies_search_optimizer(mf_search_fn search, void *user, const
     mf_search_result with = {0};
     mf_err own;
     mf_err_clear(&own);
+    const bool unproven = h->unproven;
     hosted.base.offload_optimizer = 1;
-    mf_status s = mf_host_copies_search(search, user, &hosted, o, false, &with, h, &own);
+    mf_status s = search_after(search, user, &hosted, o, false, &with, h, &own);
     if (s == MF_INFEASIBLE) {
         mf_search_result_clear(&with);
         return s;
@@ -173,6 +216,7 @@ mf_status mf_host_copies_search_optimizer(mf_search_fn search, void *user, const
     *r = with;
     *e = own;
     h->infeasible = h->optimizer = s == MF_OK;
+    h->unproven = unproven;
     return s;
 }
 

@@ -19,8 +19,10 @@ typedef struct mf_host_copies {
     double step_s;     /* the plan's step */
     /* of a search; not `searched`: the rest is not set */
     bool searched;
-    bool infeasible;  /* nothing fits without */
-    bool optimizer;   /* nothing fits without optimizer states on the host either */
+    bool infeasible;  /* nothing fits without, or nothing was found that does */
+    bool optimizer;   /* nor without optimizer states on the host */
+    bool unproven;    /* it is not known that nothing fits without */
+    int64_t work;     /* counted by all of its searches that found nothing */
     double without_s; /* asked for: the best step without; else 0 */
     double with_s;    /* not used: what the best plan's layout takes with them, if less; else 0 */
 } mf_host_copies;
@@ -46,7 +48,8 @@ typedef mf_status (*mf_search_fn)(void *user, const mf_problem *p, const mf_sear
                                   mf_search_result *r, mf_err *e);
 
 /* Runs `search` (NULL: mf_planner_search) without offload, then with it if `asked` or if nothing
- * fits. A problem that pins offload is searched once, as it is. */
+ * fits or was found. A problem that pins offload is searched once, as it is. What comes after
+ * searches that found nothing has what they left of 1.25 times the effort. */
 mf_status mf_host_copies_search(mf_search_fn search, void *user, const mf_problem *p,
                                 const mf_search_options *o, bool asked, mf_search_result *r,
                                 mf_host_copies *h, mf_err *e);

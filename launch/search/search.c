@@ -102,11 +102,13 @@ static mf_status search_family(mf_searching *c, mf_choice_family *f, int64_t bud
     some.starts = choose_starts(c->o, f, c->start);
     some.known_s = known_s;
     some.budget = budget;
+    some.unfound = mf_searching_unfound(c);
     some.gap = MF_FAMILY_GAP * mf_searching_gap(c);
     mf_status status = mf_planner_search(&q, &some, &one, e);
     if (status == MF_OK || status == MF_INTERRUPTED || status == MF_INFEASIBLE) {
         const mf_status stored = mf_searching_gather(c->target, &q, &one, found, e);
         add_stats(&one.stats, &found->stats);
+        mf_searching_note_nothing(c, status, &one.stats);
         f->bound_s = fmax(f->bound_s, one.stats.lower_bound_s);
         f->work = one.stats.work;
         f->end = one.stats.end;
@@ -255,7 +257,17 @@ mf_status mf_target_search(mf_target t, const mf_problem *p, const mf_search_opt
         note_end(&c);
         finish(t, p, o, result);
     }
-    return status == MF_OK && result->count == 0
-               ? mf_err_set(e, MF_INFEASIBLE, "no layout fits into memory")
-               : status;
+    if ((status != MF_OK && status != MF_INFEASIBLE) || result->count > 0) {
+        return status;
+    }
+    result->stats.end = c.unproven ? MF_SEARCH_END_EFFORT : MF_SEARCH_END_NO_FIT;
+    if (c.unproven) {
+        mf_search_end_say_nothing(true, result->stats.work, result->stats.ended,
+                                  sizeof result->stats.ended);
+    } else {
+        mf_search_end_say(MF_SEARCH_END_NO_FIT, 0, 0, result->stats.ended,
+                          sizeof result->stats.ended);
+    }
+    return mf_err_set(e, MF_INFEASIBLE, "%s",
+                      c.unproven ? result->stats.ended : "no layout fits into memory");
 }

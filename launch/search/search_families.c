@@ -230,6 +230,18 @@ double mf_searching_best(const mf_searching *c) {
     return c->found->count > 0 ? c->found->plan[0].prediction.step_time_s : c->o->known_s;
 }
 
+int64_t mf_searching_unfound(const mf_searching *c) {
+    const int64_t first = c->all > 0 && c->all < MF_FIRST_PLAN_US ? MF_FIRST_PLAN_US : c->all;
+    const int64_t most = c->o->unfound != 0 ? c->o->unfound : first;
+    const int64_t left = most - c->found->stats.work;
+    return most < 0 ? most : left > 0 ? left : 1;
+}
+
+void mf_searching_note_nothing(mf_searching *c, mf_status s, const mf_search_stats *of) {
+    c->unproven |=
+        s == MF_INFEASIBLE && of->end != MF_SEARCH_END_NO_FIT && !(mf_searching_best(c) > 0);
+}
+
 double mf_searching_gap(const mf_searching *c) {
     return c->o->gap > 0 ? c->o->gap : MF_DEFAULT_GAP;
 }

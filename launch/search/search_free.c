@@ -27,8 +27,10 @@ static mf_status try_family(mf_searching *c, const mf_problem *near, mf_choice_f
     some.top = 1;
     some.known_s = known_s;
     some.budget = budget;
+    some.unfound = mf_searching_unfound(c);
     mf_status s = mf_planner_search(&q, &some, &one, e);
     mf_searching_add_work(&one.stats, &c->found->stats);
+    mf_searching_note_nothing(c, s, &one.stats);
     if (one.count > 0) {
         f->best_s = one.plan[0].prediction.step_time_s;
     }
@@ -228,9 +230,11 @@ mf_status mf_searching_free(mf_searching *c, uint32_t schedules, bool smallest, 
     some.top = 0;
     some.known_s = mf_searching_best(c);
     some.budget = budget;
+    some.unfound = mf_searching_unfound(c);
     some.gap = schedules == MF_PLAIN ? MF_FAMILY_GAP * mf_searching_gap(c) : some.gap;
     mf_status s = mf_planner_search(&q, &some, &free_ones, e);
     mf_searching_add_work(&free_ones.stats, all);
+    mf_searching_note_nothing(c, s, &free_ones.stats);
     const bool closed = s == MF_INFEASIBLE && mf_searching_best(c) > 0; /* nothing is faster */
     const bool bounds = !smallest && (s == MF_OK || closed) && mf_choice_families_are_free(c);
     for (int i = 0; i < c->count && bounds; i++) {

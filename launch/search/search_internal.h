@@ -35,6 +35,7 @@ typedef struct mf_searching {
     bool leanest_tried;
     int64_t all;          /* counted microseconds; negative: no limit */
     mf_search_stats free; /* of the search of free choices; its work 0: there was none */
+    bool unproven;        /* some search found nothing, and it is not known that nothing fits */
     mf_search_result *found;
 } mf_searching;
 
@@ -66,6 +67,9 @@ mf_status mf_searching_gather(mf_target t, const mf_problem *p, mf_search_result
 void mf_searching_add_work(const mf_search_stats *from, mf_search_stats *into);
 /* Of the fastest plan so far, or what is known from elsewhere; seconds, 0: there is none. */
 double mf_searching_best(const mf_searching *c);
+/* What the next search may use without a plan, and what one that found none proved of that. */
+int64_t mf_searching_unfound(const mf_searching *c);
+void mf_searching_note_nothing(mf_searching *c, mf_status s, const mf_search_stats *of);
 /* The gap that is asked for. */
 double mf_searching_gap(const mf_searching *c);
 

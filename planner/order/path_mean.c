@@ -54,31 +54,34 @@ static void drop_weightless(mf_path_set *c) {
     c->count = kept;
 }
 
+void mf_path_mean_add(mf_order_path *mean, const mf_order_path *x, double w, bool first) {
+    const size_t cells = MF_ORDER_PATH_SUMS(x->vstages);
+    for (size_t k = 0; k < cells; k++) {
+        mean->count[0][k] += w * x->count[0][k];
+    }
+    mean->sends += w * x->sends;
+    mean->holds += w * x->holds;
+    mean->beside += w * x->beside;
+    mean->starts += w * x->starts;
+    mean->early = mean->early || x->early;
+    mean->lost = first || x->lost < mean->lost ? x->lost : mean->lost;
+    for (int k = 0; k < MF_ORDER_BEHIND; k++) {
+        bool less = first || x->share[k] < mean->share[k];
+        mean->share[k] = less ? x->share[k] : mean->share[k];
+    }
+    for (size_t k = 0; k < MF_ORDER_AHEAD * (size_t)x->vstages; k++) {
+        const double share = x->ahead_share[0][k];
+        const bool counts = x->loss[MF_LOSS_AHEAD][k] > 0.0;
+        double *lowest = &mean->ahead_share[0][k];
+        *lowest = counts && (*lowest <= 0.0 || share < *lowest) ? share : *lowest;
+    }
+}
+
 static void mean_of(mf_path_set *c, const int *stage_of, double *least) {
-    const size_t cells = MF_ORDER_PATH_SUMS(c->vstages);
-    mf_order_path *mean = &c->mean;
     for (int i = 0; i < c->count; i++) {
         const mf_order_path *x = &c->path[i];
         const double w = c->weight[i];
-        for (size_t k = 0; k < cells; k++) {
-            mean->count[0][k] += w * x->count[0][k];
-        }
-        mean->sends += w * x->sends;
-        mean->holds += w * x->holds;
-        mean->beside += w * x->beside;
-        mean->starts += w * x->starts;
-        mean->early = mean->early || x->early;
-        mean->lost = i == 0 || x->lost < mean->lost ? x->lost : mean->lost;
-        for (int k = 0; k < MF_ORDER_BEHIND; k++) {
-            bool less = i == 0 || x->share[k] < mean->share[k];
-            mean->share[k] = less ? x->share[k] : mean->share[k];
-        }
-        for (size_t k = 0; k < MF_ORDER_AHEAD * (size_t)c->vstages; k++) {
-            const double share = x->ahead_share[0][k];
-            const bool counts = x->loss[MF_LOSS_AHEAD][k] > 0.0;
-            double *lowest = &mean->ahead_share[0][k];
-            *lowest = counts && (*lowest <= 0.0 || share < *lowest) ? share : *lowest;
-        }
+        mf_path_mean_add(&c->mean, x, w, i == 0);
         for (int p = 0; p < c->stages; p++) {
             least[p] = HUGE_VAL;
         }

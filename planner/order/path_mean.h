@@ -32,6 +32,8 @@ mf_status mf_path_set_add(mf_path_set *c, const mf_order_path *path, mf_err *e);
 /* How often at least both a forward and a backward pass through v is counted: what a choice takes
  * more in both counts so often. */
 double mf_path_visits(const mf_order_path *path, int v);
+/* Adds a path to a mean with its share; the first of a mean's paths? */
+void mf_path_mean_add(mf_order_path *mean, const mf_order_path *path, double share, bool first);
 /* Makes the mean from weight[]; paths of no weight are dropped. False when all are, or when memory
  * ran out: then there is no mean. stage_of[vstages]. */
 bool mf_path_set_weigh(mf_path_set *c, const int *stage_of);

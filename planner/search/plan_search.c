@@ -135,6 +135,7 @@ mf_status mf_planner_search(const mf_problem *p, const mf_search_options *o,
         .ranks = o->top > 1,
         .gap = o->gap,
         .budget = o->budget,
+        .unfound = o->unfound,
         .patience = o->patience,
         .flight = o->flight,
         .known_s = o->known_s,
@@ -174,7 +175,10 @@ mf_status mf_planner_search(const mf_problem *p, const mf_search_options *o,
     if (s->interrupted) {
         return mf_err_set(e, MF_INTERRUPTED, "interrupted");
     }
-    return result->count > 0 ? MF_OK : mf_err_set(e, MF_INFEASIBLE, "no layout fits into memory");
+    return result->count > 0 ? MF_OK
+           : s->end == MF_SEARCH_END_NO_FIT || o->known_s > 0.0
+               ? mf_err_set(e, MF_INFEASIBLE, "no layout fits into memory")
+               : mf_err_set(e, MF_INFEASIBLE, "%s", s->ended);
 }
 
 void mf_search_result_clear(mf_search_result *r) {

@@ -1,5 +1,6 @@
 /* refine_layout.c - single layouts: tighter and tighter bounds, and plans simulated on the way. */
 #include "planner/search/search.h"
+#include "planner/splits/split_proof.h"
 #include "planner/tuning/limits.h"
 
 #include <math.h>
@@ -130,6 +131,14 @@ static void requeue(refining *c, double bound_s, mf_level level) {
     }
 }
 
+/* The node comes back with a better bound, to be worked on then. */
+static void wait_again(refining *c, double bound_s) {
+    const uint8_t tries = c->n->tries;
+    c->n->tries--;
+    requeue(c, bound_s, (mf_level)c->n->level);
+    c->n->tries = tries;
+}
+
 /* The bound by paths that were found for the order, if any; c->known becomes the set that bounds
  * best. */
 static double mean_s(refining *c, double enough_s) {
@@ -150,6 +159,19 @@ static double mean_s(refining *c, double enough_s) {
     return most_s;
 }
 
+/* By what trees of other layouts of the order have proven, as far as that is above proven_s. */
+static double proof_s(const refining *c, double proven_s, double enough_s) {
+    const mf_split_proof *proofs[MF_PROOFS];
+    if (!uses(c->w, MF_MECHANISM_TREE_PROOFS)) {
+        return proven_s;
+    }
+    const int count = mf_search_proofs_of(c->w, &c->in->layout, c->out->seen, proofs);
+    for (int i = 0; i < count && proven_s < enough_s; i++) {
+        proven_s = fmax(proven_s, mf_partition_proof_s(c->in, proofs[i], proven_s, enough_s));
+    }
+    return proven_s;
+}
+
 /* Looks for a plan, not for a bound: improves the even split. */
 static void try_even(refining *c, int64_t most_us) {
     mf_assignment even;
@@ -162,7 +184,8 @@ static void try_even(refining *c, int64_t most_us) {
 }
 
 static void by_bound(refining *c) {
-    const double bound_s = fmax(c->n->key_s, mean_s(c, fmin(c->best_s, c->target_s)));
+    const double enough_s = fmin(c->best_s, c->target_s);
+    const double bound_s = proof_s(c, fmax(c->n->key_s, mean_s(c, enough_s)), enough_s);
     if (c->out->status == MF_OK && c->wants_plan) {
         try_even(c, MF_IMPROVE_US / 4);
     }
@@ -194,6 +217,16 @@ static void hand_over(refining *c, mf_search_path_set *found) {
     } else {
         mf_path_set_clear(&found->paths);
         free(found);
+    }
+}
+
+static void hand_over_proof(refining *c, mf_split_proof *proof) {
+    mf_search_path_set *x = proof && proof->live >= MF_PROOF_LEAST ? new_paths(c) : NULL;
+    if (x) {
+        x->proof = proof;
+        c->out->proof = x;
+    } else {
+        mf_split_proof_free(proof);
     }
 }
 
@@ -270,14 +303,21 @@ static void by_splits(refining *c) {
         .fault = c->w->fault,
     };
     mf_partition_split_result r;
-    double mean = mean_s(c, o.cutoff_s);
+    const double mean = proof_s(c, fmax(c->n->key_s, mean_s(c, o.cutoff_s)), o.cutoff_s);
+    mf_split_proof *proof = NULL;
     o.known = c->known;
+    o.proven_s = mean;
+    o.proof = c->n->tries > 0 && uses(c->w, MF_MECHANISM_TREE_PROOFS) ? &proof : NULL;
     if (!uses(c->w, MF_MECHANISM_SPLITS)) {
         requeue(c, mean, MF_LEVEL_EXACT);
         return;
     }
-    if (c->out->status != MF_OK || fmax(mean, c->n->key_s) >= o.cutoff_s) {
-        requeue(c, fmax(mean, c->n->key_s), MF_LEVEL_SPLITS);
+    if (c->out->status != MF_OK || mean >= o.cutoff_s) {
+        requeue(c, mean, MF_LEVEL_SPLITS);
+        return;
+    }
+    if (o.proof && mean > c->n->key_s * (1.0 + MF_RAISED)) {
+        wait_again(c, mean); /* others may be lower now */
         return;
     }
     mf_search_path_set *found = new_paths(c);
@@ -287,6 +327,7 @@ static void by_splits(refining *c) {
     o.kept = &found->paths;
     c->out->status = mf_partition_splits(c->in, &o, &r, &c->out->err);
     hand_over(c, found);
+    hand_over_proof(c, proof);
     if (c->out->status != MF_OK) {
         return;
     }

@@ -294,6 +294,10 @@ static mf_status merge(mf_search_state *s, mf_search_node *node, mf_search_outco
         o->paths->since = s->merged;
         mf_search_keep_path_set(&s->context, o->paths, oldest_seen(s));
     }
+    if (o->proof) {
+        o->proof->since = s->merged;
+        mf_search_keep_path_set(&s->context, o->proof, oldest_seen(s));
+    }
     if (status == MF_INTERRUPTED && !mf_search_queue_push(&s->queue, node)) { /* still open */
         status = out_of_memory(e);
     }
@@ -580,7 +584,7 @@ static void commit(void *self, int slot) {
         s->status = s->status == MF_OK && one != MF_INTERRUPTED ? one : s->status;
         s->vain_tries = s->best_s < before_s ? 0 : s->vain_tries + t->out[i].tried;
         t->out[i].children = 0; /* handed over */
-        t->out[i].paths = NULL;
+        t->out[i].paths = t->out[i].proof = NULL;
     }
     mf_search_note_gap(s);
     if (s->r->progress && s->status == MF_OK) {
@@ -614,8 +618,10 @@ static void drop(void *self, int slot) {
             mf_partition_tried_clear(&out->child[k].tried);
         }
         if (out->paths) {
-            mf_path_set_clear(&out->paths->paths);
-            free(out->paths);
+            mf_search_path_set_free(out->paths);
+        }
+        if (out->proof) {
+            mf_search_path_set_free(out->proof);
         }
         clear_outcome(out);
         /* The costs that it asked for are charged to nobody: whether it ran is chance. */

@@ -103,6 +103,7 @@ typedef struct mf_search_path_set {
     int64_t pp, vpp, micro_batches;
     int schedule;
     mf_path_set paths;
+    struct mf_split_proof *proof; /* instead of paths: of a tree over splits; owned. Or NULL */
     struct mf_search_path_set *next;
 } mf_search_path_set;
 
@@ -191,6 +192,7 @@ typedef struct mf_search_outcome {
     bool evaluated;            /* a layout was bounded with costs of its own */
     bool tried;                /* one that was to be tried fits: it may be compared */
     mf_search_path_set *paths; /* found on the way; owned */
+    mf_search_path_set *proof; /* the same */
     bool found;
     mf_search_found plan; /* last: set where found alone */
 } mf_search_outcome;
@@ -268,6 +270,10 @@ double mf_search_bound_again(mf_search_context *w, const mf_search_node *n,
  * memory). Returns how many sets. */
 int mf_search_path_sets_of(mf_search_context *w, const mf_layout *l, int64_t from, int64_t seen,
                            const mf_path_set *out[MF_PATH_SETS]);
+/* Likewise proofs of trees. */
+int mf_search_proofs_of(mf_search_context *w, const mf_layout *l, int64_t seen,
+                        const struct mf_split_proof *out[MF_PROOFS]);
+void mf_search_path_set_free(mf_search_path_set *x);
 /* Keeps paths for their order, for tasks that start from now on; takes them over. No task that
  * runs has seen less than `oldest`. */
 void mf_search_keep_path_set(mf_search_context *w, mf_search_path_set *paths, int64_t oldest);
@@ -293,6 +299,8 @@ typedef struct mf_search_request {
     double gap;
     int64_t
         budget; /* work at most, in counted microseconds; 0 = the default, negative = no limit */
+    int64_t unfound;  /* work at most without a plan: 0 = the budget or MF_FIRST_PLAN_US, if that is
+                       * more; negative = no limit */
     int64_t patience; /* counted microseconds without a narrower gap; 0 = any */
     double known_s;   /* of a plan from elsewhere: only faster ones are looked for; 0 = none */
     const mf_known_plan *start; /* [starts] plans from elsewhere, simulated at first */

@@ -1,6 +1,7 @@
 /* search_context.c - what all tasks of a search use: its lists of points, and what was found for
  * orders. */
 #include "planner/search/search.h"
+#include "planner/splits/split_proof.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -143,8 +144,7 @@ void mf_search_context_clear(mf_search_context *w) {
     for (int b = 0; b < MF_SEARCH_BUCKETS; b++) {
         for (mf_search_path_set *c = w->paths[b], *next; c; c = next) {
             next = c->next;
-            mf_path_set_clear(&c->paths);
-            free(c);
+            mf_search_path_set_free(c);
         }
     }
     mf_search_known_clear(w);
@@ -180,12 +180,33 @@ int mf_search_path_sets_of(mf_search_context *w, const mf_layout *l, int64_t fro
     const mf_search_path_set *c = w->paths[bucket]; /* the latest first */
     const int most = mf_uses(w->evaluator->without, MF_MECHANISM_PATH_SETS) ? MF_PATH_SETS : 1;
     for (; c && count < most; c = c->next) {
-        if (same_order(c, l) && c->since <= seen && c->since > from) {
+        if (!c->proof && same_order(c, l) && c->since <= seen && c->since > from) {
             out[count++] = &c->paths;
         }
     }
     pthread_mutex_unlock(lock);
     return count;
+}
+
+int mf_search_proofs_of(mf_search_context *w, const mf_layout *l, int64_t seen,
+                        const mf_split_proof *out[MF_PROOFS]) {
+    const size_t bucket = order_bucket(l);
+    pthread_mutex_t *lock = &w->path_lock[bucket % MF_SEARCH_PATH_LOCKS];
+    int count = 0;
+    pthread_mutex_lock(lock);
+    for (const mf_search_path_set *c = w->paths[bucket]; c && count < MF_PROOFS; c = c->next) {
+        if (c->proof && same_order(c, l) && c->since <= seen) {
+            out[count++] = c->proof;
+        }
+    }
+    pthread_mutex_unlock(lock);
+    return count;
+}
+
+void mf_search_path_set_free(mf_search_path_set *x) {
+    mf_path_set_clear(&x->paths);
+    mf_split_proof_free(x->proof);
+    free(x);
 }
 
 void mf_search_keep_path_set(mf_search_context *w, mf_search_path_set *paths, int64_t oldest) {
@@ -202,11 +223,10 @@ void mf_search_keep_path_set(mf_search_context *w, mf_search_path_set *paths, in
     *at = paths;
     while (*at) {
         mf_search_path_set *c = *at;
-        bool same = same_order(c, &l);
-        if (same && covered >= MF_PATH_SETS) {
+        const bool same = same_order(c, &l) && !c->proof == !paths->proof;
+        if (same && covered >= (paths->proof ? MF_PROOFS : MF_PATH_SETS)) {
             *at = c->next;
-            mf_path_set_clear(&c->paths);
-            free(c);
+            mf_search_path_set_free(c);
             continue;
         }
         covered += same && c->since <= oldest;

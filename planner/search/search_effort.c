@@ -46,8 +46,16 @@ static int64_t expected_us(const mf_search_state *s, const mf_search_node *n) {
     return t->nodes > 0 ? t->us / t->nodes : usual_us < part_us ? usual_us : part_us;
 }
 
-bool mf_search_is_spent(const mf_search_state *s) {
+/* The most that a search without a plan may use. */
+static int64_t unfound_us(const mf_search_state *s) {
     const int64_t budget_us = mf_search_budget(s);
+    return s->r->unfound != 0                              ? s->r->unfound
+           : budget_us > 0 && budget_us < MF_FIRST_PLAN_US ? MF_FIRST_PLAN_US
+                                                           : budget_us;
+}
+
+bool mf_search_is_spent(const mf_search_state *s) {
+    const int64_t budget_us = mf_search_has_plan(s) ? mf_search_budget(s) : unfound_us(s);
     int64_t work_us = s->work;
     for (int i = 0; i < MF_TASKS_IN_FLIGHT; i++) {
         const mf_search_task *t = &s->task[i];

@@ -60,6 +60,13 @@ void mf_search_end_say(mf_search_end end, double gap, int64_t work_us, char *out
     snprintf(out, size, "%s", "");
 }
 
+void mf_search_end_say_nothing(bool spent, int64_t work_us, char *out, size_t size) {
+    snprintf(out, size,
+             "no plan was found in %.3g counted seconds of one core, but it is not known that "
+             "nothing fits%s",
+             1e-6 * (double)work_us, spent ? " (--effort allows more)" : "");
+}
+
 /* --- open layouts ----------------------------------------------------------------------------- */
 
 /* Counts the open layouts below the best plan; a family counts all of its own. */
@@ -120,7 +127,7 @@ static void describe_blocking(mf_search_state *s) {
 static mf_search_end end_of(const mf_search_state *s) {
     const double gap = isfinite(s->best_s) ? gap_of(s, s->proven_s) : HUGE_VAL;
     return s->interrupted                  ? MF_SEARCH_END_INTERRUPTED
-           : isinf(s->best_s)              ? MF_SEARCH_END_NO_FIT
+           : isinf(s->proven_s)            ? MF_SEARCH_END_NO_FIT
            : gap <= mf_search_asked_gap(s) ? MF_SEARCH_END_PROVEN
            : s->stale && s->slow           ? MF_SEARCH_END_SLOW
            : s->stale                      ? MF_SEARCH_END_STALLED
@@ -137,7 +144,9 @@ void mf_search_note_end(mf_search_state *s) {
     s->proven_priced = s->priced;
     s->proven_evaluated = s->evaluated;
     s->end = end_of(s);
-    if (s->end == MF_SEARCH_END_OPEN) {
+    if (isinf(s->best_s) && isfinite(s->proven_s) && !s->interrupted) {
+        mf_search_end_say_nothing(s->spent, s->work, s->ended, sizeof s->ended);
+    } else if (s->end == MF_SEARCH_END_OPEN) {
         describe_blocking(s);
     } else if (s->end == MF_SEARCH_END_STALLED) {
         snprintf(s->ended, sizeof s->ended,

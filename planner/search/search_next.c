@@ -158,7 +158,6 @@ bool mf_search_is_done(mf_search_state *s) {
     }
     s->stale = s->opened && (mf_search_is_stale(s) || mf_search_is_slow(s));
     s->stale_for = s->work - s->narrowed_at;
-    s->spent =
-        mf_search_has_plan(s) && (s->stale || (!has_least_memory(s) && mf_search_is_spent(s)));
+    s->spent = s->stale || (!has_least_memory(s) && mf_search_is_spent(s));
     return s->spent;
 }

@@ -116,7 +116,7 @@ int64_t mf_search_most_us(const mf_search_state *s);
 /* Notes the effort of a node that has committed. */
 void mf_search_note_taken(mf_search_state *s, const mf_search_node *n, int64_t work_us);
 /* Will the tasks in flight and half of the next node use the budget, each at the mean of its kind?
- */
+ * Of a search without a plan what it may use until it has one. */
 bool mf_search_is_spent(const mf_search_state *s);
 
 /* Has the search a plan, or does it know one from elsewhere? */

@@ -20,14 +20,14 @@ static bool reserve(mf_open_splits *o) {
 }
 
 bool mf_open_splits_add(mf_open_splits *o, double bound, const mf_split_range *r, int ranges,
-                        mf_lp_basis *basis) {
+                        mf_lp_basis *basis, int leaf) {
     mf_split_range *own = reserve(o) ? malloc((size_t)ranges * sizeof *own) : NULL;
     if (!own) {
         mf_lp_forget(basis);
         return false;
     }
     memcpy(own, r, (size_t)ranges * sizeof *own);
-    o->node[o->count++] = (mf_open_split){bound, own, basis};
+    o->node[o->count++] = (mf_open_split){bound, own, basis, leaf};
     return true;
 }
 

@@ -10,11 +10,12 @@ typedef struct mf_open_split {
     double bound;
     mf_split_range *range; /* owned */
     mf_lp_basis *basis;    /* of its last solve, owned; NULL: it was not solved in this program */
+    int leaf;              /* of the tree's proof; -1: none */
 } mf_open_split;
 
 /* Copies the ranges and takes the basis over. False: out of memory, the basis forgotten. */
 bool mf_open_splits_add(mf_open_splits *o, double bound, const mf_split_range *r, int ranges,
-                        mf_lp_basis *basis);
+                        mf_lp_basis *basis, int leaf);
 /* The one of the least bound; -1: there is none. */
 int mf_open_splits_least(const mf_open_splits *o);
 /* Its bound; HUGE_VAL: there is none. */

@@ -211,9 +211,25 @@ void mf_rows_take_losses(mf_rows *b, mf_lp *lp) {
     *b->in->effort_ns += MF_LOSS_CELL_NS * (int64_t)b->path_rows * b->in->vstages;
 }
 
+static mf_status pool_path(mf_rows *b) {
+    if (b->pooled == b->pool_allocated) {
+        const int allocated = 2 * b->pool_allocated + 64;
+        mf_order_path *grown = realloc(b->pool, (size_t)allocated * sizeof *grown);
+        if (!grown) {
+            return mf_err_set(b->e, MF_NOMEM, "out of memory");
+        }
+        b->pool = grown;
+        b->pool_allocated = allocated;
+    }
+    mf_status status = mf_order_path_copy(&b->pool[b->pooled], &b->path, b->e);
+    b->pooled += status == MF_OK;
+    return status;
+}
+
 /* Keeps the path whose row is about to be added. */
 static mf_status keep_path(mf_rows *b, const mf_milp_lazy_row *row) {
     mf_status status = b->lossy ? note_row(b, row) : MF_OK;
+    status = status == MF_OK && b->pools ? pool_path(b) : status;
     return status == MF_OK && b->kept ? mf_path_set_add(b->kept, &b->path, b->e) : status;
 }
 

@@ -368,6 +368,10 @@ void mf_rows_clear(mf_rows *b) {
         free(b->path_row[i].path.loss[0]);
     }
     free(b->path_row);
+    for (int i = 0; i < b->pooled; i++) {
+        mf_order_path_clear(&b->pool[i]);
+    }
+    free(b->pool);
     free(b->col);
     free(b->top);
     free(b->extra);
@@ -393,6 +397,7 @@ mf_status mf_rows_make(mf_rows *b, mf_partition *in, const mf_partition_tried *t
     b->splits = o->splits;
     b->memory_ample = o->memory_ample;
     b->lossy = o->lossy;
+    b->pools = o->pools;
     b->e = e;
     b->kept = kept;
     mf_milp_init(&b->milp);

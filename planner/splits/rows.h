@@ -72,6 +72,9 @@ typedef struct mf_rows {
     bool lossy;        /* rows of paths can take other losses */
     mf_path_row *path_row;
     int path_rows, path_rows_allocated;
+    bool pools; /* paths of all rows are kept in pool[], in order */
+    mf_order_path *pool;
+    int pooled, pool_allocated;
     mf_err *e;
     mf_status status;
 } mf_rows;

@@ -19,6 +19,7 @@
 #include "planner/splits/branch_gains.h"
 #include "planner/splits/open_splits.h"
 #include "planner/splits/rows.h"
+#include "planner/splits/split_proof.h"
 #include "planner/splits/split_ranges.h"
 #include "planner/tuning/limits.h"
 
@@ -43,11 +44,15 @@ typedef struct tree {
     double *n;         /* [sizes] at the last point, */
     double *at,
         *value; /* [sizes] where trials are made: those made already are rounded; as it was */
-    mf_branch_gain *gain; /* [sizes] */
-    mf_split_range *side; /* [sizes] */
-    int *held;            /* [vstages] positions that losses are known for */
-    int *fitting;         /* [vstages + stages] positions that memory allows */
-    double open;          /* least bound of what is left open or is a whole split */
+    mf_branch_gain *gain;  /* [sizes] */
+    mf_split_range *side;  /* [sizes] */
+    int *held;             /* [vstages] positions that losses are known for */
+    int *fitting;          /* [vstages + stages] positions that memory allows */
+    mf_split_proof *proof; /* NULL: it proves nothing for others; */
+    int leaf;              /* of it, the node that is worked on; -1: none */
+    double *weight;        /* [weights] of its paths */
+    int weights;
+    double open; /* least bound of what is left open or is a whole split */
     int64_t lps;
     int64_t started_ns; /* *in->effort_ns when it began */
     mf_partition_split_result *out;
@@ -131,6 +136,54 @@ static double solve(tree *t, mf_split_range *r, int lazy) {
     return bound;
 }
 
+/* --- proofs ------------------------------------------------------------------------------------
+ */
+
+/* The paths of the last solve, by their multipliers. */
+static mf_weighed_paths weighed(tree *t) {
+    mf_weighed_paths x = {.path = t->rows.pool};
+    if (t->weights < t->rows.pooled) {
+        double *grown = realloc(t->weight, (size_t)t->rows.pool_allocated * sizeof *grown);
+        if (!grown) {
+            return x;
+        }
+        t->weight = grown;
+        t->weights = t->rows.pool_allocated;
+    }
+    for (; x.count < t->rows.pooled; x.count++) {
+        t->weight[x.count] = -mf_lp_row_dual(t->lp, t->rows.first_path_row + x.count);
+    }
+    x.weight = t->weight;
+    *t->in->effort_ns += MF_PROOF_LEAF_NS * (int64_t)t->in->vstages;
+    return x;
+}
+
+/* Splits in these ranges were bounded by the last solve. Returns their leaf. */
+static int add_leaf(tree *t, const mf_split_range *r) {
+    if (!t->proof || t->proof->broken) {
+        return -1;
+    }
+    const mf_weighed_paths x = weighed(t);
+    return mf_split_proof_add(t->proof, t->leaf, r, &x);
+}
+
+/* So was the node that is worked on, whose ranges are r. */
+static void leaf_again(tree *t, const mf_split_range *r) {
+    if (t->proof && !t->proof->broken) {
+        const mf_weighed_paths x = weighed(t);
+        mf_split_proof_again(t->proof, t->leaf, r, &x);
+    }
+}
+
+/* The sides of the node that is worked on are leaves now. */
+static void drop_leaf(tree *t) {
+    if (t->proof && t->out->outcome == MF_MILP_FAILED) {
+        t->proof->broken = true;
+    } else if (t->proof) {
+        mf_split_proof_drop(t->proof, t->leaf);
+    }
+}
+
 /* --- trials ------------------------------------------------------------------------------------
  */
 
@@ -164,6 +217,7 @@ static double try_both(tree *t, mf_split_range *r, int i, double bound) {
         double side = try_side(t, r, i, up, MF_TRIAL_PIVOTS);
         note_gain(t, i, up, t->at[i], side, bound);
         if (side >= t->cutoff) {
+            add_leaf(t, t->side);
             if (up) {
                 r[i].hi = (int16_t)floor(t->at[i]);
             } else {
@@ -274,10 +328,10 @@ static bool is_over(const tree *t) {
 }
 
 /* The node whose ranges are at r stays open at this bound. solved: the program stands at it. */
-static void leave_open(tree *t, const mf_split_range *r, double bound, bool solved) {
+static void leave_open(tree *t, const mf_split_range *r, double bound, bool solved, int leaf) {
     mf_lp_basis *basis = solved ? mf_lp_note(t->lp, false, NULL) : NULL;
     t->last = solved ? t->open_nodes.count : t->last;
-    if (!mf_open_splits_add(&t->open_nodes, bound, r, t->sizes, basis)) {
+    if (!mf_open_splits_add(&t->open_nodes, bound, r, t->sizes, basis, leaf)) {
         t->rows.status = mf_err_set(t->rows.e, MF_NOMEM, "out of memory");
         t->open = fmin(t->open, bound);
     }
@@ -288,13 +342,14 @@ static double add_side(tree *t, mf_split_range *r, double before) {
     mf_lp_go_to(t->lp, t->here);
     t->last = -1;
     if (is_over(t)) {
-        leave_open(t, r, before, false);
+        leave_open(t, r, before, false, add_leaf(t, r));
         return before;
     }
     t->lps++;
     const double bound = fmax(solve(t, r, MF_NODE_ROUNDS), before);
+    const int leaf = add_leaf(t, r);
     if (t->out->outcome != MF_MILP_FAILED && bound < t->cutoff) {
-        leave_open(t, r, bound, !is_out_of_effort(t)); /* there may be no point */
+        leave_open(t, r, bound, !is_out_of_effort(t), leaf); /* there may be no point */
     }
     return bound;
 }
@@ -340,6 +395,7 @@ static void add_others(tree *t, mf_split_range *r, double bound) {
         }
         r[v].lo = r[v].hi = at[v];
     }
+    leaf_again(t, r); /* the whole one is what is left of it */
 }
 
 /* The node whose ranges are at r, at whose last point the program stands, becomes its sides, or
@@ -349,11 +405,12 @@ static void branch(tree *t, mf_split_range *r, double bound) {
         if (!is_over(t) && mf_branch_furthest(t->n, 0, t->sizes) < 0) {
             bound = solve_whole_split(t, r, bound);
             if (t->out->outcome == MF_MILP_FAILED || bound >= t->cutoff) {
-                return;
+                break;
             }
         }
         if (is_over(t)) { /* there may be no point */
-            leave_open(t, r, bound, false);
+            leaf_again(t, r);
+            leave_open(t, r, bound, false, t->leaf);
             return;
         }
         t->here = mf_lp_note(t->lp, true, t->here);
@@ -364,6 +421,7 @@ static void branch(tree *t, mf_split_range *r, double bound) {
         const int i = branch_on(t, r, bound);
         if (i >= 0 && !is_over(t)) {
             add_sides(t, r, i, t->value[i], bound);
+            drop_leaf(t);
             return;
         }
         mf_lp_go_to(t->lp, t->here);
@@ -372,6 +430,7 @@ static void branch(tree *t, mf_split_range *r, double bound) {
             bound = fmax(solve(t, r, MF_NODE_ROUNDS), bound);
         }
     }
+    leaf_again(t, r);
 }
 
 /* --- what is left open ------------------------------------------------------------------------
@@ -385,12 +444,18 @@ static bool take_rest(tree *t) {
     }
     t->open_nodes = x->open;
     x->open = (mf_open_splits){0};
+    if (t->proof) { /* what closed before is in it no more: it would take much memory */
+        t->proof->broken = true;
+    }
     return true;
 }
 
 /* All that is open, unless a whole split has lowered the cutoff, or nothing was branched on; and
  * what is known of its numbers. */
 static void leave_rest(tree *t) {
+    if (t->proof && t->out->outcome != MF_MILP_FAILED) {
+        *t->o->proof = mf_split_proof_copy(t->proof);
+    }
     mf_open_splits_forget_bases(&t->open_nodes); /* of this program's rows */
     if (!t->o->rest) {
         mf_open_splits_clear(&t->open_nodes);
@@ -416,21 +481,55 @@ static double take(tree *t, mf_split_range *r) {
     mf_open_split x = mf_open_splits_take(&t->open_nodes, at);
     memcpy(r, x.range, (size_t)t->sizes * sizeof *r);
     t->last = -1;
+    t->leaf = x.leaf;
     if (!there && x.bound < t->cutoff) {
         t->lps++;
         mf_lp_go_to(t->lp, x.basis);
         x.bound = fmax(solve(t, r, MF_AGAIN_ROUNDS), x.bound);
+        leaf_again(t, r);
     }
     free(x.range);
     mf_lp_forget(x.basis);
     return x.bound;
 }
 
+/* The most of a number, whatever memory allows. */
+static int16_t most_of(const tree *t, int i) {
+    const mf_partition *in = t->in;
+    return (int16_t)(in->positions - in->vstages + (i < in->vstages ? 1 : in->chunks));
+}
+
+static void start_ranges(tree *t) {
+    for (int i = 0; i < t->sizes; i++) {
+        const int16_t most = most_of(t, i);
+        t->now[i] = (mf_split_range){1, most < t->fitting[i] ? most : (int16_t)t->fitting[i]};
+    }
+}
+
+/* What this layout has no memory for another may have: leaves for it, after the root was solved. */
+static void add_unfit_leaves(tree *t) {
+    mf_split_range *r = t->now + t->sizes;
+    for (int i = 0; i < t->sizes && t->proof && !t->proof->broken; i++) {
+        if (t->fitting[i] >= most_of(t, i)) {
+            continue;
+        }
+        for (int k = 0; k < t->sizes; k++) {
+            r[k] = (mf_split_range){1, most_of(t, k)};
+        }
+        r[i].lo = (int16_t)(t->fitting[i] + 1);
+        if (mf_split_narrow(t->in, r, t->least, t->most)) {
+            add_leaf(t, r);
+        }
+    }
+}
+
 /* The node of the least bound next, until none is below the cutoff or its effort is used: that is
  * what is proven then. */
 static void grow(tree *t, double bound) {
     if (!take_rest(t)) {
-        leave_open(t, t->now, bound, true);
+        t->leaf = add_leaf(t, t->now);
+        add_unfit_leaves(t);
+        leave_open(t, t->now, bound, true, t->leaf);
     }
     while (t->open_nodes.count > 0 && t->out->outcome != MF_MILP_FAILED &&
            t->rows.status == MF_OK && !is_over(t)) {
@@ -455,14 +554,6 @@ static void weigh_root_paths(tree *t) {
         mf_rows_weigh(&t->rows, dual, kept);
     }
     t->rows.kept = NULL;
-}
-
-static void start_ranges(tree *t) {
-    int vstages = t->in->vstages;
-    for (int i = 0; i < t->sizes; i++) {
-        int most = t->in->positions - vstages + (i < vstages ? 1 : t->in->chunks);
-        t->now[i] = (mf_split_range){1, (int16_t)(most < t->fitting[i] ? most : t->fitting[i])};
-    }
 }
 
 /* May anything below the cutoff fit? */
@@ -535,6 +626,11 @@ static mf_status make_tree(tree *t, mf_err *e) {
         t->gain = calloc((size_t)t->sizes, sizeof *t->gain);
     }
     t->out->first = calloc(vstages + 1, sizeof *t->out->first);
+    t->proof = t->o->proof ? calloc(1, sizeof *t->proof) : NULL;
+    if (t->proof) {
+        t->proof->sizes = t->sizes;
+        t->proof->positions = in->positions;
+    }
     if (!t->now || !t->least || !t->n || !t->gain || !t->out->first) {
         return mf_err_set(e, MF_NOMEM, "out of memory");
     }
@@ -561,6 +657,7 @@ mf_status mf_partition_splits(mf_partition *in, const mf_partition_split_options
     const mf_partition_options ro = {.hull = true,
                                      .splits = true,
                                      .memory_ample = mf_rows_memory_is_ample(in),
+                                     .pools = o->proof != NULL,
                                      .lossy = in->lost > 0.0 && in->lost <= MF_LOST_MOST,
                                      .cutoff_s = o->cutoff_s};
     memset(out, 0, sizeof *out);
@@ -596,6 +693,8 @@ mf_status mf_partition_splits(mf_partition *in, const mf_partition_split_options
     mf_lp_close(t.lp);
     mf_rows_clear(&t.rows);
     leave_rest(&t);
+    mf_split_proof_free(t.proof);
+    free(t.weight);
     mf_lp_forget(t.here);
     free(t.now);
     free(t.least);

@@ -41,6 +41,7 @@ typedef struct mf_partition_options {
                          * whole layers with every choice */
     bool hull;          /* only choices that stand for all others: for relaxations alone */
     bool lossy;         /* splits: each node of the tree has losses of its own */
+    bool pools;         /* splits: all paths are kept */
     bool splits;        /* whole positions on every virtual stage, choices in any proportion, as
                          * split_tree.c branches; no counts */
     bool memory_ample;  /* splits: memory is no concern, a layer takes the least of its choices */
@@ -76,6 +77,8 @@ typedef struct mf_partition_split_options {
                           * them are looked into: tighter, and takes longer */
     mf_split_rest *rest; /* what is left open, from before and for later; may be NULL */
     const struct mf_path_set *known; /* paths to begin with; may be NULL */
+    struct mf_split_proof **proof;   /* may be NULL: receives what it has proven (split_proof.h),
+                                      * where that serves others; owned by the caller */
     struct mf_path_set *kept; /* may be NULL: receives the paths that bind the relaxation, with
                                * their weights, as mf_partition_relax gives them */
     const volatile int *cancel;

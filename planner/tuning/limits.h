@@ -50,6 +50,8 @@
 /* A search without a plan by then simulates layouts that `fit` finds (DeepSeek-V3 with 131,072
  * tokens: 11.4 % slower without, with three seconds). */
 #define MF_FIT_FIRST_US 1750000
+/* The least effort of a search that ends without a plan: it tries what `fit` finds by then. */
+#define MF_FIRST_PLAN_US 3000000
 /* Effort after which open layouts are tried if the gap is still too wide (Llama-3 405B on 512: a
  * plan 2.2 % faster). It does not depend on the budget, so that a search with more budget finds all
  * that one with less finds. */
@@ -314,6 +316,7 @@
 #define MF_MEAN_NS 15000         /* and the mean itself where a layout is known */
 #define MF_PAIR_NS 330           /* merged pair that is looked up */
 #define MF_CREATE_NS 12000       /* partition, */
+#define MF_PROOF_LEAF_NS 100     /* virtual stage of a leaf of a tree's proof */
 #define MF_CREATE_CLASS_NS 15000 /* and class of its blocks */
 #define MF_ROWS_ENTRY_NS 75      /* entry of a program's rows when they are made */
 /* Entries that one of a tableau's column counts as: each is in a line of its own. */
@@ -473,6 +476,17 @@
 #define MF_CLIMB_GAIN 1.001
 /* What is as good as no gain, of the bound. */
 #define MF_TRIAL_LITTLE 1e-5
+
+/* --- proofs of trees ----------------------------------------------------------------------------
+ *
+ * Leaves with which a tree's proof is of use to other layouts, and the most; paths of less weight
+ * are left out. Kept for an order. */
+#define MF_PROOF_LEAST 8
+#define MF_PROOF_LEAVES 2000
+#define MF_PROOF_WEIGHT 1e-6
+#define MF_PROOFS 3
+/* Means of so many leaves on either side are tried for one. */
+#define MF_PROOF_BESIDE 2
 
 /* --- local search ----------------------------------------------------------------------------- */
 

@@ -32,6 +32,7 @@
     X(END_COPIES, "end-copies", "last blocks of virtual stages take more for their copies")        \
     X(LEAST_FIRST, "least-first", "trees go on at the node of the least bound, not the latest")    \
     X(TREE_REST, "tree-rest", "trees that are taken up again go on with what they left open")      \
+    X(TREE_PROOFS, "tree-proofs", "what a tree has proven bounds other layouts of its order")      \
     X(TREE_POINTS, "tree-points",                                                                  \
       "trees that do not end give splits to try, not only their roots")                            \
     X(TRIALS, "trials", "numbers are tried before a tree branches on one of them")                 \

@@ -48,6 +48,7 @@ static void say_known(const mf_host_copies *h, char *out, size_t size) {
 
 /* Of a plan that copies: what copies take, and what a search found without them. */
 static void say_used(const mf_host_copies *h, char *out, size_t size) {
+    const char *nothing = h->unproven ? "no plan was found" : "nothing fits";
     int n = snprintf(out, size, "%s of copies a step", mf_show_time(h->copies_s).s);
     if (h->copies_s < h->step_s) { /* else both ways at once: a share would say little */
         n += snprintf(out + n, size - (size_t)n, ", %s of its time",
@@ -62,10 +63,11 @@ static void say_used(const mf_host_copies *h, char *out, size_t size) {
         snprintf(out, size, "; without them it takes %s: a gain of %s rests on them",
                  mf_show_time(h->without_s).s, mf_show_percent(1 - h->step_s / h->without_s).s);
     } else if (h->searched && h->optimizer) {
-        snprintf(out, size,
-                 "; nothing fits without optimizer states on the host (--offload-optimizer 1)");
+        snprintf(out, size, "; %s without optimizer states on the host (--offload-optimizer 1)",
+                 nothing);
     } else if (h->searched) {
-        snprintf(out, size, "; %s", h->infeasible ? "nothing fits without them" : "asked for");
+        snprintf(out, size, "; %s%s", h->infeasible ? nothing : "asked for",
+                 h->infeasible ? " without them" : "");
     }
 }
 
@@ -129,7 +131,11 @@ void mf_host_copies_json(mf_json_writer *w, const mf_host_copies *h) {
     mf_json_write_f64(w, "copies_s", h->copies_s);
     mf_json_write_f64(w, "exposed_s", h->exposed_s);
     if (h->searched) {
-        mf_json_write_bool(w, "fits_without", !h->infeasible);
+        if (h->infeasible && h->unproven) {
+            mf_json_write_null(w, "fits_without"); /* it is not known */
+        } else {
+            mf_json_write_bool(w, "fits_without", !h->infeasible);
+        }
         mf_json_write_bool(w, "optimizer", h->optimizer);
         write_or_null(w, "step_time_without_s", h->without_s);
         write_or_null(w, "step_time_with_s", h->with_s);

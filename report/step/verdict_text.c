@@ -76,6 +76,9 @@ void mf_verdict_text_run(mf_verdict_text *v, const mf_report *r, const char *sav
  */
 static const char *why_on_host(const mf_host_copies *h) {
     return !h->searched || !h->used || !h->infeasible ? ""
+           : h->unproven                              ? h->optimizer
+                                                            ? "; no plan was found without optimizer states in host memory"
+                                                            : "; no plan was found without activations in host memory"
            : h->optimizer ? "; no plan fits without optimizer states in host memory"
                           : "; no plan fits without activations in host memory";
 }

@@ -5,6 +5,7 @@
 #include "tests/support/sampled.h"
 
 #include "planner/splits/rows.h"
+#include "planner/splits/split_proof.h"
 
 #include <stdio.h>
 
@@ -160,16 +161,92 @@ static void check_programs(mf_partition *in, const sample *s, nearness *n) {
     }
 }
 
+/* Proofs of earlier layouts' trees. */
+typedef struct proof_of {
+    mf_layout layout;
+    mf_split_proof *proof;
+} proof_of;
+static proof_of proofs[64];
+static int next_proof;
+static int64_t proofs_of_others;
+
+static void keep_proof(const mf_layout *l, mf_split_proof *p) {
+    mf_split_proof_free(proofs[next_proof].proof);
+    proofs[next_proof] = (proof_of){*l, p};
+    next_proof = (next_proof + 1) % 64;
+}
+
+static void drop_proofs(void) {
+    for (int i = 0; i < 64; i++) {
+        mf_split_proof_free(proofs[i].proof);
+        proofs[i].proof = NULL;
+    }
+}
+
+/* Every split lies in the ranges of some leaf. */
+static void assert_covers(const mf_partition *in, const mf_split_proof *p, const mf_assignment *a) {
+    bool some = false;
+    for (int i = 0; i < p->count && !some; i++) {
+        const mf_split_range *r = p->leaf[i].range;
+        int held[MF_MAX_VSTAGES] = {0};
+        some = true;
+        for (int v = 0; v < in->vstages; v++) {
+            const int n = a->first[v + 1] - a->first[v];
+            held[mf_layout_stage_of(&in->layout, v)] += n;
+            some = some && r[v].lo <= n && n <= r[v].hi;
+        }
+        for (int k = 0; k < in->stages && in->chunks > 1; k++) {
+            const mf_split_range *stage = &r[in->vstages + k];
+            some = some && stage->lo <= held[k] && held[k] <= stage->hi;
+        }
+    }
+    assert_true(some);
+}
+
+/* What trees of other layouts have proven, whatever their clusters were, holds for this one. */
+static void check_proofs(const mf_partition *in, const sample *s, nearness *n) {
+    for (int i = 0; i < 64 && s->best >= 0; i++) {
+        const mf_layout *x = &proofs[i].layout, *l = &s->layout;
+        if (proofs[i].proof && x->schedule == l->schedule && x->pp == l->pp && x->vpp == l->vpp &&
+            x->micro_batches == l->micro_batches && proofs[i].proof->positions == in->positions) {
+            const double enough_s[] = {HUGE_VAL, s->step[s->best].time_s};
+            for (int k = 0; k < 2; k++) {
+                check(n, PROOF, mf_partition_proof_s(in, proofs[i].proof, 0, enough_s[k]), s,
+                      s->best);
+            }
+            proofs_of_others++;
+        }
+    }
+}
+
+/* A tree's own proof says of its layout about what the tree does. */
+static void check_own_proof(const mf_partition *in, const sample *s, mf_split_proof *p,
+                            nearness *n) {
+    if (p == NULL) {
+        return;
+    }
+    for (int i = 0; i < TRIES; i++) {
+        assert_covers(in, p, &s->a[i]);
+    }
+    if (s->best >= 0) {
+        check(n, OWN_PROOF, mf_partition_proof_s(in, p, 0, HUGE_VAL), s, s->best);
+    }
+    keep_proof(&s->layout, p);
+}
+
 /* With any cutoff the tree's bound holds; ended below the best plan, the cutoff is what it proves
  * at most. */
 static void check_splits(mf_partition *in, const sample *s, nearness *n) {
     static const double cutoffs[] = {0.97, 1.003, 1.02, 1.1, 0};
     double best_s = s->best >= 0 ? s->step[s->best].time_s : 1.0;
+    check_proofs(in, s, n);
     for (size_t i = 0; i < 2 * sizeof cutoffs / sizeof cutoffs[0]; i++) {
         bool below = cutoffs[i / 2] > 0;
         mf_partition_split_options o = {.cutoff_s = below ? cutoffs[i / 2] * best_s : HUGE_VAL,
                                         .lp_limit = below ? 60 : 12,
                                         .own_losses = i % 2 == 1};
+        mf_split_proof *proof = NULL;
+        o.proof = &proof;
         mf_partition_split_result x;
         mf_err e;
         if (mf_partition_splits(in, &o, &x, &e) != MF_OK) {
@@ -185,6 +262,7 @@ static void check_splits(mf_partition *in, const sample *s, nearness *n) {
             check(n, SPLITS, x.bound_s, s, s->best);
         }
         mf_partition_split_result_clear(&x);
+        check_own_proof(in, s, proof, n);
     }
 }
 
@@ -362,8 +440,7 @@ static const mf_path_set *pool_find(const pool *k, const mf_layout *l) {
 
 static void pool_drop(mf_search_path_set *c) {
     if (c) {
-        mf_path_set_clear(&c->paths);
-        free(c);
+        mf_search_path_set_free(c);
     }
 }
 
@@ -708,9 +785,13 @@ static void no_bound_of_a_family_is_above_a_plan_in_it(void **state) {
         check_problem(&r, &known, n);
     }
     pool_clear(&known);
+    drop_proofs();
     mf_milp_thread_end();
     check_nearness(n);
     assert_above(n[EXACT].tried, cases / 4); /* most problems have plans that fit */
+    printf("  proofs of other layouts held against plans %lld times\n",
+           (long long)proofs_of_others);
+    assert_above(proofs_of_others, cases);
     printf("  most positions met %lld times\n", (long long)most_met);
     assert_above(most_met, cases);
     printf("  more than one position sure %lld times\n", (long long)narrowed_ranges);
@@ -748,6 +829,7 @@ static void no_bound_is_above_a_plan_that_is_played_in_pairs(void **state) {
         check_paired_problem(&r, &known, n);
     }
     pool_clear(&known);
+    drop_proofs();
     mf_milp_thread_end();
     check_none_broken(n);
     assert_above(n[LAYOUT].sum, 0.4 * (double)n[LAYOUT].tried);
@@ -768,6 +850,8 @@ static const uint64_t mixed_broken[] = {
     UINT64_C(9986258502388809279),
     UINT64_C(7016830215721322653),
     UINT64_C(680721932189438353),
+    /* as once_broken has it: half a layer fits, a whole one does not */
+    UINT64_C(6610932339664516862),
 };
 
 static void no_bound_is_above_a_plan_of_mixed_layers(void **state) {
@@ -784,6 +868,7 @@ static void no_bound_is_above_a_plan_of_mixed_layers(void **state) {
         check_mixed_problem(&r, &known, n);
     }
     pool_clear(&known);
+    drop_proofs();
     mf_milp_thread_end();
     check_none_broken(n);
     if (cases >= 60 && getenv("MF_SEED") == NULL) {
@@ -791,7 +876,7 @@ static void no_bound_is_above_a_plan_of_mixed_layers(void **state) {
          * 0.03 looser. */
         assert_above(n[MEAN].sum, 0.84 * (double)n[MEAN].tried);
         assert_above(n[RELAX].sum, 0.9 * (double)n[RELAX].tried);
-        assert_above(n[LAYOUT].sum, 0.585 * (double)n[LAYOUT].tried);
+        assert_above(n[LAYOUT].sum, 0.575 * (double)n[LAYOUT].tried);
         assert_above(n[FAMILY].sum, 0.655 * (double)n[FAMILY].tried);
     }
 }

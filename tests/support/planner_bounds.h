@@ -23,6 +23,8 @@
     X(COARSE, "coarse", 0.9, 0.9, "by the integer program without memory choices")                 \
     X(SPLITS, "splits", 0.9, 0.9, "by the tree, whole or ended near the best plan")                \
     X(SPLIT, "split", 0.9, 0.9, "one split, with what it loses, against its plans")                \
+    X(PROOF, "proofs of trees", 0.85, 0.7, "what another layout's tree has proven")                \
+    X(OWN_PROOF, "own proofs", 0.85, 0.8, "what its own tree has")                                 \
     X(SCARCE, "scarce", 0.9, 0.9, "the same with just the memory that the plan takes")             \
     X(EXACT, "exact", 0.9, 0.9, "by the integer program")                                          \
     X(RELAX, "relax", 0.9, 0.9, "by relaxations, coarse and with choices that stand for all")      \

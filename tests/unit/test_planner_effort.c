@@ -1,5 +1,6 @@
 /* Effort: what a search counts is what it takes, and it ends when that is used up, also where one
  * linear program alone could take minutes. */
+#include "job/host_copies.h"
 #include "planner/planner.h"
 #include "tests/support/sampled.h"
 #include "tests/support/test.h"
@@ -34,26 +35,38 @@ typedef struct searched {
     double counted_s, took_s, plan_s, gap;
 } searched;
 
-static searched search(const job *j, int64_t budget_us, int64_t patience_us) {
+/* A job's problem and what it borrows. */
+typedef struct posed {
     mf_model model;
-    mf_cluster cluster = {0};
-    mf_software software = {0};
-    mf_cost *cost = NULL;
-    assert_ok(mf_model_load(j->model, &model, NULL));
-    assert_ok(mf_cluster_load(j->cluster, &cluster, NULL));
-    assert_ok(mf_software_load(NULL, &software, NULL));
-    assert_ok(mf_cost_create(&cluster, &software, NULL, &cost, NULL));
-    mf_problem p = {.model = &model, .cost = cost, .generator = "test"};
-    mf_layout_init(&p.base);
-    p.base.gpus = j->gpus;
-    p.base.gbs = j->gbs;
-    p.base.seq = 4096;
+    mf_cluster cluster;
+    mf_software software;
+    mf_cost *cost;
+    mf_problem problem;
+} posed;
+
+static void pose(posed *x, const job *j) {
+    *x = (posed){.cost = NULL};
+    assert_ok(mf_model_load(j->model, &x->model, NULL));
+    assert_ok(mf_cluster_load(j->cluster, &x->cluster, NULL));
+    assert_ok(mf_software_load(NULL, &x->software, NULL));
+    assert_ok(mf_cost_create(&x->cluster, &x->software, NULL, &x->cost, NULL));
+    mf_problem *p = &x->problem;
+    *p = (mf_problem){.model = &x->model, .cost = x->cost, .generator = "test"};
+    mf_layout_init(&p->base);
+    p->base.gpus = j->gpus;
+    p->base.gbs = j->gbs;
+    p->base.seq = 4096;
     if (j->tp > 0) {
-        p.base.tp = j->tp;
-        p.base.pp = j->pp;
-        p.base.ep = j->ep;
-        p.pinned = MF_PIN(TP) | MF_PIN(PP) | MF_PIN(EP) | MF_PIN(OFFLOAD);
+        p->base.tp = j->tp;
+        p->base.pp = j->pp;
+        p->base.ep = j->ep;
+        p->pinned = MF_PIN(TP) | MF_PIN(PP) | MF_PIN(EP) | MF_PIN(OFFLOAD);
     }
+}
+
+static searched search(const job *j, int64_t budget_us, int64_t patience_us) {
+    posed w;
+    pose(&w, j);
     mf_search_options o;
     mf_search_result x;
     mf_search_options_init(&o);
@@ -61,14 +74,14 @@ static searched search(const job *j, int64_t budget_us, int64_t patience_us) {
     o.budget = budget_us;
     o.patience = patience_us;
     const double start_s = cpu_s();
-    assert_ok(mf_planner_search(&p, &o, &x, NULL));
+    assert_ok(mf_planner_search(&w.problem, &o, &x, NULL));
     assert_above(x.count, 0);
     const searched out = {.counted_s = 1e-6 * (double)x.stats.work,
                           .took_s = cpu_s() - start_s,
                           .plan_s = x.plan[0].prediction.step_time_s,
                           .gap = x.stats.gap};
     mf_search_result_clear(&x);
-    mf_cost_destroy(cost);
+    mf_cost_destroy(w.cost);
     return out;
 }
 
@@ -111,8 +124,46 @@ static void a_plan_is_found_where_few_layouts_fit(void **state) {
     assert_at_most(x.counted_s, 2.0);
 }
 
+/* Optimizer states alone are more than memory, and the first plan with them on the host takes some
+ * 200 counted seconds: all searches together end in time, and none says that nothing fits. */
+static void a_search_that_finds_no_plan_ends_too(void **state) {
+    (void)state;
+    const job tight = {"deepseek-v3", "h100", 64, 1024, false, 2, 8, 8};
+    const double budget_s = cases_sampled() ? 1.0 : 4.0, least_s = 3.0;
+    posed w;
+    pose(&w, &tight);
+    mf_problem *p = &w.problem;
+    p->base.vpp = 4;
+    p->base.schedule = MF_SCHED_MERGED;
+    p->pinned = MF_PIN(TP) | MF_PIN(PP) | MF_PIN(VPP) | MF_PIN(EP) | MF_PIN(SCHEDULE);
+    mf_search_options o;
+    mf_search_options_init(&o);
+    o.threads = 1;
+    o.budget = (int64_t)(1e6 * budget_s);
+    mf_search_result r;
+    mf_host_copies h;
+    mf_err e;
+    mf_err_clear(&e);
+    assert_int_equal(mf_host_copies_search(NULL, NULL, p, &o, false, &r, &h, &e), MF_INFEASIBLE);
+    assert_int_equal(r.stats.end, MF_SEARCH_END_NO_FIT);
+    assert_false(h.unproven);
+    mf_search_result_clear(&r);
+    p->base.offload_optimizer = 1;
+    assert_int_equal(mf_host_copies_search(NULL, NULL, p, &o, false, &r, &h, &e), MF_INFEASIBLE);
+    printf("  no plan after %.2f counted seconds of %.1f\n", 1e-6 * (double)h.work, budget_s);
+    assert_int_equal(r.stats.end, MF_SEARCH_END_EFFORT);
+    assert_true(h.unproven);
+    assert_non_null(strstr(e.text, "not known that nothing fits"));
+    assert_above(r.stats.lower_bound_s, 0.0);
+    assert_at_least(1e-6 * (double)h.work, fmax(budget_s, least_s));
+    assert_at_most(1e-6 * (double)h.work, 1.5 * fmax(budget_s, least_s));
+    mf_search_result_clear(&r);
+    mf_cost_destroy(w.cost);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_search_that_finds_no_plan_ends_too),
         cmocka_unit_test(a_plan_is_found_where_few_layouts_fit),
         cmocka_unit_test(a_search_takes_the_effort_that_it_is_allowed),
     };
