@@ -871,13 +871,12 @@ static void no_bound_is_above_a_plan_of_mixed_layers(void **state) {
     drop_proofs();
     mf_milp_thread_end();
     check_none_broken(n);
-    if (cases >= 60 && getenv("MF_SEED") == NULL) {
-        /* kinds are told apart: about as tight as linear programs. Samples of other seeds are up to
-         * 0.03 looser. */
+    if (cases >= 60) { /* kinds are told apart: about as tight as linear programs */
         assert_above(n[MEAN].sum, 0.84 * (double)n[MEAN].tried);
         assert_above(n[RELAX].sum, 0.9 * (double)n[RELAX].tried);
         assert_above(n[LAYOUT].sum, 0.575 * (double)n[LAYOUT].tried);
-        assert_above(n[FAMILY].sum, 0.655 * (double)n[FAMILY].tried);
+        /* samples of other seeds have 0.578 to 0.61, and 0.626 to 0.663 */
+        assert_above(n[FAMILY].sum, 0.615 * (double)n[FAMILY].tried);
     }
 }
 
