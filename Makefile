@@ -299,7 +299,7 @@ price-accuracy: setup ## price the shapes held out of every fit, write their par
 runs-accuracy: setup ## predict our own training runs (bench/gpu/runs-*.csv), write their part of docs/ACCURACY.md and docs/RUNS*.md
 	$(build) build $(BUILD)/bench/runs_accuracy
 	@$(BUILD)/bench/runs_accuracy $(BUILD)/moefold -write docs
-	@sh scripts/accuracy_rows.sh >$(BUILD)/accuracy_rows.c && cp $(BUILD)/accuracy_rows.c report/accuracy_rows.c
+	@sh scripts/accuracy_rows.sh >$(BUILD)/accuracy_rows.c && cp $(BUILD)/accuracy_rows.c report/basis/accuracy_rows.c
 
 validate-fit: setup ## refit the software profiles to the published runs first (about a minute on 2 free cores)
 	$(build) $(BUILD)/validate

@@ -2,7 +2,7 @@
 #include "cli/args_request.h"
 
 #include "cli/host_measure.h"
-#include "job/runs_on.h"
+#include "job/search/runs_on.h"
 
 #include <errno.h>
 #include <stdio.h>

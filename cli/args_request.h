@@ -4,9 +4,9 @@
 
 #include "cli/cli.h"
 #include "cli/host_measure.h"
-#include "job/import_job.h"
-#include "job/job.h"
-#include "report/report_folder.h"
+#include "job/exchange/import_job.h"
+#include "job/load/job.h"
+#include "report/folder/report_folder.h"
 
 /* Texts are borrowed from the command line. Errors: MF_USAGE, naming a layout option. */
 mf_status mf_args_request(const mf_args *a, mf_job_request *out, mf_err *e);

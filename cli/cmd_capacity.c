@@ -2,13 +2,13 @@
  * of tokens, and the smallest size that keeps a deadline. */
 #include "cli/args_request.h"
 #include "cli/commands.h"
-#include "job/capacity_lists.h"
-#include "report/capacity_table.h"
-#include "report/doubts.h"
-#include "report/output.h"
-#include "report/progress.h"
-#include "report/report.h"
-#include "report/report_folder.h"
+#include "job/capacity/capacity_lists.h"
+#include "report/basis/doubts.h"
+#include "report/capacity/capacity_table.h"
+#include "report/folder/report_folder.h"
+#include "report/step/report.h"
+#include "report/text/output.h"
+#include "report/text/progress.h"
 #include "report/text/show.h"
 
 #include <math.h>

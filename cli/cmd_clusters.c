@@ -2,9 +2,9 @@
  * from. */
 #include "cli/cli.h"
 #include "cli/commands.h"
-#include "report/cluster_report.h"
-#include "report/doubts.h"
-#include "report/output.h"
+#include "report/basis/doubts.h"
+#include "report/inputs/cluster_report.h"
+#include "report/text/output.h"
 
 static mf_status list(const mf_cli *cli, mf_json_writer *w, mf_err *e) {
     size_t count;

@@ -2,15 +2,15 @@
  * would help. */
 #include "cli/args_request.h"
 #include "cli/commands.h"
-#include "job/account.h"
-#include "job/problem.h"
-#include "job/runs_on.h"
-#include "report/account_report.h"
-#include "report/doubts.h"
-#include "report/report.h"
+#include "job/figures/account.h"
+#include "job/load/problem.h"
+#include "job/search/runs_on.h"
+#include "report/basis/doubts.h"
+#include "report/search/to_fit.h"
+#include "report/step/account_report.h"
+#include "report/step/report.h"
+#include "report/step/verdict_text.h"
 #include "report/text/show.h"
-#include "report/to_fit.h"
-#include "report/verdict_text.h"
 
 #include <stdlib.h>
 #include <string.h>

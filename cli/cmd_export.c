@@ -2,11 +2,11 @@
 #include "cli/args_request.h"
 #include "cli/commands.h"
 #include "core/base/file.h"
-#include "job/export_job.h"
-#include "job/prices.h"
-#include "launch/words.h"
-#include "launch/write.h"
-#include "report/output.h"
+#include "job/exchange/export_job.h"
+#include "job/load/prices.h"
+#include "launch/words/words.h"
+#include "launch/write/write.h"
+#include "report/text/output.h"
 #include "report/text/show.h"
 
 #include <math.h>

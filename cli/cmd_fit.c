@@ -1,14 +1,14 @@
 /* cmd_fit.c - `moefold fit`: which layouts fit into memory, and what the others lack. */
 #include "cli/args_request.h"
 #include "cli/commands.h"
-#include "job/fit_fastest.h"
-#include "job/problem.h"
-#include "report/doubts.h"
-#include "report/fit_report.h"
-#include "report/output.h"
-#include "report/progress.h"
-#include "report/to_fit.h"
-#include "report/verdict_text.h"
+#include "job/load/problem.h"
+#include "job/search/fit_fastest.h"
+#include "report/basis/doubts.h"
+#include "report/search/fit_report.h"
+#include "report/search/to_fit.h"
+#include "report/step/verdict_text.h"
+#include "report/text/output.h"
+#include "report/text/progress.h"
 
 #include <stdlib.h>
 

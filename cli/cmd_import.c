@@ -1,9 +1,9 @@
 /* cmd_import.c - `moefold import`: a job that exists as a plan, and what its log measured. */
 #include "cli/args_request.h"
 #include "cli/commands.h"
-#include "job/import_job.h"
-#include "report/doubts.h"
-#include "report/import_report.h"
+#include "job/exchange/import_job.h"
+#include "report/basis/doubts.h"
+#include "report/inputs/import_report.h"
 
 #include <stdlib.h>
 

@@ -2,9 +2,9 @@
 #include "cli/cli.h"
 #include "cli/commands.h"
 #include "core/model/model.h"
-#include "job/job.h"
-#include "report/model_report.h"
-#include "report/output.h"
+#include "job/load/job.h"
+#include "report/inputs/model_report.h"
+#include "report/text/output.h"
 
 #include <stdlib.h>
 #include <string.h>

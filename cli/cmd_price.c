@@ -1,10 +1,10 @@
 /* cmd_price.c - `moefold price`: one op, its time, its band and what the price rests on. */
 #include "cli/args_request.h"
 #include "cli/commands.h"
-#include "job/op_price.h"
-#include "job/prices.h"
-#include "report/output.h"
-#include "report/price_report.h"
+#include "job/figures/op_price.h"
+#include "job/load/prices.h"
+#include "report/inputs/price_report.h"
+#include "report/text/output.h"
 
 static mf_status list_ops(FILE *out, bool json, mf_err *e) {
     mf_json_writer w;

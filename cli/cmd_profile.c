@@ -3,9 +3,9 @@
 #include "cli/commands.h"
 #include "cli/profile_measure.h"
 #include "core/base/text.h"
-#include "job/prices.h"
+#include "job/load/prices.h"
 #include "profiles/store.h"
-#include "report/output.h"
+#include "report/text/output.h"
 #include "report/text/show.h"
 
 #include <errno.h>

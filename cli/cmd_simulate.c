@@ -1,11 +1,11 @@
 /* cmd_simulate.c - `moefold simulate`: one layout or one plan, played against time. */
 #include "cli/args_request.h"
-#include "job/job.h"
-#include "job/problem.h"
-#include "report/doubts.h"
-#include "report/report.h"
-#include "report/report_folder.h"
-#include "report/verdict_text.h"
+#include "job/load/job.h"
+#include "job/load/problem.h"
+#include "report/basis/doubts.h"
+#include "report/folder/report_folder.h"
+#include "report/step/report.h"
+#include "report/step/verdict_text.h"
 
 #include <errno.h>
 #include <string.h>

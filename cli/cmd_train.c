@@ -7,9 +7,9 @@
 #include "executor/files/files.h"
 #include "executor/ranks/launch.h"
 #include "executor/ranks/rank_registry.h"
-#include "job/host_cpu.h"
-#include "job/host_load.h"
-#include "report/output.h"
+#include "job/kept/host_cpu.h"
+#include "job/kept/host_load.h"
+#include "report/text/output.h"
 #include "report/text/show.h"
 
 #include <errno.h>

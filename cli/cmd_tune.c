@@ -1,12 +1,12 @@
 /* cmd_tune.c - `moefold tune`: the three phases on one job, against the layout it runs with. */
 #include "cli/args_request.h"
 #include "cli/commands.h"
-#include "job/import_job.h"
-#include "report/candidates.h"
-#include "report/doubts.h"
-#include "report/output.h"
-#include "report/report_folder.h"
-#include "report/tune_report.h"
+#include "job/exchange/import_job.h"
+#include "report/basis/doubts.h"
+#include "report/folder/report_folder.h"
+#include "report/search/candidates.h"
+#include "report/search/tune_report.h"
+#include "report/text/output.h"
 
 #include <stdlib.h>
 

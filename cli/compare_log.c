@@ -3,15 +3,15 @@
 #include "cli/args_request.h"
 #include "compare/compare_verdict.h"
 
-#include "job/problem.h"
-#include "report/doubts.h"
-#include "report/log_report.h"
-#include "report/report_folder.h"
+#include "job/load/problem.h"
+#include "report/basis/doubts.h"
+#include "report/folder/log_report.h"
+#include "report/folder/report_folder.h"
 
-#include "job/job.h"
-#include "launch/correct.h"
-#include "launch/log.h"
-#include "report/output.h"
+#include "job/load/job.h"
+#include "launch/log/correct.h"
+#include "launch/log/log.h"
+#include "report/text/output.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -6,7 +6,7 @@
 #include "cli/cli.h"
 
 /* Prints both, and with --out writes the correction as a software profile, with --correct keeps it
- * (job/corrections.h). Errors: MF_USAGE without
+ * (job/kept/corrections.h). Errors: MF_USAGE without
  * --plan; MF_INPUT for a log without step times; MF_TOLERANCE without words beyond --tolerance: the
  * verdict says it. */
 mf_status mf_compare_log(const mf_args *a, const mf_cli *cli, mf_err *e);

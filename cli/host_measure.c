@@ -3,8 +3,8 @@
 
 #include "cli/commands.h"
 #include "executor/measure/measure_ranks.h"
-#include "job/host_cpu.h"
-#include "job/host_load.h"
+#include "job/kept/host_cpu.h"
+#include "job/kept/host_load.h"
 
 #include <unistd.h>
 

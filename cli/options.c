@@ -2,7 +2,7 @@
 #include "cli/option_rows.h"
 #include "cli/option_set.h"
 
-#include "job/unsaid.h"
+#include "job/load/unsaid.h"
 #include "planner/space/space.h"
 
 #include <string.h>

@@ -3,7 +3,7 @@
 #include "cli/options.h"
 #include "core/cluster/cluster.h"
 #include "core/model/model.h"
-#include "launch/megatron_flags.h"
+#include "launch/words/megatron_flags.h"
 
 #include <errno.h>
 #include <math.h>

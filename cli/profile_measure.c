@@ -6,8 +6,8 @@
 #include "executor/measure/measure_store.h"
 #include "executor/measure/measure_take.h"
 #include "executor/measure/measure_worker.h"
-#include "job/job.h"
-#include "job/prices.h"
+#include "job/load/job.h"
+#include "job/load/prices.h"
 
 #include <stdlib.h>
 #include <string.h>

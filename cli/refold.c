@@ -2,7 +2,7 @@
 #include "cli/refold.h"
 
 #include "executor/files/files.h"
-#include "job/refold.h"
+#include "job/search/refold.h"
 
 mf_status mf_refold(void *user, int64_t most, mf_refolded *out, mf_err *e) {
     const mf_refold_job *job = user;

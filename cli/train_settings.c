@@ -5,9 +5,9 @@
 
 #include "executor/comm/comm.h"
 #include "executor/device/gpus_here.h"
-#include "job/host_cpu.h"
-#include "job/prices.h"
-#include "report/report.h"
+#include "job/kept/host_cpu.h"
+#include "job/load/prices.h"
+#include "report/step/report.h"
 #include "report/text/show.h"
 
 #include <stdlib.h>

@@ -4,7 +4,7 @@
 
 #include "cli/options.h"
 #include "executor/train/train.h"
-#include "job/job.h"
+#include "job/load/job.h"
 
 typedef struct mf_train_settings {
     mf_job job;

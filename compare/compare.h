@@ -3,7 +3,7 @@
 #define MF_COMPARE_COMPARE_H
 
 #include "executor/train/op_times.h"
-#include "job/job.h"
+#include "job/load/job.h"
 
 /* An op template, or all ops of a name outside blocks. Times are of one rank and step. */
 typedef struct mf_compare_op {

@@ -3,7 +3,7 @@
 #define MF_COMPARE_COMPARE_POINTS_H
 
 #include "executor/train/op_times.h"
-#include "job/job.h"
+#include "job/load/job.h"
 #include "profiles/store.h"
 
 /* The key under which the store keeps an op's time on `gpu`; false for what it has no key for. The

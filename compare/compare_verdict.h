@@ -4,8 +4,8 @@
 #define MF_COMPARE_COMPARE_VERDICT_H
 
 #include "compare/compare.h"
-#include "launch/log.h"
-#include "report/verdict_text.h"
+#include "launch/log/log.h"
+#include "report/step/verdict_text.h"
 
 /* Of a run of ours. run: its folder; plan: the plan's file; store, record: the measurements that
  * --store and --record name, or NULL. */
@@ -25,8 +25,8 @@ typedef struct mf_compared_log {
     bool allocated;   /* that is what PyTorch allocates, as the log counts; else it is all that the
                          GPU holds, which says nothing of the log's */
     bool unexplained; /* no correction brings the prediction there */
-    bool doubtful;    /* the correction is (launch/correct.h) */
-    bool kept;        /* commands find it by themselves (job/corrections.h) */
+    bool doubtful;    /* the correction is (launch/log/correct.h) */
+    bool kept;        /* commands find it by themselves (job/kept/corrections.h) */
 } mf_compared_log;
 
 /* Does the log's step have so many more or less FLOPs than the plan's that it is another job's? */

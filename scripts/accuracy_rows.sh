@@ -1,10 +1,10 @@
 #!/bin/sh
-# accuracy_rows.sh: prints report/accuracy_rows.c, of the tables of docs/ACCURACY.md. `make validate` and
+# accuracy_rows.sh: prints report/basis/accuracy_rows.c, of the tables of docs/ACCURACY.md. `make validate` and
 # `make runs-accuracy` write it anew; tests/golden/accuracy holds it against the page.
 cd "$(dirname "$0")/.." || exit 1
 cat <<'HEAD'
 /* accuracy_rows.c - made by scripts/accuracy_rows.sh of docs/ACCURACY.md; do not edit. */
-#include "report/accuracy.h"
+#include "report/basis/accuracy.h"
 
 /* clang-format off */
 /* Kind, key, runs of what; how many, mean and 90th percentile of the errors, bias, worst, share

@@ -5,7 +5,7 @@
 #include "cli/args_request.h"
 
 #include "cli/commands.h"
-#include "job/stage_text.h"
+#include "job/request/stage_text.h"
 
 #include <stdarg.h>
 #include <stdlib.h>

@@ -2,7 +2,7 @@
  * each (cluster, profile) that is needed. */
 #include "bench/published/predict.h"
 
-#include "job/reported_memory.h"
+#include "job/figures/reported_memory.h"
 
 #include "simulator/sim.h"
 

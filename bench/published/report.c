@@ -273,13 +273,15 @@ static void memory_lines(FILE *f, const pub_row *rows, int count, bool source) {
 }
 
 static void memory_table(FILE *f, const pub_row *rows, int count) {
-    fprintf(f, "\n## Memory\n\nPublished peaks are what PyTorch's allocator reported (allocated; "
-               "torchtitan: reserved). Predictions are what `simulate` prints as the peak that the "
-               "profile's program would print (`reported_memory_B`): moefold's static plan without "
-               "CUDA context and NCCL's buffers, which that allocator does not know, and for "
-               "Megatron with the weight gradients that Transformer Engine hands out and nobody "
-               "reads (`memory_report` of the profile, `job/reported_memory.c`). Errors in %%.\n\n"
-               "| rows | n | mean | bias | worst |\n|---|---|---|---|---|\n");
+    fprintf(
+        f,
+        "\n## Memory\n\nPublished peaks are what PyTorch's allocator reported (allocated; "
+        "torchtitan: reserved). Predictions are what `simulate` prints as the peak that the "
+        "profile's program would print (`reported_memory_B`): moefold's static plan without "
+        "CUDA context and NCCL's buffers, which that allocator does not know, and for "
+        "Megatron with the weight gradients that Transformer Engine hands out and nobody "
+        "reads (`memory_report` of the profile, `job/figures/reported_memory.c`). Errors in %%.\n\n"
+        "| rows | n | mean | bias | worst |\n|---|---|---|---|---|\n");
     memory_line(f, "all", rows, count, any_row, "");
     memory_lines(f, rows, count, true);
     memory_lines(f, rows, count, false);
@@ -407,30 +409,30 @@ void pub_report(FILE *f, const pub_profiles *p, const pub_row *rows, int count) 
     for (int i = 0; i < count; i++) {
         n += counted(&rows[i]);
     }
-    fprintf(
-        f,
-        "# Accuracy against published runs\n\n"
-        "Made by `make validate`; do not edit. %d of the %d rows of "
-        "`bench/published/published.csv` are predicted, each with its own layout, precision, "
-        "software release and conventions; the others are listed with the reason. Errors are "
-        "of step time, predicted over published minus one, in %%. A third of the rows, by "
-        "hash of model, GPU and layout as printed, is held out of every fit. The fit "
-        "(`make validate-fit`; `bench/published/fit.c`) moves the parameters of "
-        "`bench/published/fit_parameters.c`: each is held near its prior "
-        "(`bench/published/priors`), releases share most of it, and a row that misses by far "
-        "hardly pulls. Each prediction is what `moefold simulate` prints: `build/validate "
-        "--commands` gives every row's command line, and `make validate-commands` runs all "
-        "of them. What a row leaves unsaid is unsaid there: the release's default stands for "
-        "it, and the band covers what else it may be (`job/unsaid.c`). Runs of our own on one, two "
-        "and four GPUs stand [below](#runs-of-our-own-predicted-and-measured), prices of ops "
-        "[behind them](#prices-against-measurements).\n\n"
-        "Rows of hybrids, DeepSeek-V4 and Llama 4 were entered last. That kernels of layers "
-        "with a state have an efficiency of their own (`scan_eff`), how many MTP depths of "
-        "each model ran, which figure of card-015 and card-016 counts, and to read in NeMo's "
-        "recipe what its Llama 4 rows leave unsaid, was decided after the errors of all rows "
-        "had been seen: for these families held-out rows are not blind. So was that a ring's "
-        "piece over a rank's own keys is a whole attention, which tt-008 shows most.\n\n",
-        n, count);
+    fprintf(f,
+            "# Accuracy against published runs\n\n"
+            "Made by `make validate`; do not edit. %d of the %d rows of "
+            "`bench/published/published.csv` are predicted, each with its own layout, precision, "
+            "software release and conventions; the others are listed with the reason. Errors are "
+            "of step time, predicted over published minus one, in %%. A third of the rows, by "
+            "hash of model, GPU and layout as printed, is held out of every fit. The fit "
+            "(`make validate-fit`; `bench/published/fit.c`) moves the parameters of "
+            "`bench/published/fit_parameters.c`: each is held near its prior "
+            "(`bench/published/priors`), releases share most of it, and a row that misses by far "
+            "hardly pulls. Each prediction is what `moefold simulate` prints: `build/validate "
+            "--commands` gives every row's command line, and `make validate-commands` runs all "
+            "of them. What a row leaves unsaid is unsaid there: the release's default stands for "
+            "it, and the band covers what else it may be (`job/load/unsaid.c`). Runs of our own on "
+            "one, two "
+            "and four GPUs stand [below](#runs-of-our-own-predicted-and-measured), prices of ops "
+            "[behind them](#prices-against-measurements).\n\n"
+            "Rows of hybrids, DeepSeek-V4 and Llama 4 were entered last. That kernels of layers "
+            "with a state have an efficiency of their own (`scan_eff`), how many MTP depths of "
+            "each model ran, which figure of card-015 and card-016 counts, and to read in NeMo's "
+            "recipe what its Llama 4 rows leave unsaid, was decided after the errors of all rows "
+            "had been seen: for these families held-out rows are not blind. So was that a ring's "
+            "piece over a rank's own keys is a whole attention, which tt-008 shows most.\n\n",
+            n, count);
     headline(f, rows, count, all);
     targets(f, rows, count);
     fprintf(f, "\n## By software profile\n\n%s", head);

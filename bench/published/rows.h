@@ -9,7 +9,7 @@
 #ifndef MF_PUBLISHED_ROWS_H
 #define MF_PUBLISHED_ROWS_H
 
-#include "job/job.h"
+#include "job/load/job.h"
 
 #include <stdio.h>
 

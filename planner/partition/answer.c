@@ -1,5 +1,4 @@
-/* answer.c - answers of the partition problem: counts by cell, written out as assignments, and
- * those that are not wanted again. */
+/* answer.c - answers of the partition problem: counts by cell, written out as assignments. */
 #include "planner/partition/partition.h"
 
 #include <stdlib.h>
@@ -94,37 +93,4 @@ mf_status mf_partition_write(const mf_partition *in, const int32_t *count, mf_as
     return good && next == in->positions
                ? MF_OK
                : mf_err_set(e, MF_INTERNAL, "counts do not make an assignment");
-}
-
-/* --- what was tried --------------------------------------------------------------------------- */
-
-mf_status mf_partition_tried_add(const mf_partition *in, mf_partition_tried *t, int stage,
-                                 const int32_t *count, mf_err *e) {
-    size_t cells = mf_partition_cells(in);
-    if (t->sets == t->allocated) {
-        int allocated = t->allocated ? 2 * t->allocated : 4;
-        int *stages = realloc(t->stage, (size_t)allocated * sizeof *stages);
-        if (stages) {
-            t->stage = stages;
-        }
-        int32_t *counts = realloc(t->count, (size_t)allocated * cells * sizeof *counts);
-        if (counts) {
-            t->count = counts;
-        }
-        if (!stages || !counts) {
-            return mf_err_set(e, MF_NOMEM, "out of memory");
-        }
-        t->allocated = allocated;
-    }
-    t->stage[t->sets] = stage;
-    memcpy(t->count + (size_t)t->sets * cells, count, cells * sizeof *count);
-    t->sets++;
-    return MF_OK;
-}
-
-void mf_partition_tried_clear(mf_partition_tried *t) {
-    free(t->stage);
-    free(t->count);
-    mf_split_rest_clear(&t->rest);
-    memset(t, 0, sizeof *t);
 }

@@ -8,11 +8,10 @@
  * Counts do not tell which layer is last. Some choices take much more there than the others: with
  * n layers of the others on a virtual stage, at least 1 - n of the last position takes what the
  * least of the dear ones does (nothing where n is 1 or more). That is convex in the counts: a
- * column of a program says so, and a play adds it.
+ * column of a program says so (end_rows.c), and a play adds it.
  */
 #include "planner/partition/partition.h"
 
-#include "planner/partition/rows.h"
 #include "planner/tuning/limits.h"
 
 #include <math.h>
@@ -102,37 +101,4 @@ double mf_partition_end_share(const mf_partition *in, const double *count, int v
         }
     }
     return fmax(share, 0.0);
-}
-
-/* --- columns ---------------------------------------------------------------------------------- */
-
-void mf_rows_add_ends(mf_rows *b) {
-    const mf_partition *in = b->in;
-    for (int v = 0; v < in->vstages; v++) {
-        b->end_col[v] = -1;
-        if (mf_partition_end_more_s(in, v) == NULL) {
-            continue;
-        }
-        b->end_col[v] = mf_milp_add_col(&b->milp, 0, 1, 0, false);
-        const int row = mf_milp_add_row(&b->milp, 1, INFINITY);
-        mf_milp_add_entry(&b->milp, row, b->end_col[v], 1);
-        for (int s = 0; s < in->slots; s++) {
-            const mf_partition_class *c = mf_partition_class_at(in, v, s);
-            for (int m = 0; m < c->choices; m++) {
-                const int col = b->col[mf_partition_cell(in, v, s, m)];
-                if (col >= 0 && !c->choice[m].dear_last) {
-                    mf_milp_add_entry(&b->milp, row, col, 1);
-                }
-            }
-        }
-    }
-}
-
-double mf_rows_end_s(const mf_rows *b, const mf_order_path *path, int v) {
-    const double *more = b->end_col[v] >= 0 ? mf_partition_end_more_s(b->in, v) : NULL;
-    double sum_s = 0.0;
-    for (int p = 0; more && p < MF_ORDER_PARTS; p++) {
-        sum_s += path->count[p][v] * more[p];
-    }
-    return sum_s;
 }

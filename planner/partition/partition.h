@@ -6,15 +6,15 @@
  * memory choice m. Layers of a kind on one virtual stage are interchangeable, so counts suffice;
  * rows keep the order of positions (integer_program.c), and counts are written out in order.
  *
- * From quick to thorough: partition_mean.c (least step over all assignments by a mean of paths),
- * fill.c (memory choices of a given split of layers that the memory plan accepts),
- * split_tree.c (the least step over whole splits), integer_program.c (the integer program).
+ * Bounds, from quick to thorough: partition_mean.c (a mean of paths), split_tree.c (whole splits,
+ * planner/splits/splits.h), integer_program.c (whole layers). Plans are found by
+ * planner/assign/assign.h.
  */
 #ifndef MF_PLANNER_PARTITION_H
 #define MF_PLANNER_PARTITION_H
 
-#include "planner/lp/milp.h"
 #include "planner/order/order.h"
+#include "planner/order/path_mean.h"
 #include "planner/price/cost_cache.h"
 #include "planner/space/catalogue.h"
 
@@ -219,177 +219,23 @@ mf_status mf_partition_play(mf_partition *in, const double *count, bool coarse,
 mf_status mf_partition_play_counts(mf_partition *in, const int *first, const int32_t *count,
                                    double *pair_s, mf_order_path *out, mf_err *e);
 
-/* --- bounds and first answers ----------------------------------------------------------------- */
+/* --- bounds ---------------------------------------------------------------------------------- */
 
 /* What k main layers (family_bound.h) on a stage take more than their fastest choices would, for
  * want of memory: extra_s[k] for k up to the number of main layers, INFINITY from where nothing
  * fits. Grows ever faster with k. */
 void mf_partition_extras(const mf_partition *in, double *extra_s);
 
-/* Memory choices for a split of the positions: the fastest found that the memory plan accepts
- * (checked with the evaluator; gaps: those of its arrangement count, which takes long to tell), and
- * their counts. free_B[stages]: bytes at most for each stage, of
- * which is taken away what the memory plan finds too much. Errors: MF_INFEASIBLE when none is
- * found. */
-mf_status mf_partition_fill_checked(mf_partition *in, const int *first, bool gaps, double *free_B,
-                                    int32_t *count, mf_assignment *out, mf_err *e);
-/* One stage, unchecked: writes its cells of count. False when no choice makes it fit. Merged, own
- * pairs are known (mf_partition_own_pairs). */
-bool mf_partition_fill_stage(const mf_partition *in, const int *first, int stage, double free_B,
-                             int32_t *count);
-/* Bytes of a stage, about: what filling goes by. */
-double mf_partition_stage_B(const mf_partition *in, int32_t *count, int stage);
-/* Takes positions from stages that no memory choice makes fit to stages with memory left, one at a
- * time. Own pairs of merged schedules are known. Errors: MF_INFEASIBLE, first[] as it was: some
- * stage does not fit all the same; MF_NOMEM. */
-mf_status mf_partition_give_away(mf_partition *in, int *first, mf_err *e);
-
-/* Counted nanoseconds of a simulated step of the layout. */
-int64_t mf_partition_step_ns(const mf_partition *in);
-
-/* --- a better split (local_search.c) ---------------------------------------------------------- */
-
-/* Moves positions from virtual stages that the longest path passes through often to others, memory
- * choices refilled each time, and keeps the split that plays shortest. first[vstages + 1] is the
- * split to start from and the one that was found; *time_s is what it plays in (no bound, and not
- * simulated). A first split that does not play below hopeless_s is left as it is. Moves end after
- * about effort_ns, counted. Errors: MF_INFEASIBLE when the first split does not fit. */
-mf_status mf_partition_improve(mf_partition *in, double hopeless_s, int64_t effort_ns, int *first,
-                               mf_assignment *out, double *time_s, mf_err *e);
-/* As mf_partition_improve, with simulated steps: moves positions from a plan that fits, *out,
- * promising moves and nearest virtual stages first, as long as steps become shorter than *best_s
- * and that plan fits. Moves that gain allow as much effort again (MF_STEP_SEARCH_MORE). *simulated
- * steps are counted. */
-mf_status mf_partition_improve_step(mf_partition *in, int64_t effort_ns, mf_assignment *out,
-                                    double *best_s, int64_t *simulated, mf_err *e);
-/* The same with memory choices, positions as they are (choice_search.c): a layer takes a faster
- * one, another layer of its stage a smaller one where memory is short. */
-mf_status mf_partition_improve_choices(mf_partition *in, int64_t effort_ns, mf_assignment *out,
-                                       double *best_s, int64_t *simulated, mf_err *e);
-/* May positions stand like this? No virtual stage is empty, each slot stands within its range. */
-bool mf_partition_is_split(const mf_partition *in, const int *first);
-/* Moves one position from virtual stage `from` to `to`; those between shift. */
-void mf_partition_shift(int *first, int from, int to);
-
-/* --- every plan (exhaustive.c) ---------------------------------------------------------------- */
-
-typedef struct mf_partition_all {
-    bool complete; /* there are few enough: all were simulated */
-    bool found;    /* one of them fits; the fastest that does is `best` */
-    double time_s;
-    mf_assignment best;
-    int64_t tried;
-} mf_partition_all;
-
-/* Simulates every split with every memory choice of the catalogue, if those are `most` plans at
- * most. pinned: as in mf_partition_create. */
-mf_status mf_partition_try_all(const mf_partition *in, uint32_t pinned, int64_t most,
-                               mf_partition_all *out, mf_err *e);
-
-/* --- the integer program (integer_program.c) -------------------------------------------------- */
-
-/* Open nodes of a tree over splits (open_splits.h). */
-typedef struct mf_open_splits {
-    int count, allocated;
-    struct mf_open_split *node; /* [allocated] */
-} mf_open_splits;
-void mf_open_splits_clear(mf_open_splits *o);
-
-/* What a tree over splits has left open: taken up again it goes on with that. */
-typedef struct mf_split_rest {
-    double cutoff_s;             /* of the tree: what is not here is at or above */
-    mf_open_splits open;         /* none: nothing is known */
-    struct mf_branch_gain *gain; /* of its numbers (branch_gains.h), or NULL */
-} mf_split_rest;
-void mf_split_rest_clear(mf_split_rest *rest);
-
-/* What was done about a layout. Counts that were over memory on a stage: nothing is wanted that
- * puts at least as much there. */
-typedef struct mf_partition_tried {
-    int sets, allocated;
-    int *stage;     /* [sets] */
-    int32_t *count; /* [sets][cells] */
-    mf_split_rest rest;
-} mf_partition_tried;
-mf_status mf_partition_tried_add(const mf_partition *in, mf_partition_tried *t, int stage,
-                                 const int32_t *count, mf_err *e);
-void mf_partition_tried_clear(mf_partition_tried *t);
-
-typedef struct mf_partition_options {
-    bool coarse;        /* layers without their choices: a quick bound and a split. Else every
-                         * choice, in whole layers */
-    bool hull;          /* of the choices those that stand for all: for relaxations only */
-    bool lossy;         /* splits: with other losses for other nodes */
-    bool splits;        /* whole positions on every virtual stage, choices in any proportion: what
-                         * split_tree.c branches on. No counts */
-    bool roomy;         /* splits: memory is no concern, a layer takes the least of its choices */
-    double floor_s;     /* a bound that is known already; 0 = none */
-    double cutoff_s;    /* only steps below are of interest; INFINITY = any */
-    double gap;         /* relative gap at which the program may stop */
-    int64_t node_limit; /* of the integer program; 0 = none */
-    int64_t effort_ns;  /* counted nanoseconds of one core, about; 0 = any */
-    const struct mf_path_set *known; /* paths to begin with; may be NULL */
-    const volatile int *cancel;
-    mf_milp_fault fault;
-} mf_partition_options;
-
-typedef struct mf_partition_solution {
-    mf_milp_outcome outcome;
-    double bound_s; /* no assignment (that is still wanted) is faster */
-    bool have;      /* an answer was found */
-    int32_t *count; /* [cells], not coarse: its counts; owned */
-} mf_partition_solution;
-
-mf_status mf_partition_solve(mf_partition *in, const mf_partition_tried *tried,
-                             const mf_partition_options *o, mf_partition_solution *out, mf_err *e);
-void mf_partition_solution_clear(mf_partition_solution *s);
-
-/* --- whole splits (split_tree.c) -------------------------------------------------------------- */
-
-typedef struct mf_partition_split_options {
-    double floor_s;      /* a bound that is known already; 0 = none */
-    double cutoff_s;     /* a bound at or above is as good as any */
-    int64_t lp_limit;    /* linear programs */
-    int64_t effort_ns;   /* counted nanoseconds of one core, about; 0 = any */
-    bool own_losses;     /* whole splits count what their own positions lose, and more of
-                          * them are looked into: tighter, and takes longer */
-    mf_split_rest *rest; /* what is left open, from before and for later; may be NULL */
-    const struct mf_path_set *known; /* paths to begin with; may be NULL */
-    struct mf_path_set *kept; /* may be NULL: receives the paths that bind the relaxation, with
-                               * their weights, as mf_partition_relax gives them */
-    const volatile int *cancel;
-    mf_milp_fault fault;
-} mf_partition_split_options;
-
-typedef struct mf_partition_split_result {
-    mf_milp_outcome outcome; /* OPTIMAL, LIMIT, FAILED */
-    double bound_s;          /* no assignment is faster; the cutoff at most */
-    bool have;               /* a whole split with a bound below the cutoff was met ... */
-    double split_bound_s;    /* ... none of its assignments is faster than this */
-    bool met;   /* none was, but `first` is one that its own losses take above the cutoff */
-    bool near;  /* nor that, but the last program has a point, whose nearest split is ... */
-    int *first; /* ... [vstages + 1] its positions; owned */
-    int64_t lps;
-} mf_partition_split_result;
-
-/* The least step over all splits of the positions, choices mixed in any proportion. Errors:
- * MF_NOMEM, and as the evaluator reports. */
-mf_status mf_partition_splits(mf_partition *in, const mf_partition_split_options *o,
-                              mf_partition_split_result *out, mf_err *e);
-void mf_partition_split_result_clear(mf_partition_split_result *r);
-
-/* The coarse linear relaxation, and the paths that bind it with their weights: *paths is
- * initialised and owned by the caller; it has a mean when mean.count[0] is set. enough_s: a bound
- * at or above is as good as any. first (may be NULL): the split of the positions nearest to its
- * point, [vstages + 1]; only when OPTIMAL. OPTIMAL, LIMIT (effort_ns were not enough: the bound is
- * one still, and there are weights), INFEASIBLE (nothing fits), FAILED. */
-mf_status mf_partition_relax(mf_partition *in, const struct mf_path_set *known, double enough_s,
-                             int64_t effort_ns, mf_milp_fault fault, struct mf_path_set *paths,
-                             int *first, mf_milp_outcome *outcome, double *bound_s, mf_err *e);
 /* A bound by a mean of paths of the layout's order: the least over all assignments, by placing
  * layers where they count least, with the mix of choices that is cheapest there and fits.
  * Errors: MF_NOMEM. */
-mf_status mf_partition_mean_s(const mf_partition *in, const struct mf_path_set *paths,
-                              double *bound_s, mf_err *e);
+mf_status mf_partition_mean_s(const mf_partition *in, const mf_path_set *paths, double *bound_s,
+                              mf_err *e);
+
+/* Moves one position from virtual stage `from` to `to`; those between shift. */
+void mf_partition_shift(int *first, int from, int to);
+
+/* Counted nanoseconds of a simulated step of the layout. */
+int64_t mf_partition_step_ns(const mf_partition *in);
 
 #endif

@@ -27,12 +27,13 @@
 #define MF_PLANNER_SEARCH_H
 
 #include "core/base/pool.h"
+#include "planner/assign/assign.h"
 #include "planner/bound/family_bound.h"
 #include "planner/order/order_book.h"
 #include "planner/order/path_mean.h"
-#include "planner/partition/partition.h"
 #include "planner/planner.h"
 #include "planner/space/space.h"
+#include "planner/splits/splits.h"
 #include "planner/tuning/limits.h"
 
 #include <pthread.h>

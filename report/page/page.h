@@ -12,9 +12,9 @@
 
 #include <stdio.h>
 
-/* Draws the page of a parsed report.json (report/report_folder.h says what it holds) whose text is
- * `text`, which is embedded. Sections without members in the JSON are left out. Whether `f` took it
- * all is the caller's to check. */
+/* Draws the page of a parsed report.json (report/folder/report_folder.h says what it holds) whose
+ * text is `text`, which is embedded. Sections without members in the JSON are left out. Whether `f`
+ * took it all is the caller's to check. */
 void mf_page_write(FILE *f, const mf_json *report, const char *text);
 
 /* --- for the parts of a page ------------------------------------------------------------------ */

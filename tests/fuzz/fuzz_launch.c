@@ -1,8 +1,8 @@
 /* fuzz_launch.c - scripts, dumps, YAML, recipes and logs of jobs: any text is read or refused. The
  * model is read once; which shipped one the widths belong to is looked for in one text of 16.
  */
-#include "launch/log.h"
-#include "launch/read.h"
+#include "launch/log/log.h"
+#include "launch/read/read.h"
 #include "tests/fuzz/driver.h"
 
 #include <stdlib.h>

@@ -3,7 +3,7 @@
  */
 #include "tests/support/test.h"
 
-#include "launch/choose_memory.h"
+#include "launch/target/choose_memory.h"
 #include "tests/support/models.h"
 #include "tests/support/rng.h"
 #include "tests/support/sampled.h"

@@ -2,8 +2,8 @@
  * one by one; what is said to make a layout fit does. */
 #include "tests/support/test.h"
 
-#include "launch/search.h"
-#include "launch/steps.h"
+#include "launch/search/search.h"
+#include "launch/steps/steps.h"
 #include "tests/support/models.h"
 #include "tests/support/sampled.h"
 

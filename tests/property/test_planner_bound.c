@@ -4,7 +4,7 @@
 #include "tests/support/planner_bounds.h"
 #include "tests/support/sampled.h"
 
-#include "planner/partition/rows.h"
+#include "planner/splits/rows.h"
 
 #include <stdio.h>
 

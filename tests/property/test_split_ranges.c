@@ -1,6 +1,6 @@
 /* Ranges of numbers of positions: narrowing them loses no split, and fixes what one split alone
  * leaves open. Held against all splits of small pipelines. */
-#include "planner/partition/open_splits.h"
+#include "planner/splits/open_splits.h"
 #include "tests/support/rng.h"
 #include "tests/support/test.h"
 

@@ -3,8 +3,8 @@
 #ifndef MF_TESTS_LAUNCH_CASE_H
 #define MF_TESTS_LAUNCH_CASE_H
 
-#include "launch/read.h"
-#include "launch/write.h"
+#include "launch/read/read.h"
+#include "launch/write/write.h"
 #include "simulator/sim.h"
 #include "tests/support/models.h"
 

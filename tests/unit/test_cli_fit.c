@@ -1,9 +1,9 @@
 /* `fit` and `explain`: what fits stands first, what fits nowhere is said to with a size that would
  * do, and the account of a stage agrees with its simulation. */
-#include "job/fit_fastest.h"
-#include "job/job.h"
-#include "job/problem.h"
-#include "launch/search.h"
+#include "job/load/job.h"
+#include "job/load/problem.h"
+#include "job/search/fit_fastest.h"
+#include "launch/search/search.h"
 #include "tests/support/cli_test.h"
 #include "tests/support/sampled.h"
 

@@ -2,7 +2,7 @@
 #include "tests/support/test.h"
 
 #include "cli/cli.h"
-#include "launch/megatron_flags.h"
+#include "launch/words/megatron_flags.h"
 
 #include <string.h>
 

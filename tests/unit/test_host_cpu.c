@@ -2,8 +2,8 @@
 #include "tests/support/test.h"
 
 #include "executor/measure/measure_ranks.h"
-#include "job/host_cpu.h"
-#include "job/host_load.h"
+#include "job/kept/host_cpu.h"
+#include "job/kept/host_load.h"
 
 #include <signal.h>
 #include <stdlib.h>

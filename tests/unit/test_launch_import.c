@@ -7,8 +7,8 @@
  */
 #include "tests/support/test.h"
 
-#include "launch/log.h"
-#include "launch/read.h"
+#include "launch/log/log.h"
+#include "launch/read/read.h"
 
 #include <stdlib.h>
 #include <string.h>

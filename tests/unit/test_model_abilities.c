@@ -5,8 +5,8 @@
 
 #include "core/base/json.h"
 #include "executor/step/program_run.h"
-#include "report/model_report.h"
-#include "report/report.h"
+#include "report/inputs/model_report.h"
+#include "report/step/report.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -2,7 +2,7 @@
  * written; into a file they are whole. */
 #define _XOPEN_SOURCE 700 /* posix_openpt */
 #define _DEFAULT_SOURCE   /* TIOCSWINSZ */
-#include "report/progress.h"
+#include "report/text/progress.h"
 #include "tests/support/test.h"
 
 #include <fcntl.h>

@@ -1,7 +1,7 @@
-# What reports say of predictions of their kind is what docs/ACCURACY.md says: report/accuracy_rows.c is made of that page.
+# What reports say of predictions of their kind is what docs/ACCURACY.md says: report/basis/accuracy_rows.c is made of that page.
 # MF_GOLDEN_UPDATE=1 writes it anew (build again afterwards).
 . "${0%/*}/../driver.sh"
-rows=report/accuracy_rows.c
+rows=report/basis/accuracy_rows.c
 sh scripts/accuracy_rows.sh >"$work/rows.c"
 [ "${MF_GOLDEN_UPDATE:-0}" = 1 ] && cp "$work/rows.c" $rows
 cmp -s "$work/rows.c" $rows && echo "the rows are those of the page" >>"$golden_transcript" ||

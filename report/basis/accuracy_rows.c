@@ -1,0 +1,53 @@
+/* accuracy_rows.c - made by scripts/accuracy_rows.sh of docs/ACCURACY.md; do not edit. */
+#include "report/basis/accuracy.h"
+
+/* clang-format off */
+/* Kind, key, runs of what; how many, mean and 90th percentile of the errors, bias, worst, share
+ * inside the band, in %. */
+const mf_accuracy_row mf_accuracy_rows[] = {
+    {MF_ACCURACY_SPLIT, "dense", "published runs of dense models, held out of the fit",
+     38, 5.2, 11.3, 0.8, 24, 100},
+    {MF_ACCURACY_SPLIT, "moe", "published runs of MoE models, held out of the fit",
+     88, 9, 23.3, 0.6, 35, 95},
+    {MF_ACCURACY_SOFTWARE, "megatron-26.06", "published runs under megatron-26.06",
+     24, 5.7, 10.2, -1.5, 41, 96},
+    {MF_ACCURACY_SOFTWARE, "megatron-26.04", "published runs under megatron-26.04",
+     95, 8.9, 20.6, -0.2, 54, 92},
+    {MF_ACCURACY_SOFTWARE, "megatron-26.02", "published runs under megatron-26.02",
+     43, 9.4, 21.9, -1.1, 40, 93},
+    {MF_ACCURACY_SOFTWARE, "megatron-25.11", "published runs under megatron-25.11",
+     20, 11.3, 29.1, 1, 42, 90},
+    {MF_ACCURACY_SOFTWARE, "megatron-25.09", "published runs under megatron-25.09",
+     36, 9, 21, -1.5, 37, 94},
+    {MF_ACCURACY_SOFTWARE, "megatron-25.05", "published runs under megatron-25.05",
+     77, 8.2, 16.2, -0.1, 30, 99},
+    {MF_ACCURACY_SOFTWARE, "pytorch-fsdp", "published runs under pytorch-fsdp",
+     24, 5.5, 14.8, 2.9, 24, 100},
+    {MF_ACCURACY_SOFTWARE, "megatron-24.09", "published runs under megatron-24.09",
+     40, 2.9, 6, 0, 9, 100},
+    {MF_ACCURACY_SOFTWARE, "megatron-eager", "published runs under megatron-eager",
+     22, 5.9, 12.4, -0.1, 15, 100},
+    {MF_ACCURACY_GPU, "gb200", "published runs on GB200",
+     81, 7.1, 14.4, 0.1, 30, 99},
+    {MF_ACCURACY_GPU, "gb300", "published runs on GB300",
+     42, 8.8, 20.3, 3.6, 52, 98},
+    {MF_ACCURACY_GPU, "b300", "published runs on B300",
+     19, 10.6, 24.3, -2.1, 47, 95},
+    {MF_ACCURACY_GPU, "h100", "published runs on H100",
+     179, 7.7, 16, -0.8, 54, 93},
+    {MF_ACCURACY_GPU, "b200", "published runs on B200",
+     60, 7.2, 15.5, -0.8, 35, 97},
+    {MF_ACCURACY_OWN, "h200", "runs of moefold on one H200, held out of the fit",
+     16, 0.9, -1, -0.2, 4.1, -1},
+    {MF_ACCURACY_OWN, "h200", "runs of moefold on two H200, held out of the fit",
+     21, 3.4, -1, 1.7, 10.4, -1},
+    {MF_ACCURACY_OWN, "h200", "runs of moefold on four H200, held out of the fit",
+     3, 1.5, -1, 0.2, 2.4, -1},
+    {MF_ACCURACY_OWN, "h200", "runs of moefold on one H200, models held out of the fit",
+     24, 1.3, -1, -1.1, 4.1, -1},
+    {MF_ACCURACY_OWN, "h200", "runs of moefold on two H200, models held out of the fit",
+     22, 1.8, -1, -1, 4.2, -1},
+    {MF_ACCURACY_OWN, "h100", "runs of moefold on one H100, models held out of the fit",
+     13, 1.6, -1, -0.1, 2.7, -1},
+};
+const int mf_accuracy_row_count = sizeof mf_accuracy_rows / sizeof mf_accuracy_rows[0];
