@@ -3,6 +3,7 @@
 #include "cli/args_request.h"
 #include "compare/compare_verdict.h"
 
+#include "job/figures/reported_flops.h"
 #include "job/load/problem.h"
 #include "report/basis/doubts.h"
 #include "report/folder/log_report.h"
@@ -72,7 +73,7 @@ mf_status mf_compare_log(const mf_args *a, const mf_cli *cli, mf_err *e) {
         }
     }
     const bool withheld = s == MF_OK && (out != NULL || keep) && !a->value[MF_OPT_FORCE].given &&
-                          (mf_compare_is_other_job(j, &l) || mf_correction_is_doubtful(factor));
+                          (mf_reported_is_other_job(j, &l) || mf_correction_is_doubtful(factor));
     if (s == MF_OK && keep) {
         s = mf_corrections_path(&j->asked, &j->cluster, &j->software, !withheld, kept, e);
         s = s == MF_OK ? s : mf_err_prefix(e, "--correct");

@@ -151,10 +151,14 @@ static bool is_used(const mf_searching *c) {
 }
 
 /* Would one more search for a family alone leave too little of one and a half times the effort for
- * those that bound several? */
+ * those that bound the others? */
 static bool is_overspent(const mf_searching *c) {
-    return c->all > 0 &&
-           c->found->stats.work + (int64_t)BOUNDING * MF_LEAST_BUDGET > c->all + c->all / 2;
+    int unbounded = 0;
+    for (int i = 0; i < c->count; i++) {
+        unbounded += !(c->families[i].bound_s > 0);
+    }
+    const int64_t searches = unbounded < BOUNDING ? unbounded : BOUNDING;
+    return c->all > 0 && c->found->stats.work + searches * MF_LEAST_BUDGET > c->all + c->all / 2;
 }
 
 /* Each family in turn, while there is effort or one of them has no bound. */
