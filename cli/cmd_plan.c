@@ -181,7 +181,7 @@ static mf_status say_verdict(mf_verdict_text *v, const mf_args *a, const char *s
     return s;
 }
 
-/* The job and its problem, while the kernel makes room for the search. */
+/* The job and its problem, while the kernel maps memory for the search. */
 static mf_status prepare(const mf_args *a, mf_job *j, mf_problem *problem, mf_err *e) {
     mf_heap_prefault prefault;
     mf_heap_begin_prefault(&prefault, mf_args_threads(a));
@@ -193,6 +193,48 @@ static mf_status prepare(const mf_args *a, mf_job *j, mf_problem *problem, mf_er
     return s;
 }
 
+/* Prints, saves and reports what was found. */
+static mf_status tell(const mf_args *a, const mf_cli *cli, const mf_job *j,
+                      const mf_problem *problem, const mf_search_result *r,
+                      const mf_host_copies *host, const mf_under_megatron *megatron, mf_err *e) {
+    mf_doubts doubts;
+    mf_verdict_text verdict;
+    mf_doubts_of_plan(j, &r->plan[0], &doubts);
+    mf_doubts_print(a->notes, &doubts);
+    mf_report report = mf_report_of(j, &r->plan[0]);
+    report.megatron = megatron;
+    report.copies = *host;
+    /* what cannot be saved is printed all the same: the search took a while */
+    mf_err unsaved;
+    char in_folder[MF_REPORT_FILE];
+    const char *folder = mf_args_text(a, MF_OPT_REPORT, NULL);
+    const char *out = mf_args_text(a, MF_OPT_OUT, mf_report_plan_file(folder, in_folder));
+    const mf_status saved = out != NULL ? mf_plan_save(&r->plan[0], out, &unsaved) : MF_OK;
+    mf_status s = say_verdict(&verdict, a, saved == MF_OK ? out : NULL, &report, &r->stats, e);
+    if (s == MF_OK && a->value[MF_OPT_JSON].given) {
+        s = print_json(cli->out, j, r, NULL, host, megatron, &doubts, &verdict, e);
+    } else if (s == MF_OK) {
+        s = print_text(cli->out, j, r, host, megatron, &verdict, e);
+    }
+    if (s == MF_OK && saved != MF_OK) {
+        s = mf_err_set(e, saved, "%s", unsaved.text);
+    }
+    if (s == MF_OK) {
+        mf_report_folder to = mf_args_report(a, cli);
+        to.cancel = NULL; /* what was found is kept; a second signal ends the process */
+        const mf_report_step step = {.report = &report,
+                                     .problem = problem,
+                                     .found = r,
+                                     .saved = out == in_folder,
+                                     .verdict = verdict.decides,
+                                     .runs_on = mf_args_text(a, MF_OPT_RUNS_ON, NULL),
+                                     .doubts = &doubts};
+        s = mf_report_add_up(&report, j, e);
+        s = s == MF_OK ? mf_report_folder_step(to, j, &step, e) : s;
+    }
+    return s;
+}
+
 static mf_status run(const mf_args *a, const mf_cli *cli, mf_err *e) {
     mf_job j = {0};
     mf_problem problem;
@@ -200,8 +242,6 @@ static mf_status run(const mf_args *a, const mf_cli *cli, mf_err *e) {
     mf_host_copies host = {0};
     mf_host_gain *gain = NULL;
     mf_under_megatron there;
-    mf_doubts doubts;
-    mf_verdict_text verdict;
     const mf_under_megatron *megatron = NULL;
     bool json = a->value[MF_OPT_JSON].given;
     mf_status found = MF_OK;
@@ -214,7 +254,7 @@ static mf_status run(const mf_args *a, const mf_cli *cli, mf_err *e) {
     }
     s = found = search(a, cli, &problem, j.software.name, &r, &host, &gain, e);
     if (found == MF_INFEASIBLE) {
-        doubts = (mf_doubts){0};
+        mf_doubts doubts = {0};
         mf_doubt_job(&doubts, &j.model, &j.cluster, &j.plan.layout); /* a slip may be why */
         mf_doubts_print(a->notes, &doubts);
         s = explain_nothing(a, cli, &j, &problem, &r, json, e);
@@ -236,39 +276,7 @@ static mf_status run(const mf_args *a, const mf_cli *cli, mf_err *e) {
     if (s != MF_OK) {
         goto out;
     }
-    mf_doubts_of_plan(&j, &r.plan[0], &doubts);
-    mf_doubts_print(a->notes, &doubts);
-    mf_report report = mf_report_of(&j, &r.plan[0]);
-    report.megatron = megatron;
-    report.copies = host;
-    /* what cannot be saved is printed all the same: the search took a while */
-    mf_err unsaved;
-    char in_folder[MF_REPORT_FILE];
-    const char *folder = mf_args_text(a, MF_OPT_REPORT, NULL);
-    const char *out = mf_args_text(a, MF_OPT_OUT, mf_report_plan_file(folder, in_folder));
-    const mf_status saved = out != NULL ? mf_plan_save(&r.plan[0], out, &unsaved) : MF_OK;
-    s = say_verdict(&verdict, a, saved == MF_OK ? out : NULL, &report, &r.stats, e);
-    if (s == MF_OK && json) {
-        s = print_json(cli->out, &j, &r, NULL, &host, megatron, &doubts, &verdict, e);
-    } else if (s == MF_OK) {
-        s = print_text(cli->out, &j, &r, &host, megatron, &verdict, e);
-    }
-    if (s == MF_OK && saved != MF_OK) {
-        s = mf_err_set(e, saved, "%s", unsaved.text);
-    }
-    if (s == MF_OK) {
-        mf_report_folder to = mf_args_report(a, cli);
-        to.cancel = NULL; /* what was found is kept; a second signal ends the process */
-        const mf_report_step step = {.report = &report,
-                                     .problem = &problem,
-                                     .found = &r,
-                                     .saved = out == in_folder,
-                                     .verdict = verdict.decides,
-                                     .runs_on = mf_args_text(a, MF_OPT_RUNS_ON, NULL),
-                                     .doubts = &doubts};
-        s = mf_report_add_up(&report, &j, e);
-        s = s == MF_OK ? mf_report_folder_step(to, &j, &step, e) : s;
-    }
+    s = tell(a, cli, &j, &problem, &r, &host, megatron, e);
     if (s == MF_OK && found == MF_INTERRUPTED) {
         s = mf_err_set(e, MF_INTERRUPTED, "interrupted: the best plan so far was printed");
     }

@@ -50,8 +50,8 @@ static mf_status print(const mf_args *a, const mf_cli *cli, const mf_job *j, mf_
         }
         r.megatron = &megatron;
     }
-    char room[MF_REPORT_FILE];
-    const char *plan = mf_report_plan_file(mf_args_text(a, MF_OPT_REPORT, NULL), room);
+    char path[MF_REPORT_FILE];
+    const char *plan = mf_report_plan_file(mf_args_text(a, MF_OPT_REPORT, NULL), path);
     plan = j->asked.beside_plan == NULL ? mf_args_text(a, MF_OPT_PLAN, plan) : plan;
     mf_verdict_text_simulate(&verdict, &r, mf_args_text(a, MF_OPT_OUT, plan));
     if (a->value[MF_OPT_REPORT].given) {

@@ -30,7 +30,7 @@ typedef struct watcher {
     mf_train_metrics last;
     mf_device *device; /* of this rank, while it trains */
     int64_t used_B;    /* of its memory, by its driver's count; 0: unknown */
-    double arena_B;    /* at the start; where routing takes more room than planned it grows */
+    double arena_B;    /* at the start; where routing takes more memory than planned it grows */
     double sum_s;
     int64_t timed; /* steps behind the first, cold one */
     int64_t steps_printed;
@@ -225,7 +225,7 @@ static void print_end(const watcher *w, double mean_s, double predicted_s) {
                 mf_show_time(mean_s).s, mean_s / predicted_s, mf_show_time(predicted_s).s,
                 mf_show_bytes(of_driver ? (double)w->used_B : w->last.memory_B).s,
                 of_driver ? " by the driver's count" : "", mf_show_bytes(planned_B).s,
-                grown_B > 0.0 ? " with the room that routing took" : "");
+                grown_B > 0.0 ? " with the memory that routing took" : "");
         const double others = busy_with_others(w);
         if (others >= MF_HOST_CPU_QUIET) {
             fprintf(w->out,

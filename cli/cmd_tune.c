@@ -70,8 +70,8 @@ static mf_status load(const mf_args *a, findings *f, mf_err *e) {
 static mf_status report(const mf_args *a, const mf_cli *cli, findings *f, mf_err *e) {
     const mf_plan *better = mf_tuning_better_plan(&f->tuning);
     const char *out = mf_args_text(a, MF_OPT_OUT, NULL);
-    char room[MF_REPORT_FILE];
-    const char *in_folder = mf_report_plan_file(mf_args_text(a, MF_OPT_REPORT, NULL), room);
+    char path[MF_REPORT_FILE];
+    const char *in_folder = mf_report_plan_file(mf_args_text(a, MF_OPT_REPORT, NULL), path);
     mf_err unsaved;
     const bool keeps = out != NULL && better != NULL;
     const mf_status saved = keeps ? mf_plan_save(better, out, &unsaved) : MF_OK;

@@ -49,8 +49,8 @@ static const mf_option table[MF_OPT_COUNT] = {
         "GPUs in the job. DP and EDP follow from this number and the degrees", SIZE(1, GIB28),
         SETS(gpus)),
     ROW(GLOBAL_BATCH, "global-batch", JOB, "N", NULL,
-        "Samples per step, over all ranks; 4M is a batch of 4 x 1,048,576 tokens, which --seq cuts "
-        "into samples",
+        "Samples per step, over all ranks; 4M is a batch of 4 x 1,048,576 tokens, in samples of "
+        "--seq tokens",
         SIZE(1, GIB28), SETS(gbs)),
     ROW(SEQ, "seq", JOB, "N", NULL, "Tokens per sample, such as 4096 or 4k", SIZE(1, GIB28),
         SETS(seq)),

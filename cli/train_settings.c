@@ -411,7 +411,7 @@ static void print_optimizer(FILE *out, const mf_train_options *o) {
     }
 }
 
-/* What each virtual stage holds, and in which types and room. */
+/* What each virtual stage holds, in which types, and the memory that is left for rows. */
 static void print_ranks(FILE *out, const mf_train_settings *s) {
     const mf_layout *l = &s->job.plan.layout;
     const mf_assignment *a = &s->job.plan.assignment;
@@ -435,7 +435,7 @@ static void print_ranks(FILE *out, const mf_train_settings *s) {
     fprintf(out, "types       %s ops, fp32 %sweights, fp32 gradients, %s moments\n",
             mf_precision_text(l->precision), l->precision == MF_PREC_FP32 ? "" : "master ",
             l->moments_bf16 ? "bf16" : "fp32");
-    fputs("room        ", out);
+    fputs("headroom    ", out);
     if (s->job.model.experts > 0) {
         fprintf(out, "%g x the balanced number of routed rows, ", mf_layout_token_headroom(l));
     }

@@ -268,15 +268,15 @@ double mf_cost_energy_J(const mf_cost *cost, const mf_op *op, double load, doubl
  * and it needs less energy. The excess is convex in the stretch, so Newton's steps come from below.
  */
 static double stretch_under(double cap_W, const mf_energy *m, const mf_work *w) {
-    const double room_W = fmax(cap_W - m->idle_W, 1);
+    const double spare_W = fmax(cap_W - m->idle_W, 1);
     double stretch = 1;
     for (int i = 0; i < 40 && w->clocked_s > 0 && stretch < most_stretch; i++) {
         const double clock = clock_of(stretch);
         const double over_J = w->clocked_J * joules_at(clock) + w->other_J -
-                              room_W * (stretch * w->clocked_s + w->other_s);
+                              spare_W * (stretch * w->clocked_s + w->other_s);
         const double falls_J = w->clocked_J * joules_by_clock * voltage_at(clock) / settled_clock *
                                clock_falls(stretch);
-        const double step = over_J / (room_W * w->clocked_s + falls_J);
+        const double step = over_J / (spare_W * w->clocked_s + falls_J);
         if (!(step > 1e-13)) {
             break;
         }

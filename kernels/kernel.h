@@ -98,16 +98,16 @@ static inline void *mf_kernel_row_mut(void *p, mf_kernel_dtype d, int64_t row, i
     return (char *)p + (ptrdiff_t)(row * stride) * (ptrdiff_t)mf_kernel_dtype_B(d);
 }
 
-/* Thousandths of the space for `room` rows that `rows` rows ask for, rounded up: more than
- * MF_KERNEL_ALL_ROOM where they have no place. */
-#define MF_KERNEL_ALL_ROOM 1000
+/* Thousandths of the space for `places` rows that `rows` rows ask for, rounded up: more than
+ * MF_KERNEL_ALL_SPACE where they have no place. */
+#define MF_KERNEL_ALL_SPACE 1000
 #ifdef __CUDACC__
 __host__ __device__
 #endif
     static inline int32_t
-    mf_kernel_asked(int64_t rows, int64_t room) {
+    mf_kernel_asked(int64_t rows, int64_t places) {
     const int64_t none = rows > 0 ? INT32_MAX : 0;
-    const int64_t asked = room > 0 ? (MF_KERNEL_ALL_ROOM * rows + room - 1) / room : none;
+    const int64_t asked = places > 0 ? (MF_KERNEL_ALL_SPACE * rows + places - 1) / places : none;
     return asked < INT32_MAX ? (int32_t)asked : INT32_MAX;
 }
 

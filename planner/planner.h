@@ -273,10 +273,6 @@ typedef struct mf_remedy {
     char basis[40];     /* "dual price", "re-simulated" */
 } mf_remedy;
 
-/* Plans, steps and remedies that gain less than this share of the present step time are not named.
- */
-#define MF_LEAST_GAIN 5e-4
-
 #define MF_EXPLAIN_MAX_REMEDIES 16
 
 typedef struct mf_explanation {

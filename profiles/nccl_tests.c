@@ -77,7 +77,7 @@ void mf_nccl_name_version(mf_nccl_run *run, int64_t code) {
     }
 }
 
-/* size, time and the two bandwidths say the same thing three times: a cut or mangled row, or
+/* size, time and the two bandwidths say the same thing three times: a truncated or mangled row, or
  * another collective or rank count than assumed, shows here. */
 static mf_status check_result(const mf_nccl_run *run, double size_B, const mf_nccl_result *r,
                               mf_err *e) {
@@ -90,9 +90,10 @@ static mf_status check_result(const mf_nccl_run *run, double size_B, const mf_nc
     double algbw = size_B / r->time_us / 1e3; /* bytes per us -> GB/s */
     double slack = 0.011 + algbw * (0.01 + 0.006 / r->time_us);
     if (!(fabs(algbw - r->algbw_GBps) <= slack)) {
-        return mf_err_set(e, MF_INPUT,
-                          "%.0f bytes in %g us are %.2f GB/s, but algbw says %g: is the row cut?",
-                          size_B, r->time_us, algbw, r->algbw_GBps);
+        return mf_err_set(
+            e, MF_INPUT,
+            "%.0f bytes in %g us are %.2f GB/s, but algbw says %g: is the row truncated?", size_B,
+            r->time_us, algbw, r->algbw_GBps);
     }
     double factor = mf_op_busbw_factor(run->op, (double)run->ranks);
     if (r->algbw_GBps >= 10.0 && !(fabs(r->busbw_GBps / r->algbw_GBps - factor) <= 0.01 * factor)) {

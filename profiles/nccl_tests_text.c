@@ -218,8 +218,8 @@ static mf_status read_row(reader *r, mf_err *e) {
         return st;
     }
     if (r->tokens != r->columns && r->tokens != r->columns + r->extra) {
-        return mf_err_set(e, MF_INPUT, "expected %d columns, got %d: is the row cut?", r->columns,
-                          r->tokens);
+        return mf_err_set(e, MF_INPUT, "expected %d columns, got %d: is the row truncated?",
+                          r->columns, r->tokens);
     }
     for (int i = 0; i < r->columns; i++) {
         const char *text = r->token[i];

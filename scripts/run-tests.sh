@@ -192,13 +192,13 @@ done
 [ "$jobs" -gt 1 ] || early="$waiting $early" waiting="" patient=""
 set -- $early $usual
 while [ $# -gt 0 ] || [ -n "$waiting" ]; do
-    room=$jobs
-    [ -z "$waiting" ] && [ "$(running waiting)" = 0 ] || room=$((jobs - 1))
+    most=$jobs
+    [ -z "$waiting" ] && [ "$(running waiting)" = 0 ] || most=$((jobs - 1))
     if [ -n "$waiting" ] && [ "$(running waiting)" -lt 2 ]; then
         waiting=${waiting# } t=${waiting%% *}
         case $waiting in *" "*) waiting=${waiting#* } ;; *) waiting="" ;; esac
         launch "${t%%:*}" "${t#*:}"
-    elif [ $# -gt 0 ] && [ "$(running working)" -lt "$room" ]; then
+    elif [ $# -gt 0 ] && [ "$(running working)" -lt "$most" ]; then
         launch "${1%%:*}" "${1#*:}"
         shift
     else

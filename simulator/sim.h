@@ -1,11 +1,11 @@
 /* sim.h - plays a step program against time.
  *
- * A block is simulated op by op on its streams once per (block, passes, neighbourhood): the host
- * issues ops in order, an op starts when its inputs, its stream and its issue allow, streams divide
- * up links and SMs. Pipelines are then played block by block over the schedule of every stage,
- * which gives the same result because blocks of one rank only meet at their compute-stream
- * boundaries (tested against op-by-op play). Gradient reductions, parameter gathers and sends run
- * beside.
+ * Each different block is simulated once for its passes and its neighbours, op by op: the host
+ * issues ops in order, an op starts when its inputs are there, its stream is free and the host has
+ * issued it, and streams share links and SMs. Then the pipeline is played block by block over the
+ * schedule of every stage. The result is the same, because blocks of one rank only meet at the
+ * boundaries of their compute streams (a test compares it with a play op by op). Gradient
+ * reductions, parameter gathers and sends run beside the blocks.
  */
 #ifndef MF_SIMULATOR_SIM_H
 #define MF_SIMULATOR_SIM_H
@@ -17,8 +17,8 @@
 
 #include <stdio.h>
 
-/* Speed, relative to alone, of a collective of the step's end that fills `share` of a link while a
- * block fills `used` of it: the block goes first. */
+/* The speed of a collective of the step's end beside a block, over its speed alone: it would fill
+ * `share` of a link, of which the block fills `used`. The block goes first. */
 static inline double mf_sim_link_rate(double share, double used) {
     if (!(share > 0 && used + share > 1)) {
         return 1;
@@ -29,7 +29,9 @@ static inline double mf_sim_link_rate(double share, double used) {
 
 /* --- one block -------------------------------------------------------------------------------- */
 
-/* Does an op run during the neighbouring block, where there is one, and wait for nothing in it? */
+/* Does an op run during the neighbouring block, if there is one, without waiting for anything in
+ * it?
+ */
 static inline bool mf_sim_detached(const mf_layout *l, const mf_op *op) {
     if (op->stream == MF_STREAM_DP) {
         return (l->overlap & MF_OVERLAP_DP) != 0;
@@ -64,54 +66,55 @@ typedef struct mf_op_time {
 } mf_op_time;
 
 typedef struct mf_block_time {
-    double gpu_time_s;           /* until the last op ends, the host far ahead */
-    double time_s;               /* the same with the host starting with the block; >= gpu_time_s */
-    double low_s, high_s;        /* of gpu_time_s: bands of the ops on the critical path, summed */
-    double compute_s;            /* of gpu_time_s: compute stream running */
-    double host_s;               /* host time to issue everything; <= time_s */
-    double class_s[MF_BD_COUNT]; /* of gpu_time_s by class; sums to it (no bubble; host: syncs) */
+    double gpu_time_s; /* until the last op ends, with the host far ahead */
+    double time_s;     /* the same if the host starts with the block; >= gpu_time_s */
+    double low_s,
+        high_s;       /* band of gpu_time_s: the sum of the bands of the ops on the critical path */
+    double compute_s; /* part of gpu_time_s in which the compute stream runs */
+    double host_s;    /* host time to issue everything; <= time_s */
+    double class_s[MF_BD_COUNT];     /* gpu_time_s by class (no bubble; host: synchronisation) */
     double link_s[MF_LINK_HOST + 1]; /* seconds of full use of each mf_link_kind */
     int nops;
-    mf_op_time *op; /* [nops] when asked for, else NULL; start and end with the host far ahead */
+    mf_op_time *op; /* [nops] if asked for, else NULL; start and end with the host far ahead */
 } mf_block_time;
 
-/* Simulates passes (MF_PASS_* mask) of a block; `beside` (may be NULL) is the backward block of a
- * merged pair: then the passes are F of b and all backward passes of beside. load: routed rows over
- * balanced. keep_ops: fill op[] (free with mf_block_time_clear).
+/* Simulates passes (MF_PASS_* mask) of a block. beside: the backward block of a merged pair, or
+ * NULL; with it, the forward pass of b and all backward passes of `beside` are simulated. load:
+ * routed rows over the balanced number. keep_ops: fills op[] (free it with mf_block_time_clear).
  *
- * Times are those of a block in a run of equal blocks: ops that may run during the neighbouring
- * block (prefetched gathers, copies to host, overlapped gradient reductions of ZeRO-2/3) start with
- * the block and must end with it, and nothing in the block waits for them. If the program's copies
- * stay in their pass, the time to copy to and from staging buffers on the device is added, and
- * `passes` may say that a block has no neighbour for its copies (MF_SIM_LAST, MF_SIM_FIRST). A
- * block that starts at g on the GPU while the host starts to issue it at h ends at max(g +
+ * The block is one in a run of equal blocks. Ops that may run during the neighbouring block
+ * (prefetched gathers, copies to the host, overlapped gradient reductions of ZeRO-2/3) start with
+ * the block and have to end with it, and nothing in the block waits for them. If the program's
+ * copies stay in their pass, the time to copy to and from staging buffers on the device is added,
+ * and `passes` can say that the block has no neighbour for its copies (MF_SIM_LAST, MF_SIM_FIRST).
+ * If the GPU starts a block at g and the host starts to issue it at h, it ends at max(g +
  * gpu_time_s, h + time_s).
  */
 enum {
-    MF_SIM_LAST = 1 << 16, /* of a forward pass: copies start as their tensors are made */
-    MF_SIM_FIRST = 1 << 17 /* of a backward pass: readers of copies wait for them */
+    MF_SIM_LAST = 1 << 16, /* in a forward pass: copies start when their tensors are made */
+    MF_SIM_FIRST = 1 << 17 /* in a backward pass: ops that read copies wait for them */
 };
 mf_status mf_sim_block(const mf_cost *cost, const mf_layout *l, const mf_block *b, unsigned passes,
                        const mf_block *beside, double load, bool keep_ops, mf_block_time *out,
                        mf_err *e);
 void mf_block_time_clear(mf_block_time *t);
-/* gpu_time_s alone, in half the time: for search. */
+/* Finds gpu_time_s alone, in half the time; searches use it. */
 mf_status mf_sim_block_gpu_s(const mf_cost *cost, const mf_layout *l, const mf_block *b,
                              unsigned passes, const mf_block *beside, double load, double *out,
                              mf_err *e);
 
-/* Lower bound of gpu_time_s: the critical path of the same ops with each as fast as alone, and so
- * never below the sum of any stream (property-tested). 0 when out of memory. */
+/* A lower bound of gpu_time_s: the critical path of the same ops, each as fast as alone. It is
+ * never below the sum of any stream (a property test checks that). 0: out of memory. */
 double mf_sim_block_bound(const mf_cost *cost, const mf_layout *l, const mf_block *b,
                           unsigned passes, double load);
 
 /* --- the step --------------------------------------------------------------------------------- */
 
-/* Expert load: share of routed rows by rank of an EP group. */
+/* How rows are routed: which share of them each rank of an EP group gets. */
 typedef struct mf_routing {
     enum { MF_ROUTING_BALANCED, MF_ROUTING_ZIPF, MF_ROUTING_HISTOGRAM } kind;
     double zipf_s;           /* exponent */
-    uint64_t seed;           /* which experts are hot, per layer */
+    uint64_t seed;           /* decides which experts are hot in each layer */
     int64_t layers, experts; /* HISTOGRAM: counts[layer * experts + e] */
     double *counts;
     double
@@ -125,21 +128,21 @@ void mf_routing_init(mf_routing *r); /* balanced */
  * file:line:col; MF_NOMEM. *out is initialised and is to be cleared, also after an error. */
 mf_status mf_routing_parse(const char *text, mf_routing *out, mf_err *e);
 void mf_routing_clear(mf_routing *r);
-/* Does a file have a count for each expert of the model, and has the model few enough experts for
- * a Zipf law? Errors: MF_INPUT. */
+/* Checks that a file has a count for each expert of the model, and that the model has few enough
+ * experts for a Zipf law. Errors: MF_INPUT. */
 mf_status mf_routing_check(const mf_routing *r, const mf_model *m, mf_err *e);
-/* Works out mf_routing_max_load for the model's MoE layers and every EP that divides its experts,
- * once, since a search asks for each of them thousands of times: the answers are the same without.
- * What is asked of another model, or of a copy whose members have changed, is worked out anew. Out
- * of memory: no table. Not while other threads read *r. */
+/* Makes a table of mf_routing_max_load for the model's MoE layers and every EP that divides its
+ * experts, since a search asks for each of them thousands of times; answers are the same without
+ * the table. Questions about another model, or to a copy whose members have changed, do not use it.
+ * Out of memory: there is no table. No other thread may read *r during the call. */
 void mf_routing_tabulate(mf_routing *r, const mf_model *m);
-/* Routed rows of every EP rank over the balanced number (mean 1, less where `most` drops some; of
- * balanced rows it drops none): load[ep]. layer counts MoE layers from 0, MTP depths behind the
- * last; a file with fewer layers starts over. */
+/* Sets load[ep] to the routed rows of every EP rank over the balanced number. Their mean is 1, or
+ * less if `most` drops rows (of balanced rows it drops none). layer: MoE layers count from 0, MTP
+ * depths follow the last; a file with fewer layers starts over. */
 void mf_routing_loads(const mf_routing *r, const mf_model *m, int64_t ep, int64_t layer,
                       double *load);
-/* The largest of these, but at least 1 even if every rank drops rows: bounds of the search rely on
- * that. */
+/* The largest of these loads, and at least 1 even if every rank drops rows: the search's bounds
+ * rely on that. */
 double mf_routing_max_load(const mf_routing *r, const mf_model *m, int64_t ep, int64_t layer);
 
 typedef struct mf_sim_options {
@@ -184,8 +187,8 @@ mf_status mf_sim_step(const mf_cost *cost, const mf_program *p, const mf_sim_opt
                       mf_sim **out, mf_err *e);
 void mf_sim_destroy(mf_sim *s);
 
-/* Of a copy of optimizer states, the share that a step makes: all of it, but gradients and
- * parameters alone under a program that updates them on the host's CPU. */
+/* Which share of a copy of optimizer states a step makes: all of it, or gradients and parameters
+ * alone under a program that updates states on the host's CPU. */
 double mf_sim_host_copied(const mf_software *s, const mf_op *op);
 
 const char *mf_breakdown_text(mf_breakdown_kind k);

@@ -28,7 +28,7 @@ typedef struct open_pass {
     int64_t first, event; /* of the stage's schedule; -1 = none */
     double start_s, end_s;
     double begun_s, run_s; /* the last pass's beginning; time in the passes before it */
-    int64_t cuts;          /* stretches of this rank that waits have ended */
+    int64_t ended;         /* stretches of this rank that waits have ended */
     /* Of its blocks that are not drawn: what the GPU draws and the clock of their products, each
      * times their length. */
     double blocks_s, power_J, clock_s;
@@ -257,7 +257,7 @@ static void end_pass(mf_trace *t, int64_t stage, int64_t r) {
 static bool is_long(const mf_trace *t, int64_t stage, const open_pass *o, double wait_s) {
     const double each_s = (o->end_s - o->start_s) / (double)(o->event - o->first + 1);
     return wait_s > each_s * (double)t->stretch * seen_wait &&
-           o->cuts < t->s->count[stage] / t->stretch;
+           o->ended < t->s->count[stage] / t->stretch;
 }
 
 /* A pass begins: in the stretch that is open, or as a slice or stretch of its own. */
@@ -273,7 +273,7 @@ static void begin_pass(mf_trace *t, const mf_block_instance *i) {
         o->run_s += o->end_s - o->begun_s;
     } else {
         end_pass(t, i->stage, i->rank);
-        *o = (open_pass){.first = i->event, .start_s = i->start_s, .cuts = o->cuts + waits};
+        *o = (open_pass){.first = i->event, .start_s = i->start_s, .ended = o->ended + waits};
     }
     o->event = i->event;
     o->begun_s = i->start_s;

@@ -173,7 +173,7 @@ static bool train_layout(state *s, const char *job, const char *layout) {
     return runs_train(s->o->file, &s->o->times, s->folder, &s->gpus, arguments, how);
 }
 
-/* Jobs in turns, so that a file that was cut off has some layouts of each. Runs that failed. */
+/* Jobs in turns, so that a file that was interrupted has some layouts of each. Runs that failed. */
 static int train_all(state *s, const char *const *job, int count) {
     int failed = 0;
     for (int i = 0; s->o->share->layouts[i] != NULL; i++) {

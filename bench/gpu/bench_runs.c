@@ -9,10 +9,10 @@
  *     bench_runs --list [--gpus N]
  *     --runs models: the other models, --gpus 1 or 2
  *
- * Runs that are not in FILE yet are trained and added, one line each: a run that was cut off, or
- * that --seconds leaves out, is done by the next call. Each runs for --warm [2.5] seconds from its
- * first step and is measured over the next --watch [3] seconds, five steps at least. --keep: what
- * each run wrote of itself goes to DIR/NNN, times of its first steps' ops among it. --table
+ * Runs that are not in FILE yet are trained and added, one line each: a run that was interrupted,
+ * or that --seconds leaves out, is done by the next call. Each runs for --warm [2.5] seconds from
+ * its first step and is measured over the next --watch [3] seconds, five steps at least. --keep:
+ * what each run wrote of itself goes to DIR/NNN, times of its first steps' ops among it. --table
  * predicts each run of FILE by `moefold simulate` on CLUSTER, the machine that FILE was measured
  * on, and says how far the predictions are off (`make runs-accuracy` does so for the files here). A
  * third of the runs, by a hash of their options, is
@@ -24,7 +24,7 @@
 
 #include <math.h>
 
-/* Models in turns, so that a file that was cut off has some of each. */
+/* Models in turns, so that a file that was interrupted has some of each. */
 static const char *const runs[] = {
 #define MIXTRAL "--model mixtral-8x7b --set num_hidden_layers=2 "
 #define QWEN3 "--model qwen3-30b-a3b --set num_hidden_layers=4 "

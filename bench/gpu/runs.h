@@ -115,14 +115,15 @@ static inline bool runs_lacks_windows(const char *folder) {
     return at != NULL;
 }
 
-/* The room that the run went on with when routing had asked for more, as its log says last: "...
+/* The headroom that the run went on with when routing had asked for more, as its log says last:
+ * "...
  * (--token-headroom X has it from the start)". */
 static inline void runs_take_headroom(const char *folder, run_row *r) {
     static const char option[] = "--token-headroom", has[] = "has it from the start";
     char *end;
     for (char *at = strstr(runs_log(folder), option); at != NULL; at = strstr(end, option)) {
-        const double room = strtod(at + strlen(option), &end);
-        r->headroom = strncmp(end + strspn(end, " \n"), has, 3) == 0 ? room : r->headroom;
+        const double headroom = strtod(at + strlen(option), &end);
+        r->headroom = strncmp(end + strspn(end, " \n"), has, 3) == 0 ? headroom : r->headroom;
     }
 }
 

@@ -269,23 +269,24 @@ static inline void runs_tell_method(FILE *out, const runs_asked *o, const char *
     } else if (o->models) {
         snprintf(option, sizeof option, " --runs models");
     }
-    fprintf(out,
-            "`bench_runs FILE%s` trains each of its runs that FILE (`%s`) lacks, %s: what `moefold "
-            "simulate --cluster %s%s`\nsays of the same options, beside what was measured: the "
-            "mean of the steps in three seconds (--watch) that begin 2.5 (--warm) behind the "
-            "first step,\nthe most memory that the driver counted%s, and the mean clock and power "
-            "meanwhile. Tokens are random, routing is a new router's own where no `--force-...` "
-            "stands (of which `simulate` is given `--force-routing`, as `--routing`),\nlearning "
-            "rate and auxiliary loss "
-            "keep it so; with `--ep` the prediction is for the rows that the run's experts got, "
-            "where FILE has them (`--routing`), and for the room that the run went on with when "
-            "they asked for more (`--token-headroom`, as its warning says). %s%s%s\n\n",
-            option, o->file, wrote, o->cluster, o->gpus == 1 ? " --gpus 1" : "",
-            o->gpus == 1 ? "" : " on the fullest GPU",
-            o->models ? "No run of these models was ever used to fit a price."
-                      : "A third of the runs, by a hash of their options, is held out: no price "
-                        "may be fitted to it.",
-            o->note != NULL ? " " : "", o->note != NULL ? o->note : "");
+    fprintf(
+        out,
+        "`bench_runs FILE%s` trains each of its runs that FILE (`%s`) lacks, %s: what `moefold "
+        "simulate --cluster %s%s`\nsays of the same options, beside what was measured: the "
+        "mean of the steps in three seconds (--watch) that begin 2.5 (--warm) behind the "
+        "first step,\nthe most memory that the driver counted%s, and the mean clock and power "
+        "meanwhile. Tokens are random, routing is a new router's own where no `--force-...` "
+        "stands (of which `simulate` is given `--force-routing`, as `--routing`),\nlearning "
+        "rate and auxiliary loss "
+        "keep it so; with `--ep` the prediction is for the rows that the run's experts got, "
+        "where FILE has them (`--routing`), and for the headroom that the run went on with when "
+        "they asked for more (`--token-headroom`, as its warning says). %s%s%s\n\n",
+        option, o->file, wrote, o->cluster, o->gpus == 1 ? " --gpus 1" : "",
+        o->gpus == 1 ? "" : " on the fullest GPU",
+        o->models ? "No run of these models was ever used to fit a price."
+                  : "A third of the runs, by a hash of their options, is held out: no price "
+                    "may be fitted to it.",
+        o->note != NULL ? " " : "", o->note != NULL ? o->note : "");
 }
 
 static inline void runs_tell_rows(FILE *out, const run_row *rows, int n) {
@@ -296,9 +297,9 @@ static inline void runs_tell_rows(FILE *out, const run_row *rows, int n) {
     for (int i = 0; i < n; i++) {
         const run_row *r = &rows[i];
         all_memory &= r->memory_B > 0;
-        char room[48] = "", memory[64] = "- | - | -";
+        char headroom[48] = "", memory[64] = "- | - | -";
         if (r->headroom > 0) {
-            snprintf(room, sizeof room, ", went on with headroom %.3g", r->headroom);
+            snprintf(headroom, sizeof headroom, ", went on with headroom %.3g", r->headroom);
         }
         if (r->memory_B > 0) {
             snprintf(memory, sizeof memory, "%.2f GB | %.2f GB | %+.2f %%", 1e-9 * r->memory_B,
@@ -307,9 +308,10 @@ static inline void runs_tell_rows(FILE *out, const run_row *rows, int n) {
         fprintf(out,
                 "| `%s`%s | %s | %.1f ms | %.1f ms | %+.1f %% | %s | "
                 "%.0f MHz | %.0f MHz | %+.1f %% | %.0f W | %.0f W |\n",
-                r->arguments, room, r->held_out ? "yes" : "", 1e3 * r->step_s, 1e3 * r->predicted_s,
-                100 * (r->predicted_s / r->step_s - 1), memory, r->clock_MHz, r->predicted_MHz,
-                100 * (r->predicted_MHz / r->clock_MHz - 1), r->power_W, r->predicted_W);
+                r->arguments, headroom, r->held_out ? "yes" : "", 1e3 * r->step_s,
+                1e3 * r->predicted_s, 100 * (r->predicted_s / r->step_s - 1), memory, r->clock_MHz,
+                r->predicted_MHz, 100 * (r->predicted_MHz / r->clock_MHz - 1), r->power_W,
+                r->predicted_W);
     }
     if (!all_memory) {
         fputs("\n-: before 2026-11-28 a run with EP 1 held more rows than come; its memory is left "

@@ -101,7 +101,7 @@ static inline pid_t training_start(const char *folder, char *const *words, int c
     }
     pid_t child = fork();
     if (child == 0) {
-        prctl(PR_SET_PDEATHSIG, SIGKILL); /* a benchmark that is cut off leaves nothing running */
+        prctl(PR_SET_PDEATHSIG, SIGKILL); /* a benchmark that is killed leaves nothing running */
         setpgid(0, 0);
         FILE *to = freopen(log, "w", stdout);
         if (to != NULL && dup2(STDOUT_FILENO, STDERR_FILENO) >= 0) {

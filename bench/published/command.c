@@ -18,7 +18,7 @@
 static void add_flag(pub_row *r, const char *option) {
     pub_command *c = &r->command;
     if (c->count + 2 > PUB_WORDS) {
-        pub_skip(r, "more words than a command line has room for");
+        pub_skip(r, "more words than a command line can hold");
         return;
     }
     snprintf(c->word[c->count++], sizeof c->word[0], "--%s", option);

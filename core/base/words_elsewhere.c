@@ -9,7 +9,7 @@
 
 enum { LONGEST = 63 };
 
-/* Without what is cut off a word, see stem_of. A word may mean several things: that one counts
+/* Without what is taken off a word, see stem_of. A word may mean several things: that one counts
  * which is known where it is asked for. "megatron-#": the newest release, the last of the known
  * ones that go on with a digit. */
 static const struct {
@@ -213,13 +213,13 @@ static const struct {
     {"deepseek-v3.1", "deepseek-v3"},
 };
 
-/* Cuts one of the texts off the word's beginning or its end. */
-static void cut(char *word, const char *const *texts, bool at_end) {
+/* Takes one of the texts off the word's beginning or its end. */
+static void take_off(char *word, const char *const *texts, bool at_end) {
     for (; *texts != NULL; texts++) {
-        const size_t length = strlen(word), cut = strlen(*texts);
-        char *at = word + (at_end && length > cut ? length - cut : 0);
-        if (length > cut && memcmp(at, *texts, cut) == 0) {
-            memmove(at, at + cut, strlen(at + cut) + 1);
+        const size_t length = strlen(word), taken = strlen(*texts);
+        char *at = word + (at_end && length > taken ? length - taken : 0);
+        if (length > taken && memcmp(at, *texts, taken) == 0) {
+            memmove(at, at + taken, strlen(at + taken) + 1);
             return;
         }
     }
@@ -229,8 +229,8 @@ static void cut(char *word, const char *const *texts, bool at_end) {
 static void stem_of(char *word) {
     static const char *const fronts[] = {"num-", "n-", "max-", NULL};
     static const char *const ends[] = {"-size", "-degree", "-length", "-len", NULL};
-    cut(word, ends, true);
-    cut(word, fronts, false);
+    take_off(word, ends, true);
+    take_off(word, fronts, false);
 }
 
 static bool is_meant(const char *word, const char *known) {

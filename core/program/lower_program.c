@@ -65,8 +65,9 @@ mf_status mf_assignment_even(const mf_model *m, const mf_layout *l, mf_assignmen
     int64_t vstages = l->pp * l->vpp;
     int positions = mf_model_positions(m);
     if (vstages > MF_MAX_VSTAGES || positions > MF_MAX_POSITIONS || vstages > positions) {
-        return mf_err_set(e, MF_LAYOUT, "PP %lld x VPP %lld: no room for %d positions", LL(l->pp),
-                          LL(l->vpp), positions);
+        return mf_err_set(e, MF_LAYOUT,
+                          "PP %lld x VPP %lld: %d positions do not fill as many virtual stages",
+                          LL(l->pp), LL(l->vpp), positions);
     }
     memset(out, 0, sizeof *out);
     out->positions = positions;

@@ -117,7 +117,7 @@ static mf_status check_crc(const char *name, const char *text, size_t length, mf
         memcpy(digits, text + length - 12, 8);
     }
     if (!hex(digits, &want)) {
-        return mf_err_set(e, MF_DAMAGED, "%s: offset %zu: no checksum at the end: cut short", name,
+        return mf_err_set(e, MF_DAMAGED, "%s: offset %zu: no checksum at the end: truncated", name,
                           length);
     }
     uint32_t found = mf_crc32c(0, text, length - tail);

@@ -131,7 +131,7 @@ static bool is_copy(const mf_exec *x, const mf_param *q) {
     return x->stage != owner;
 }
 
-static mf_status cut_param(mf_exec *x, int i, mf_checkpoint_piece_fn fn, void *user, mf_err *e) {
+static mf_status emit_param(mf_exec *x, int i, mf_checkpoint_piece_fn fn, void *user, mf_err *e) {
     const mf_param *q = &x->params.list[i];
     mf_exec_state state;
     mf_param_piece piece;
@@ -170,7 +170,7 @@ mf_status mf_checkpoint_pieces(mf_exec *x, mf_checkpoint_piece_fn fn, void *user
     mf_status status = mf_exec_corrections(x, &corrections, e);
     for (int i = 0; i < x->params.count && status == MF_OK; i++) {
         if (!is_copy(x, &x->params.list[i])) {
-            status = cut_param(x, i, fn, user, e);
+            status = emit_param(x, i, fn, user, e);
         }
     }
     bool first = mf_comm_group_rank(x->comm, MF_GROUP_TP_CP_DP) == 0;

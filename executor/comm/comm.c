@@ -134,7 +134,7 @@ mf_status mf_comm_add(mf_comm *c, int64_t color, mf_group_kind *out, mf_err *e) 
         return MF_OK;
     }
     if (c->added == MF_COMM_MAX_ADDED) {
-        return mf_err_set(e, MF_INTERNAL, "no room for another group");
+        return mf_err_set(e, MF_INTERNAL, "no place for another group");
     }
     c->asked = ++c->added;
     return c->ops->add(c, (int)*out, color, e);

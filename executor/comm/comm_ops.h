@@ -91,6 +91,6 @@ mf_status mf_comm_map_shared(mf_comm *c, size_t head_B, size_t each_B, mf_comm_s
 
 /* For tests: sets the longest message (elements, or bytes where bytes are moved) of one call to
  * MPI, which is INT_MAX at first. The same on all ranks. No effect on other transports. */
-void mf_comm_mpi_cut(mf_comm *c, int64_t piece);
+void mf_comm_mpi_set_longest(mf_comm *c, int64_t piece);
 
 #endif

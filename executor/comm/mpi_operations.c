@@ -309,7 +309,7 @@ const mf_comm_ops mf_mpi_ops = {
     .map_shared = mf_mpi_map_shared,
 };
 
-void mf_comm_mpi_cut(mf_comm *c, int64_t piece) {
+void mf_comm_mpi_set_longest(mf_comm *c, int64_t piece) {
     if (c->ops == &mf_mpi_ops) {
         ((mf_mpi_state *)c->state)->piece = piece;
     }
@@ -317,7 +317,7 @@ void mf_comm_mpi_cut(mf_comm *c, int64_t piece) {
 
 #else
 
-void mf_comm_mpi_cut(mf_comm *c, int64_t piece) {
+void mf_comm_mpi_set_longest(mf_comm *c, int64_t piece) {
     (void)c, (void)piece;
 }
 

@@ -236,11 +236,11 @@ bool rank_watch_hosts_lost(const rank_watch_hosts *h, double now_s, double hang_
         char ranks[48];
         snprintf(ranks, sizeof ranks, v->card.ranks > 1 ? "%d ranks from %d on" : "%d rank, %d",
                  (int)v->card.ranks, (int)v->card.rank);
-        snprintf(
-            line, size,
-            "host %s (%s) has not been heard of for %.3g s: it is dead, stopped or cut off from "
-            "%s, which waits for it",
-            v->card.name, ranks, silent_s, h->host[h->me].card.name);
+        snprintf(line, size,
+                 "host %s (%s) has not been heard of for %.3g s: it is dead, stopped or "
+                 "disconnected from "
+                 "%s, which waits for it",
+                 v->card.name, ranks, silent_s, h->host[h->me].card.name);
         return true;
     }
     return false;

@@ -139,7 +139,7 @@ mf_status mf_file_read(const char *path, size_t most, unsigned char **bytes, siz
             continue;
         }
         if (n <= 0) {
-            status = n < 0 ? failed(path, e) : mf_err_set(e, MF_IO, "%s: cut short", path);
+            status = n < 0 ? failed(path, e) : mf_err_set(e, MF_IO, "%s: truncated", path);
             break;
         }
         *size += (size_t)n;

@@ -57,7 +57,7 @@ struct mf_measure_gpus {
     mf_measure_job job;
 };
 
-/* Twice the largest message and room to rotate. */
+/* Twice the largest message, so that buffers can rotate. */
 #define MF_MEASURE_BUFFER_B ((size_t)2304 << 20)
 
 /* Enqueues run number i on the rank's communication stream. */

@@ -26,7 +26,7 @@ static int64_t stride_of(int64_t tokens) {
 
 /* first[experts + 1]: each expert gets its share of the places, rounded where the sum of those
  * before it ends, but no more than one of each token; what is left goes to the next that have
- * room. load [experts]: over the balanced number. */
+ * places. load [experts]: over the balanced number. */
 static void share_places(const double *load, int64_t experts, int64_t tokens, int64_t places,
                          int32_t *first) {
     double sum = 0, before = 0;

@@ -2,7 +2,7 @@
  * pass: to the host while the next block's forward is at work, back while the block in front of
  * theirs is, in the order of the backward pass.
  *
- * Their own room is the block's workspace, which the neighbour takes over. So at the end of a
+ * Their own memory is the block's workspace, which the neighbour takes over. So at the end of a
  * forward block compute copies them to a place of their own, from where they leave on the queue of
  * D2H; and they come on the queue of H2D to such a place, from where compute copies them when their
  * block begins (core/memory/memory_place.c). Compute waits for what leaves at the next block's end,

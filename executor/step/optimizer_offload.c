@@ -118,8 +118,8 @@ typedef struct host_pieces {
     mf_kernel_chunk *chunk;
 } host_pieces;
 
-static void cut(mf_exec *x, const mf_kernel_adamw_tensor *tensor, int64_t tensors,
-                host_pieces *out) {
+static void divide(mf_exec *x, const mf_kernel_adamw_tensor *tensor, int64_t tensors,
+                   host_pieces *out) {
     mf_update_pieces *p = &x->pieces;
     int64_t most = piece_of(x), turns = 0;
     p->count = p->chunks = 0;
@@ -201,12 +201,12 @@ mf_status mf_exec_offload_init(mf_exec *x, const mf_kernel_adamw_tensor *tensor,
     if (status != MF_OK) {
         return status;
     }
-    cut(x, tensor, tensors, NULL);
+    divide(x, tensor, tensors, NULL);
     p->piece = calloc((size_t)p->count + 1, sizeof *p->piece);
     host_pieces h = {.staged = calloc((size_t)p->count + 1, sizeof *h.staged),
                      .chunk = calloc((size_t)p->chunks + 1, sizeof *h.chunk)};
     if (p->piece != NULL && h.staged != NULL && h.chunk != NULL) {
-        cut(x, tensor, tensors, &h);
+        divide(x, tensor, tensors, &h);
     }
     status = p->piece != NULL && h.staged != NULL && h.chunk != NULL && spread(p, h.staged)
                  ? upload(x, &h, e)

@@ -77,7 +77,7 @@ typedef struct mf_exec_result {
     bool skipped;            /* the update, as something was not finite or did not fit */
     int64_t updates_skipped; /* so far, this one included */
     int64_t overflowed;      /* 0; more routed rows than their buffers hold: thousandths of that
-                                room that the fullest of them asked for */
+                                space that the fullest of them asked for */
 } mf_exec_result;
 
 /* Places of span_ns: op `i` of the block of `position` is at position * mf_exec_span_ops(p) + i. */
@@ -192,10 +192,10 @@ mf_status mf_exec_set_steps(mf_exec *x, int64_t steps, int64_t skipped, mf_err *
 /* This rank's state that survives a change of program: what a checkpoint keeps. The other executor
  * must have the same ranks and parameters and differ only in token headroom or recomputation; call
  * mf_exec_share_weights after restoring there. The state stays on the device if it fits both into
- * what is free now and into room_B, the memory that the other program leaves free; else it goes to
+ * what is free now and into spare_B, the memory that the other program leaves free; else it goes to
  * the host, which takes seconds for each 10 GB. */
 typedef struct mf_exec_kept mf_exec_kept;
-mf_status mf_exec_keep(mf_exec *x, double room_B, mf_exec_kept **out, mf_err *e);
+mf_status mf_exec_keep(mf_exec *x, double spare_B, mf_exec_kept **out, mf_err *e);
 mf_status mf_exec_restore(mf_exec *x, const mf_exec_kept *k, mf_err *e);
 void mf_exec_kept_destroy(mf_exec_kept *k);
 

@@ -220,10 +220,10 @@ static size_t corrections_B(const mf_exec *x) {
 }
 
 /* The device's memory for all states, where it has space for it. */
-static void find_memory(mf_exec *x, double room_B, mf_exec_kept *k) {
+static void find_memory(mf_exec *x, double spare_B, mf_exec_kept *k) {
     const int64_t size_B = mf_exec_staging_B(x);
     k->device = x->device;
-    if (!mf_exec_device(x)->on_host && size_B > 0 && (double)size_B <= room_B &&
+    if (!mf_exec_device(x)->on_host && size_B > 0 && (double)size_B <= spare_B &&
         mf_exec_device(x)->allocate(x->device, size_B, &k->memory, NULL) != MF_OK) {
         k->memory = NULL;
     }
@@ -250,7 +250,7 @@ static mf_status keep_state(mf_exec *x, int i, mf_exec_kept *k, int64_t *at, mf_
     return status;
 }
 
-mf_status mf_exec_keep(mf_exec *x, double room_B, mf_exec_kept **out, mf_err *e) {
+mf_status mf_exec_keep(mf_exec *x, double spare_B, mf_exec_kept **out, mf_err *e) {
     int64_t at = 0;
     mf_exec_kept *k = calloc(1, sizeof *k);
     *out = k;
@@ -261,7 +261,7 @@ mf_status mf_exec_keep(mf_exec *x, double room_B, mf_exec_kept **out, mf_err *e)
     if (k == NULL || k->state == NULL || k->corrections == NULL) {
         return mf_err_set(e, MF_NOMEM, "no host memory for the weights' states");
     }
-    find_memory(x, room_B, k);
+    find_memory(x, spare_B, k);
     mf_status status = mf_exec_copy(x, k->corrections, x->corrections, corrections_B(x), e);
     for (int i = 0; i < x->params.count && status == MF_OK; i++) {
         k->parameters = i + 1;

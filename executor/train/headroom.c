@@ -78,7 +78,7 @@ static mf_status choose(const run *r, double asked, remedy *out, mf_err *e) {
     return mf_err_set(
         e, MF_INFEASIBLE,
         "step %lld: routing asks for %.3g x the balanced number of rows on a rank, the token "
-        "headroom %.3g is too small for it, and no program with that room fits: all layers "
+        "headroom %.3g is too small for it, and no program with that headroom fits: all layers "
         "recomputed it needs %.2f GB of %.2f usable (more balance: --aux-loss; less memory: "
         "--micro-batch, --tp, --zero)",
         (long long)r->done + 1, asked, mf_layout_token_headroom(&r->layout), 1e-9 * last.peak_B,
@@ -90,8 +90,8 @@ static mf_status choose(const run *r, double asked, remedy *out, mf_err *e) {
 static mf_status change(run *r, const remedy *to, mf_err *e) {
     mf_exec_kept *kept = NULL;
     const int64_t updates = mf_exec_steps(r->exec);
-    const double room_B = mf_cluster_usable_B(r->o->cluster, r->layout.reserve) - to->peak_B;
-    mf_status s = mf_comm_agree(r->comm, mf_exec_keep(r->exec, room_B, &kept, e), e);
+    const double spare_B = mf_cluster_usable_B(r->o->cluster, r->layout.reserve) - to->peak_B;
+    mf_status s = mf_comm_agree(r->comm, mf_exec_keep(r->exec, spare_B, &kept, e), e);
     if (s == MF_OK) {
         mf_run_unmake(r);
         apply(r, to, &r->layout, &r->assignment);
@@ -119,7 +119,7 @@ mf_status mf_run_more_headroom(run *r, int64_t asked, mf_err *e) {
         r->grown++;
         mf_run_warn(r,
                     "step %lld: routing asked for %.3g x the balanced number of rows on a rank, "
-                    "there was room for %.3g x: it is run again with room for %.3g x%s, by which "
+                    "the token headroom was %.3g x: it is run again with %.3g x%s, by which "
                     "the run goes on (%.1f s lost; --token-headroom %.3g has it from the start)",
                     (long long)r->done + 1, wanted, had, to.headroom,
                     to.recompute ? ", all layers recomputed" : "", mf_clock_s() - began_s,

@@ -333,7 +333,7 @@ static mf_status step(run *r, bool *wish, bool *stop, bool *alone, mf_err *e) {
     *alone = false;
     if (overflowed != 0) {
         status = mf_run_save_finish(r, e); /* which still uses the old program */
-        mf_rank_watch_set_phase(r->watch, r->done + 1, "more room");
+        mf_rank_watch_set_phase(r->watch, r->done + 1, "more headroom");
         return status == MF_OK ? mf_run_more_headroom(r, overflowed, e) : status;
     }
     status = tell(r, &m, &bad, wish, e);

@@ -235,7 +235,7 @@ static mf_status refine(growing *g, int row, mf_err *e) {
 }
 
 /* What plans take under the routing that they are found for is in their rows: it is said once more
- * only where one of them has no room for it. */
+ * only where one of them does not fit under it. */
 static void name_skew(mf_capacity *z) {
     bool overfull = false;
     for (int i = 0; i < z->count; i++) {

@@ -142,7 +142,8 @@ void mf_capacity_clear(mf_capacity *z);
 mf_status mf_capacity_plan_of(const mf_capacity *z, const mf_capacity_cell *c, mf_problem *problem,
                               mf_plan *out, mf_err *e);
 
-/* Where the cell's plan does not fit under --skew, or with room for the busiest rank's rows of the
+/* Where the cell's plan does not fit under --skew, or with memory for the busiest rank's rows of
+ * the
  * --routing that it is found for, looks for what does, and keeps what keeps most
  * limits, of these the fastest under that routing: searches with memory for the rows of every draw,
  * with EP 1 and with half the plan's EP (unless it is pinned), each of the request's effort, or of

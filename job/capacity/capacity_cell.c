@@ -4,20 +4,9 @@
 #include "job/capacity/capacity_table.h"
 #include "job/figures/step_power.h"
 #include "job/load/problem.h"
+#include "planner/tuning/limits.h"
 
 #include <stdio.h>
-
-/* Without --effort. A cell of a large table has less than a plan of its own: of the 59 cells of
- * docs/PLANNER_MEASURED.md that fit, 56 are proven. */
-enum {
-    TABLE_EFFORT_US = 140000000,  /* of all cells together, of which each search has its part, */
-    EFFORT_US = 10000000,         /* but so much at least, */
-    MOST_EFFORT_US = 20000000,    /* and no more than a plan of its own: Qwen3-235B on 2,048 H200,
-                                   * one of four, has a plan 1.1 % faster, on 1,024 3.1 % */
-    PATIENCE_PART = 7,            /* of its effort, without a narrower gap */
-    LIMITED_EFFORT_US = 18000000, /* of a target's, which is one for each of its memory choices:
-                                   * Qwen3-235B on 256 H100 ends at 58 % with the least */
-};
 
 /* --- what is watched: of the cell that began last, one call at a time --------------------------
  */
@@ -131,8 +120,10 @@ static bool is_alone(const watched_cell *w) {
 }
 
 static int64_t effort_us(const mf_capacity_request *r) {
-    const int64_t part_us = TABLE_EFFORT_US / ((int64_t)r->models * r->clusters * r->sizes);
-    return part_us < EFFORT_US ? EFFORT_US : part_us > MOST_EFFORT_US ? MOST_EFFORT_US : part_us;
+    const int64_t part_us = MF_TABLE_US / ((int64_t)r->models * r->clusters * r->sizes);
+    return part_us < MF_CELL_US        ? MF_CELL_US
+           : part_us > MF_CELL_MOST_US ? MF_CELL_MOST_US
+                                       : part_us;
 }
 
 static mf_search_options options_of(watched_cell *w, const table_row *row) {
@@ -145,8 +136,8 @@ static mf_search_options options_of(watched_cell *w, const table_row *row) {
     o.top = 1;
     o.gap = r->gap;
     const bool limited = row->on.limited;
-    o.budget = r->effort_us > 0 ? r->effort_us : limited ? LIMITED_EFFORT_US : effort_us(r);
-    o.patience = r->effort_us > 0 || limited ? 0 : effort_us(r) / PATIENCE_PART;
+    o.budget = r->effort_us > 0 ? r->effort_us : limited ? MF_CELL_LIMITED_US : effort_us(r);
+    o.patience = r->effort_us > 0 || limited ? 0 : effort_us(r) / MF_CELL_PATIENCE_PART;
     o.threads = is_alone(w) ? w->g->alone_threads : w->g->threads;
     o.flight = w->g->flight;
     return o;

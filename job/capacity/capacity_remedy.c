@@ -5,16 +5,11 @@
 #include "job/load/problem.h"
 #include "launch/steps/steps.h"
 #include "planner/capacity/robust.h"
+#include "planner/tuning/limits.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
-
-enum {
-    SEARCHES = 3,        /* with more and more memory */
-    STEPS = 4,           /* that are simulated with the draws, the fastest under even routing */
-    EFFORT_US = 1200000, /* of each search, without --effort */
-};
 
 /* A cell whose plan does not fit under a routing, while something that does is looked for. */
 typedef struct overfull {
@@ -63,7 +58,7 @@ static mf_status try_steps(const overfull *x, mf_err *e) {
     mf_steps found = {0};
     l.token_headroom = x->headroom;
     mf_status s = mf_steps_to_fit(&x->p, &l, &c->assignment, x->on.limited ? &x->on.target : NULL,
-                                  x->z->r->cancel, STEPS, &found, e);
+                                  x->z->r->cancel, MF_OVERFULL_STEPS, &found, e);
     for (int i = 0; s == MF_OK && i < found.count; i++) {
         const mf_one_step *step = &found.step[i];
         mf_capacity_strain now = {.fits = false};
@@ -93,7 +88,7 @@ static mf_status search(overfull *x, const mf_problem *p, int64_t *ep, mf_capaci
     o.cancel = r->cancel;
     o.top = 1;
     o.gap = r->gap;
-    o.budget = r->effort_us > 0 ? r->effort_us : EFFORT_US;
+    o.budget = r->effort_us > 0 ? r->effort_us : MF_OVERFULL_US;
     o.threads = r->threads;
     o.flight = mf_capacity_flight(r);
     *now = (mf_capacity_strain){.tried = false};
@@ -117,13 +112,13 @@ static mf_status try_headroom(overfull *x, int64_t *ep, mf_err *e) {
     mf_status s = MF_OK;
     p.base.token_headroom = x->headroom;
     *ep = 0;
-    for (int i = 0; s == MF_OK && i < SEARCHES; i++) {
+    for (int i = 0; s == MF_OK && i < MF_OVERFULL_SEARCHES; i++) {
         mf_capacity_strain now;
         char options[MF_STEP_TEXT];
         s = search(x, &p, ep, &now, e);
         const double needed = rounded_up(now.most_load);
         const bool enough = needed <= p.base.token_headroom;
-        if (s == MF_OK && (enough || i == SEARCHES - 1)) {
+        if (s == MF_OK && (enough || i == MF_OVERFULL_SEARCHES - 1)) {
             write_options(options, fmax(p.base.token_headroom, needed), "");
             take(x, &now, true, options);
             break;

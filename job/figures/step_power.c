@@ -4,6 +4,7 @@
 #include "job/load/job.h"
 #include "job/load/prices.h"
 #include "job/load/problem.h"
+#include "planner/tuning/limits.h"
 #include "simulator/anew.h"
 
 #include <math.h>

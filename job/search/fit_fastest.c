@@ -7,28 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Plans of one combination of degrees that are met for each that is shown: they differ in VPP,
- * micro-batch and schedule. */
-enum { ALIKE = 2 };
-/* Timed layouts that a search begins with. Of remedies: combinations that miss least, of which some
- * are timed; remedies that are timed, each with this part of the effort; those that are searched
- * with. Such a search has SEARCH_PERCENT of the effort for a single plan, LIST_PERCENT for the list
- * of the first remedy's plans, LIMITED_PERCENT where a target limits the choices, each of which is
- * then a search of its own. Where memory is tight, bounds tell little: a search that has no plan
- * after FITS_PERCENT tries the layouts of least memory. (DeepSeek-V3 on 128 H100: 10 instead of 20
- * s of a core, the same times.) */
-enum {
-    STARTS = 8,
-    NEAR = 256,
-    TIMED_REMEDIES = 8,
-    TIME_SHARES = 32,
-    SEARCHED_REMEDIES = 3,
-    SEARCH_PERCENT = 60,
-    LIST_PERCENT = 45,
-    LIMITED_PERCENT = 167,
-    FITS_PERCENT = 10
-};
-
 typedef struct known_starts {
     const mf_known_plan *start; /* [count] */
     int count;
@@ -92,7 +70,7 @@ static mf_status find_fastest(const mf_problem *p, const mf_fit_rank_options *o,
                               mf_search_result *out, mf_err *e) {
     mf_err why;
     mf_err_clear(&why);
-    search->top = rows > 1 ? rows * ALIKE : 1;
+    search->top = rows > 1 ? rows * MF_FIT_ALIKE : 1;
     mf_status s = search_from(p, o, search, from, out, &why);
     thin_out(out, rows);
     if (s == MF_INFEASIBLE || s == MF_LAYOUT) {
@@ -188,9 +166,10 @@ static mf_status take_rows(const mf_problem *p, int rows, mf_fit_result *fit, mf
 }
 
 /* The fastest timed layouts, evenly split, which a search begins with. */
-static int starts_of(const mf_problem *p, const mf_fit_result *fit, mf_known_plan start[STARTS]) {
+static int starts_of(const mf_problem *p, const mf_fit_result *fit,
+                     mf_known_plan start[MF_FIT_STARTS]) {
     int count = 0;
-    for (int64_t i = 0; i < fit->timed && count < STARTS; i++) {
+    for (int64_t i = 0; i < fit->timed && count < MF_FIT_STARTS; i++) {
         start[count].layout = fit->entry[i].timed_layout;
         count +=
             mf_planner_lay_out(p, &start[count].layout, &start[count].assignment, NULL) == MF_OK;
@@ -230,7 +209,7 @@ static mf_status try_limited(const mf_problem *p, const mf_fit_rank_options *o,
 static mf_status rank_fitting(const mf_problem *p, mf_fit_result *fit, const mf_fit_rank_options *o,
                               mf_fit_ranking *out, mf_err *e) {
     const mf_fit_options how = {.cancel = o->cancel, .shown = o->shown, .threads = o->threads};
-    mf_known_plan *start = malloc(STARTS * sizeof *start);
+    mf_known_plan *start = malloc(MF_FIT_STARTS * sizeof *start);
     if (start == NULL) {
         return mf_err_set(e, MF_NOMEM, "fit: out of memory");
     }
@@ -258,11 +237,11 @@ static mf_status rank_fitting(const mf_problem *p, mf_fit_result *fit, const mf_
 /* The combinations that miss least, as a remedy asks for them. */
 static mf_status copy_near(const mf_problem *asked, const mf_fit_result *fit, mf_fit_result *out,
                            mf_err *e) {
-    *out = (mf_fit_result){.entry = calloc(NEAR, sizeof *out->entry)};
+    *out = (mf_fit_result){.entry = calloc(MF_FIT_MISSES, sizeof *out->entry)};
     if (out->entry == NULL) {
         return mf_err_set(e, MF_NOMEM, "fit: out of memory");
     }
-    for (int64_t i = 0; i < fit->count && out->count < NEAR; i++) {
+    for (int64_t i = 0; i < fit->count && out->count < MF_FIT_MISSES; i++) {
         mf_fit_entry *x = &out->entry[out->count];
         x->layout = fit->entry[i].layout;
         mf_steps_copy_asked(asked, &asked->base, &x->layout);
@@ -277,7 +256,8 @@ typedef struct remedy {
     mf_one_step *step;
     bool of_states; /* it changes where and how optimizer states are kept alone */
     mf_problem asked;
-    mf_known_plan start[STARTS + 1]; /* the fastest with usual choices; the one it was found at */
+    mf_known_plan
+        start[MF_FIT_STARTS + 1]; /* the fastest with usual choices; the one it was found at */
     int starts;
     mf_search_result found; /* the fastest plans with it, where it was searched with, */
     bool listed;            /* and as many as are listed */
@@ -302,7 +282,9 @@ static mf_status time_usual(const mf_problem *p, const mf_fit_result *fit,
     mf_fit_result near;
     r->asked = mf_steps_ask(p, r->step);
     mf_status s = copy_near(&r->asked, fit, &near, e);
-    s = s == MF_OK ? mf_planner_fit_time(&r->asked, &how, o->effort_us / TIME_SHARES, &near, e) : s;
+    s = s == MF_OK
+            ? mf_planner_fit_time(&r->asked, &how, o->effort_us / MF_FIT_REMEDY_PART, &near, e)
+            : s;
     r->starts = s == MF_OK ? starts_of(&r->asked, &near, r->start) : 0;
     r->start[r->starts] = (mf_known_plan){r->step->layout, r->step->assignment};
     if (s == MF_OK && r->starts > 0) {
@@ -322,11 +304,11 @@ static mf_status time_usual(const mf_problem *p, const mf_fit_result *fit,
 /* For one plan, or for those that are listed. */
 static mf_status search_with(const mf_fit_rank_options *o, bool listed, remedy *r, mf_err *e) {
     const known_starts from = {r->start, r->starts, r->step->step_time_s};
-    const int64_t percent = o->on->limited ? LIMITED_PERCENT
-                            : listed       ? LIST_PERCENT
-                                           : SEARCH_PERCENT;
+    const int64_t percent = o->on->limited ? MF_FIT_LIMITED_PERCENT
+                            : listed       ? MF_FIT_LIST_PERCENT
+                                           : MF_FIT_ONE_PERCENT;
     mf_search_options search = options_of(o, o->effort_us * percent / 100);
-    search.fits_us = o->effort_us * FITS_PERCENT / 100;
+    search.fits_us = o->effort_us * MF_FIT_LEANEST_PERCENT / 100;
     mf_search_result_clear(&r->found);
     mf_status s = find_fastest(&r->asked, o, listed ? o->rows : 1, &search, &from, &r->found, e);
     if (r->found.count > 0) {
@@ -369,7 +351,7 @@ static mf_status time_remedies(const mf_problem *p, const mf_fit_result *fit,
         s = time_usual(p, fit, o, &r[i], e);
     }
     qsort(r, (size_t)count, sizeof *r, by_step_time);
-    const int searched = count < SEARCHED_REMEDIES ? count : SEARCHED_REMEDIES;
+    const int searched = count < MF_FIT_SEARCHED_REMEDIES ? count : MF_FIT_SEARCHED_REMEDIES;
     for (int i = 0; i < searched && s == MF_OK; i++) {
         s = search_with(o, i == 0, &r[i], e);
     }
@@ -392,7 +374,7 @@ static mf_status rank_remedies(const mf_problem *p, const mf_fit_result *fit,
     mf_status s = mf_planner_lay_out(p, &l, &even, e);
     if (s == MF_OK) {
         s = mf_steps_to_fit_asked(p, &l, &even, o->on->limited ? &o->on->target : NULL, o->cancel,
-                                  TIMED_REMEDIES, &found, e);
+                                  MF_FIT_TIMED_REMEDIES, &found, e);
     }
     const int count = s == MF_OK ? found.count : 0;
     const int kept = count < o->remedies ? count : o->remedies;

@@ -9,12 +9,7 @@
 #include "job/search/runs_on.h"
 #include "launch/steps/steps.h"
 #include "planner/planner.h"
-
-/* The search for the fastest plan ends within this share of it, or with its effort. */
-#define MF_FIT_FASTEST_GAP 0.03
-/* Counted seconds that it takes where nobody says so; one that has no plan by then goes on until
- * it has. */
-enum { MF_FIT_EFFORT = 2 };
+#include "planner/tuning/limits.h"
 
 typedef struct mf_fit_rank_options {
     int rows;          /* combinations of degrees (TP, CP, PP, EP, ETP) at most */

@@ -3,6 +3,7 @@
 
 #include "job/load/problem.h"
 #include "job/load/unsaid.h"
+#include "planner/tuning/limits.h"
 
 #include <math.h>
 #include <stdlib.h>

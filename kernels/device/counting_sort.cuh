@@ -47,7 +47,7 @@ __device__ static inline sort_run sort_run_of(const int32_t *ends, int b, int32_
     return {end - padded, end, end <= (slot + 1) * s.places};
 }
 
-/* Thousandths of the room that items ask for, of the fullest slot where there are slots: ends[bin]
+/* Thousandths of the space that items ask for, of the fullest slot where there are slots: ends[bin]
  * are the items up to there and in it. */
 __device__ static inline int32_t sort_asked(const int32_t *ends, int bins, int32_t end,
                                             int64_t most, sort_slots s) {

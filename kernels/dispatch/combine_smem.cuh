@@ -34,7 +34,7 @@ struct CombineSmem {
 };
 
 static_assert(TELLINGS == 32 && SLOTS_MOST <= 32, "one warp sets them up");
-static_assert(sizeof(CombineSmem) <= MF_COMBINE_SMEM_B, "room that the plan leaves");
+static_assert(sizeof(CombineSmem) <= MF_COMBINE_SMEM_B, "what the plan leaves");
 
 /* Of this block, and of all blocks. */
 __device__ static unsigned team_here(const mf_combine_plan &p) {

@@ -195,7 +195,7 @@ static uint32_t beside_ring_B(uint32_t adders) {
 }
 
 /* Measured on two and four H200: with more blocks than these and so many units for each, a second
- * team for wide rows costs more (flags, a ring cut in half) than it hides. */
+ * team for wide rows costs more (flags, half a ring each) than it hides. */
 enum { BLOCKS_FEW = 32, UNITS_MANY = 24 };
 /* Measured on two H200: early sums cost a row written and read again, which wide rows do not earn
  * back when a team has many units; a flag takes as long as some units. */

@@ -88,7 +88,7 @@ mf_status mf_kernel_dispatch_run(const mf_dispatch_shape *s, const mf_kernel_dis
 mf_status mf_kernel_combine_run(const mf_dispatch_shape *s, const mf_kernel_combine *c,
                                 const mf_dispatch_view *v, mf_err *e);
 
-/* How the CUDA kernel of combine cuts its work: plain numbers, chosen without a GPU. A unit is a
+/* How the CUDA kernel of combine divides its work: plain numbers, chosen without a GPU. A unit is a
  * piece of a token; team t of all teams has units t, t + teams, ...;
  * kernels/dispatch/combine_device.cuh has the words. */
 enum {
@@ -121,7 +121,7 @@ typedef struct mf_combine_plan {
 void mf_combine_plan_choose(const mf_dispatch_shape *s, int blocks, int share_most_B,
                             mf_combine_plan *out);
 
-/* One line, cut to size; returns text. */
+/* One line, truncated to size; returns text. */
 char *mf_combine_plan_print(const mf_combine_plan *p, char *text, size_t size);
 
 /* Blocks of a kernel that runs beside compute: a quarter of an H200. */

@@ -1,7 +1,7 @@
 /* gemm.c - reference matrix product: packed panels, a 6 x 16 register tile, float sums in the order
  * of k.
  *
- * c is cut into tiles of TILE_M x TILE_N. For each stretch of TILE_K the rows of op(a) and the
+ * c is divided into tiles of TILE_M x TILE_N. For each stretch of TILE_K the rows of op(a) and the
  * columns of op(b) are converted to float and packed so that the inner loop reads both in order;
  * the tile's sums live on the stack between stretches.
  */

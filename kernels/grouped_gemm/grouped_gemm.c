@@ -119,13 +119,14 @@ enum {
     SLACK_B = 512 + 1024 /* barriers and tiles, alignment to the swizzle's 1024 bytes */
 };
 
-/* How shared memory is cut, as grouped_gemm.cu is compiled for. Space for another stage is space
- * for three buffers of each warp: enough that half of a tile may come from memory to be added to.
+/* How shared memory is divided, as grouped_gemm.cu is compiled for. Space for another stage is
+ * space for three buffers of each warp: enough that half of a tile may come from memory to be added
+ * to.
  */
-typedef struct cut {
+typedef struct smem_shape {
     int32_t stages, store_buffers;
-} cut;
-static const cut plain = {4, 2}, fetching = {3, 5};
+} smem_shape;
+static const smem_shape plain = {4, 2}, fetching = {3, 5};
 
 /* Mean rows of an expert below which a weight gradient that is added fetches: with 256 it is 28 %
  * faster that way, with 512 14 %, with 1,024 9 % slower (H200). */
@@ -135,12 +136,12 @@ static bool fetches(const mf_kernel_grouped_gemm *g) {
     return g->kind == MF_GROUPED_WGRAD && g->accumulate && g->rows < (int64_t)g->experts * FEW_ROWS;
 }
 
-static bool is_cut(const mf_grouped_config *c, cut x) {
+static bool has_shape(const mf_grouped_config *c, smem_shape x) {
     return c->stages == x.stages && c->store_buffers == x.store_buffers;
 }
 
 bool mf_grouped_config_fetches(const mf_grouped_config *c) {
-    return is_cut(c, fetching);
+    return has_shape(c, fetching);
 }
 
 static int32_t smem_B(int32_t stages, int32_t store_buffers) {
@@ -152,7 +153,7 @@ mf_status mf_grouped_config_check(const mf_grouped_config *c, const mf_grouped_d
                                   mf_err *e) {
     if (c->tile_m != MF_GROUPED_TILE_M || c->tile_n != MF_GROUPED_TILE_N ||
         c->tile_k != MF_GROUPED_TILE_K || c->cluster != 2 ||
-        !(is_cut(c, plain) || is_cut(c, fetching))) {
+        !(has_shape(c, plain) || has_shape(c, fetching))) {
         char text[160];
         return mf_err_set(e, MF_INPUT, "grouped GEMM: no kernel is built for %s",
                           mf_grouped_config_print(c, text, sizeof text));
@@ -195,7 +196,7 @@ mf_status mf_grouped_config_choose(const mf_kernel_grouped_gemm *g, const mf_gro
                           ": an extent is too large",
                           g->rows, g->n, g->k);
     }
-    const cut x = fetches(g) ? fetching : plain;
+    const smem_shape x = fetches(g) ? fetching : plain;
     mf_grouped_config c = {
         .tile_m = MF_GROUPED_TILE_M,
         .tile_n = MF_GROUPED_TILE_N,

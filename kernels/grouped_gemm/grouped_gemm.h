@@ -73,8 +73,8 @@ typedef struct mf_kernel_grouped_gemm {
     uint32_t *turns;
 } mf_kernel_grouped_gemm;
 
-/* How the CUDA kernel cuts the work. Plain data, chosen without a GPU, so that it can be tested and
- * printed; any value that mf_grouped_config_check accepts gives right results. */
+/* How the CUDA kernel divides the work. Plain data, chosen without a GPU, so that it can be tested
+ * and printed; any value that mf_grouped_config_check accepts gives right results. */
 typedef struct mf_grouped_config {
     int32_t tile_m, tile_n, tile_k; /* output tile of one block; reduction step */
     int32_t cluster;                /* blocks that share an operand by multicast */
@@ -105,7 +105,7 @@ mf_status mf_grouped_config_check(const mf_grouped_config *c, const mf_grouped_d
  * run so; what they give is the same to the bit either way, but for subnormal numbers. */
 bool mf_grouped_config_fetches(const mf_grouped_config *c);
 
-/* One line such as "128x256x64 cluster 2 stages 4 ...", cut to size; returns text. */
+/* One line such as "128x256x64 cluster 2 stages 4 ...", truncated to size; returns text. */
 char *mf_grouped_config_print(const mf_grouped_config *c, char *text, size_t size);
 
 /* Floating-point operations of `tokens` routed rows, and the fewest bytes they move (each input

@@ -32,11 +32,11 @@ template <class C>
 MF_DEVICE void pass_on(const Smem<C> s, uint32_t number, const mf_grouped_tile &t, int steps,
                        const Args &p) {
     const int valid = (C::WGRAD ? t.count : p.reduction) - (steps - 1) * MF_GROUPED_TILE_K;
-    const bool cut = C::WGRAD && steps > 0 && valid < BOX;
+    const bool short_step = C::WGRAD && steps > 0 && valid < BOX;
     mf_mbar_wait(s.slot_empty(number), (number / SLOTS % 2) ^ 1);
     s.set_field(number, STEPS, steps);
     s.set_field(number, BOXES, t.boxes);
-    s.set_field(number, CUT, cut ? steps - 1 : -1);
+    s.set_field(number, SHORT_STEP, short_step ? steps - 1 : -1);
     s.set_field(number, VALID, valid);
     const int x = C::GATED ? t.n / 2 : t.n, boxes = C::GATED ? t.boxes / 2 : t.boxes;
     s.set_field(number, X, x);
@@ -186,7 +186,7 @@ MF_DEVICE void multiply(float (&d)[128], Held &h, const Smem<C> s, Ring<C::STAGE
                         uint32_t tile, int steps, int boxes, int warpgroup, const Outputs &to,
                         const Args &p, bool &fetches) {
     const int thread = (int)threadIdx.x - 128;
-    const int cut = C::WGRAD ? s.field(tile, CUT) : -1;
+    const int short_step = C::WGRAD ? s.field(tile, SHORT_STEP) : -1;
     /* Chunks are spread over the steps, since a burst of writes would fill the way to L2. With few
      * steps they are written at once, so that steps are left in which what was fetched can come. */
     const int spread = steps > C::TURNS ? steps / C::TURNS : C::FETCHES ? 0 : 1;
@@ -204,7 +204,7 @@ MF_DEVICE void multiply(float (&d)[128], Held &h, const Smem<C> s, Ring<C::STAGE
     for (int i = 0; i < steps; i++) {
         const uint32_t stage = (uint32_t)r.stage();
         mf_mbar_wait(s.full(r.stage()), r.parity());
-        if (C::WGRAD && i == cut) {
+        if (C::WGRAD && i == short_step) {
             clear_tail<C>(s, r.stage(), s.field(tile, VALID), thread);
         }
         multiply_step<C>(d, a0 + stage * (STAGE_B / 16), b0 + stage * (STAGE_B / 16), boxes, i);
@@ -226,11 +226,11 @@ MF_DEVICE void multiply(float (&d)[128], Held &h, const Smem<C> s, Ring<C::STAGE
 template <class C>
 MF_DEVICE void sit_out(const Smem<C> s, Ring<C::STAGES> &r, uint32_t tile, int steps) {
     const int thread = (int)threadIdx.x - 128;
-    const int cut = C::WGRAD ? s.field(tile, CUT) : -1;
+    const int short_step = C::WGRAD ? s.field(tile, SHORT_STEP) : -1;
 #pragma unroll 1
     for (int i = 0; i < steps; i++) {
         mf_mbar_wait(s.full(r.stage()), r.parity());
-        if (C::WGRAD && i == cut) {
+        if (C::WGRAD && i == short_step) {
             clear_tail<C>(s, r.stage(), s.field(tile, VALID), thread);
         }
         release<C>(s, r.stage(), thread % 32);
@@ -250,7 +250,7 @@ MF_DEVICE void consume(const Smem<C> s, const Outputs &to, const Args &p, int wa
         mf_mbar_wait(s.slot_full(tile), tile / SLOTS % 2);
         const int steps = s.warp_field(tile, STEPS), boxes = s.warp_field(tile, BOXES);
         const bool more = steps >= 0;
-        /* In WGRAD both warpgroups or none: they meet where a stage is cut. */
+        /* In WGRAD both warpgroups or none: they meet where a step is short. */
         const bool rows = C::WGRAD || warpgroup * BOX < s.warp_field(tile, ROWS);
         const bool works = more && boxes > 0 && rows;
         bool fetches = works;

@@ -1,4 +1,4 @@
-/* grouped_gemm_shared.cuh - what the warps of the expert products share: arguments, the cut of
+/* grouped_gemm_shared.cuh - what the warps of the expert products share: arguments, the division of
  * shared memory with its ring and its tile slots, and the walk over tiles. grouped_gemm_device.cuh
  * has the whole picture.
  */
@@ -51,15 +51,15 @@ struct Outputs {
 /* A tile as the consumers need it; the producer finds it and passes it on through shared memory,
  * where it stays until its last chunk is written. */
 enum Field {
-    STEPS, /* of the reduction; negative: no more tiles */
-    BOXES, /* width in units of 64 columns; 0: this block only helps its neighbour */
-    CUT,   /* in this step (-1: none) ... */
-    VALID, /* ... only so many elements are the expert's */
-    X,     /* first column, */
-    Y,     /* first row, */
-    Z,     /* expert in the output's map */
-    END,   /* column after the last */
-    ROWS,  /* from the first on, that may be written; may exceed the tile */
+    STEPS,      /* of the reduction; negative: no more tiles */
+    BOXES,      /* width in units of 64 columns; 0: this block only helps its neighbour */
+    SHORT_STEP, /* in this step (-1: none) ... */
+    VALID,      /* ... only so many elements are the expert's */
+    X,          /* first column, */
+    Y,          /* first row, */
+    Z,          /* expert in the output's map */
+    END,        /* column after the last */
+    ROWS,       /* from the first on, that may be written; may exceed the tile */
     FIELDS
 };
 constexpr int SLOTS = 4, SLOT_B = 64, SLOT_BARS = 48;
@@ -237,7 +237,7 @@ MF_DEVICE Work choose_work(const Args &p) {
     if (p.balance) {
         w.split = mf_grouped_split_choose(&p.space, pairs, (int)mf_cluster_count());
     }
-    w.turns = pairs + w.split.pairs_cut * (w.split.slices - 1);
+    w.turns = pairs + w.split.pairs_sliced * (w.split.slices - 1);
     return w;
 }
 

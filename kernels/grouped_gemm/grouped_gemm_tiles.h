@@ -1,17 +1,16 @@
 /* grouped_gemm_tiles.h - which output tile a block works on; plain C, the same on host and GPU.
  *
- * The output of an expert is cut into tiles of 128 rows x 256 columns (rows: its tokens, or n for
- * the weight gradient). Two blocks (a cluster) work side by side and share one operand:
- *   paired by rows     tiles (2i, j) and (2i+1, j): the same columns, so b is shared
- *   paired by columns  tiles (last, 2j) and (last, 2j+1): only the last row of tiles when their
- *                      number is odd, so that no block idles on short segments
- * Pairs are numbered through all experts. Within an expert, `raster` rows of pairs are swept
- * together column by column: the tiles that run at the same time then form a near-square, which
- * reads the least through L2.
+ * The output of an expert is divided into tiles of 128 rows x 256 columns (rows: its tokens, or n
+ * for the weight gradient). Two blocks (a cluster) work side by side and share one operand: paired
+ * by rows     tiles (2i, j) and (2i+1, j): the same columns, so b is shared paired by columns tiles
+ * (last, 2j) and (last, 2j+1): only the last row of tiles when their number is odd, so that no
+ * block idles on short segments Pairs are numbered through all experts. Within an expert, `raster`
+ * rows of pairs are swept together column by column: the tiles that run at the same time then form
+ * a near-square, which reads the least through L2.
  *
  * All pairs take the same time (but for WGRAD of unequal experts), so a number of pairs that is no
  * multiple of the clusters would leave most clusters idle in the last round. Therefore the first
- * few pairs, as many as are over, are cut into slices of columns that fill a short first round;
+ * few pairs, as many as are over, are divided into slices of columns that fill a short first round;
  * then every cluster has the same number of whole pairs. (mf_grouped_split)
  *
  * With an activation the columns are a gate and an up half. A tile then holds the same columns of
@@ -62,17 +61,17 @@ typedef struct mf_grouped_tile {
     bool by_rows;  /* how the two blocks of the cluster are paired */
 } mf_grouped_tile;
 
-/* How numbers of turns map to pairs: turns below pairs_cut * slices are slices of the first
- * pairs_cut pairs, the others are whole pairs. */
+/* How numbers of turns map to pairs: turns below pairs_sliced * slices are slices of the first
+ * pairs_sliced pairs, the others are whole pairs. */
 typedef struct mf_grouped_split {
-    int32_t pairs_cut, slices;
+    int32_t pairs_sliced, slices;
 } mf_grouped_split;
 
 MF_GROUPED_INLINE int32_t mf_grouped_tiles_n(const mf_grouped_space *s) {
     return (s->out_cols + MF_GROUPED_TILE_N - 1) / MF_GROUPED_TILE_N;
 }
 
-/* Segment of an expert, cut at the end of the buffers. */
+/* Segment of an expert, ended at the end of the buffers. */
 MF_GROUPED_INLINE void mf_grouped_segment(const mf_grouped_space *s, const int32_t *offsets,
                                           int32_t expert, int32_t *begin, int32_t *count) {
     const int32_t from = offsets[expert], to = offsets[expert + 1];
@@ -121,13 +120,13 @@ MF_GROUPED_INLINE mf_grouped_walk mf_grouped_walk_start(void) {
  * slices and goes on with k + 1. */
 MF_GROUPED_INLINE int32_t mf_grouped_turn(const mf_grouped_split *x, int32_t k, int32_t c,
                                           int32_t clusters) {
-    const int32_t cut = x->pairs_cut * x->slices;
-    const int32_t rounds = (cut + clusters - 1) / clusters;
+    const int32_t slices = x->pairs_sliced * x->slices;
+    const int32_t rounds = (slices + clusters - 1) / clusters;
     const int32_t turn = k * clusters + c;
     if (k < rounds) {
-        return turn < cut ? turn : -1;
+        return turn < slices ? turn : -1;
     }
-    return cut + turn - rounds * clusters;
+    return slices + turn - rounds * clusters;
 }
 
 /* Finds the tile of turn `turn` for the block of rank 0 or 1. Turns must not decrease from call to
@@ -136,10 +135,10 @@ MF_GROUPED_INLINE bool mf_grouped_walk_seek(const mf_grouped_space *s, const mf_
                                             const int32_t *offsets, mf_grouped_walk *w,
                                             int32_t turn, int32_t rank, mf_grouped_tile *t) {
     const int32_t tiles_n = mf_grouped_tiles_n(s);
-    const int32_t cut = x->pairs_cut * x->slices;
-    const bool sliced = turn < cut;
+    const int32_t slices = x->pairs_sliced * x->slices;
+    const bool sliced = turn < slices;
     const int32_t slice = sliced ? turn % x->slices : 0;
-    const int32_t pair = sliced ? turn / x->slices : turn - cut + x->pairs_cut;
+    const int32_t pair = sliced ? turn / x->slices : turn - slices + x->pairs_sliced;
     while (pair >= w->first + w->pairs) {
         w->first += w->pairs;
         if (++w->expert >= s->experts) {

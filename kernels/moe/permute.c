@@ -11,7 +11,7 @@ size_t mf_kernel_permute_workspace_B(int64_t slots, int64_t experts) {
     return (size_t)(blocks * experts + experts) * sizeof(int32_t);
 }
 
-/* First rows of all runs; thousandths of their room that they ask for, of the fullest slot where
+/* First rows of all runs; thousandths of their space that they ask for, of the fullest slot where
  * there are slots. */
 static int32_t place_runs(const mf_kernel_permute_map *a) {
     const int64_t each = a->ranks > 0 ? a->experts / a->ranks : a->experts;
@@ -53,7 +53,7 @@ mf_status mf_kernel_permute_map_build(const mf_kernel_permute_map *a, mf_err *e)
         }
     }
     const int32_t asked = place_runs(a);
-    *a->overflow = asked > MF_KERNEL_ALL_ROOM;
+    *a->overflow = asked > MF_KERNEL_ALL_SPACE;
     if (a->sticky && *a->overflow && asked > *a->sticky) {
         *a->sticky = asked;
     }

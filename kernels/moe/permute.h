@@ -31,10 +31,10 @@ typedef struct mf_kernel_permute_map {
                           more than its slot has, else 0 */
     void *workspace;   /* CUDA: mf_kernel_permute_workspace_B bytes; the reference takes NULL */
     int64_t least;     /* rows of a run at least, a multiple of align: a capacity; 0: none */
-    int32_t *sticky; /* [1] raised where overflow is set to the thousandths of its room that the map
-                        asked for (mf_kernel_asked; of the fullest slot), never cleared here: one
-                        word for many maps, read after the step; NULL: none */
-    int64_t ranks;   /* experts are those of so many ranks, as many of each; 0: of this one */
+    int32_t *sticky;   /* [1] raised where overflow is set to the thousandths of its space that the
+                          map   asked for (mf_kernel_asked; of the fullest slot), never cleared here:
+                          one   word for many maps, read after the step; NULL: none */
+    int64_t ranks;     /* experts are those of so many ranks, as many of each; 0: of this one */
     int64_t rank_rows; /* rows of each rank's slot; align is 1 and least 0 then, and
                            offsets[experts] is ranks * rank_rows */
 } mf_kernel_permute_map;

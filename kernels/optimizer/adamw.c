@@ -1,4 +1,4 @@
-/* adamw.c - reference of the optimizer, and the cutting of tensors into stretches. */
+/* adamw.c - reference of the optimizer, and the division of tensors into stretches. */
 #include "kernels/optimizer/adamw.h"
 #include "kernels/optimizer/update_terms.h"
 

@@ -43,7 +43,7 @@ typedef struct mf_kernel_adamw {
 } mf_kernel_adamw;
 
 MF_KERNEL_C_BEGIN
-/* Cuts tensors of counts[i] elements into stretches of at most MF_KERNEL_CHUNK elements; returns
+/* Divides tensors of counts[i] elements into stretches of at most MF_KERNEL_CHUNK elements; returns
  * how many, and fills out[] (host) when it is not NULL. */
 #define MF_KERNEL_CHUNK 32768
 int64_t mf_kernel_chunks(const int64_t *counts, int64_t tensors, mf_kernel_chunk *out);

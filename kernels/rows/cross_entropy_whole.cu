@@ -152,8 +152,8 @@ __global__ void __launch_bounds__(THREADS, 3) ce_whole(mf_kernel_ce_whole a, sli
     cluster.sync(); /* neighbours may read `parts` until here */
 }
 
-/* How rows are cut. stages 0: too long for shared memory. */
-static slices cut(int64_t cols, int64_t element_B) {
+/* How rows are sliced. stages 0: too long for shared memory. */
+static slices slices_of(int64_t cols, int64_t element_B) {
     slices w = {1, 0, 0, 0};
     const int64_t lines = mf_ceil_div(cols * element_B, 128);
     while (w.blocks < BLOCKS && mf_ceil_div(lines, w.blocks) * 128 > SLICE_B) {
@@ -197,7 +197,7 @@ static mf_status run_whole(const mf_kernel_ce_whole *a, slices w, cudaStream_t s
 
 extern "C" mf_status mf_kernel_cross_entropy_cuda(const mf_kernel_ce_whole *a, void *stream,
                                                   mf_err *e) {
-    const slices w = cut(a->cols, (int64_t)mf_kernel_dtype_B(a->dtype));
+    const slices w = slices_of(a->cols, (int64_t)mf_kernel_dtype_B(a->dtype));
     const mf_kernel_ce_stats stats = mf_kernel_ce_whole_stats(a);
     const mf_kernel_ce_combine sum = mf_kernel_ce_whole_combine(a);
     const mf_kernel_ce_grad grad = mf_kernel_ce_whole_grad(a);

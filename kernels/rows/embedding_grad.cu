@@ -2,11 +2,11 @@
  *
  * Most tokens occur once, and their rows can be added immediately. One block marks the others;
  * while one cluster sorts those (pairs of token and position, stable, 9 bits a pass), the rest of
- * the GPU adds the rows of tokens that occur once. Then the sorted list, cut into pieces of PIECE
- * positions: a block sums the runs of equal tokens that begin in a piece; of a run longer than
- * LONG, a block sums a few columns, all its warps the rows in turn. Every sum is finished by the
- * block that began it, in a fixed order. Beyond what a block marks or a cluster sorts, all tokens
- * are sorted.
+ * the GPU adds the rows of tokens that occur once. Then the sorted list, divided into pieces of
+ * PIECE positions: a block sums the runs of equal tokens that begin in a piece; of a run longer
+ * than LONG, a block sums a few columns, all its warps the rows in turn. Every sum is finished by
+ * the block that began it, in a fixed order. Beyond what a block marks or a cluster sorts, all
+ * tokens are sorted.
  */
 #include "kernels/rows/embedding_sort.cuh"
 

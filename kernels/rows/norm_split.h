@@ -1,5 +1,5 @@
 /* norm_split.h - RMSNorm over rows whose columns are spread over ranks (OLMoE's norm over the whole
- * q or k projection, cut by tensor parallelism). Four steps, a sum over ranks after the first of
+ * q or k projection, split by tensor parallelism). Four steps, a sum over ranks after the first of
  * each pass:
  *     square:   sum[r] = share * sum over own columns of x^2
  *     forward:  rstd[r] = 1 / sqrt(sum[r] / total + eps);  y = x * rstd * weight

@@ -11,21 +11,13 @@
 
 /* Searches of free choices, in counted microseconds: each goes on where the one before ended, as
  * searches with more effort do. The first ones look at the smallest micro-batch alone, which takes
- * a fifth of the effort until there is a plan. One that would take more than FREE_SHARE of all is
- * left out; what is tried of its plans may take as much again. */
+ * a fifth of the effort until there is a plan. One that would take more than MF_FREE_SHARE of all
+ * is left out. */
 static const struct {
     int64_t budget;
     bool smallest;
-} free_steps[] = {{MF_LEAST_BUDGET, true}, {600000, true}, {2400000, false}};
+} free_steps[] = {{MF_LEAST_BUDGET, true}, {MF_FREE_FIRST_US, true}, {MF_FREE_LAST_US, false}};
 enum { FREE_STEPS = sizeof free_steps / sizeof free_steps[0] };
-#define FREE_SHARE 0.4
-/* A search of all plain schedules may use PLAIN_BUDGET; with less than LEAST_PLAIN it closes
- * nothing. (DeepSeek-V3 on 1,024 H100 with the effort of 2026-11, 30 s: proven to 3.9 %, 7.8
- * without.) */
-#define PLAIN_BUDGET 2400000
-#define LEAST_PLAIN 1200000
-/* Larger micro-batches are tried with no less than that in all. */
-#define LEAST_LARGER 1500000
 /* One more search for a family, and two that bound all others. */
 enum { BOUNDING = 3 };
 
@@ -188,7 +180,7 @@ static mf_status search_each(mf_searching *c, mf_err *e) {
 static mf_status begin(mf_searching *c, mf_err *e) {
     const bool bounds = mf_choice_families_are_free(c);
     const int64_t all = c->all - (bounds ? 0 : (int64_t)c->count * MF_LEAST_BUDGET);
-    const double share = c->all > 0 ? FREE_SHARE * (double)all : HUGE_VAL;
+    const double share = c->all > 0 ? MF_FREE_SHARE * (double)all : HUGE_VAL;
     const bool pinned = (c->p->pinned & MF_PIN(MICRO_BATCH)) != 0;
     bool bounded = false;
     mf_status s = MF_OK;
@@ -201,7 +193,7 @@ static mf_status begin(mf_searching *c, mf_err *e) {
         s = mf_searching_free(c, MF_ALL_SCHEDULES, smallest, free_steps[i].budget, e);
         bounded = bounded || !smallest;
     }
-    if (s == MF_OK && (c->all < 0 || c->all >= LEAST_LARGER)) {
+    if (s == MF_OK && (c->all < 0 || c->all >= MF_LARGER_LEAST_US)) {
         s = mf_searching_larger(c, e);
     }
     const int64_t left = all - c->found->stats.work;
@@ -209,8 +201,9 @@ static mf_status begin(mf_searching *c, mf_err *e) {
         return mf_searching_free(c, MF_ALL_SCHEDULES, false,
                                  left / 2 > MF_LEAST_BUDGET ? left / 2 : MF_LEAST_BUDGET, e);
     }
-    const int64_t budget = c->all < 0 || left / 4 > PLAIN_BUDGET ? PLAIN_BUDGET : left / 4;
-    if (s == MF_OK && bounds && budget >= LEAST_PLAIN && !is_proven(c, holder_of(c)->bound_s)) {
+    const int64_t budget = c->all < 0 || left / 4 > MF_PLAIN_US ? MF_PLAIN_US : left / 4;
+    if (s == MF_OK && bounds && budget >= MF_PLAIN_LEAST_US &&
+        !is_proven(c, holder_of(c)->bound_s)) {
         s = mf_searching_free(c, MF_PLAIN, false, budget, e);
     }
     return s;

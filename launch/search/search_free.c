@@ -11,12 +11,6 @@
 #include <math.h>
 #include <stdlib.h>
 
-/* A plan that takes at most so many times what the best one of free choices takes is near it. */
-#define NEAR 1.1
-
-/* A family's plan that takes more than so many times the best plan of free choices is not kept:
- * other degrees have better ones. */
-#define SLOWER 1.5
 /* What a plan of free choices pins for a family: these degrees, or its whole layout. */
 #define DEGREES (MF_PIN(TP) | MF_PIN(CP) | MF_PIN(EP) | MF_PIN(ETP) | MF_PIN(MICRO_BATCH))
 #define ALIKE ((MF_PIN(COUNT) - 1u) & ~(MF_PIN(STAGES) | MF_PIN(RECOMPUTE)))
@@ -184,14 +178,14 @@ static int64_t work_after(const mf_searching *c, int64_t more) {
 }
 
 static bool is_near(const mf_searching *c, double free_s) {
-    return mf_searching_best(c) > 0 && mf_searching_best(c) <= NEAR * free_s;
+    return mf_searching_best(c) > 0 && mf_searching_best(c) <= MF_FREE_NEAR * free_s;
 }
 
 /* Tries each of these plans: its whole layout with so much work, then its degrees alone with half
  * as much. If none is near these plans, the leanest family has one at once. */
 static mf_status try_all(mf_searching *c, const mf_search_result *r, int64_t most, mf_err *e) {
     const double free_s = r->plan[0].prediction.step_time_s;
-    const double at_most_s = SLOWER * free_s;
+    const double at_most_s = MF_FREE_SLOWER * free_s;
     const int64_t until = work_after(c, most);
     mf_status s = MF_OK;
     for (int i = 0; i < r->count && s == MF_OK; i++) {

@@ -7,11 +7,6 @@
 
 enum { MF_CHOICES = 8 }; /* memory choices that are tried for all layers */
 
-/* With less effort a search ends before it has bounded anything or tried any plan. */
-#define MF_LEAST_BUDGET 150000
-/* Of the gap that is asked for: a family that may hold a plan as much faster is worked on. */
-#define MF_FAMILY_GAP 0.5
-
 /* Plans of one choice, with plain schedules or merged; what the last search among them said. */
 typedef struct mf_choice_family {
     int listed;
@@ -88,11 +83,9 @@ double mf_searching_gap(const mf_searching *c);
  * mf_planner_search; MF_INFEASIBLE: nothing fits even then. */
 mf_status mf_searching_free(mf_searching *c, uint32_t schedules, bool smallest, int64_t budget,
                             mf_err *e);
-/* The best plan's whole layout with each other choice that fits there, until none is faster: a
- * search that has met its gap may have left that step undone (Qwen3-30B on 32 H100: 1.3 %). It
+/* The best plan's whole layout with each other choice that fits there, until none is faster. It
  * begins one as long as no more than all effort and its MF_ALIKE_PART-th part are used. Errors: as
  * mf_planner_search. */
-#define MF_ALIKE_PART 6
 mf_status mf_searching_alike(mf_searching *c, mf_err *e);
 /* The leanest family with larger micro-batches, if no plan is near those of free choices: where the
  * host holds a step back these are the faster ones (Qwen3-235B on 256 H100 under megatron-26.06).

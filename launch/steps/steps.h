@@ -13,8 +13,8 @@ enum { MF_STEP_TEXT = 240 };
 
 typedef struct mf_one_step {
     char what[MF_STEP_TEXT]; /* "--tp 4", "--recompute norm,act"; of a pair both: to be typed so */
-    int dimension;           /* which of the tables in steps.c; steps of one exclude each other */
-    int value;               /* place in it */
+    int dimension; /* mf_step_dimension (step_values.h); steps of one exclude each other */
+    int value;     /* place in it */
     mf_layout layout;
     mf_assignment assignment;
     bool fits;

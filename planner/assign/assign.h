@@ -8,22 +8,21 @@
 
 /* --- a first plan (fill.c, give_away.c) ------------------------------------------------------- */
 
-/* Memory choices for a split of the positions: the fastest found that the memory plan accepts
- * (checked with the evaluator; gaps: those of its arrangement count, which takes long to tell), and
- * their counts. free_B[stages]: bytes at most for each stage, of
- * which is taken away what the memory plan finds too much. Errors: MF_INFEASIBLE when none is
- * found. */
+/* Finds memory choices for a split of the positions: the fastest that the evaluator's memory plan
+ * accepts, as counts and as an assignment. gaps: the plan's gaps count, too, which takes long to
+ * find out. free_B[stages]: the most bytes for each stage; what the memory plan finds too much is
+ * taken away from it. Errors: MF_INFEASIBLE if none is found. */
 mf_status mf_partition_fill_checked(mf_partition *in, const int *first, bool gaps, double *free_B,
                                     int32_t *count, mf_assignment *out, mf_err *e);
-/* One stage, unchecked: writes its cells of count. False when no choice makes it fit. Merged, own
- * pairs are known (mf_partition_own_pairs). */
+/* Writes the cells of one stage, without asking the memory plan. False: no choices make it fit.
+ * Merged schedules: mf_partition_own_pairs was called. */
 bool mf_partition_fill_stage(const mf_partition *in, const int *first, int stage, double free_B,
                              int32_t *count);
-/* Bytes of a stage, about: what filling goes by. */
+/* About how many bytes a stage needs: what filling goes by. */
 double mf_partition_stage_B(const mf_partition *in, int32_t *count, int stage);
-/* Takes positions from stages that no memory choice makes fit to stages with memory left, one at a
- * time. Own pairs of merged schedules are known. Errors: MF_INFEASIBLE, first[] as it was: some
- * stage does not fit all the same; MF_NOMEM. */
+/* Moves positions, one at a time, from stages that no memory choice makes fit to stages with memory
+ * left. Merged schedules: mf_partition_own_pairs was called. Errors: MF_INFEASIBLE, with first[] as
+ * it was, if some stage does not fit all the same; MF_NOMEM. */
 mf_status mf_partition_give_away(mf_partition *in, int *first, mf_err *e);
 
 /* --- a better split (local_search.c) ---------------------------------------------------------- */
@@ -47,6 +46,7 @@ mf_status mf_partition_improve_choices(mf_partition *in, int64_t effort_ns, mf_a
                                        double *best_s, int64_t *simulated, mf_err *e);
 /* May positions stand like this? No virtual stage is empty, each slot stands within its range. */
 bool mf_partition_is_split(const mf_partition *in, const int *first);
+
 /* --- every plan (exhaustive.c) ---------------------------------------------------------------- */
 
 typedef struct mf_partition_all {

@@ -12,9 +12,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What counts as shorter, of a step. */
-#define LEAST_GAIN 1e-6
-
 /* Layers of a slot on a virtual stage take another choice. */
 typedef struct change {
     int v, slot, from, to, layers;
@@ -167,7 +164,7 @@ static void take_back(searching *w, const exchange *x) {
 
 /* Does it promise something, and more than the last one of a full list? */
 static bool is_wanted(const searching *w, double gain_s) {
-    return gain_s > LEAST_GAIN * w->path.time_s &&
+    return gain_s > MF_STEP_SHORTER * w->path.time_s &&
            (w->exchanges < MF_EXCHANGES || gain_s > w->listed[w->exchanges - 1].gain_s);
 }
 
@@ -234,7 +231,7 @@ static mf_status simulate(searching *w, mf_assignment *out, double *best_s, bool
         status == MF_OK ? ops->play(in->evaluator->self, &in->layout, &plan, &step, e) : status;
     w->simulated++;
     *in->effort_ns += mf_partition_step_ns(in);
-    *better = status == MF_OK && step.fits && step.time_s < *best_s * (1.0 - LEAST_GAIN);
+    *better = status == MF_OK && step.fits && step.time_s < *best_s * (1.0 - MF_STEP_SHORTER);
     const double time_s = step.time_s;
     if (*better) {
         status = ops->fit(in->evaluator->self, &in->layout, &plan, 0, &step, e);

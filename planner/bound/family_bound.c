@@ -178,7 +178,7 @@ static double stage_step_s(const mf_family_bound_layout *b, const mf_family_boun
         x.behind_s = r->all.f_s;
     }
     x.behind_s = x.behind_s > 0.0 ? x.behind_s : 0.0;
-    return mf_stage_floor_s(l, o, p, &x);
+    return mf_stage_bound_s(l, o, p, &x);
 }
 
 /* Least step of stage p if it took a k-th layer; INFINITY when that does not fit, or there are no
@@ -219,7 +219,7 @@ static void take_up_to(const mf_family_bound_layout *b, taker *x, int64_t p, dou
     }
 }
 
-/* Do parameters and states of main layers of several kinds fit on all stages together? Floors of
+/* Do parameters and states of main layers of several kinds fit on all stages together? Bounds of
  * stages take each layer for the smallest. */
 static bool kinds_fit(const mf_family_bound_layout *b, const taker *stage) {
     const mf_layer_times *r = b->r;

@@ -34,7 +34,7 @@ double mf_family_bound_norm_s(const mf_step_end_cost *t, const mf_param_count *p
 double mf_family_bound_update_s(const mf_step_end_cost *t, const mf_param_count *params);
 
 /* Main layers are those with the model's more common kind of FFN, or all layers where many have the
- * other one: bounds count them by stage. If they are of several classes, floors of stages charge
+ * other one: bounds count them by stage. If they are of several classes, bounds of stages charge
  * each as the cheapest class, means of paths tell them apart. */
 bool mf_family_bound_is_main(const mf_model *m, int layer_class);
 int mf_family_bound_layers(const mf_model *m);

@@ -189,7 +189,7 @@ static double unlike_pair_s(const mf_family_bound_pass *f, const mf_family_bound
     return mf_larger(stream_s, mf_larger(f->f_s, b->b_s));
 }
 
-/* Others are known: kinds stand behind them, if there are several and room for all. */
+/* Others are known: kinds stand behind them, if there are several and a place for each. */
 static void close_kinds(mf_layer_times *r) {
     mf_family_bound_other kind[MF_FAMILY_OTHERS];
     if (r->kinds < 2 || r->others + r->kinds > MF_FAMILY_OTHERS) {

@@ -35,7 +35,7 @@ double mf_persistent_B(const mf_layout *l, mf_param_count params) {
     return bytes > rounding_B ? bytes - rounding_B : 0.0;
 }
 
-double mf_stage_floor_s(const mf_layout *l, const mf_order_summary *o, int64_t p,
+double mf_stage_bound_s(const mf_layout *l, const mf_order_summary *o, int64_t p,
                         const mf_stage_sums *x) {
     if (isinf(x->time_s) || isinf(x->plain_s)) {
         return HUGE_VAL; /* terms below multiply these by zero, which would give NaN */

@@ -76,7 +76,7 @@ double mf_persistent_B(const mf_layout *l, mf_param_count params);
 
 /* Bound of a step by stage p of a layout with this order. INFINITY if the passes' times are (no
  * choice keeps so little: the stage fits nowhere). Never a NaN. */
-double mf_stage_floor_s(const mf_layout *l, const mf_order_summary *o, int64_t p,
+double mf_stage_bound_s(const mf_layout *l, const mf_order_summary *o, int64_t p,
                         const mf_stage_sums *x);
 
 #endif

@@ -1,10 +1,9 @@
 /* carry.c - plans carried from one cell of a table to the next. */
 #include "planner/capacity/carry.h"
 
-#include <math.h>
+#include "planner/tuning/limits.h"
 
-/* A plan of another cluster counts as this many doublings of size away. */
-#define OTHER_CLUSTER 0.5
+#include <math.h>
 
 /* A level that had no ranks to shard over says nothing of a size that has: states of optimizers are
  * sharded then, which costs least of all that saves memory. None where there are none. */
@@ -58,7 +57,7 @@ static double distance(const mf_problem *p, int cluster, const mf_carried *x) {
         ((p->pinned & MF_PIN(OFFLOAD)) != 0 && copies(x->assignment))) {
         return INFINITY;
     }
-    return fabs(size) + (x->cluster == cluster ? 0.0 : OTHER_CLUSTER);
+    return fabs(size) + (x->cluster == cluster ? 0.0 : MF_OTHER_CLUSTER);
 }
 
 int mf_carry_starts(const mf_problem *p, int cluster, const mf_carried *known, int count,

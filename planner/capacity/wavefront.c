@@ -1,11 +1,11 @@
 /* wavefront.c - cells of a table that are worked on several at a time. */
 #include "planner/capacity/wavefront.h"
 
+#include "planner/tuning/limits.h"
+
 #include <pthread.h>
 #include <stdbool.h>
 #include <stdlib.h>
-
-enum { MOST_THREADS = 8 };
 
 typedef struct front {
     const mf_wavefront *w;
@@ -94,14 +94,14 @@ static void *work(void *arg) {
 
 mf_status mf_wavefront_run(const mf_wavefront *w, int threads, mf_err *e) {
     front f = {.w = w, .lock = PTHREAD_MUTEX_INITIALIZER, .moved = PTHREAD_COND_INITIALIZER};
-    pthread_t thread[MOST_THREADS];
+    pthread_t thread[MF_CELLS_AT_ONCE];
     int more = 0;
     f.begun = calloc(2 * (size_t)w->rows + 1, sizeof *f.begun);
     if (f.begun == NULL) {
         return mf_err_set(e, MF_NOMEM, "out of memory");
     }
     f.done = f.begun + w->rows;
-    while (more + 1 < threads && more + 1 < w->rows && more < MOST_THREADS &&
+    while (more + 1 < threads && more + 1 < w->rows && more < MF_CELLS_AT_ONCE &&
            pthread_create(&thread[more], NULL, work, &f) == 0) {
         more++;
     }

@@ -6,6 +6,7 @@
  */
 #include "planner/explain/shadow_price.h"
 #include "planner/planner.h"
+#include "planner/tuning/limits.h"
 
 #include <math.h>
 #include <stdio.h>

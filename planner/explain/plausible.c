@@ -1,6 +1,7 @@
 /* plausible.c - slips, and predictions better than what was published. */
 #include "planner/explain/plausible.h"
 #include "planner/price/cost_key.h"
+#include "planner/tuning/limits.h"
 
 #include "core/base/number_text.h"
 #include "core/program/program.h"
@@ -142,16 +143,9 @@ static void doubt_sequence(mf_doubts *d, const mf_model *m, const mf_cluster *c,
     }
 }
 
-/* Most tokens of a step that were published: some 63 M (DeepSeek-V3). */
-static const double most_tokens = 256e6;
-
-/* Most tokens of a step and GPU that were published: 1 M (GPT-OSS-120B on 4, Mixtral at 128k). */
-static const double most_tokens_of_gpu = 8e6;
-static const double least_tokens_of_gpu = 64; /* published: 1,024 */
-
 /* A batch that few data-parallel ranks can share, beside one that many can. */
 static bool shares_badly(int64_t gbs, int64_t near, int64_t gpus) {
-    const int64_t least = gbs % 2 != 0 ? 8 : 32; /* of even ones 126 on 32 GPUs was published */
+    const int64_t least = gbs % 2 != 0 ? MF_DOUBTED_ODD_SHARING : MF_DOUBTED_SHARING;
     return near > 0 && mf_common_divisor(near, gpus) >= least * mf_common_divisor(gbs, gpus);
 }
 
@@ -159,17 +153,17 @@ static void doubt_batch(mf_doubts *d, const mf_layout *l) {
     const double tokens = (double)l->gbs * (double)l->seq;
     const double of_gpu = l->gpus > 0 ? tokens / (double)l->gpus : 0;
     const int64_t near = l->gbs > 9 ? meant(l->gbs, 64) : 0;
-    if (tokens > most_tokens) {
+    if (tokens > MF_DOUBTED_TOKENS) {
         mf_doubt(
             d,
             "--global-batch %lld is %.3g billion tokens a step: it counts samples, a suffix M (4M) "
             "counts tokens",
             (long long)l->gbs, 1e-9 * tokens);
-    } else if (of_gpu > most_tokens_of_gpu) {
+    } else if (of_gpu > MF_DOUBTED_GPU_TOKENS) {
         mf_doubt(d,
                  "--global-batch %lld is %.3g million tokens a GPU and step: is a digit too many?",
                  (long long)l->gbs, 1e-6 * of_gpu);
-    } else if (of_gpu < least_tokens_of_gpu) {
+    } else if (of_gpu < MF_DOUBTED_FEW_GPU_TOKENS) {
         mf_doubt(d, "--global-batch %lld is %.3g tokens a GPU and step: was a digit left out?",
                  (long long)l->gbs, of_gpu);
     } else if (shares_badly(l->gbs, near, l->gpus)) {

@@ -38,13 +38,12 @@ static mf_status fits_at(fit *w, int64_t gpus, bool *fits, mf_err *e) {
 }
 
 /* The first of the sizes above low and below high that fits: up to a node in steps of one GPU, then
- * in steps of whole nodes; of more than TRIED nodes, in steps of two, four, ... nodes, at multiples
- * of these, where degrees divide best. */
+ * in steps of whole nodes; of more than MF_FIT_SIZES nodes, in steps of two, four, ... nodes, at
+ * multiples of these, where degrees divide best. */
 static mf_status smallest_between(fit *w, int64_t low, int64_t high, int64_t *out, mf_err *e) {
-    enum { TRIED = 32 };
     const mf_cluster *c = mf_cost_cluster(w->p->cost);
     int64_t node = c->gpus_per_node > 0 ? c->gpus_per_node : 1, step = node;
-    while ((high - low) / step > TRIED) {
+    while ((high - low) / step > MF_FIT_SIZES) {
         step *= 2;
     }
     mf_status status = MF_OK;

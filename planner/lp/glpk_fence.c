@@ -1,12 +1,12 @@
 /* glpk_fence.c - entering GLPK and getting out again, whatever happens inside. */
 #include "planner/lp/glpk_fence.h"
 
+#include "planner/tuning/limits.h"
+
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#define MEMORY_MB 512
 
 static int on_print(void *info, const char *text) {
     mf_fence *f = info;
@@ -185,7 +185,7 @@ void mf_fence_enter(mf_fence *f) {
     glp_init_env();
     glp_term_hook(on_print, f);
     glp_error_hook(on_error, f);
-    glp_mem_limit(MEMORY_MB);
+    glp_mem_limit(MF_GLPK_MEMORY_MB);
     if (!f->problem) {
         f->problem = load(f->program, o->cutoff);
         inject(o->fault);

@@ -25,7 +25,7 @@ static double passes_more_s(const mf_partition *in, const mf_partition_class *c,
     return more_s(in, c, m, f) + more_s(in, c, m, b);
 }
 
-static mf_class_bound floor_of(const mf_partition_class *c, bool split) {
+static mf_class_bound bound_of(const mf_partition_class *c, bool split) {
     const mf_block_cost *q = &c->choice[0].cost;
     mf_class_bound f = {
         .workspace_B = HUGE_VAL,
@@ -41,7 +41,7 @@ static mf_class_bound floor_of(const mf_partition_class *c, bool split) {
     return f;
 }
 
-static void least_floor(mf_class_bound *least, const mf_class_bound *f) {
+static void take_less(mf_class_bound *least, const mf_class_bound *f) {
     double *to = (double *)least;
     const double *from = (const double *)f;
     for (size_t i = 0; i < sizeof *f / sizeof *from; i++) {
@@ -59,11 +59,11 @@ void mf_class_bounds_make(const mf_partition *in, bool any, mf_class_bounds *out
             !(any || mf_family_bound_is_main(in->model, c->key.layer_class))) {
             continue;
         }
-        const mf_class_bound f = floor_of(c, in->split);
+        const mf_class_bound f = bound_of(c, in->split);
         if (found++ == 0) {
             out->main = f;
         } else {
-            least_floor(&out->main, &f);
+            take_less(&out->main, &f);
         }
         for (int m = 0; m < c->choices; m++) {
             if (c->choice[m].hull) {
@@ -81,25 +81,26 @@ void mf_class_bounds_make(const mf_partition *in, bool any, mf_class_bounds *out
 
 /* --- main layers of a stage ------------------------------------------------------------------- */
 
-double mf_main_free_B(const mf_class_bounds *fl) {
-    const mf_partition *in = fl->in;
-    const mf_class_bound *f = &fl->main;
+double mf_main_free_B(const mf_class_bounds *bounds) {
+    const mf_partition *in = bounds->in;
+    const mf_class_bound *f = &bounds->main;
     return in->usable_B - in->fixed_B - f->comm_B - mf_memory_gathers(&in->layout) * f->gather_B -
            mf_memory_boundaries(&in->layout) * f->boundary_B - f->workspace_B;
 }
 
 void mf_partition_extras(const mf_partition *in, double *extra_s) {
-    mf_class_bounds fl;
+    mf_class_bounds bounds;
     int layers = mf_family_bound_layers(in->model);
     size_t points = (size_t)layers + 1;
     memset(extra_s, 0, (size_t)in->stages * points * sizeof *extra_s);
-    if (in->classes > MF_FLOORS_MAX_CLASSES) {
+    if (in->classes > MF_CLASS_BOUNDS_MAX) {
         return;
     }
-    mf_class_bounds_make(in, false, &fl);
+    mf_class_bounds_make(in, false, &bounds);
     for (int p = 0; p < in->stages; p++) {
         /* one byte of slack: sums are added up in another order */
-        mf_layers_curve(&in->order, p, layers, mf_main_free_B(&fl) + 1.0, fl.main.persistent_B,
-                        fl.point, fl.points, extra_s + (size_t)p * points);
+        mf_layers_curve(&in->order, p, layers, mf_main_free_B(&bounds) + 1.0,
+                        bounds.main.persistent_B, bounds.point, bounds.points,
+                        extra_s + (size_t)p * points);
     }
 }

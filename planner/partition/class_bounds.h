@@ -8,7 +8,7 @@
 #include "planner/bound/stage_bound.h"
 #include "planner/partition/partition.h"
 
-#define MF_FLOORS_MAX_CLASSES 64
+#define MF_CLASS_BOUNDS_MAX 64
 
 /* Least bytes of a class. */
 typedef struct mf_class_bound {
@@ -26,7 +26,7 @@ typedef struct mf_class_bounds {
     int points;
 } mf_class_bounds;
 
-/* in: of MF_FLOORS_MAX_CLASSES classes at most. any: not main layers alone. */
+/* in: of MF_CLASS_BOUNDS_MAX classes at most. any: not main layers alone. */
 void mf_class_bounds_make(const mf_partition *in, bool any, mf_class_bounds *out);
 
 /* Bytes of a stage that are left for main layers and what its micro-batches save. */

@@ -1,6 +1,8 @@
-/* loss_figures.c - the figures of a partition that losses to gathers and reductions rest on: the
- * positions that a virtual stage holds at least, the fastest of what can stand there and the least
- * that is reduced. Where positions[] are all there are, it is known which of them stand where.
+/* loss_figures.c - finds what a layout loses at least to gathers and reductions beside its passes.
+ *
+ * The loss of a virtual stage rests on the least number of positions that it holds, on the fastest
+ * blocks that can stand there, and on the least gradients that they reduce. If the caller's numbers
+ * add up to all positions, this file knows which position stands where and uses its own figures.
  */
 #include "planner/bound/overlap_loss.h"
 #include "planner/partition/partition.h"
@@ -9,15 +11,16 @@
 #include <math.h>
 #include <string.h>
 
-/* Least figures of a layer that can stand on a virtual stage, and of the ends that must. */
+/* The least figures of any layer that can stand on a virtual stage, and those of the embedding and
+ * the head, which have to stand on the first and the last one. */
 typedef struct least {
-    double part_s[MF_ORDER_PARTS]; /* of a layer; INFINITY: none can */
-    double mean_s[MF_ORDER_PARTS]; /* the same over all layers that stand there at least */
+    double part_s[MF_ORDER_PARTS]; /* of a layer; INFINITY: no layer can stand there */
+    double mean_s[MF_ORDER_PARTS]; /* mean over the layers that are known to stand there */
     double end_s[MF_ORDER_PARTS];  /* embedding and head together */
     double head_s[MF_ORDER_PARTS];
-    double rate[MF_ORDER_W + 1];     /* of reductions beside F, B, W of anything there, at most */
-    double slowest_s, slowest_end_s; /* the most that a layer, the embedding adds to a last backward
-                                      * pass, with OWN_LOST */
+    double rate[MF_ORDER_W + 1];     /* highest speed of reductions beside F, B, W there */
+    double slowest_s, slowest_end_s; /* the most that a layer and the embedding add to the last
+                                      * backward pass, with what OWN_LOST counts */
     bool first, last;                /* holds the embedding, the head */
 } least;
 
@@ -25,24 +28,27 @@ static mf_position_kind kind_of(const mf_partition *in, int slot) {
     return mf_position_kind_of(in->model, in->slot[slot].first);
 }
 
-/* Layers, ends left out, of n positions. */
+/* How many of n positions are layers, without embedding and head. */
 static int layers_of(const least *x, int n) {
     int layers = n - x->first - x->last;
     return layers > 0 ? layers : 0;
 }
 
-/* The least of a part in any micro-batch: weight gradients of the first take less. */
+/* The least time of a part in any micro-batch: the first one computes its weight gradients faster,
+ * since it adds them to nothing. */
 static double least_part_s(const mf_partition *in, const mf_partition_class *c, int part) {
     const bool weights = part == (in->split ? MF_ORDER_W : MF_ORDER_B);
     return c->least_s[part] - (weights ? c->anew_s : 0.0);
 }
 
-/* A slot that can stand there; layers: so many of it do, where that is known. */
+/* Takes a slot into account that can stand there. layers: how many of its layers do, if that is
+ * known; else 0. */
 static void add_slot(const mf_partition *in, least *x, const mf_partition_class *c,
                      mf_position_kind kind, int layers) {
     for (int p = 0; p < MF_ORDER_PARTS; p++) {
         const double part_s = least_part_s(in, c, p);
-        if (kind == MF_POS_EMBEDDING) { /* stands on the first alone, the head on the last */
+        if (kind ==
+            MF_POS_EMBEDDING) { /* it stands on the first stage alone, the head on the last */
             x->end_s[p] += x->first ? part_s : 0.0;
         } else if (kind == MF_POS_HEAD) {
             x->end_s[p] += part_s;
@@ -65,7 +71,7 @@ static double slowest_s(const mf_partition *in, const mf_partition_class *c) {
     return most_s + c->own_lost_s;
 }
 
-/* from, to: the positions that stand there; from < 0: not known. */
+/* The least figures of virtual stage v. It holds positions from .. to - 1; from < 0: unknown. */
 static least least_of(const mf_partition *in, int v, int from, int to) {
     least x;
     memset(&x, 0, sizeof x);
@@ -83,7 +89,7 @@ static least least_of(const mf_partition *in, int v, int from, int to) {
             continue;
         }
         add_slot(in, &x, mf_partition_class_at(in, v, s), kind_of(in, s), count);
-        if (kind_of(in, s) != MF_POS_HEAD) { /* which is the first block of its pass */
+        if (kind_of(in, s) != MF_POS_HEAD) { /* the head is the first block of its backward pass */
             double *most = kind_of(in, s) == MF_POS_EMBEDDING ? &x.slowest_end_s : &x.slowest_s;
             *most = fmax(*most, slowest_s(in, mf_partition_class_at(in, v, s)));
         }
@@ -109,7 +115,7 @@ static double pass_s(const least *x, int n, mf_order_part part) {
 
 /* --- reductions ------------------------------------------------------------------------------- */
 
-/* The block that is reduced last: the first position's. */
+/* A backward pass ends with the first position of the stage, so its block is reduced last. */
 static double reduced_last_s(const least *x, int n) {
     if (x->first) {
         return x->end_s[MF_ORDER_REDUCE] - x->head_s[MF_ORDER_REDUCE];
@@ -118,12 +124,12 @@ static double reduced_last_s(const least *x, int n) {
     return x->last && n < 2 ? x->head_s[MF_ORDER_REDUCE] : layer;
 }
 
-/* The least time that reductions still need when a last backward pass of n positions has ended; all
- * positions are known. Each block's reduction is queued when the block ends, so none runs before
- * the first block's end. From there to the end of the pass a path counts at most what the blocks
- * behind the first take, OWN_LOST included. Beside a block reductions advance at `rate` at most, so
- * no more than rate times that is done by then; the rest of their sum is left. In a merged pair
- * forward blocks lie between, too: there the last block's reduction alone is counted. */
+/* The least time that reductions still need when the last backward pass of n known positions has
+ * ended. A block queues its reduction when it ends, so nothing is reduced before the first block of
+ * the pass has ended. From then on, a path counts at most the time of the other blocks, with what
+ * OWN_LOST adds. Reductions advance at `rate` at most beside a block, so by the end of the pass
+ * they have done no more than `rate` times that time; the rest is left. In a merged pair, forward
+ * blocks run in between as well, so only the reduction of the last block counts there. */
 static double all_left_s(const mf_partition *in, const least *x, int n) {
     const int layers = layers_of(x, n);
     const double last_s = reduced_last_s(x, n), each_s = x->mean_s[MF_ORDER_REDUCE];
@@ -131,14 +137,15 @@ static double all_left_s(const mf_partition *in, const least *x, int n) {
     if (paired || layers == 0 || (x->first && x->last) || isinf(each_s)) {
         return last_s;
     }
-    const int behind = x->last ? layers : layers - 1; /* layers behind the first block */
+    const int behind = x->last ? layers : layers - 1; /* layers that run after the first block */
     const double done_s = behind * x->slowest_s + (x->first ? x->slowest_end_s : 0.0);
     const double all_s = layers * each_s + x->end_s[MF_ORDER_REDUCE];
     return fmax(last_s, all_s - x->rate[in->split ? MF_ORDER_W : MF_ORDER_B] * done_s);
 }
 
-/* The most by which OWN_LOST overcounts: all of the first block of the last backward pass; on the
- * last virtual stage, of the block after the head, all but its loss to the head's reduction. */
+/* How much OWN_LOST may count too much. It counts a loss for the first block of the last backward
+ * pass, beside which nothing is reduced. On the last virtual stage the head is that block, and the
+ * block after it loses no more than what the head's reduction takes from it. */
 static double own_most_s(const mf_partition *in, int v, double head_s) {
     if (v == in->vstages - 1) {
         double own_s = mf_partition_class_at(in, v, in->slot_at[in->positions - 2])->own_lost_s;
@@ -171,7 +178,7 @@ static double last_s(const least *x, int n) {
 
 /* --- all -------------------------------------------------------------------------------------- */
 
-/* Layers and depths of the model, and the least of any of them. */
+/* Counts layers and MTP depths, and finds the least time of any of them. */
 static void add_layers(const mf_partition *in, mf_loss_figures *x) {
     x->layers = 0;
     x->layer_s = x->layer_gather_s = HUGE_VAL;
@@ -182,12 +189,13 @@ static void add_layers(const mf_partition *in, mf_loss_figures *x) {
         x->layers += in->slot[s].count;
         for (int v = in->slot[s].v_lo; v <= in->slot[s].v_hi; v++) {
             const mf_partition_class *c = mf_partition_class_at(in, v, s);
-            const double anew_s = c->anew_s / (double)in->layout.micro_batches; /* of each */
+            const double anew_s =
+                c->anew_s / (double)in->layout.micro_batches; /* spread over all */
             const double *y = c->least_s;
             double alone_s = y[MF_ORDER_F] + y[MF_ORDER_B] + y[MF_ORDER_W];
             double pair_s = fmax(y[MF_ORDER_F_PAIR] + y[MF_ORDER_B_PAIR],
                                  y[MF_ORDER_PAIR_PORTION_F] + y[MF_ORDER_PAIR_PORTION_B]);
-            /* portions may be negative, passes not */
+            /* a portion may be negative, the time of a pass is not */
             pair_s = fmax(pair_s, MF_PAIRED_LEAST * y[MF_ORDER_B]);
             x->layer_s = fmin(x->layer_s, (in->merged ? fmin(pair_s, alone_s) : alone_s) - anew_s);
             x->layer_gather_s = fmin(x->layer_gather_s, y[MF_ORDER_GATHER]);

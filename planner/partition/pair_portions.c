@@ -1,15 +1,14 @@
-/* pair_portions.c - merged pairs: what they take, and what of that each of the two blocks takes at
- * least.
+/* pair_portions.c - divides the time of merged pairs into a portion for each of the two blocks.
  *
- * A pair takes at least the sum of a portion of its forward and a portion of its backward pass,
- * whatever the partner, and a block alone at least its portion: that makes paths through merged
- * events linear. What two passes hide of each other has to be missing in one of the portions, and
- * so it is missing too where that pass has a partner with which it hides nothing. Hence two sets,
- * of which paths take the better for every event: in one backward passes keep their time, which is
- * exact where forward passes that exchange are the fewer, in the other forward passes do.
+ * A pair takes at least the portion of its forward pass plus the portion of its backward pass,
+ * whichever two blocks meet, and a block that runs alone takes at least its portion. So a path
+ * through merged events is a sum over blocks. The time that two passes hide from each other has to
+ * be missing in one of the two portions. It is then also missing where that pass meets a partner
+ * from which it hides nothing. Therefore there are two sets of portions, and a path takes the
+ * better one for every event. In one set backward passes keep their whole time, which is exact if
+ * fewer forward passes exchange rows; in the other set forward passes keep theirs.
  *
- * Portions are given to the classes that stages hold most of first, so that their pairs are met
- * exactly.
+ * The classes that stages hold most of get their portions first, so that their pairs are exact.
  */
 #include "planner/partition/partition.h"
 
@@ -37,7 +36,8 @@ mf_status mf_partition_end_pair_s(mf_partition *in, int f, int m, bool f_ends, i
     return mf_block_costs_least_pair(in->costs, &in->layout, &fk, &bk, time_s, e);
 }
 
-/* The same wherever the two stand; b_ends: the backward block is the last of its virtual stage. */
+/* The least time wherever the two blocks stand. b_ends: the backward block is the last one of its
+ * virtual stage. */
 static mf_status pair_anywhere_s(mf_partition *in, int f, int m, int b, int k, bool b_ends,
                                  double *time_s, mf_err *e) {
     const mf_block_key fk = key_of(in, f, m, false), bk = key_of(in, b, k, b_ends);
@@ -46,8 +46,8 @@ static mf_status pair_anywhere_s(mf_partition *in, int f, int m, int b, int k, b
 
 /* --- pairs that are asked for ----------------------------------------------------------------- */
 
-/* A forward pass (the first of a class stands for those that were not asked for) or a backward
- * pass. */
+/* A forward or a backward pass whose pairs are priced. The first forward pass of a class also
+ * stands for those of the class that are not priced. */
 typedef struct side {
     int class, choice;
     double alone_s, portion_s;
@@ -56,13 +56,14 @@ typedef struct side {
 
 typedef struct dividing {
     mf_partition *in;
-    bool all; /* of main classes all choices are asked for */
+    bool all; /* pairs of all choices of main classes are priced */
     int rows, cols;
-    side *row, *col; /* forward, backward; class by class, by rank */
-    double *pair_s;  /* [rows][cols] the quickest */
+    side *row, *col; /* forward and backward passes, class by class in portion_order */
+    double *pair_s;  /* [rows][cols] the least time of each pair */
 } dividing;
 
-/* Order of giving portions: what stages hold most of first, single blocks last. */
+/* In which order classes get their portions: those that stages hold most of first, single blocks
+ * last. */
 static int portion_order(const mf_partition_class *c) {
     static const int rank[] = {
         [MF_POS_EMBEDDING] = 4, [MF_POS_LAYER] = 1, [MF_POS_MTP] = 2, [MF_POS_HEAD] = 3};
@@ -78,17 +79,17 @@ static bool is_quicker(const mf_pass_cost *p, const mf_pass_cost *than) {
     return p->time_s < than->time_s || p->compute_s < than->compute_s || p->ep_s < than->ep_s;
 }
 
-/* The first choice's forward pass represents those that are no quicker: a choice that keeps less
- * runs the same ops (in a ring they may wait otherwise: least_cost.h), and copies only add time.
- * Unless all pairs are priced, it also represents those that offload. If offloading is pinned, the
- * quickest choice represents all. */
+/* Is a row made for this choice? The forward pass of the first choice stands for all that are no
+ * quicker: a choice that keeps less runs the same ops (in a ring they may wait in another order:
+ * least_cost.h), and copies only add time. It also stands for those that offload, unless all pairs
+ * are priced. If offloading is pinned, the quickest choice stands for all. */
 static bool has_row(const dividing *x, const mf_partition_class *c, int m) {
     bool quicker = is_quicker(&c->choice[m].cost.f, &c->choice[0].cost.f);
     bool copies = x->all && c->exchanges && c->choice[m].memory.offload;
     return m == 0 || (!pinned(c) && (quicker || copies));
 }
 
-/* A backward pass whose pairs are not priced gets its portion from its own costs
+/* Is a column made for this choice? A backward pass without one gets its portion from its own costs
  * (assumed_portion_s). */
 static bool has_col(const dividing *x, const mf_partition_class *c, int k) {
     bool layer = x->all && c->key.kind == MF_POS_LAYER;
@@ -112,7 +113,7 @@ static void list_class(dividing *x, int class) {
     }
 }
 
-/* Is there a choice that offloads and was not asked for? */
+/* Does the class have a choice that offloads and whose pairs are not priced? */
 static bool offloads_unasked(const dividing *x, const mf_partition_class *c, bool forward) {
     for (int m = 0; m < c->choices; m++) {
         bool asked = forward ? has_row(x, c, m) || pinned(c) : has_col(x, c, m);
@@ -123,7 +124,8 @@ static bool offloads_unasked(const dividing *x, const mf_partition_class *c, boo
     return false;
 }
 
-/* Share of a pair's time that those which it stands for may be quicker. */
+/* By which share of its time a pair may be quicker if it is one of those that this one stands for.
+ */
 static double given_away(const dividing *x, const side *row, const side *col) {
     const mf_partition_class *f = &x->in->class[row->class], *b = &x->in->class[col->class];
     bool f_unasked = offloads_unasked(x, f, true), b_unasked = offloads_unasked(x, b, false);
@@ -135,7 +137,8 @@ static double given_away(const dividing *x, const side *row, const side *col) {
     return f_copies && b_copies ? MF_BOTH_COPY_SAFETY : MF_ONE_COPIES_SAFETY;
 }
 
-/* Quickest pair of the forward passes that a row stands for with a column's. */
+/* The least time of a column's backward pass with any of the forward passes that a row stands for.
+ */
 static mf_status quickest_pair(const dividing *x, const side *row, const side *col, double *time_s,
                                mf_err *e) {
     const mf_partition_class *f = &x->in->class[row->class];
@@ -166,7 +169,8 @@ static mf_status ask_pairs(dividing *x, mf_err *e) {
 /* --- portions -----------------------------------------------------------------------------------
  */
 
-/* Backward passes up to `until` leave row i its portion. */
+/* Lowers the portions of backward passes before `until` so that row i has its portion in each pair.
+ */
 static void reduce_backward_portions(dividing *x, int i, int until) {
     const double *pair_s = x->pair_s + (size_t)i * (size_t)x->cols;
     for (int j = 0; j < until; j++) {
@@ -174,8 +178,8 @@ static void reduce_backward_portions(dividing *x, int i, int until) {
     }
 }
 
-/* The largest portion of forward row i beside the usual ones of the backward passes up to `until`;
- * unusual ones give way. */
+/* Gives forward row i the largest portion that the usual backward passes before `until` leave it.
+ * Unusual ones are lowered instead. */
 static void portion_forward(dividing *x, int i, int until) {
     const double *pair_s = x->pair_s + (size_t)i * (size_t)x->cols;
     double u_s = x->row[i].alone_s;
@@ -186,7 +190,7 @@ static void portion_forward(dividing *x, int i, int until) {
     reduce_backward_portions(x, i, until);
 }
 
-/* What backward passes up to `until` leave forward row i. */
+/* What the backward passes before `until` leave to forward row i. */
 static double left_forward_s(const dividing *x, int i, int until) {
     double u_s = x->row[i].alone_s;
     for (int j = 0; j < until; j++) {
@@ -195,7 +199,7 @@ static double left_forward_s(const dividing *x, int i, int until) {
     return u_s;
 }
 
-/* The largest portion of backward column j beside those of the forward passes up to `until`. */
+/* Gives backward column j the largest portion that the forward passes before `until` leave it. */
 static void portion_backward(dividing *x, int j, int until) {
     double w_s = x->col[j].alone_s;
     for (int i = 0; i < until; i++) {
@@ -204,9 +208,9 @@ static void portion_backward(dividing *x, int j, int until) {
     x->col[j].portion_s = w_s;
 }
 
-/* Divides pairs class by class, starting with the passes that keep their time. Copies add almost
- * nothing to a forward pass beside usual backward passes, so all choices of a class get the same
- * portion and dominated ones can be dropped (mf_partition_choice.hull). */
+/* Divides pairs class by class, and begins with the passes that keep their time. Beside a usual
+ * backward pass, copies add almost nothing to a forward pass. So all choices of a class get the
+ * same portion, and dominated choices can be dropped (mf_partition_choice.hull). */
 static void divide(dividing *x, mf_portions set) {
     for (int i = 0, j = 0; i < x->rows;) {
         int class = x->row[i].class, first = i++, from = j;
@@ -232,9 +236,9 @@ static void divide(dividing *x, mf_portions set) {
     }
 }
 
-/* Lower bound of a backward pass's portion where its pairs were not priced: a pair takes at least
- * the compute of both passes, and at least either pass (less MF_BOTH_COPY_SAFETY, for ops that run
- * earlier in the pair's order). */
+/* A lower bound of the portion of a backward pass whose pairs are not priced. A pair takes at least
+ * the compute time of both passes, and at least the time of either pass (less MF_BOTH_COPY_SAFETY,
+ * since some ops run earlier in the order of a pair). */
 static double assumed_portion_s(const dividing *x, const mf_pass_cost *b) {
     double portion_s = b->time_s;
     for (int i = 0; i < x->rows; i++) {
@@ -273,8 +277,8 @@ static void write_portions(const dividing *x, mf_portions set) {
 
 /* --- last blocks ------------------------------------------------------------------------------ */
 
-/* Portions of a backward pass that is the first of its virtual stage, beside any forward pass: one
- * that was not asked for makes the pair at most MF_BOTH_COPY_SAFETY quicker. */
+/* Portions of a backward block that is the last of its virtual stage, beside any forward pass. A
+ * forward pass whose pairs are not priced makes the pair quicker by MF_BOTH_COPY_SAFETY at most. */
 static mf_status portion_end(const dividing *x, int class, int k, mf_err *e) {
     mf_partition_choice *c = &x->in->class[class].choice[k];
     double portion_s[MF_PORTIONS];
@@ -301,7 +305,7 @@ static mf_status portion_end(const dividing *x, int class, int k, mf_err *e) {
     return MF_OK;
 }
 
-/* Where offloading is pinned a row stands for choices that are not asked for here. */
+/* Not done if offloading is pinned: a row then stands for choices that are not priced here. */
 static mf_status portion_ends(const dividing *x, mf_err *e) {
     mf_status status = MF_OK;
     for (int i = 0; i < x->in->classes; i++) {
@@ -364,7 +368,7 @@ out:
     return status;
 }
 
-/* One choice beside its own kind, and beside the first one. */
+/* Prices the pair of a choice with its own kind, and its pairs with the first choice. */
 static mf_status own_pair(mf_partition *in, int class, int m, mf_err *e) {
     mf_partition_choice *c = &in->class[class].choice[m];
     const double first_s = in->class[class].choice[0].pair_s;

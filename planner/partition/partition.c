@@ -98,7 +98,7 @@ static void add_choice(mf_partition_class *out, const mf_partition_choice *c) {
 }
 
 /* Rounds forward passes down to steps of MF_FORWARD_STEP, so that choices can be compared. */
-static void set_floors(mf_partition_class *c) {
+static void round_forwards_down(mf_partition_class *c) {
     double least_s = INFINITY;
     for (int k = 0; k < c->choices; k++) {
         least_s = fmin(least_s, c->choice[k].cost.f.time_s);
@@ -106,7 +106,7 @@ static void set_floors(mf_partition_class *c) {
     for (int k = 0; k < c->choices; k++) {
         double f_s = c->choice[k].cost.f.time_s;
         double steps = least_s > 0.0 ? floor((f_s / least_s - 1.0) / MF_FORWARD_STEP) : 0.0;
-        c->choice[k].f_floor_s = fmin(f_s, least_s * (1.0 + MF_FORWARD_STEP * steps));
+        c->choice[k].f_rounded_s = fmin(f_s, least_s * (1.0 + MF_FORWARD_STEP * steps));
     }
 }
 
@@ -114,7 +114,7 @@ enum { CHOICE_FIGURES = 12 };
 
 /* What counts depends on how passes are played; the rest is 0 for all. */
 static void choice_figures(const mf_partition_choice *c, bool merged, double out[CHOICE_FIGURES]) {
-    out[0] = c->f_floor_s;
+    out[0] = c->f_rounded_s;
     out[1] = c->cost.b.time_s;
     out[2] = c->cost.w.time_s;
     out[3] = merged ? c->cost.b.ep_s : 0.0;
@@ -367,11 +367,11 @@ static double own_lost_s(const mf_partition *in, const mf_partition_class *c) {
 }
 
 static double choice_part_s(const mf_partition *in, const mf_partition_class *c, int m,
-                            mf_order_part part, bool floor) {
+                            mf_order_part part, bool rounded) {
     const mf_block_cost *q = &c->choice[m].cost;
     switch (part) {
     case MF_ORDER_F:
-        return floor ? c->choice[m].f_floor_s : q->f.time_s;
+        return rounded ? c->choice[m].f_rounded_s : q->f.time_s;
     case MF_ORDER_B:
         return q->b.time_s;
     case MF_ORDER_W:
@@ -389,11 +389,11 @@ static double choice_part_s(const mf_partition *in, const mf_partition_class *c,
     case MF_ORDER_B_EP:
         return in->merged ? q->b.ep_s : 0.0;
     case MF_ORDER_F_HOST:
-        return floor ? c->f_host_s : q->f.host_s;
+        return rounded ? c->f_host_s : q->f.host_s;
     case MF_ORDER_B_HOST:
-        return floor ? c->b_host_s : q->b.host_s;
+        return rounded ? c->b_host_s : q->b.host_s;
     case MF_ORDER_W_HOST:
-        return floor ? c->w_host_s : q->w.host_s;
+        return rounded ? c->w_host_s : q->w.host_s;
     case MF_ORDER_GATHER:
         return c->gather_s;
     case MF_ORDER_REDUCE:
@@ -417,8 +417,8 @@ static double choice_part_s(const mf_partition *in, const mf_partition_class *c,
 }
 
 double mf_partition_part_s(const mf_partition *in, const mf_partition_class *c, int m,
-                           mf_order_part part, bool floor) {
-    return m < 0 ? c->least_s[part] : choice_part_s(in, c, m, part, floor);
+                           mf_order_part part, bool rounded) {
+    return m < 0 ? c->least_s[part] : choice_part_s(in, c, m, part, rounded);
 }
 
 static void set_least(const mf_partition *in, mf_partition_class *c) {
@@ -450,7 +450,7 @@ static void compare_choices(mf_partition *in) {
     mf_partition_find_ends(in);
     for (int i = 0; i < in->classes; i++) {
         mf_partition_class *c = &in->class[i];
-        set_floors(c);
+        round_forwards_down(c);
         find_hull(c, in->merged);
         c->own_lost_s = own_lost_s(in, c);
         find_rates(c);

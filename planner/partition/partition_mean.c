@@ -67,7 +67,7 @@ static int points_on(const void *self, int v, int kind, mf_time_memory_point *po
                      double *held_B) {
     const means *m = self;
     const mf_partition *in = m->in;
-    bool seen[MF_FLOORS_MAX_CLASSES] = {false};
+    bool seen[MF_CLASS_BOUNDS_MAX] = {false};
     int points = 0;
     *held_B = HUGE_VAL;
     for (int s = 0; s < in->slots; s++) {
@@ -129,22 +129,22 @@ static int find_kinds(means *m) {
 mf_status mf_partition_mean_s(const mf_partition *in, const mf_path_set *c, double *bound_s,
                               mf_err *e) {
     means m = {.in = in, .parts = mf_mean_parts_of(c)};
-    mf_class_bounds fl;
+    mf_class_bounds bounds;
     double free_B[MF_MEAN_STAGES];
     *bound_s = 0.0;
-    if (in->classes > MF_FLOORS_MAX_CLASSES || in->stages > MF_MEAN_STAGES ||
+    if (in->classes > MF_CLASS_BOUNDS_MAX || in->stages > MF_MEAN_STAGES ||
         in->lost > c->mean.lost) {
         return MF_OK;
     }
     mf_status status = find_parts(&m, e);
     if (status == MF_OK) {
         const int layers = find_kinds(&m);
-        mf_class_bounds_make(in, m.by_kind, &fl);
+        mf_class_bounds_make(in, m.by_kind, &bounds);
         mf_mean_layers x = {.l = &in->layout,
                             .order = &in->order,
                             .layers = layers,
                             .positions = in->positions,
-                            .layer_B = fl.main.persistent_B,
+                            .layer_B = bounds.main.persistent_B,
                             .free_B = free_B,
                             .priced = true,
                             .kinds = m.by_kind ? in->model->classes : 1,
@@ -156,7 +156,7 @@ mf_status mf_partition_mean_s(const mf_partition *in, const mf_path_set *c, doub
             x.first = 1;
             x.last = (int)in->model->layers;
         }
-        find_free(&m, mf_main_free_B(&fl), fl.main.comm_B, free_B);
+        find_free(&m, mf_main_free_B(&bounds), bounds.main.comm_B, free_B);
         double sum_s = others_s(&m) + mf_partition_path_fixed_s(in, &c->mean);
         sum_s += mf_mean_layers_s(&x, in->effort_ns);
         *in->effort_ns += MF_MEAN_NS;

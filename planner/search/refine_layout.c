@@ -260,7 +260,7 @@ static bool has_program(const refining *c) {
 /* Bounds the layout by its tree over splits, up to the target: what lies above waits. */
 static void by_splits(refining *c) {
     mf_partition_split_options o = {
-        .floor_s = c->n->key_s,
+        .proven_s = c->n->key_s,
         .cutoff_s = fmin(c->best_s, c->target_s),
         .lp_limit = c->n->tries == 0 ? 0 : INT64_MAX, /* the relaxation alone at first */
         .effort_ns = effort_ns(c, tree_us(c)),
@@ -319,7 +319,7 @@ static void by_splits(refining *c) {
 static bool solve(refining *c, mf_partition_solution *s) {
     mean_s(c, c->best_s); /* for the paths */
     mf_partition_options o = {
-        .floor_s = c->n->key_s,
+        .proven_s = c->n->key_s,
         .cutoff_s = c->best_s,
         .node_limit = c->n->tries == 0 ? MF_EXACT_NODES : MF_EXACT_NODES_AGAIN,
         .effort_ns = effort_ns(c, c->n->tries == 0 ? MF_EXACT_US : MF_EXACT_AGAIN_US),

@@ -47,13 +47,13 @@ static double paths_bound_s(const known *k, const mf_layer_times *r, const mf_la
 }
 
 /* The stage bound; 0 where the mechanism is switched off. */
-static double floor_s(const mf_search_context *w, const mf_layer_times *r, const mf_layout *l,
-                      const mf_order_summary *order, const mf_family_bound_fixed *fixed,
-                      double enough_s, mf_search_outcome *out) {
-    if (!mf_uses(w->evaluator->without, MF_MECHANISM_FLOORS)) {
+static double stage_bound_s(const mf_search_context *w, const mf_layer_times *r, const mf_layout *l,
+                            const mf_order_summary *order, const mf_family_bound_fixed *fixed,
+                            double enough_s, mf_search_outcome *out) {
+    if (!mf_uses(w->evaluator->without, MF_MECHANISM_STAGE_BOUNDS)) {
         return 0.0;
     }
-    out->work_ns += MF_FLOOR_NS * l->pp;
+    out->work_ns += MF_STAGE_BOUND_NS * l->pp;
     return mf_family_bound_layout_s(r, l, order, fixed, enough_s);
 }
 
@@ -61,7 +61,7 @@ static double floor_s(const mf_search_context *w, const mf_layer_times *r, const
 static double order_bound_s(mf_search_context *w, const mf_layer_times *r, const mf_layout *l,
                             const mf_order_summary *order, const mf_family_bound_fixed *fixed,
                             cutoffs to, mf_search_outcome *out) {
-    double bound_s = floor_s(w, r, l, order, fixed, to.enough_s, out);
+    double bound_s = stage_bound_s(w, r, l, order, fixed, to.enough_s, out);
     if (bound_s < to.enough_s) {
         const known k = known_of(w, l, 0, out->seen);
         bound_s = paths_bound_s(&k, r, l, order, fixed, bound_s, to, out);
@@ -285,7 +285,7 @@ static double layout_bound_s(ordered *o, const mf_search_node *n, int zero) {
     r->layer_reduce_s = o->stages->reduce_s[zero];
     r->layer_gather_s = o->stages->gather_s[zero];
     o->out->work_ns += MF_BOUND_NS;
-    double bound_s = floor_s(o->w, r, &o->l, o->order, fixed, o->to.enough_s, o->out);
+    double bound_s = stage_bound_s(o->w, r, &o->l, o->order, fixed, o->to.enough_s, o->out);
     if (bound_s < o->to.enough_s && (o->l.zero >= 2 || o->l.expert_zero >= 2)) {
         bound_s = mf_larger(bound_s, levels_bound_s(o, n, &own));
         if (o->out->status != MF_OK) {
@@ -295,8 +295,8 @@ static double layout_bound_s(ordered *o, const mf_search_node *n, int zero) {
             mf_layer_times_copy(&more, r);
             r = &more;
             mf_layer_times_larger(r, &own.times, NULL);
-            bound_s = mf_larger(bound_s,
-                                floor_s(o->w, r, &o->l, o->order, fixed, o->to.enough_s, o->out));
+            bound_s = mf_larger(
+                bound_s, stage_bound_s(o->w, r, &o->l, o->order, fixed, o->to.enough_s, o->out));
         }
     }
     if (bound_s < o->to.enough_s && o->known.sets > 0) {

@@ -1,19 +1,21 @@
-/* beside.c - bytes that a stage needs beside what its blocks keep: the workspace of the last block
- * of a pass, and buffers, of which it has the largest of its blocks (core/memory/memory.c).
+/* beside.c - the least bytes that a stage needs beside what its blocks keep.
  *
- * What is sure of them follows from where positions can stand: a stage that holds more positions
- * than there are without experts has the buffers of a layer with experts.
+ * A stage also holds the workspace of the block that runs, and buffers that are as large as its
+ * largest block needs (core/memory/memory.c). The ranges of positions say which blocks are sure to
+ * stand on a stage. For example, a stage that holds more positions than there are layers without
+ * experts has the buffers of a layer with experts.
  */
 #include "planner/splits/rows.h"
 
 #include <math.h>
 
-/* Bytes beside what blocks keep: least figures of any block, or the most that is sure of them. */
+/* Bytes that a stage needs beside what its blocks keep: of one block, the least of several blocks,
+ * or the most that several blocks need for sure. */
 typedef struct beside {
-    double work_B; /* while it runs */
+    double work_B; /* workspace while the block runs */
     double comm_B, gather_B, boundary_B, scratch_B;
-    double apart_B; /* of comm_B, what is not scratch of compute */
-    double sum_B;   /* of one block */
+    double apart_B; /* part of comm_B that is no scratch memory of compute */
+    double sum_B;   /* of all buffers and the workspace of one block */
 } beside;
 
 static const beside any_block = {HUGE_VAL, HUGE_VAL, HUGE_VAL, HUGE_VAL,
@@ -28,7 +30,7 @@ static bool stands_on(const mf_partition *in, int v, int s) {
     return v >= in->slot[s].v_lo && v <= in->slot[s].v_hi;
 }
 
-/* The least of both. */
+/* Takes the smaller of each figure. */
 static void at_most(beside *x, const beside *other) {
     x->work_B = fmin(x->work_B, other->work_B);
     x->comm_B = fmin(x->comm_B, other->comm_B);
@@ -39,7 +41,7 @@ static void at_most(beside *x, const beside *other) {
     x->sum_B = fmin(x->sum_B, other->sum_B);
 }
 
-/* Of a layer of slot s on virtual stage v, whatever it keeps. */
+/* The least that a layer of slot s needs on virtual stage v, whatever it keeps. */
 static beside of_slot(const mf_partition *in, int v, int s) {
     beside x = any_block;
     const mf_partition_class *c = mf_partition_class_at(in, v, s);
@@ -59,7 +61,7 @@ static beside of_slot(const mf_partition *in, int v, int s) {
     return x;
 }
 
-/* A stage has the largest buffers of its blocks. */
+/* Takes the larger of each buffer: blocks of a stage share them. */
 static void add_buffers(beside *x, const beside *more) {
     x->comm_B = fmax(x->comm_B, more->comm_B);
     x->gather_B = fmax(x->gather_B, more->gather_B);
@@ -68,15 +70,16 @@ static void add_buffers(beside *x, const beside *more) {
     x->apart_B = fmax(x->apart_B, more->apart_B);
 }
 
-/* Of what can stand on a virtual stage: [slots]. */
+/* The blocks that can stand on a virtual stage, by slot. */
 typedef struct standing {
     beside own[MF_MAX_POSITIONS];
-    int from, to; /* positions that can */
+    int from, to; /* positions that can stand there */
 } standing;
 
-static void find_standing(const mf_partition *in, const mf_room *room, int v, standing *x) {
-    x->from = room->least[v];
-    x->to = room->most[v + 1];
+static void find_standing(const mf_partition *in, const mf_split_ranges *ranges, int v,
+                          standing *x) {
+    x->from = ranges->least[v];
+    x->to = ranges->most[v + 1];
     for (int i = x->from; i < x->to; i++) {
         if (i == x->from || in->slot_at[i] != in->slot_at[i - 1]) {
             x->own[in->slot_at[i]] = of_slot(in, v, in->slot_at[i]);
@@ -84,27 +87,28 @@ static void find_standing(const mf_partition *in, const mf_room *room, int v, st
     }
 }
 
-/* Of virtual stage v, wherever the positions that it holds begin: the buffers of all of them, the
- * workspace of the last. */
-static beside least_on(const mf_partition *in, const mf_room *room, int v) {
+/* The least that virtual stage v needs, at whichever position it begins: buffers for all of its
+ * positions, and the workspace of its last block. */
+static beside least_on(const mf_partition *in, const mf_split_ranges *ranges, int v) {
     beside x = any_block;
     standing can;
-    find_standing(in, room, v, &can);
-    for (int a = room->least[v]; a <= room->most[v]; a++) {
-        const int lo = a + room->range[v].lo, least = room->least[v + 1];
+    find_standing(in, ranges, v, &can);
+    for (int a = ranges->least[v]; a <= ranges->most[v]; a++) {
+        const int lo = a + ranges->range[v].lo, least = ranges->least[v + 1];
         const int end = lo > least ? lo : least;
         beside all = {0, 0, 0, 0, 0, 0, 0};
-        for (int i = a; i < end && end <= room->most[v + 1]; i++) {
+        for (int i = a; i < end && end <= ranges->most[v + 1]; i++) {
             add_buffers(&all, &can.own[in->slot_at[i]]);
         }
-        if (end <= room->most[v + 1]) {
-            all.work_B = all.sum_B = HUGE_VAL; /* those of its last position: below */
+        if (end <= ranges->most[v + 1]) {
+            all.work_B = all.sum_B = HUGE_VAL; /* found below, for its last position */
             at_most(&x, &all);
         }
     }
-    /* several chunks, or passes for weight gradients: whose last block it is is not known */
+    /* with several chunks, or with passes for weight gradients, any block may be the last to run */
     const bool known = in->chunks == 1 && !in->split;
-    for (int i = known ? room->least[v + 1] - 1 : room->least[v]; i < room->most[v + 1]; i++) {
+    for (int i = known ? ranges->least[v + 1] - 1 : ranges->least[v]; i < ranges->most[v + 1];
+         i++) {
         const beside *last = &can.own[in->slot_at[i]];
         x.work_B = fmin(x.work_B, last->work_B);
         x.sum_B = fmin(x.sum_B, last->sum_B);
@@ -115,7 +119,7 @@ static beside least_on(const mf_partition *in, const mf_room *room, int v) {
     return x;
 }
 
-/* The least that is the largest of `held` positions; least first. */
+/* Of `held` positions, the largest needs at least this. The list is sorted, smallest first. */
 static double largest_of(const mf_rows_kind *list, int kinds, int held) {
     for (int i = 0; i < kinds; i++) {
         held -= list[i].count;
@@ -126,11 +130,13 @@ static double largest_of(const mf_rows_kind *list, int kinds, int held) {
     return 0.0;
 }
 
-/* The buffers of a stage with so many positions on all of its chunks, whichever they are. */
-static void add_many(const mf_partition *in, const mf_room *room, int stage, beside *all) {
+/* Adds the buffers that a stage has for sure because its chunks hold so many positions in all,
+ * whichever these are. */
+static void add_many(const mf_partition *in, const mf_split_ranges *ranges, int stage,
+                     beside *all) {
     enum { COMM, GATHER, BOUNDARY, SCRATCH, KINDS };
     mf_rows_kind of[KINDS][MF_MAX_POSITIONS];
-    int kinds = 0, held = room->range[in->vstages + stage].lo;
+    int kinds = 0, held = ranges->range[in->vstages + stage].lo;
     for (int s = 0; s < in->slots; s++) {
         beside x = any_block;
         for (int k = 0; k < in->chunks; k++) {
@@ -155,17 +161,17 @@ static void add_many(const mf_partition *in, const mf_room *room, int stage, bes
     add_buffers(all, &sure);
 }
 
-static beside least_on_stage(const mf_partition *in, const mf_room *room, int stage) {
+static beside least_on_stage(const mf_partition *in, const mf_split_ranges *ranges, int stage) {
     beside all = {.work_B = HUGE_VAL, .sum_B = HUGE_VAL};
     all.comm_B = mf_partition_tables_B(in, stage);
     for (int k = 0; k < in->chunks; k++) {
-        const beside x = least_on(in, room, (int)mf_layout_vstage(&in->layout, stage, k));
+        const beside x = least_on(in, ranges, (int)mf_layout_vstage(&in->layout, stage, k));
         all.work_B = fmin(all.work_B, x.work_B);
         all.sum_B = fmin(all.sum_B, x.sum_B);
         add_buffers(&all, &x);
     }
-    if (in->chunks > 1 && room->range[in->vstages + stage].lo > in->chunks) {
-        add_many(in, room, stage, &all);
+    if (in->chunks > 1 && ranges->range[in->vstages + stage].lo > in->chunks) {
+        add_many(in, ranges, stage, &all);
     }
     return all;
 }
@@ -174,30 +180,28 @@ static double sum_beside_B(const mf_partition *in, const beside *x) {
     return fmax(x->sum_B, x->work_B + buffers_B(&in->layout, x));
 }
 
-/* The workspace of the last block of a pass, whichever it is, and the buffers that a stage keeps
- * (core/memory/memory.c) for blocks that stand on any of its chunks, and for tables. */
-double mf_rows_least_beside_B(const mf_partition *in, const mf_room *room, int stage) {
-    const beside all = least_on_stage(in, room, stage);
+double mf_rows_least_beside_B(const mf_partition *in, const mf_split_ranges *ranges, int stage) {
+    const beside all = least_on_stage(in, ranges, stage);
     return mf_partition_tables_comm_B(in, stage) + sum_beside_B(in, &all);
 }
 
-double mf_rows_beside_with_B(const mf_partition *in, const mf_room *room, int stage, double work_B,
-                             bool summed) {
-    beside all = least_on_stage(in, room, stage);
-    if (summed) { /* the scratch of compute is what is summed: see the positions */
+double mf_rows_beside_with_B(const mf_partition *in, const mf_split_ranges *ranges, int stage,
+                             double work_B, bool summed) {
+    beside all = least_on_stage(in, ranges, stage);
+    if (summed) { /* the caller counts the scratch memory of compute with the positions */
         all.comm_B = all.apart_B;
     }
     all.work_B = fmax(all.work_B, work_B);
     return mf_partition_tables_comm_B(in, stage) + all.work_B + buffers_B(&in->layout, &all);
 }
 
-/* There is one layer of the slot, which may also stand elsewhere. */
+/* Has the slot one layer only, which may also stand on another virtual stage? */
 static bool is_single(const mf_partition *in, int s) {
     return in->slot[s].count == 1 && in->slot[s].v_lo < in->slot[s].v_hi;
 }
 
-/* What the stage needs more at least if the layer of slot s stands on one of its chunks; 0 where it
- * cannot. */
+/* How many bytes more the stage needs at least if the layer of slot s stands on one of its chunks;
+ * 0 if it cannot stand there. */
 static double more_with(const mf_partition *in, int stage, const beside *all, int s) {
     double more_B = HUGE_VAL;
     for (int k = 0; k < in->chunks; k++) {
@@ -212,9 +216,9 @@ static double more_with(const mf_partition *in, int stage, const beside *all, in
     return isfinite(more_B) ? more_B : 0.0;
 }
 
-mf_guest mf_rows_guest(const mf_partition *in, const mf_room *room, int stage) {
+mf_guest mf_rows_guest(const mf_partition *in, const mf_split_ranges *ranges, int stage) {
     mf_guest guest = {.slot = -1};
-    const beside all = least_on_stage(in, room, stage);
+    const beside all = least_on_stage(in, ranges, stage);
     for (int s = 0; s < in->slots; s++) {
         const double more_B = is_single(in, s) ? more_with(in, stage, &all, s) : 0.0;
         if (more_B > guest.more_B) {

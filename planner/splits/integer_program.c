@@ -64,7 +64,7 @@ mf_status mf_partition_solve(mf_partition *in, const mf_partition_tried *tried,
         goto out;
     }
     out->outcome = r.outcome;
-    out->bound_s = fmax(r.bound * b.unit_s * MF_BOUND_SAFETY, o->floor_s);
+    out->bound_s = fmax(r.bound * b.unit_s * MF_BOUND_SAFETY, o->proven_s);
     if (r.outcome == MF_MILP_INFEASIBLE) {
         out->bound_s = o->cutoff_s; /* nothing below it */
     }

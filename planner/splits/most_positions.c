@@ -39,7 +39,7 @@ typedef struct moment {
     int stage, row;
     presumed choices;
     double heavy_B; /* a workspace that is large */
-    const mf_room *room;
+    const mf_split_ranges *ranges;
     bool summed;   /* positions take what is summed over copies for them */
     double free_B; /* beside the least position of every chunk */
 } moment;
@@ -79,22 +79,22 @@ static double position_B(const moment *x, int c, int s) {
 /* One chunk: how many positions in a row fit, wherever they begin. */
 static int most_in_a_row(const moment *x, double free_B) {
     const mf_partition *in = x->in;
-    const mf_room *room = x->room;
+    const mf_split_ranges *ranges = x->ranges;
     const int v = x->stage;
     double each_B[MF_MAX_POSITIONS] = {0};
     int most = 0;
-    for (int i = room->least[v]; i < room->most[v + 1]; i++) {
-        const bool alike = i > room->least[v] && in->slot_at[i] == in->slot_at[i - 1];
+    for (int i = ranges->least[v]; i < ranges->most[v + 1]; i++) {
+        const bool alike = i > ranges->least[v] && in->slot_at[i] == in->slot_at[i - 1];
         each_B[i] = alike ? each_B[i - 1] : position_B(x, 0, in->slot_at[i]);
     }
-    for (int from = room->least[v]; from <= room->most[v]; from++) {
+    for (int from = ranges->least[v]; from <= ranges->most[v]; from++) {
         double left_B = free_B;
-        for (int i = from; i < room->most[v + 1]; i++) {
+        for (int i = from; i < ranges->most[v + 1]; i++) {
             left_B -= each_B[i];
             if (!(left_B >= 0.0)) {
                 break;
             }
-            if (i + 1 >= room->least[v + 1] && i + 1 - from > most) {
+            if (i + 1 >= ranges->least[v + 1] && i + 1 - from > most) {
                 most = i + 1 - from;
             }
         }
@@ -153,14 +153,14 @@ static bool most_at(moment *x, int *most) {
 
 /* With positions and buffers as they are, or with what is summed over copies. (Where weight
  * gradients are split off, micro-batches that wait for them decide.) */
-static bool most_of(const mf_partition *in, const mf_room *room, moment x, int *most) {
+static bool most_of(const mf_partition *in, const mf_split_ranges *ranges, moment x, int *most) {
     const int ways = in->layout.gpus > 1 && !in->split ? 2 : 1; /* one GPU sums nothing */
     bool fits = true;
     for (int summed = 0; summed < ways && fits; summed++) {
         const double work_B = x.choices == A_HEAVY ? x.heavy_B : 0.0;
         const double beside_B = x.choices == ANY && !summed
-                                    ? mf_rows_least_beside_B(in, room, x.stage)
-                                    : mf_rows_beside_with_B(in, room, x.stage, work_B, summed);
+                                    ? mf_rows_least_beside_B(in, ranges, x.stage)
+                                    : mf_rows_beside_with_B(in, ranges, x.stage, work_B, summed);
         moment own = x;
         own.summed = summed;
         own.free_B = (in->usable_B - in->fixed_B - beside_B) * (1.0 + 1e-9) + 1.0;
@@ -171,13 +171,14 @@ static bool most_of(const mf_partition *in, const mf_room *room, moment x, int *
 
 /* One chunk whose backward passes run as a whole: the choices there have workspaces below heavy_B,
  * or one of them has not. */
-static void most_by_workspace(const mf_partition *in, const mf_room *room, moment x, int *most) {
+static void most_by_workspace(const mf_partition *in, const mf_split_ranges *ranges, moment x,
+                              int *most) {
     int best = 0;
     for (presumed choices = LIGHT; choices <= A_HEAVY; choices++) {
         int own[2 * MF_MAX_VSTAGES];
         own[x.stage] = own[in->vstages + x.stage] = in->positions;
         x.choices = choices;
-        if (most_of(in, room, x, own) && own[x.stage] > best) {
+        if (most_of(in, ranges, x, own) && own[x.stage] > best) {
             best = own[x.stage];
         }
     }
@@ -185,28 +186,29 @@ static void most_by_workspace(const mf_partition *in, const mf_room *room, momen
     at_least(&most[in->vstages + x.stage], best);
 }
 
-static void try_workspaces(const mf_partition *in, const mf_room *room, moment x, int *most) {
+static void try_workspaces(const mf_partition *in, const mf_split_ranges *ranges, moment x,
+                           int *most) {
     for (int i = 0; i < in->slots; i++) {
         const mf_partition_class *c = mf_partition_class_at(in, x.stage, i);
         for (int m = 0; m < c->choices && stands_on(in, x.stage, i); m++) {
             x.heavy_B = backward_B(in, c, m);
-            most_by_workspace(in, room, x, most);
+            most_by_workspace(in, ranges, x, most);
         }
     }
 }
 
-bool mf_rows_most_positions(const mf_partition *in, const mf_room *room, int *most) {
+bool mf_rows_most_positions(const mf_partition *in, const mf_split_ranges *ranges, int *most) {
     for (int i = 0; i < in->vstages + in->stages; i++) {
         most[i] = in->positions;
     }
     for (int p = 0; p < in->stages; p++) {
         for (int row = 0; row < in->order.rows[p]; row++) {
-            const moment x = {.in = in, .stage = p, .row = row, .choices = ANY, .room = room};
-            if (!most_of(in, room, x, most)) {
+            const moment x = {.in = in, .stage = p, .row = row, .choices = ANY, .ranges = ranges};
+            if (!most_of(in, ranges, x, most)) {
                 return false;
             }
             if (in->chunks == 1 && !in->split) {
-                try_workspaces(in, room, x, most);
+                try_workspaces(in, ranges, x, most);
             }
         }
         if (most[in->vstages + p] < in->chunks) {

@@ -52,7 +52,7 @@ static int32_t most_layers_of_any(const mf_partition *in, int v, int slot, doubl
 }
 
 static bool has_column(const mf_rows *b, const mf_partition_class *c, int m) {
-    if (b->roomy) {
+    if (b->memory_ample) {
         return m == mf_rows_fastest(c); /* it stands for all */
     }
     return m < mf_rows_choices(b, c) && (!b->hull || c->choice[m].hull);
@@ -71,8 +71,8 @@ void mf_rows_add_cells(mf_rows *b, double cutoff_s) {
                 if (!stands || !has_column(b, c, m)) {
                     continue;
                 }
-                b->top[cell] = b->coarse || b->roomy ? most_layers_of_any(in, v, s, cutoff_s)
-                                                     : most_layers(in, v, s, m, cutoff_s);
+                b->top[cell] = b->coarse || b->memory_ample ? most_layers_of_any(in, v, s, cutoff_s)
+                                                            : most_layers(in, v, s, m, cutoff_s);
                 if (b->top[cell] > 0) {
                     b->col[cell] = mf_milp_add_col(&b->milp, 0, b->top[cell], 0, !b->splits);
                 }
@@ -189,8 +189,8 @@ static void add_patterns(mf_rows *b) {
 static void add_memory(mf_rows *b) {
     const mf_partition *in = b->in;
     for (int p = 0; p < in->stages; p++) {
-        double free_B = in->usable_B - in->fixed_B - mf_rows_least_beside_B(in, &b->room, p);
-        const mf_guest guest = mf_rows_guest(in, &b->room, p);
+        double free_B = in->usable_B - in->fixed_B - mf_rows_least_beside_B(in, &b->ranges, p);
+        const mf_guest guest = mf_rows_guest(in, &b->ranges, p);
         for (int k = 0; k < in->order.rows[p]; k++) {
             int row = mf_milp_add_row(&b->milp, -INFINITY, free_B / MF_ROWS_BYTES);
             for (int c = 0; c < in->chunks; c++) {
@@ -382,7 +382,7 @@ mf_status mf_rows_make(mf_rows *b, mf_partition *in, const mf_partition_tried *t
     b->coarse = o->coarse;
     b->hull = o->hull;
     b->splits = o->splits;
-    b->roomy = o->roomy;
+    b->memory_ample = o->memory_ample;
     b->lossy = o->lossy;
     b->e = e;
     b->kept = kept;
@@ -421,14 +421,14 @@ mf_status mf_rows_make(mf_rows *b, mf_partition *in, const mf_partition_tried *t
     b->unit_s = all_s * (double)in->layout.micro_batches / (double)in->stages / 100.0;
     b->unit_s = b->unit_s > 0.0 ? b->unit_s : 1.0;
     /* elsewhere it is not known whose last block runs (beside.c), and trees gain nothing */
-    mf_rows_room(in, in->chunks == 1 && !in->split ? o->cutoff_s : HUGE_VAL, &b->room);
+    mf_split_ranges_by_time(in, in->chunks == 1 && !in->split ? o->cutoff_s : HUGE_VAL, &b->ranges);
     mf_rows_add_cells(b, o->cutoff_s);
     status = mf_rows_add_fixed(b, tried);
     if (status != MF_OK) {
         goto out;
     }
     b->step =
-        mf_milp_add_col(&b->milp, o->floor_s / b->unit_s, o->cutoff_s / b->unit_s, 1.0, false);
+        mf_milp_add_col(&b->milp, o->proven_s / b->unit_s, o->cutoff_s / b->unit_s, 1.0, false);
     status = mf_rows_add_paths(b, known);
     *in->effort_ns += MF_ROWS_ENTRY_NS * (int64_t)b->milp.entries;
 out:

@@ -1,8 +1,7 @@
 /* rows.h - private to splits: the partition problem's integer program while it is built and solved
- * (rows.c has columns and fixed rows, beside.c and room.c what memory rows rest on, path_rows.c the
- * rows of paths, integer_program.c
- * solves, split_rows.c has what is different for splits, split_bound.c
- * for one of them).
+ * (rows.c has columns and fixed rows, beside.c and narrow_ranges.c what memory rows rest on,
+ * path_rows.c the rows of paths, integer_program.c solves, split_rows.c has what is different for
+ * splits, split_bound.c for one of them).
  */
 #ifndef MF_PLANNER_ROWS_H
 #define MF_PLANNER_ROWS_H
@@ -32,15 +31,15 @@ typedef struct mf_path_row {
 
 /* Where positions can stand: on every virtual stage and, behind these, on every stage with all its
  * chunks so many; before every virtual stage at least and at most so many. */
-typedef struct mf_room {
+typedef struct mf_split_ranges {
     mf_split_range range[2 * MF_MAX_VSTAGES];
     int least[MF_MAX_VSTAGES + 1], most[MF_MAX_VSTAGES + 1];
-} mf_room;
+} mf_split_ranges;
 
 typedef struct mf_rows {
     mf_partition *in;
-    mf_room room;
-    bool coarse, hull, splits, roomy;
+    mf_split_ranges ranges;
+    bool coarse, hull, splits, memory_ample;
     mf_milp milp;
     int *col;           /* [cells] column of x, -1 = cannot be */
     int32_t *top;       /* [cells] its upper bound */
@@ -93,7 +92,7 @@ void mf_rows_add_cells(mf_rows *b, double cutoff_s);
 /* Placement, order, patterns; coarse: extras, else memory and what was tried. */
 mf_status mf_rows_add_fixed(mf_rows *b, const mf_partition_tried *tried);
 
-/* --- where positions can stand (room.c) --- */
+/* --- where positions can stand (narrow_ranges.c) --- */
 /* Positions that take alike, of time or memory. */
 typedef struct mf_rows_kind {
     double each;
@@ -104,35 +103,35 @@ void mf_rows_add_kind(mf_rows_kind *list, int n, mf_rows_kind x);
 /* How many positions take no more than that together, least first. */
 int mf_rows_most_of(const mf_rows_kind *list, int n, double left);
 /* In a step below the cutoff (INFINITY: any). */
-void mf_rows_room(const mf_partition *in, double cutoff_s, mf_room *room);
+void mf_split_ranges_by_time(const mf_partition *in, double cutoff_s, mf_split_ranges *ranges);
 /* And with the memory that there is. False: nothing fits. */
-bool mf_rows_room_by_memory(const mf_partition *in, mf_room *room);
+bool mf_split_ranges_by_memory(const mf_partition *in, mf_split_ranges *ranges);
 
 /* --- beside what blocks keep (beside.c) --- */
 /* Least bytes that the last block of a pass on a stage needs, whichever block that is, with the
  * buffers of what is sure to stand on the stage. */
-double mf_rows_least_beside_B(const mf_partition *in, const mf_room *room, int stage);
+double mf_rows_least_beside_B(const mf_partition *in, const mf_split_ranges *ranges, int stage);
 /* The same with a workspace of work_B at least, of whichever block. summed: without the scratch of
  * compute, where positions take what is summed over copies. */
-double mf_rows_beside_with_B(const mf_partition *in, const mf_room *room, int stage, double work_B,
-                             bool summed);
+double mf_rows_beside_with_B(const mf_partition *in, const mf_split_ranges *ranges, int stage,
+                             double work_B, bool summed);
 /* A slot of one layer that may stand on a stage or elsewhere, as an MTP depth does, and what the
  * stage needs more than that where it does: its buffers. The slot that needs most; -1 = none. */
 typedef struct mf_guest {
     int slot;
     double more_B;
 } mf_guest;
-mf_guest mf_rows_guest(const mf_partition *in, const mf_room *room, int stage);
+mf_guest mf_rows_guest(const mf_partition *in, const mf_split_ranges *ranges, int stage);
 
 /* --- whole positions (most_positions.c) --- */
 /* The most positions that memory allows on every virtual stage and, behind these, on every
  * stage with all its chunks: most[vstages + stages]. False: nothing fits. */
-bool mf_rows_most_positions(const mf_partition *in, const mf_room *room, int *most);
+bool mf_rows_most_positions(const mf_partition *in, const mf_split_ranges *ranges, int *most);
 
 /* --- splits (split_rows.c) --- */
 /* Is there memory for the fastest choices on every stage, if it holds a layer more than all hold in
  * the mean? Then memory decides nothing, and programs without choices are as tight. */
-bool mf_rows_are_roomy(const mf_partition *in);
+bool mf_rows_memory_is_ample(const mf_partition *in);
 /* The choice of least time. */
 int mf_rows_fastest(const mf_partition_class *c);
 /* Sizes, layers of each slot up to each virtual stage, figures, memory. */

@@ -30,10 +30,10 @@ static bool has_columns(const mf_rows *b, const mf_partition_class *c, int m) {
 static mf_layer_figures figures_of(const mf_rows *b, const mf_partition_class *c) {
     mf_layer_figures f;
     memset(&f, 0, sizeof f);
-    for (int k = 0; b->roomy && k < MF_ORDER_PARTS; k++) {
+    for (int k = 0; b->memory_ample && k < MF_ORDER_PARTS; k++) {
         f.value[k] = mf_partition_part_s(b->in, c, -1, (mf_order_part)k, true) / b->unit_s;
     }
-    for (int k = 0; !b->roomy && k < MF_FIGURES; k++) {
+    for (int k = 0; !b->memory_ample && k < MF_FIGURES; k++) {
         bool first = true;
         for (int m = 0; m < c->choices; m++) {
             if (!has_columns(b, c, m)) {
@@ -209,8 +209,8 @@ static void add_sizes(mf_rows *b) {
 static void add_memory(mf_rows *b) {
     const mf_partition *in = b->in;
     for (int p = 0; p < in->stages; p++) {
-        double free_B = in->usable_B - in->fixed_B - mf_rows_least_beside_B(in, &b->room, p);
-        const mf_guest guest = mf_rows_guest(in, &b->room, p);
+        double free_B = in->usable_B - in->fixed_B - mf_rows_least_beside_B(in, &b->ranges, p);
+        const mf_guest guest = mf_rows_guest(in, &b->ranges, p);
         for (int k = 0; k < in->order.rows[p]; k++) {
             for (int c = 0; c < in->chunks; c++) {
                 int v = (int)mf_layout_vstage(&in->layout, p, c);
@@ -280,10 +280,10 @@ static double likely_B(const mf_partition *in, int stage, int row, int each) {
     return fmax(main_B, others_B);
 }
 
-bool mf_rows_are_roomy(const mf_partition *in) {
+bool mf_rows_memory_is_ample(const mf_partition *in) {
     const int each = (in->positions + in->stages - 1) / in->stages + 1;
-    mf_room any;
-    mf_rows_room(in, INFINITY, &any);
+    mf_split_ranges any;
+    mf_split_ranges_by_time(in, INFINITY, &any);
     for (int p = 0; p < in->stages; p++) {
         const double free_B = in->usable_B - in->fixed_B - mf_rows_least_beside_B(in, &any, p);
         for (int k = 0; k < in->order.rows[p]; k++) {
@@ -315,7 +315,7 @@ mf_status mf_rows_add_splits(mf_rows *b) {
     for (int v = 0; v < in->vstages; v++) {
         b->end_col[v] = -1;
     }
-    if (!b->roomy) { /* else no choice is known, a dear one neither */
+    if (!b->memory_ample) { /* else no choice is known, a dear one neither */
         mf_rows_add_ends(b);
     }
     b->sums = b->milp.cols;
@@ -324,7 +324,7 @@ mf_status mf_rows_add_splits(mf_rows *b) {
         return mf_err_set(b->e, MF_NOMEM, "out of memory");
     }
     add_sizes(b);
-    if (!b->roomy) {
+    if (!b->memory_ample) {
         add_memory(b);
     }
     return MF_OK;

@@ -466,10 +466,10 @@ static void start_ranges(tree *t) {
 }
 
 /* May anything below the cutoff fit? */
-static bool has_room(const tree *t) {
-    mf_room room;
-    mf_rows_room(t->in, t->o->cutoff_s, &room);
-    return mf_rows_room_by_memory(t->in, &room);
+static bool can_fit(const tree *t) {
+    mf_split_ranges ranges;
+    mf_split_ranges_by_time(t->in, t->o->cutoff_s, &ranges);
+    return mf_split_ranges_by_memory(t->in, &ranges);
 }
 
 /* What memory allows. False: nothing fits. Numbers are limited where weight gradients are split off
@@ -478,10 +478,10 @@ static bool has_room(const tree *t) {
 static bool find_fitting(tree *t) {
     const mf_partition *in = t->in;
     if (in->split && mf_uses(in->evaluator->without, MF_MECHANISM_MOST_POSITIONS)) {
-        return mf_rows_most_positions(in, &t->rows.room, t->fitting);
+        return mf_rows_most_positions(in, &t->rows.ranges, t->fitting);
     }
-    if (!t->rows.roomy && mf_uses(in->evaluator->without, MF_MECHANISM_MOST_POSITIONS) &&
-        !has_room(t)) {
+    if (!t->rows.memory_ample && mf_uses(in->evaluator->without, MF_MECHANISM_MOST_POSITIONS) &&
+        !can_fit(t)) {
         return false;
     }
     for (int i = 0; i < in->vstages + in->stages; i++) {
@@ -510,7 +510,7 @@ static void solve_tree(tree *t) {
     if (!is_out_of_effort(t)) { /* there is a point */
         t->out->near = true;
         mf_rows_nearest(t->in, t->n, t->out->first);
-        bound = fmax(bound, t->o->floor_s / t->rows.unit_s / MF_BOUND_SAFETY);
+        bound = fmax(bound, t->o->proven_s / t->rows.unit_s / MF_BOUND_SAFETY);
     }
     grow(t, bound);
     if (t->out->near && mf_uses(t->in->evaluator->without, MF_MECHANISM_TREE_POINTS)) {
@@ -560,7 +560,7 @@ mf_status mf_partition_splits(mf_partition *in, const mf_partition_split_options
         .in = in, .o = o, .out = out, .open = HUGE_VAL, .last = -1, .started_ns = *in->effort_ns};
     const mf_partition_options ro = {.hull = true,
                                      .splits = true,
-                                     .roomy = mf_rows_are_roomy(in),
+                                     .memory_ample = mf_rows_memory_is_ample(in),
                                      .lossy = in->lost > 0.0 && in->lost <= MF_LOST_MOST,
                                      .cutoff_s = o->cutoff_s};
     memset(out, 0, sizeof *out);
@@ -587,7 +587,7 @@ mf_status mf_partition_splits(mf_partition *in, const mf_partition_split_options
     if (status == MF_OK) {
         bool failed = out->outcome == MF_MILP_FAILED;
         double bound_s = fmin(t.open * t.rows.unit_s * MF_BOUND_SAFETY, o->cutoff_s);
-        out->bound_s = failed ? o->floor_s : fmin(fmax(bound_s, o->floor_s), o->cutoff_s);
+        out->bound_s = failed ? o->proven_s : fmin(fmax(bound_s, o->proven_s), o->cutoff_s);
         out->split_bound_s =
             fmax(out->split_bound_s * t.rows.unit_s * MF_BOUND_SAFETY, out->bound_s);
         out->lps = t.lps;

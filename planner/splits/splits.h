@@ -16,16 +16,16 @@ typedef struct mf_open_splits {
 } mf_open_splits;
 void mf_open_splits_clear(mf_open_splits *o);
 
-/* What a tree over splits has left open: taken up again it goes on with that. */
+/* What a tree over splits has left open. A tree that is taken up again goes on with that. */
 typedef struct mf_split_rest {
-    double cutoff_s;             /* of the tree: what is not here is at or above */
-    mf_open_splits open;         /* none: nothing is known */
+    double cutoff_s;             /* of the tree: nodes that are not here have bounds at or above */
+    mf_open_splits open;         /* none: no tree was made yet */
     struct mf_branch_gain *gain; /* of its numbers (branch_gains.h), or NULL */
 } mf_split_rest;
 void mf_split_rest_clear(mf_split_rest *rest);
 
-/* What was done about a layout. Counts that were over memory on a stage: nothing is wanted that
- * puts at least as much there. */
+/* What was tried on a layout: counts of a stage that were too large for its memory. No answer is
+ * wanted that puts at least as many layers of each cell there. */
 typedef struct mf_partition_tried {
     int sets, allocated;
     int *stage;     /* [sets] */
@@ -37,14 +37,14 @@ mf_status mf_partition_tried_add(const mf_partition *in, mf_partition_tried *t, 
 void mf_partition_tried_clear(mf_partition_tried *t);
 
 typedef struct mf_partition_options {
-    bool coarse;        /* layers without their choices: a quick bound and a split. Else every
-                         * choice, in whole layers */
-    bool hull;          /* of the choices those that stand for all: for relaxations only */
-    bool lossy;         /* splits: with other losses for other nodes */
-    bool splits;        /* whole positions on every virtual stage, choices in any proportion: what
-                         * split_tree.c branches on. No counts */
-    bool roomy;         /* splits: memory is no concern, a layer takes the least of its choices */
-    double floor_s;     /* a bound that is known already; 0 = none */
+    bool coarse;        /* layers without their choices: a quick bound and a split; else
+                         * whole layers with every choice */
+    bool hull;          /* only choices that stand for all others: for relaxations alone */
+    bool lossy;         /* splits: each node of the tree has losses of its own */
+    bool splits;        /* whole positions on every virtual stage, choices in any proportion, as
+                         * split_tree.c branches; no counts */
+    bool memory_ample;  /* splits: memory is no concern, a layer takes the least of its choices */
+    double proven_s;    /* a bound that is known already; 0 = none */
     double cutoff_s;    /* only steps below are of interest; INFINITY = any */
     double gap;         /* relative gap at which the program may stop */
     int64_t node_limit; /* of the integer program; 0 = none */
@@ -68,7 +68,7 @@ void mf_partition_solution_clear(mf_partition_solution *s);
 /* --- whole splits (split_tree.c) -------------------------------------------------------------- */
 
 typedef struct mf_partition_split_options {
-    double floor_s;      /* a bound that is known already; 0 = none */
+    double proven_s;     /* a bound that is known already; 0 = none */
     double cutoff_s;     /* a bound at or above is as good as any */
     int64_t lp_limit;    /* linear programs */
     int64_t effort_ns;   /* counted nanoseconds of one core, about; 0 = any */
@@ -88,7 +88,7 @@ typedef struct mf_partition_split_result {
     bool have;               /* a whole split with a bound below the cutoff was met ... */
     double split_bound_s;    /* ... none of its assignments is faster than this */
     bool met;   /* none was, but `first` is one that its own losses take above the cutoff */
-    bool near;  /* nor that, but the last program has a point, whose nearest split is ... */
+    bool near;  /* nor that; the last program has a point, and the split nearest to it is ... */
     int *first; /* ... [vstages + 1] its positions; owned */
     int64_t lps;
 } mf_partition_split_result;

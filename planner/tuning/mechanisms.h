@@ -17,7 +17,7 @@
     X(COST_CACHE, "cost-cache", "costs of blocks and pairs are kept")                              \
     X(KEPT_FIGURES, "kept-figures", "what families add up from costs is kept")                     \
     X(HALVES, "halves", "families without a pipeline degree are bounded, by halves of layers")     \
-    X(FLOORS, "floors", "orders and layouts are bounded by the work of every stage")               \
+    X(STAGE_BOUNDS, "stage-bounds", "orders and layouts are bounded by the work of every stage")   \
     X(FAMILY_MEAN, "family-mean",                                                                  \
       "means of paths bound orders and layouts before their partition")                            \
     X(OWN_CHOICES, "own-choices", "layouts are bounded by all memory choices as simulated")        \

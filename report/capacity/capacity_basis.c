@@ -189,7 +189,7 @@ void mf_capacity_print_routing(FILE *out, const mf_capacity_table *t) {
 }
 
 /* How near the plans are proven to be to the fastest; -1: nothing fits. Those that miss the gap
- * that was asked for are named in a line below, as far as there is room. */
+ * that was asked for are named in a line below, as far as the line holds them. */
 bool mf_capacity_is_open(const mf_capacity_table *t, const mf_capacity_cell *c) {
     return c->feasible && c->gap > t->gap * (1 + 1e-9);
 }

@@ -154,7 +154,7 @@ static void write_cell(mf_json_writer *w, const mf_capacity_table *t, int i) {
         mf_json_write_i64(w, "draws", c->routed.draws);
         mf_json_write_f64(w, "step_time_s", c->routed.step_time_s);
         mf_json_write_f64(w, "expert_load", c->routed.load);
-        mf_json_write_bool(w, "has_room", c->routed.fits);
+        mf_json_write_bool(w, "has_headroom", c->routed.fits);
         mf_json_write_end(w);
     }
     write_strain(w, "skewed", c, &c->skewed, t);

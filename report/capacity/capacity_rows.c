@@ -387,7 +387,7 @@ void mf_capacity_print_shared(FILE *out, const mf_capacity_table *t) {
     }
     if (gone > 0) {
         snprintf(left_out + gone, sizeof left_out - gone, " (-v shows them)");
-        fputs("no room for ", out);
+        fputs("not shown   ", out);
         mf_show_wrap(out, left_out, 12, 12, 99);
     }
 }

@@ -191,7 +191,7 @@ static void say_tied(const mf_capacity_table *t, int at, double difference, mf_v
 
 /* The offers that tie with the best one, the nearest first, as many as two lines have space for. */
 static void print_ties(FILE *out, const mf_capacity_table *t, int best, mf_verdict v) {
-    enum { ROOM = 2 * (WIDTH - VERDICT_COLUMN) - 20 };
+    enum { SPACE = 2 * (WIDTH - VERDICT_COLUMN) - 20 };
     const int column = verdict_column();
     char text[512] = "", why[160] = "", one[144];
     double above = -1;
@@ -216,7 +216,7 @@ static void print_ties(FILE *out, const mf_capacity_table *t, int best, mf_verdi
             break;
         }
         say_tied(t, next, nearest.difference, v, named == 0, one, sizeof one);
-        if (named > 0 && (left > 0 || used + strlen(one) + strlen(why) > ROOM)) {
+        if (named > 0 && (left > 0 || used + strlen(one) + strlen(why) > SPACE)) {
             left++;
         } else {
             used += (size_t)snprintf(text + used, sizeof text - used, "%s", one);

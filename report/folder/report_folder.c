@@ -30,9 +30,9 @@ static bool names_file(const char *dir) {
     return end != NULL && (strcmp(end, ".json") == 0 || strcmp(end, ".html") == 0);
 }
 
-const char *mf_report_plan_file(const char *dir, char room[MF_REPORT_FILE]) {
-    snprintf(room, MF_REPORT_FILE, "%s/plan.json", dir != NULL ? dir : "");
-    return dir != NULL ? room : NULL;
+const char *mf_report_plan_file(const char *dir, char path[MF_REPORT_FILE]) {
+    snprintf(path, MF_REPORT_FILE, "%s/plan.json", dir != NULL ? dir : "");
+    return dir != NULL ? path : NULL;
 }
 
 mf_status mf_report_folder_create(const char *dir, mf_err *e) {

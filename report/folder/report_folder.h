@@ -44,7 +44,7 @@ typedef struct mf_report_folder {
 
 /* The plan.json of a folder; NULL: there is no folder. */
 enum { MF_REPORT_FILE = 4160 };
-const char *mf_report_plan_file(const char *dir, char room[MF_REPORT_FILE]);
+const char *mf_report_plan_file(const char *dir, char path[MF_REPORT_FILE]);
 
 /* Makes the folder before the work begins: a path that cannot be one is found out early. */
 mf_status mf_report_folder_create(const char *dir, mf_err *e);

@@ -48,9 +48,9 @@ static void set_scales(mf_plot *plot) {
         const double middle = (a->low + a->high) / 2;
         const double least = plot->logarithmic ? 0 : 0.02 * fabs(middle) + 1e-12;
         const double half = fmax(a->high - middle, least);
-        const double room = plot->logarithmic ? 0.04 : 0.16 * half;
-        a->low = middle - half - room;
-        a->high = middle + half + room;
+        const double margin = plot->logarithmic ? 0.04 : 0.16 * half;
+        a->low = middle - half - margin;
+        a->high = middle + half + margin;
     }
 }
 

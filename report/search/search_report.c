@@ -102,7 +102,7 @@ static void say_host_states(const mf_plan *p, char *out) {
              100 * p->layout.offload_optimizer);
 }
 
-static void say_room(const mf_plan *p, char *out) {
+static void say_headroom(const mf_plan *p, char *out) {
     snprintf(out, CHOICE, "token headroom %g", mf_layout_token_headroom(&p->layout));
 }
 
@@ -114,8 +114,8 @@ static void say_fp8(const mf_plan *p, char *out) {
 
 /* Choices that have no column, each in words that stand alone. */
 static void (*const choices[])(const mf_plan *p, char *out) = {
-    say_memory,  say_cp,          say_overlap, say_graph, say_gradients,
-    say_moments, say_host_states, say_room,    say_fp8};
+    say_memory,  say_cp,          say_overlap,  say_graph, say_gradients,
+    say_moments, say_host_states, say_headroom, say_fp8};
 
 static bool same_split(const mf_assignment *a, const mf_assignment *b) {
     return a->vstages == b->vstages &&

@@ -3,6 +3,7 @@
 
 #include "job/figures/reported_flops.h"
 #include "job/load/problem.h"
+#include "planner/tuning/limits.h"
 #include "report/basis/doubts.h"
 #include "report/basis/host_copies_text.h"
 #include "report/inputs/import_report.h"

@@ -1,6 +1,7 @@
 /* verdict_text.c - one sentence that decides. */
 #include "report/step/verdict_text.h"
 
+#include "planner/tuning/limits.h"
 #include "report/text/show.h"
 
 #include <math.h>

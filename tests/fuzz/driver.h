@@ -185,7 +185,7 @@ static size_t fuzz_mutate(uint8_t *data, size_t size, const fuzz_seed *seeds, si
         span = span < other->size - from ? span : other->size - from;
         return fuzz_insert(data, size, at, other->data + from, span);
     }
-    default: /* cut short, now and then */
+    default: /* truncated, now and then */
         return fuzz_below(state, 8) == 0 ? at : size;
     }
 }

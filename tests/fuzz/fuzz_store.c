@@ -1,7 +1,7 @@
 /* Fuzz target: a profile store with damage that the bytes describe: triples of a place (two bytes,
- * over all that are not zero) and what is XORed there; a single byte left over cuts the file at its
- * share. Every row and choice that is handed out is one that was put in; all else is a refusal in
- * one line that names the file. */
+ * over all that are not zero) and what is XORed there; a single byte left over truncates the file
+ * at its share. Every row and choice that is handed out is one that was put in; all else is a
+ * refusal in one line that names the file. */
 #define MF_FUZZ_WORDS "\x01\x12\xff", "\x01\x10\x80", "\xff\xff\x01", "\x80\x01\x40"
 #include "tests/fuzz/driver.h"
 

@@ -120,7 +120,7 @@ typedef struct exec_setup {
     double offload_optimizer;
     double capacity;    /* factor; 0: dropless */
     bool mtp;           /* with the model's MTP depths, weights from a seed */
-    const char *preset; /* a shipped model cut down by `sets` in the family's place, weights from a
+    const char *preset; /* a shipped model reduced by `sets` in the family's place, weights from a
                            seed, on the family's tokens; NULL: none */
     const char *sets[EXEC_SETS];
 } exec_setup;

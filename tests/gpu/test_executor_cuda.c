@@ -1,4 +1,4 @@
-/* test_executor_cuda.c - a training step of five Hugging Face families, and of others cut down from
+/* test_executor_cuda.c - a training step of five Hugging Face families, and of others reduced from
  * shipped models, on the GPU against the same program on the CPU, both in BF16, op by op
  * (exec_compare.h): in lockstep, each op alone, with several micro-batches, recomputation, dropped
  * tokens and MTP depths, losses of routers, and the update; freely, with all gradients. An op that

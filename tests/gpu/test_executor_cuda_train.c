@@ -176,7 +176,7 @@ static void test_train(const exec_under *u) {
 /* --- one micro-batch and several ----------------------------------------------------------------
  */
 
-/* The same samples, whatever they are cut into and whatever is computed again. */
+/* The same samples, whatever they are divided into and whatever is computed again. */
 static void test_batches(const exec_under *u) {
     static const exec_setup kinds[] = {
         {.what = "two micro-batches", .mbs = 2},

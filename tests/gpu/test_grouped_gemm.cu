@@ -264,7 +264,7 @@ std::vector<uint8_t> added(const mf_kernel_grouped_gemm &g, const Buffer &before
     return out;
 }
 
-/* What L2 adds and what the kernel adds to what it fetches is the same to the bit, tiles cut short
+/* What L2 adds and what the kernel adds to what it fetches is the same to the bit, short tiles
  * by every edge among them; the sums are not what was there before. */
 void fetched_as_in_l2(uint64_t seed) {
     static const struct {

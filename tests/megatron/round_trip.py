@@ -53,7 +53,7 @@ class Tool:
 
 
 def gpus_for(parameters):
-    """GPUs of 80 GB on which such a model has room to choose: weights, gradients, optimizer twice."""
+    """GPUs of 80 GB on which such a model has memory to choose: weights, gradients, optimizer twice."""
     gpus = 8
     while gpus * 80e9 < 2 * 18 * parameters:
         gpus *= 2

@@ -272,8 +272,8 @@ static void check_pair(problem *p, const mf_layout *l, const mf_block_key *f,
     assert_true(equal(kept_s, simulated_s(p, l, f, MF_PASS_F | MF_PASS_BACKWARD, b)));
 }
 
-/* Twice as many data-parallel ranks: more GPUs of a host that share its memory, where there is
- * room.
+/* Twice as many data-parallel ranks: more GPUs of a host that share its memory, where the
+ * cluster has them.
  */
 static mf_layout twice_the_gpus(const problem *p, mf_layout l) {
     l.gpus *= 2;

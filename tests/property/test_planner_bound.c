@@ -157,15 +157,15 @@ static void check_programs(mf_partition *in, const sample *s, nearness *n) {
     }
 }
 
-/* With any cutoff the tree's bound holds; cut off below the best plan, the cutoff is what it proves
+/* With any cutoff the tree's bound holds; ended below the best plan, the cutoff is what it proves
  * at most. */
 static void check_splits(mf_partition *in, const sample *s, nearness *n) {
     static const double cutoffs[] = {0.97, 1.003, 1.02, 1.1, 0};
     double best_s = s->best >= 0 ? s->step[s->best].time_s : 1.0;
     for (size_t i = 0; i < 2 * sizeof cutoffs / sizeof cutoffs[0]; i++) {
-        bool cut = cutoffs[i / 2] > 0;
-        mf_partition_split_options o = {.cutoff_s = cut ? cutoffs[i / 2] * best_s : HUGE_VAL,
-                                        .lp_limit = cut ? 60 : 12,
+        bool below = cutoffs[i / 2] > 0;
+        mf_partition_split_options o = {.cutoff_s = below ? cutoffs[i / 2] * best_s : HUGE_VAL,
+                                        .lp_limit = below ? 60 : 12,
                                         .own_losses = i % 2 == 1};
         mf_partition_split_result x;
         mf_err e;
@@ -209,8 +209,8 @@ static int64_t rows_checked;
 
 /* No moment of a stage, as rows of memory count it, takes more than the plan does there. */
 static void check_memory_rows(const mf_partition *in, const mf_assignment *a) {
-    mf_room any;
-    mf_rows_room(in, INFINITY, &any);
+    mf_split_ranges any;
+    mf_split_ranges_by_time(in, INFINITY, &any);
     for (int p = 0; p < in->stages; p++) {
         const mf_guest guest = mf_rows_guest(in, &any, p);
         for (int k = 0; k < in->order.rows[p]; k++) {
@@ -260,7 +260,7 @@ static void check_scarce_split(mf_partition *in, const sample *s, nearness *n) {
 }
 
 /* How often a stage holds as many positions as there is said to be space for. */
-static int64_t rooms_met;
+static int64_t most_met;
 
 /* Keeps as little as any choice does. */
 static mf_assignment leanest(const mf_partition *in, const mf_assignment *a) {
@@ -280,34 +280,35 @@ static mf_assignment leanest(const mf_partition *in, const mf_assignment *a) {
 }
 
 /* How often less is known than that each virtual stage holds a position. */
-static int64_t narrowed_rooms;
+static int64_t narrowed_ranges;
 
-static void assert_has_room(const mf_partition *in, const mf_room *room, const mf_assignment *a) {
+static void assert_in_ranges(const mf_partition *in, const mf_split_ranges *ranges,
+                             const mf_assignment *a) {
     int held[MF_MAX_VSTAGES] = {0};
     for (int v = 0; v < in->vstages; v++) {
         const int n = a->first[v + 1] - a->first[v];
         held[mf_layout_stage_of(&in->layout, v)] += n;
-        assert_at_most(room->range[v].lo, n);
-        assert_at_most(n, room->range[v].hi);
-        assert_at_most(room->least[v], a->first[v]);
-        assert_at_most(a->first[v], room->most[v]);
-        narrowed_rooms += room->range[v].lo > 1;
+        assert_at_most(ranges->range[v].lo, n);
+        assert_at_most(n, ranges->range[v].hi);
+        assert_at_most(ranges->least[v], a->first[v]);
+        assert_at_most(a->first[v], ranges->most[v]);
+        narrowed_ranges += ranges->range[v].lo > 1;
     }
     for (int p = 0; p < in->stages && in->chunks > 1; p++) {
-        assert_at_most(room->range[in->vstages + p].lo, held[p]);
-        assert_at_most(held[p], room->range[in->vstages + p].hi);
+        assert_at_most(ranges->range[in->vstages + p].lo, held[p]);
+        assert_at_most(held[p], ranges->range[in->vstages + p].hi);
     }
 }
 
 /* With just the time and the memory that a plan takes there is space for its split. */
-static void check_room(mf_partition *in, const mf_assignment *a, const mf_step *step) {
+static void check_ranges(mf_partition *in, const mf_assignment *a, const mf_step *step) {
     const double usable_B = in->usable_B;
-    mf_room room;
-    mf_rows_room(in, step->time_s * (1.0 + 1e-9), &room);
-    assert_has_room(in, &room, a);
+    mf_split_ranges ranges;
+    mf_split_ranges_by_time(in, step->time_s * (1.0 + 1e-9), &ranges);
+    assert_in_ranges(in, &ranges, a);
     in->usable_B = step->peak_B * (1.0 + 1e-9);
-    assert_true(mf_rows_room_by_memory(in, &room));
-    assert_has_room(in, &room, a);
+    assert_true(mf_split_ranges_by_memory(in, &ranges));
+    assert_in_ranges(in, &ranges, a);
     in->usable_B = usable_B;
 }
 
@@ -320,10 +321,10 @@ static void check_most_positions(mf_partition *in, const sample *s) {
         mf_step step;
         assert_ok(in->evaluator->ops->play(in->evaluator->self, &in->layout, i % 2 ? &lean : own,
                                            &step, NULL));
-        mf_room any;
-        check_room(in, i % 2 ? &lean : own, &step);
+        mf_split_ranges any;
+        check_ranges(in, i % 2 ? &lean : own, &step);
         in->usable_B = step.peak_B;
-        mf_rows_room(in, INFINITY, &any);
+        mf_split_ranges_by_time(in, INFINITY, &any);
         assert_true(mf_rows_most_positions(in, &any, most));
         for (int v = 0; v < in->vstages; v++) {
             const int n = own->first[v + 1] - own->first[v];
@@ -331,9 +332,9 @@ static void check_most_positions(mf_partition *in, const sample *s) {
             assert_at_most(n, most[v]);
         }
         for (int p = 0; p < in->stages; p++) {
-            const int room = most[in->vstages + p];
-            assert_at_most(held[p], room);
-            rooms_met += held[p] == room && in->stages > 1;
+            const int most_held = most[in->vstages + p];
+            assert_at_most(held[p], most_held);
+            most_met += held[p] == most_held && in->stages > 1;
         }
     }
     in->usable_B = usable_B;
@@ -704,10 +705,10 @@ static void no_bound_of_a_family_is_above_a_plan_in_it(void **state) {
     mf_milp_thread_end();
     check_nearness(n);
     assert_above(n[EXACT].tried, cases / 4); /* most problems have plans that fit */
-    printf("  rooms met %lld times\n", (long long)rooms_met);
-    assert_above(rooms_met, cases);
-    printf("  more than one position sure %lld times\n", (long long)narrowed_rooms);
-    assert_above(narrowed_rooms, cases);
+    printf("  most positions met %lld times\n", (long long)most_met);
+    assert_above(most_met, cases);
+    printf("  more than one position sure %lld times\n", (long long)narrowed_ranges);
+    assert_above(narrowed_ranges, cases);
     printf("  rows of memory checked %lld times\n", (long long)rows_checked);
     assert_above(rows_checked, cases);
     printf("  last positions that take more met %lld times\n", (long long)ends_met);

@@ -60,7 +60,7 @@ static bool next_memory(odometer *o, int *digit) {
     return false;
 }
 
-/* The next way to cut positions into virtual stages, none empty. */
+/* The next way to split positions into virtual stages, none empty. */
 static bool next_split(mf_assignment *a) {
     for (int v = a->vstages - 1; v > 0; v--) {
         if (a->first[v] < a->positions - (a->vstages - v)) {

@@ -21,7 +21,7 @@
     X(ORDER, "order", 0.48, 0.4, "")                                                               \
     X(LAYOUT, "layout", 0.57, 0.5, "")                                                             \
     X(COARSE, "coarse", 0.9, 0.9, "by the integer program without memory choices")                 \
-    X(SPLITS, "splits", 0.9, 0.9, "by the tree, whole or cut off near the best plan")              \
+    X(SPLITS, "splits", 0.9, 0.9, "by the tree, whole or ended near the best plan")                \
     X(SPLIT, "split", 0.9, 0.9, "one split, with what it loses, against its plans")                \
     X(SCARCE, "scarce", 0.9, 0.9, "the same with just the memory that the plan takes")             \
     X(EXACT, "exact", 0.9, 0.9, "by the integer program")                                          \

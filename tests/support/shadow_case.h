@@ -96,7 +96,8 @@ static inline mf_status shadow_case_program(shadow_case *c, const mf_device *dev
     mf_cluster cpu;
     mf_status s = mf_cluster_load("cpu", &cpu, e);
     s = s == MF_OK ? mf_cluster_load(device->ops->on_host ? "cpu" : "h200", &c->cluster, e) : s;
-    c->cluster.scaleup_Bps = cpu.scaleup_Bps; /* into how many pieces ops are cut goes by these */
+    c->cluster.scaleup_Bps =
+        cpu.scaleup_Bps; /* into how many pieces ops are divided goes by these */
     c->cluster.nic_Bps = cpu.nic_Bps;
     c->cluster.gpu.sms = cpu.gpu.sms;
     memcpy(c->cluster.gpu.peak_flops, cpu.gpu.peak_flops, sizeof cpu.gpu.peak_flops);

@@ -105,7 +105,7 @@ mf_status shadow_await(mf_queue *behind, int slot, mf_err *e) {
     return MF_OK;
 }
 
-void shadow_cut_signals(shadow *x) {
+void shadow_end_signals(shadow *x) {
     for (int64_t k = 0; k < x->signals; k++) {
         x->signal[k].at.count = x->signal[k].graph == NULL ? 0 : x->signal[k].at.count;
     }

@@ -126,7 +126,7 @@ mf_status shadow_allocate(shadow *x, int64_t size_B, bool device, void **out, mf
     return MF_OK;
 }
 
-/* Rooms keep their numbers. */
+/* Places keep their numbers. */
 void shadow_release(shadow *x, void *memory) {
     for (int i = 0; i < x->allocations && memory != NULL; i++) {
         if (x->allocation[i].base == memory) {

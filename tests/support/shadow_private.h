@@ -171,7 +171,7 @@ mf_status shadow_order(mf_queue *before, mf_queue *behind, mf_err *e);
 mf_status shadow_signal_down(mf_queue *before, int slot, mf_err *e);
 mf_status shadow_await(mf_queue *behind, int slot, mf_err *e);
 /* Work is put away: what signals stand for is done. */
-void shadow_cut_signals(shadow *x);
+void shadow_end_signals(shadow *x);
 mf_status shadow_capture_begin(mf_queue *q, mf_err *e);
 mf_status shadow_capture_end(mf_queue *q, mf_device_graph **out, mf_err *e);
 mf_status shadow_play(mf_queue *q, mf_device_graph *g, mf_err *e);

@@ -361,7 +361,7 @@ static void record(shadow *x, shadow_item *i) {
 }
 
 /* Chains end here: what follows is ordered behind all of it by the host, who has waited. */
-static void cut_chains(shadow *x) {
+static void end_chains(shadow *x) {
     for (int k = 0; k < SHADOW_QUEUES; k++) {
         x->queue[k].chain[0].last = NULL;
         x->queue[k].chain[0].also.count = 0;
@@ -369,12 +369,12 @@ static void cut_chains(shadow *x) {
     for (int k = 0; k < x->lanes; k++) {
         x->lane[k].last[0] = NULL;
     }
-    shadow_cut_signals(x);
+    shadow_end_signals(x);
 }
 
 void shadow_put_away(shadow *x) {
     assert(x->left == 0 && x->ready.count == 0 && x->begun.count == 0);
-    cut_chains(x);
+    end_chains(x);
     for (int64_t k = 0; k < x->all.count; k++) {
         if (x->o.records) {
             record(x, x->all.item[k]);

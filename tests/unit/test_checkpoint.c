@@ -439,7 +439,7 @@ static void only_the_newest_stay(void **state) {
         snprintf(path, sizeof path, "%s/step-%08d/manifest.json", folder, step);
         assert_int_equal(access(path, R_OK) == 0, step > 3);
     }
-    /* What a save that was cut short left behind goes; checkpoints stay. */
+    /* What a save that was interrupted left behind goes; checkpoints stay. */
     snprintf(path, sizeof path, "%s/tmp-step-00000006", folder);
     assert_int_equal(mkdir(path, 0777), 0);
     mf_checkpoint_clean(folder);

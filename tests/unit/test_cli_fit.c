@@ -304,7 +304,7 @@ static void remedies_are_of_what_a_search_does_not_choose(void **state) {
 
 /* The remedy that costs the leanest layout least leaves the fast ones no space: the one that saves
  * most memory does. */
-static void a_remedy_that_leaves_fast_layouts_room_is_named(void **state) {
+static void a_remedy_that_leaves_fast_layouts_memory_is_named(void **state) {
     (void)state;
     if (cases_sampled()) {
         return; /* as in the tests beside it, for longer */
@@ -747,7 +747,7 @@ int main(void) {
         cmocka_unit_test(what_fits_is_listed_by_time),
         cmocka_unit_test(remedies_are_of_what_a_search_does_not_choose),
         cmocka_unit_test(a_remedy_comes_with_the_fastest_plans_that_it_allows),
-        cmocka_unit_test(a_remedy_that_leaves_fast_layouts_room_is_named),
+        cmocka_unit_test(a_remedy_that_leaves_fast_layouts_memory_is_named),
         cmocka_unit_test(a_remedy_is_as_fast_as_plan_finds_it),
         cmocka_unit_test(remedies_of_memory_do_what_they_say),
         cmocka_unit_test(the_size_that_would_do_is_the_smallest_in_whole_nodes),

@@ -119,7 +119,7 @@ static int child(int ranks) {
     failed += mf_comm_group_size(c, none) != (rank == 0 || ranks == 1 ? 1 : ranks - 1);
     for (size_t i = 0; i < sizeof pieces / sizeof pieces[0]; i++) {
         if (pieces[i] > 0) {
-            mf_comm_mpi_cut(c, pieces[i]);
+            mf_comm_mpi_set_longest(c, pieces[i]);
         }
         failed += case_run(c, &l, added, &host, 1, &checks);
         failed += case_run(c, &l, added, &host, 37, &checks);

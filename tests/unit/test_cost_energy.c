@@ -221,12 +221,12 @@ static void the_stretch_is_where_energy_meets_the_cap(void **state) {
     (void)state;
     mf_cost *cost = cost_of("h200", 0, "moefold", NULL);
     const mf_power power = mf_cost_power(cost);
-    const double room_W = power.cap_W - power.idle_W;
+    const double spare_W = power.cap_W - power.idle_W;
     for (double own_W = 300; own_W < 1500; own_W += 50) {
         const mf_work w = {1e-3, 2e-4, own_W * 1e-3, 0.06};
         const double stretch = mf_cost_stretch_of(cost, &w), clock = mf_cost_clock_share(stretch);
         const double J = w.clocked_J * pow(0.7 + 0.3 * clock / power.settled_clock, 2);
-        const double over_J = J + w.other_J - room_W * (stretch * w.clocked_s + w.other_s);
+        const double over_J = J + w.other_J - spare_W * (stretch * w.clocked_s + w.other_s);
         if (stretch > 1) {
             assert_close(over_J / J, 0, 1e-9);
         } else {

@@ -29,7 +29,7 @@ static void few_heads_at_once_fill_a_gpu_and_no_more_memory_than_that(void **sta
     assert_int_equal(mf_attention_ordered_B(1, 8, 8, 100, 60), 2 * 8 * 128 * 64);
 }
 
-/* Whatever the parts that context parallelism cuts sequences into. */
+/* Whatever the parts that context parallelism divides sequences into. */
 static void the_planned_bytes_hold_the_pieces_of_any_shorter_part(void **state) {
     (void)state;
     uint32_t x = 12345;

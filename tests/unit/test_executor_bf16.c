@@ -1,6 +1,6 @@
 /* BF16 compute, and BF16 moments: near float's losses, the same to the bit however it is recomputed
- * and cut into stages of one rank's arithmetic, in the arena that the memory plan promises. Every
- * step is accounted for. */
+ * and divided into stages of one rank's arithmetic, in the arena that the memory plan promises.
+ * Every step is accounted for. */
 #include "tests/support/hf_case.h"
 #include "tests/support/sampled.h"
 #include "tests/support/test.h"

@@ -286,7 +286,7 @@ static void check_cover(const mf_grouped_space *sp, const int32_t *offs, int clu
             if (!more) {
                 break;
             }
-            whole += turn >= split.pairs_cut * split.slices;
+            whole += turn >= split.pairs_sliced * split.slices;
             check_tiles(sp, offs, t, visits, per_expert, boxes_n);
         }
         fewest = whole < fewest ? whole : fewest;
@@ -351,7 +351,7 @@ static void tiles_that_run_together_form_a_near_square(void **s) {
 static void a_short_first_round_takes_what_is_over(void **s) {
     (void)s;
     static const struct {
-        int pairs, clusters, cut, slices, gated;
+        int pairs, clusters, sliced, slices, gated;
     } cases[] = {
         {66, 66, 0, 1, 0},    /* nothing over */
         {2048, 66, 2, 4, 0},  /* 2 over: 8 quarter slices */
@@ -364,8 +364,8 @@ static void a_short_first_round_takes_what_is_over(void **s) {
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         const mf_grouped_space sp = {.gated = cases[i].gated};
         const mf_grouped_split x = mf_grouped_split_choose(&sp, cases[i].pairs, cases[i].clusters);
-        assert_int_equal(x.pairs_cut, cases[i].cut);
-        assert_int_equal(cases[i].cut ? x.slices : 1, cases[i].slices);
+        assert_int_equal(x.pairs_sliced, cases[i].sliced);
+        assert_int_equal(cases[i].sliced ? x.slices : 1, cases[i].slices);
     }
 }
 
@@ -387,8 +387,8 @@ static void chosen_configs_fit_the_device_and_print(void **s) {
         assert_at_most(c.blocks, h200.sm_count);
         assert_true(c.blocks % c.cluster == 0);
         assert_non_null(strstr(mf_grouped_config_print(&c, text, sizeof text), "128x256x64"));
-        char cut[8];
-        assert_string_equal(mf_grouped_config_print(&c, cut, sizeof cut), "128x256");
+        char truncated[8];
+        assert_string_equal(mf_grouped_config_print(&c, truncated, sizeof truncated), "128x256");
     }
 }
 

@@ -116,7 +116,7 @@ static void rows_say_which_of_their_ranks_experts_they_are_for(void **state) {
     routing r;
     int32_t choice[ROWS];
     draw(&r);
-    for (int64_t rows = SLOTS; rows > 0; rows -= SLOTS - 2) { /* with room and without */
+    for (int64_t rows = SLOTS; rows > 0; rows -= SLOTS - 2) { /* with places and without */
         const mf_row_map m = build(&r, r.index, TOP_K, EXPERTS, rows);
         const mf_kernel_choices_of_rows a = {.ranks = RANKS,
                                              .experts = EXPERTS,

@@ -572,7 +572,7 @@ static void cpu_ranks_hold_no_driver_context(void **state) {
     assert_close(mf_memory_comm_B(&c, &l), 0, 0);
 }
 
-/* Ranks cut a position's gradients into parts of one size, the last gets what is left; the table
+/* Ranks divide a position's gradients into parts of one size, the last gets what is left; the table
  * stands somewhere in it. */
 static int64_t longest_part(int64_t dense, int64_t at, int64_t table, int64_t ranks) {
     int64_t longest = 0;

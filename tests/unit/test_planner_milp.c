@@ -340,7 +340,7 @@ static void a_program_kept_under_other_bounds_is_as_good_as_a_new_one(void **sta
                 assert_at_most(mf_lp_point(lp)[a.col], a.limit + 1e-6);
                 solved++;
                 assert_int_equal(mf_lp_solve(lp, truth - 0.5, 4, &bound), MF_MILP_OPTIMAL);
-                assert_at_most(bound, truth - 0.5 + 1e-12); /* cut off, and says no more */
+                assert_at_most(bound, truth - 0.5 + 1e-12); /* ended, and says no more */
             }
             if (k == 3) {
                 basis = mf_lp_note(lp, roll(0, 1) == 0, basis);

@@ -100,15 +100,15 @@ static void the_price_of_memory_is_an_exchange_rate_of_two_choices(void **state)
     mf_plan plan;
     fixture_init(&w);
     mf_shadow price = price_at(&w, 80e9, &plan);
-    double roomy_B = plan.prediction.peak_memory_B;
+    double ample_B = plan.prediction.peak_memory_B;
     assert_at_most(price.seconds_per_B, 0.0); /* all is kept: more memory buys nothing */
     mf_plan_clear(&plan);
     double before = 0.0;
     for (int k = 9; k >= 7; k--) {
-        price = price_at(&w, 0.1 * k * roomy_B / 0.95, &plan);
+        price = price_at(&w, 0.1 * k * ample_B / 0.95, &plan);
         assert_int_equal(price.stage, 0);
         double rate = nearest_rate(&w, &plan, price.seconds_per_B);
-        printf("  %.0f %% of %.3g B: %.4g s by GB, a rate of two choices %.4g\n", 10.0 * k, roomy_B,
+        printf("  %.0f %% of %.3g B: %.4g s by GB, a rate of two choices %.4g\n", 10.0 * k, ample_B,
                1e9 * price.seconds_per_B, 1e9 * rate);
         assert_close(price.seconds_per_B, rate, 1e-3 * rate);
         assert_at_least(price.seconds_per_B, before * (1 - 1e-3)); /* the less, the dearer */
@@ -125,9 +125,9 @@ static void explain_prints_the_price_of_a_gigabyte(void **state) {
     mf_explanation x;
     fixture_init(&w);
     price_at(&w, 80e9, &plan);
-    double roomy_B = plan.prediction.peak_memory_B;
+    double ample_B = plan.prediction.peak_memory_B;
     mf_plan_clear(&plan);
-    mf_shadow price = price_at(&w, 0.7 * roomy_B / 0.95, &plan);
+    mf_shadow price = price_at(&w, 0.7 * ample_B / 0.95, &plan);
     assert_ok(mf_planner_explain(&w.problem, &plan.layout, &plan.assignment, &x, NULL));
     int found = 0;
     for (int i = 0; i < x.remedies; i++) {

@@ -7,7 +7,7 @@
 enum { STAGES = 2, MICRO_BATCHES = 4 };
 
 /* Two stages of one layer each, in an order whose warm-up takes so many forward passes. */
-static double floor_of(mf_schedule_kind schedule, int chunks, float warm, mf_stage_sums sums) {
+static double bound_of(mf_schedule_kind schedule, int chunks, float warm, mf_stage_sums sums) {
     float passes[STAGES * 2] = {warm, warm, warm, warm};
     mf_order_summary order = {.stages = STAGES,
                               .chunks = chunks,
@@ -21,7 +21,7 @@ static double floor_of(mf_schedule_kind schedule, int chunks, float warm, mf_sta
     l.vpp = chunks;
     l.schedule = schedule;
     l.micro_batches = MICRO_BATCHES;
-    return mf_stage_floor_s(&l, &order, 0, &sums);
+    return mf_stage_bound_s(&l, &order, 0, &sums);
 }
 
 static const mf_schedule_kind schedules[] = {MF_SCHED_GPIPE, MF_SCHED_1F1B,   MF_SCHED_INTERLEAVED,
@@ -36,7 +36,7 @@ static void a_stage_too_full_for_any_choice_takes_forever_in_every_order(void **
     for (int i = 0; i < SCHEDULES; i++) {
         for (int chunks = 1; chunks <= 2; chunks++) {
             for (int warm = 0; warm <= MICRO_BATCHES; warm++) {
-                assert_at_least(floor_of(schedules[i], chunks, (float)warm, full), HUGE_VAL);
+                assert_at_least(bound_of(schedules[i], chunks, (float)warm, full), HUGE_VAL);
             }
         }
     }
@@ -53,7 +53,7 @@ static void one_stage_takes_its_passes_and_the_way_through_the_others(void **sta
                              .layers = 1};
     /* first micro-batch to the end and back, then the rest: 1 + 3 + 2, (4 - 2) x 3 + 2, the update
      */
-    assert_below(fabs(floor_of(MF_SCHED_1F1B, 1, 2, x) - 14.5), 1e-12);
+    assert_below(fabs(bound_of(MF_SCHED_1F1B, 1, 2, x) - 14.5), 1e-12);
 }
 
 int main(void) {

@@ -57,7 +57,7 @@ static void a_line_is_narrower_than_its_terminal(void **state) {
         char *text = on_terminal(columns);
         assert_memory_equal(text, "\r\033[K7 of 60: ", 13);
         assert_below(columns_of(text + 4), columns);
-        /* no letter is cut in two */
+        /* no letter is split in two */
         const size_t n = strlen(text);
         assert_int_not_equal((unsigned char)text[n - 1], 0xc3);
         free(text);

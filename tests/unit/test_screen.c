@@ -70,7 +70,7 @@ static void wide_lines_go_on_behind_their_label(void **state) {
     free(out);
 }
 
-/* A word that is wider than the screen is cut, and no line stays empty in front of it. */
+/* A word that is wider than the screen is split, and no line stays empty in front of it. */
 static void a_word_too_wide_stands_where_its_line_begins(void **state) {
     (void)state;
     char *out = shown("            /a/path/that/is/longer/than/forty/columns.json\n", 40, true);
@@ -292,7 +292,7 @@ static void offers_stay_where_what_is_said_of_them_goes(void **state) {
         snprintf(text + strlen(text), 160,
                  "  %s%d 64 x h100, 38.1 d (35.0 d to 41.0 d), 263.2k USD; not at the upper\n",
                  i < 3 ? "offer                       "
-                       : "offer of a label without room\n                               ",
+                       : "offer of a label without space\n                               ",
                  i);
         snprintf(text + strlen(text), 64, "%31send-%d of its band\n", "", i);
         for (int k = 0; k < 8; k++) {
@@ -440,7 +440,7 @@ static void remedies_stay_where_details_go(void **state) {
 
 /* Space that a long paragraph leaves when it goes is given back to the table that went before it.
  */
-static void room_that_is_left_is_filled(void **state) {
+static void space_that_is_left_is_filled(void **state) {
     (void)state;
     char text[4096] = "";
     for (int i = 0; i < 7; i++) {
@@ -633,7 +633,7 @@ static void write_remedies(char *text) {
     }
 }
 
-/* A list of a hundred settings leaves room for what else there is. */
+/* A list of a hundred settings leaves space for what else there is. */
 static void a_long_list_of_what_was_not_read_makes_way(void **state) {
     (void)state;
     char text[8192];
@@ -687,7 +687,7 @@ int main(void) {
         cmocka_unit_test(marked_rows_stay),
         cmocka_unit_test(offers_stay_where_what_is_said_of_them_goes),
         cmocka_unit_test(a_table_cut_in_two_keeps_its_title_and_its_verdict),
-        cmocka_unit_test(room_that_is_left_is_filled),
+        cmocka_unit_test(space_that_is_left_is_filled),
         cmocka_unit_test(rows_that_go_on_below_are_rows),
         cmocka_unit_test(rows_stay_where_verdicts_of_parts_go),
         cmocka_unit_test(tables_of_parts_stay_whole_or_go),

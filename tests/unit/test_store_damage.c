@@ -1,5 +1,6 @@
-/* A damaged store: bits flipped anywhere, files cut, pages exchanged. No wrong row is ever handed
- * out, nothing crashes, every refusal is one line, and a store that checks holds all its rows. */
+/* A damaged store: bits flipped anywhere, files truncated, pages exchanged. No wrong row is ever
+ * handed out, nothing crashes, every refusal is one line, and a store that checks holds all its
+ * rows. */
 #include "tests/support/test.h"
 
 #include "profiles/store.h"

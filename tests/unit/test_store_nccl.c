@@ -218,7 +218,7 @@ static void results_not_to_be_trusted_are_refused(void **state) {
                             "41.53 41.53 0\n",
                    "x:9: 3 wrong results: this run is not to be trusted");
     expect_refused("x", SENDRECV "  4194304  1048576  float  sum  -1  100.00 41.94 41.94 0  101.0",
-                   "x:9: expected 13 columns, got 10: is the row cut?");
+                   "x:9: expected 13 columns, got 10: is the row truncated?");
     expect_refused("x",
                    SENDRECV "  4194304  1048576  float  sum  -1  100.00 41.94 41.94 0  10 41.53 "
                             "41.53 0\n",

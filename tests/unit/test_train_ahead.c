@@ -85,7 +85,7 @@ static void open_fixture(fixture *w, const char *family, mf_device *device, bool
     memset(w, 0, sizeof *w);
     snprintf(path, sizeof path, "tests/data/hf/%s/config.json", family);
     assert_ok(mf_model_load(path, &w->model, &e));
-    mf_cluster cpu; /* by whose figures ops are cut into pieces, on the GPU's shadow, too */
+    mf_cluster cpu; /* by whose figures ops are divided into pieces, on the GPU's shadow, too */
     assert_ok(mf_cluster_load("cpu", &cpu, &e));
     assert_ok(mf_cluster_load(device->ops->on_host ? "cpu" : "h200", &w->cluster, &e));
     w->cluster.scaleup_Bps = cpu.scaleup_Bps;
@@ -322,7 +322,7 @@ static void what_is_not_finite_is_left_out_named_and_counted(void **state) {
 /* A run of two ranks: with space for twice the balanced number of rows; or for that number alone,
  * in memory that has enough for more, for more if all layers are recomputed, or for no more at all.
  */
-typedef enum kind { ROOMY, TIGHT, RECOMPUTED, NOWHERE } kind;
+typedef enum kind { AMPLE, TIGHT, RECOMPUTED, NOWHERE } kind;
 
 /* The most that a rank needs. */
 static double peak_of(const fixture *w) {
@@ -349,7 +349,7 @@ static void lay_out(fixture *w, const char *dispatcher, kind k) {
     w->layout.dispatcher = dispatcher[0] == 'f'   ? MF_DISPATCH_FUSED
                            : dispatcher[3] == 't' ? MF_DISPATCH_ALLTOALL
                                                   : MF_DISPATCH_ALLGATHER;
-    w->layout.token_headroom = k == ROOMY ? 2.0 : 1.0;
+    w->layout.token_headroom = k == AMPLE ? 2.0 : 1.0;
     if (k == RECOMPUTED || k == NOWHERE) {
         w->layout.memory.recompute = k == NOWHERE ? MF_RECOMPUTE_LAYER : 0;
         w->layout.reserve = 0.0;
@@ -363,9 +363,9 @@ static bool as_expected(kind k, int64_t rank, mf_status status, const fixture *w
     bool recomputed = strstr(w->seen.warned, "all layers recomputed") != NULL;
     bool ok = k == NOWHERE
                   ? status == MF_INFEASIBLE &&
-                        (rank != 0 || strstr(e->text, "with that room fits") != NULL)
+                        (rank != 0 || strstr(e->text, "with that headroom fits") != NULL)
                   : status == MF_OK &&
-                        (rank != 0 || (again == (k != ROOMY) && recomputed == (k == RECOMPUTED)));
+                        (rank != 0 || (again == (k != AMPLE) && recomputed == (k == RECOMPUTED)));
     if (!ok) {
         fprintf(stderr, "rank %d: %s: %s\n", (int)rank, w->seen.warned, e->text);
     }
@@ -415,23 +415,23 @@ static void launch(fixture *w, const char *dispatcher, kind k) {
     assert_int_equal(code, 0);
 }
 
-static void rows_without_a_place_let_the_step_run_again_with_room(void **state) {
+static void rows_without_a_place_let_the_step_run_again_with_headroom(void **state) {
     static const struct {
         const char *by;
         kind k;
     } runs[] = {{"allgather", TIGHT}, {"alltoall", TIGHT}, {"fused", TIGHT}, {"fused", RECOMPUTED}};
     (void)state;
     for (size_t i = 0; i < sizeof runs / sizeof runs[0]; i += (size_t)case_stride(4)) {
-        fixture tight = {0}, roomy = {0};
+        fixture tight = {0}, ample = {0};
         launch(&tight, runs[i].by, runs[i].k);
-        launch(&roomy, runs[i].by, ROOMY);
-        same_file(&tight, &roomy, "losses");
+        launch(&ample, runs[i].by, AMPLE);
+        same_file(&tight, &ample, "losses");
         if (i == 0) {
-            same_lines(&tight, &roomy);
-            same_file(&tight, &roomy, "hf/model.safetensors");
+            same_lines(&tight, &ample);
+            same_file(&tight, &ample, "hf/model.safetensors");
         }
         close_fixture(&tight);
-        close_fixture(&roomy);
+        close_fixture(&ample);
     }
 }
 
@@ -447,7 +447,7 @@ static void a_run_ends_where_no_memory_holds_more_rows(void **state) {
 
 static mf_device_ops full;
 
-static mf_status no_room(mf_device *d, int64_t size_B, void **out, mf_err *e) {
+static mf_status no_memory(mf_device *d, int64_t size_B, void **out, mf_err *e) {
     (void)d;
     *out = NULL;
     return mf_err_set(e, MF_NOMEM, "%lld bytes are needed", (long long)size_B);
@@ -462,7 +462,7 @@ static void what_does_not_fit_is_said_beside_the_plan(void **state) {
     assert_ok(shadow_open(&so, &shadow, &e));
     const mf_device_ops *as_it_was = shadow->ops;
     full = *as_it_was;
-    full.allocate = no_room;
+    full.allocate = no_memory;
     shadow->ops = &full;
     open_fixture(&w, "llama", shadow, true);
     assert_int_equal(train(&w, &e), MF_NOMEM);
@@ -550,7 +550,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(runs_are_those_of_the_cpu),
         cmocka_unit_test(an_end_that_is_asked_for_comes_behind_the_step_on_its_way),
         cmocka_unit_test(what_is_not_finite_is_left_out_named_and_counted),
-        cmocka_unit_test(rows_without_a_place_let_the_step_run_again_with_room),
+        cmocka_unit_test(rows_without_a_place_let_the_step_run_again_with_headroom),
         cmocka_unit_test(a_run_ends_where_no_memory_holds_more_rows),
         cmocka_unit_test(what_does_not_fit_is_said_beside_the_plan),
         cmocka_unit_test(a_device_that_hangs_is_named_and_ends_the_process),

@@ -1,6 +1,6 @@
-/* `moefold train` as its users run it: resumed runs take the very steps of one that was not cut,
- * on the same layout and by way of others; what was measured stands beside what was predicted; a
- * launcher of one's own gives the ranks. MF_TEST: the one test to run (a pattern). */
+/* `moefold train` as its users run it: resumed runs take the very steps of one that was not
+ * interrupted, on the same layout and by way of others; what was measured stands beside what was
+ * predicted; a launcher of one's own gives the ranks. MF_TEST: the one test to run (a pattern). */
 #include "executor/checkpoint/checkpoint.h"
 #include "tests/support/hf_case.h"
 #include "tests/support/sampled.h"
@@ -8,7 +8,7 @@
 
 static const char *self;
 
-static void a_resumed_run_takes_the_steps_of_one_that_was_not_cut(void **state) {
+static void a_resumed_run_takes_the_steps_of_one_that_was_not_interrupted(void **state) {
     (void)state;
     const char *layout = several_ranks ? folded() : single;
     char more[256];
@@ -33,7 +33,7 @@ static void a_resumed_run_takes_the_steps_of_one_that_was_not_cut(void **state) 
 }
 
 /* Half-width weights and moments, and weights that no rank has whole, come back bit by bit. */
-static void bf16_and_sharded_runs_resume_as_if_they_were_not_cut(void **state) {
+static void bf16_and_sharded_runs_resume_as_if_they_were_not_interrupted(void **state) {
     (void)state;
     const char *layout = several_ranks ? "--gpus 2 --ep 2 --zero 3 --expert-zero 2 --dtype bf16 "
                                          "--moments bf16 --resume"
@@ -109,9 +109,9 @@ static int pass_on(const char *from, const char *to, int which) {
     return 0;
 }
 
-/* A run cut under one layout goes on under others. Its state passes through each of them and back,
- * after which the run takes the steps of one that was not cut, bit by bit; under the other layouts
- * it takes them as far as sums in another order go. */
+/* A run interrupted under one layout goes on under others. Its state passes through each of them
+ * and back, after which the run takes the steps of one that was not interrupted, bit by bit; under
+ * the other layouts it takes them as far as sums in another order go. */
 static void a_run_continues_under_another_layout(void **state) {
     (void)state;
     static double x[MAX_STEPS][3], y[MAX_STEPS][3];
@@ -509,11 +509,11 @@ static void ranks_start_without_mpirun(void **state) {
 
 int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_resumed_run_takes_the_steps_of_one_that_was_not_cut),
+        cmocka_unit_test(a_resumed_run_takes_the_steps_of_one_that_was_not_interrupted),
         cmocka_unit_test(a_run_continues_under_another_layout),
         cmocka_unit_test(experts_of_one_tensor_pass_through_checkpoints_and_folders),
         cmocka_unit_test(a_folder_that_came_out_goes_in_by_itself),
-        cmocka_unit_test(bf16_and_sharded_runs_resume_as_if_they_were_not_cut),
+        cmocka_unit_test(bf16_and_sharded_runs_resume_as_if_they_were_not_interrupted),
         cmocka_unit_test(measured_times_are_compared_with_predicted_ones),
         cmocka_unit_test(dropping_in_text_with_runs_is_that_of_one_rank),
         cmocka_unit_test(forced_routing_is_what_simulate_takes),

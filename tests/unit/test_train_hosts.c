@@ -1,8 +1,8 @@
 /* Training over two hosts: namespaces of this machine for network, name, mounts and processes, with
  * a cable between them; Open MPI starts the ranks of the other host by an agent that enters it,
- * instead of ssh. They train as one host does, bit by bit; a cable that is cut and a host that is
- * dead are named. Where namespaces are not allowed (they take root), nothing of it is tested, which
- * is said.
+ * instead of ssh. They train as one host does, bit by bit; a cable that is broken and a host that
+ * is dead are named. Where namespaces are not allowed (they take root), nothing of it is tested,
+ * which is said.
  *
  * MF_HOSTS_STEPS: steps of the demo (6; 2 under sanitizers); MF_HOSTS_PATIENCE: seconds of
  * --hang-after (5; 20 under sanitizers). MF_TEST: the one test to run (a pattern).

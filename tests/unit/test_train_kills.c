@@ -1,5 +1,5 @@
-/* Training runs that are cut: signals save and the run goes on from there, killed ranks take the
- * others with them and are named, saves that are cut short leave a whole checkpoint.
+/* Training runs that are interrupted: signals save and the run goes on from there, killed ranks
+ * take the others with them and are named, saves that are interrupted leave a whole checkpoint.
  *
  * 25 saves are killed, most of them of runs of one rank, which begin at once. MF_KILLS: how many
  * instead (`make test-kills` takes 1,000). MF_TEST: the one test to run (a pattern).

@@ -150,7 +150,7 @@ static void trained(const char *name, const char *options) {
     assert_int_equal(system(command), 0);
 }
 
-static void a_step_that_needs_more_room_than_is_given_is_run_again_with_it(void **state) {
+static void a_step_that_needs_more_headroom_than_is_given_is_run_again_with_it(void **state) {
     (void)state;
     static const char *const by[] = {"alltoall", "allgather", "fused"};
     char options[400], command[300];
@@ -159,9 +159,9 @@ static void a_step_that_needs_more_room_than_is_given_is_run_again_with_it(void 
         return;
     }
     for (size_t i = 0; i < sizeof by / sizeof by[0]; i += (size_t)case_stride(3)) {
-        char tight[24], roomy[24], job[200];
+        char tight[24], ample[24], job[200];
         snprintf(tight, sizeof tight, "tight-%s", by[i]);
-        snprintf(roomy, sizeof roomy, "roomy-%s", by[i]);
+        snprintf(ample, sizeof ample, "ample-%s", by[i]);
         snprintf(job, sizeof job,
                  "--gpus 2 --ep 2 --global-batch 4 --seq 16 --precision fp32 --dispatcher %s",
                  by[i]);
@@ -180,12 +180,12 @@ static void a_step_that_needs_more_room_than_is_given_is_run_again_with_it(void 
         trained(tight, options);
         assert_true(log_has(tight, "step 1: routing asked for "));
         snprintf(options, sizeof options, "--cluster cpu %s", job);
-        trained(roomy, options);
-        assert_false(log_has(roomy, "routing asked for "));
-        same_steps(tight, roomy, 4);
+        trained(ample, options);
+        assert_false(log_has(ample, "routing asked for "));
+        same_steps(tight, ample, 4);
         snprintf(command, sizeof command,
                  "cmp %s/%s/hf/model.safetensors %s/%s/hf/model.safetensors", scratch, tight,
-                 scratch, roomy);
+                 scratch, ample);
         assert_int_equal(system(command), 0);
     }
 }
@@ -194,7 +194,7 @@ int main(int argc, char **argv) {
     (void)argc;
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_command_says_the_same_peak),
-        cmocka_unit_test(a_step_that_needs_more_room_than_is_given_is_run_again_with_it),
+        cmocka_unit_test(a_step_that_needs_more_headroom_than_is_given_is_run_again_with_it),
     };
     return train_run_open(argv[0]) ? train_run_close(cmocka_run_group_tests(tests, NULL, NULL)) : 1;
 }

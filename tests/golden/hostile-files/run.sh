@@ -1,4 +1,4 @@
-# Weights, data, checkpoints, measured times, stores and clusters that lost a bit, were cut short or
+# Weights, data, checkpoints, measured times, stores and clusters that lost a bit, were truncated or
 # made up: found before use, in one line with file and place; exit 2, or 1 for what moefold itself
 # wrote and finds damaged.
 . "${0%/*}/../driver.sh"

@@ -1,4 +1,4 @@
-# The profile store: built, checked, written out, taken in; damaged in a row, cut short, filled with
+# The profile store: built, checked, written out, taken in; damaged in a row, truncated, filled with
 # noise: reported in one line with the way to rebuild it, and never priced from.
 . "${0%/*}/../driver.sh"
 op='gemm m=2048 n=4096 k=8192 dtype=bf16 --cluster h200'

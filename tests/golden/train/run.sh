@@ -1,7 +1,7 @@
 # train and compare: what is printed, and every way to ask for what cannot be.
 . "${0%/*}/../driver.sh"
 job="train --init tests/data/hf/mixtral --data tests/data/hf/mixtral/config.json --global-batch 2 --seq 16"
-heads='^(mixtral|layout|ranks|stages|types|room|weights|data|out|optimizer|rate|balance|predicted|arena|stream|resumed|mean)'
+heads='^(mixtral|layout|ranks|stages|types|headroom|weights|data|out|optimizer|rate|balance|predicted|arena|stream|resumed|mean)'
 mf_lines "$heads" $job --steps 2 --shuffle off --lr 1e-3 --save-every 1 --keep 1 --out "$work/run"
 mf_lines '^[]{}["]|^ "|^ }|^! resumed' $job --steps 3 --shuffle off --resume --out "$work/run" --json
 mf_lines '^op by op' compare --run "$work/run" --tolerance 0.01%

@@ -1,4 +1,4 @@
-/* room.c - how many positions virtual stages and stages can hold in a step below a cutoff.
+/* narrow_ranges.c - how many positions virtual stages and stages can hold in a step below a cutoff.
  *
  * A stage plays all passes of its positions one after the other, so k positions there take at least
  * as long as the quickest k that can stand there, on each chunk one. What one stage cannot hold
@@ -94,46 +94,44 @@ static void find_most(const mf_partition *in, double cutoff_s, int *most) {
     }
 }
 
-enum { ROUNDS = 3 }; /* of memory, which buffers that are sure narrow */
-
 /* At most most[] positions (NULL: any number). False: no split is such. */
-static bool narrow(const mf_partition *in, const int *most, mf_room *room) {
+static bool narrow(const mf_partition *in, const int *most, mf_split_ranges *ranges) {
     for (int i = 0; i < in->vstages + in->stages; i++) {
         const int chunks = i < in->vstages ? 1 : in->chunks;
         int hi = in->positions - in->vstages + chunks;
         hi = most ? least_of(hi, most[i]) : hi;
-        room->range[i] = (mf_split_range){(int16_t)chunks, (int16_t)hi};
+        ranges->range[i] = (mf_split_range){(int16_t)chunks, (int16_t)hi};
         if (hi < chunks) {
             return false;
         }
     }
-    return mf_split_narrow(in, room->range, room->least, room->most);
+    return mf_split_narrow(in, ranges->range, ranges->least, ranges->most);
 }
 
-void mf_rows_room(const mf_partition *in, double cutoff_s, mf_room *room) {
+void mf_split_ranges_by_time(const mf_partition *in, double cutoff_s, mf_split_ranges *ranges) {
     int most[2 * MF_MAX_VSTAGES] = {0};
     if (isfinite(cutoff_s)) {
         find_most(in, cutoff_s, most);
-        if (narrow(in, most, room)) {
+        if (narrow(in, most, ranges)) {
             return;
         }
     }
-    narrow(in, NULL, room);
+    narrow(in, NULL, ranges);
 }
 
-bool mf_rows_room_by_memory(const mf_partition *in, mf_room *room) {
+bool mf_split_ranges_by_memory(const mf_partition *in, mf_split_ranges *ranges) {
     bool fits = true, narrower = true;
-    for (int round = 0; round < ROUNDS && fits && narrower; round++) {
+    for (int round = 0; round < MF_NARROW_ROUNDS && fits && narrower; round++) {
         int most[2 * MF_MAX_VSTAGES];
-        fits = mf_rows_most_positions(in, room, most);
+        fits = mf_rows_most_positions(in, ranges, most);
         narrower = false;
         for (int i = 0; fits && i < in->vstages + in->stages; i++) {
-            mf_split_range *x = &room->range[i];
+            mf_split_range *x = &ranges->range[i];
             narrower = narrower || most[i] < x->hi;
             x->hi = (int16_t)least_of(x->hi, most[i]);
             fits = x->lo <= x->hi;
         }
-        fits = fits && mf_split_narrow(in, room->range, room->least, room->most);
+        fits = fits && mf_split_narrow(in, ranges->range, ranges->least, ranges->most);
     }
     return fits;
 }
