@@ -1,7 +1,7 @@
 /* compare_correction.c - a correction from a log: found, doubted, written. */
 #include "compare/compare_correction.h"
 
-#include "compare/compare_verdict.h"
+#include "job/figures/reported_flops.h"
 #include "launch/log/correct.h"
 
 #include <math.h>
@@ -32,7 +32,7 @@ mf_status mf_compare_correct(const mf_job *j, const mf_log *l, const mf_log_corr
         return s;
     }
     out->doubtful = mf_correction_is_doubtful(out->factor);
-    out->withheld = writes && !r->force && (mf_compare_is_other_job(j, l) || out->doubtful);
+    out->withheld = writes && !r->force && (mf_reported_is_other_job(j, l) || out->doubtful);
     if (r->keep) {
         s = mf_corrections_path(&j->asked, &j->cluster, &j->software, !out->withheld, out->kept, e);
         s = s == MF_OK ? s : mf_err_prefix(e, "--correct");

@@ -1,13 +1,11 @@
 /* compare_verdict.c - what was predicted wrongly most, and how it becomes right. */
 #include "compare/compare_verdict.h"
 
+#include "job/figures/reported_flops.h"
 #include "report/text/show.h"
 
 #include <math.h>
 #include <string.h>
-
-/* A log whose step has so many more FLOPs than the plan's is one of another job. */
-#define OTHER_FLOPS 0.05
 
 /* Pass as people say it: "input gradient". */
 static void say_pass(const char *pass, char *out, size_t size) {
@@ -82,33 +80,18 @@ void mf_verdict_text_compare(mf_verdict_text *v, const mf_compare *c, const mf_c
 /* --- of a log ----------------------------------------------------------------------------------
  */
 
-/* A log's TFLOP/s times its step time are the FLOPs of its step, as the job counts them. */
-static double flops_ratio(const mf_job *j, const mf_log *l) {
-    const mf_plan_prediction *p = &j->plan.prediction;
-    return l->tflops > 0 ? l->tflops * l->step_time_s / (p->model_tflops_per_gpu * p->step_time_s)
-                         : 1;
-}
-
-bool mf_compare_is_other_job(const mf_job *j, const mf_log *l) {
-    return fabs(flops_ratio(j, l) - 1) > OTHER_FLOPS;
-}
-
 void mf_verdict_text_log(mf_verdict_text *v, const mf_job *j, const mf_compared_log *of) {
     const mf_plan_prediction *p = &j->plan.prediction;
     const mf_log *l = of->log;
     const double time = p->step_time_s / l->step_time_s - 1;
     const bool held = l->memory_B > 0 && of->allocated; /* against its like */
     const double memory = held ? of->memory_B / l->memory_B - 1 : 0;
-    char step[192], other[256] = "";
+    char step[192], other[256] = "", says[240];
     say_step(p->step_time_s, l->step_time_s, of->tolerance, step, sizeof step);
-    const double flops = flops_ratio(j, l);
-    const bool other_job = mf_compare_is_other_job(j, l);
+    const bool other_job = mf_reported_is_other_job(j, l);
     if (other_job) {
-        snprintf(
-            other, sizeof other,
-            "; the log's step has %s %s FLOPs than the plan's, so that it may be another model, "
-            "batch or sequence",
-            mf_show_percent(fabs(flops - 1)).s, flops > 1 ? "more" : "less");
+        mf_reported_say_other_job(j, l, "the plan's", says, sizeof says);
+        snprintf(other, sizeof other, "; %s", says);
     } else if (fabs(memory) > fabs(time)) {
         snprintf(other, sizeof other, "; allocated memory is off more, by %s (%s, measured %s)",
                  mf_show_percent(fabs(memory)).s, mf_show_bytes(of->memory_B).s,

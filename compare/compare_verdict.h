@@ -29,9 +29,6 @@ typedef struct mf_compared_log {
     bool kept;        /* commands find it by themselves (job/kept/corrections.h) */
 } mf_compared_log;
 
-/* Does the log's step have so many more or less FLOPs than the plan's that it is another job's? */
-bool mf_compare_is_other_job(const mf_job *j, const mf_log *l);
-
 void mf_verdict_text_log(mf_verdict_text *v, const mf_job *j, const mf_compared_log *of);
 
 #endif

@@ -13,6 +13,7 @@
 #include "job/search/runs_on.h"
 #include "launch/steps/steps.h"
 #include "planner/capacity/goodput.h"
+#include "planner/capacity/robust.h"
 #include "planner/explain/plausible.h"
 
 /* The price of a GPU-hour. */
@@ -44,7 +45,12 @@ typedef struct mf_capacity_cell {
     bool unexplained; /* not feasible, and not said yet what is missing */
     mf_layout layout;
     mf_assignment assignment;
-    double step_time_s, low_s, high_s, tokens_per_s, mfu, gap;
+    double step_time_s, low_s, high_s, mfu, gap; /* of the draw that the plan is found for */
+    /* Under a --routing that is drawn: the plan under all its draws. What follows from the time of
+     * a step (tokens_per_s, the run, its money) is at the 95th percentile of them. draws 0: there
+     * is one routing alone. */
+    mf_skewed routed;
+    double tokens_per_s;
     int64_t space;     /* layouts that its search chose from */
     mf_search_end end; /* why its search ended, */
     char ended[400];   /* and in a sentence, with the cell whose plan is faster, if there is one */
@@ -73,6 +79,11 @@ typedef struct mf_capacity_cell {
     mf_capacity_strain lost;   /* a node less; with --deadline or --budget */
     char why[512];             /* not feasible: why */
 } mf_capacity_cell;
+
+/* The step that the cell's run takes: the plan's, under drawn routing at the 95th percentile. */
+static inline double mf_capacity_step_s(const mf_capacity_cell *c) {
+    return c->routed.draws > 0 ? c->routed.step_time_s : c->step_time_s;
+}
 
 /* What happens while cells are planned, several of them at once; one call at a time, on any thread,
  * each of the cell that began last. Each may be NULL. */

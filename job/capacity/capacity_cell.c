@@ -72,14 +72,16 @@ mf_status mf_capacity_fill_cell(mf_capacity_cell *c, const mf_capacity_request *
     c->step_time_s = p->step_time_s;
     c->low_s = p->step_time_low_s;
     c->high_s = p->step_time_high_s;
-    c->tokens_per_s = p->tokens_per_s_per_gpu * (double)c->gpus;
+    s = mf_capacity_route(c, r, j, e);
+    c->tokens_per_s =
+        p->tokens_per_s_per_gpu * (double)c->gpus * c->step_time_s / mf_capacity_step_s(c);
     c->mfu = p->mfu;
     c->peak_memory_B = p->peak_memory_B;
     c->usable_B = p->usable_B;
     c->gpu_W = mf_step_power_drawn_W(&c->power, k);
     c->goodput = mf_capacity_goodput(r, k, c->gpus);
     mf_capacity_fill_run(c, r, k);
-    return MF_OK;
+    return s;
 }
 
 /* The search says that nothing fits; phase 1 knows what is missing, and at which size it would. */

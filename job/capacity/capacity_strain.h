@@ -19,17 +19,24 @@ mf_capacity_strain mf_capacity_strain_of(const mf_capacity_cell *c, const mf_cap
                                          const mf_job *j, int64_t gpus, int64_t paid,
                                          double step_time_s);
 
-/* The routing that plans are held against: --skew, or else an uneven --routing, in the one draw
- * that they are found for. */
+/* A routing that plans are played under, and in how many draws of it. */
 typedef struct mf_capacity_uneven {
     mf_routing routing;
     int draws; /* simulations; 0: nothing is uneven */
 } mf_capacity_uneven;
 
-/* To be cleared in any case. Errors: MF_USAGE "--skew: ...", "--routing: ...". */
+/* An uneven --routing, which plans are found for in the first of its draws; what plans are held
+ * against: --skew, or else that. To be cleared in any case. Errors: MF_USAGE "--skew: ...",
+ * "--routing: ...". */
+mf_status mf_capacity_routing_of(const mf_capacity_request *r, const mf_job *j,
+                                 mf_capacity_uneven *out, mf_err *e);
 mf_status mf_capacity_uneven_of(const mf_capacity_request *r, const mf_job *j,
                                 mf_capacity_uneven *out, mf_err *e);
 void mf_capacity_uneven_clear(mf_capacity_uneven *x);
+
+/* Plays the cell's plan in every draw of --routing, where it has several: fills in c->routed. */
+mf_status mf_capacity_route(mf_capacity_cell *c, const mf_capacity_request *r, const mf_job *j,
+                            mf_err *e);
 
 /* The plan (l, a) of the cell's job under a routing. Errors: those of simulating. */
 mf_status mf_capacity_skew(const mf_capacity_cell *c, const mf_capacity_request *r, const mf_job *j,

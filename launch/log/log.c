@@ -11,6 +11,10 @@
 
 #define MOST_WARM_UP 10
 enum { MOST_LOG_B = 256 << 20 };
+/* What no step takes, no GPU computes and none holds: such lines are damaged. */
+#define MOST_STEP_S 1e7
+#define MOST_TFLOPS 1e6
+#define MOST_MEMORY_B 1e15
 
 void mf_log_clear(mf_log *l) {
     free(l->time_s);
@@ -31,8 +35,9 @@ static void add(double **list, int *count, int *allocated, double value) {
     (*list)[(*count)++] = value;
 }
 
-/* The number behind `words` in a line of `length`; false when there is none. */
-static bool number_behind(const char *line, size_t length, const char *words, double *out) {
+/* The number behind `words` in a line of `length`; false when there is none up to `most`. */
+static bool number_behind(const char *line, size_t length, const char *words, double most,
+                          double *out) {
     size_t n = strlen(words);
     for (size_t i = 0; i + n < length; i++) {
         if (strncmp(line + i, words, n) == 0) {
@@ -42,7 +47,7 @@ static bool number_behind(const char *line, size_t length, const char *words, do
             }
             char *stop = NULL;
             *out = at < end ? strtod(at, &stop) : 0;
-            return stop != NULL && stop > at && *out > 0;
+            return stop != NULL && stop > at && *out > 0 && *out <= most;
         }
     }
     return false;
@@ -59,19 +64,19 @@ static void read_line(mf_log *l, const char *line, size_t length) {
     static const char *const rates[] = {"throughput per GPU (TFLOP/s/GPU)", "GPU utilization"};
     double value;
     for (size_t i = 0; i < sizeof times / sizeof times[0]; i++) {
-        if (number_behind(line, length, times[i].words, &value)) {
+        if (number_behind(line, length, times[i].words, MOST_STEP_S / times[i].unit, &value)) {
             add(&l->time_s, &l->steps, &l->times_allocated, value * times[i].unit);
             break;
         }
     }
     for (size_t i = 0; i < sizeof rates / sizeof rates[0]; i++) {
-        if (number_behind(line, length, rates[i], &value)) {
+        if (number_behind(line, length, rates[i], MOST_TFLOPS, &value)) {
             add(&l->rate, &l->rates, &l->rates_allocated, value);
             break;
         }
     }
     for (size_t i = 0; i < sizeof memory / sizeof memory[0]; i++) {
-        if (number_behind(line, length, memory[i].words, &value) &&
+        if (number_behind(line, length, memory[i].words, MOST_MEMORY_B / memory[i].unit, &value) &&
             value * memory[i].unit > l->memory_B) {
             l->memory_B = value * memory[i].unit;
         }

@@ -18,6 +18,8 @@ static const struct {
     bool smallest;
 } free_steps[] = {{MF_LEAST_BUDGET, true}, {MF_FREE_FIRST_US, true}, {MF_FREE_LAST_US, false}};
 enum { FREE_STEPS = sizeof free_steps / sizeof free_steps[0] };
+/* One more search for a family, and two that bound all others. */
+enum { BOUNDING = 3 };
 
 /* Of the plans to begin with, those of the family: a search takes none of another space. */
 static int choose_starts(const mf_search_options *o, const mf_choice_family *f,
@@ -142,6 +144,17 @@ static bool is_used(const mf_searching *c) {
     return c->all > 0 && c->all - c->found->stats.work < MF_LEAST_BUDGET;
 }
 
+/* Would one more search for a family alone leave too little of one and a half times the effort for
+ * those that bound the others? */
+static bool is_overspent(const mf_searching *c) {
+    int unbounded = 0;
+    for (int i = 0; i < c->count; i++) {
+        unbounded += !(c->families[i].bound_s > 0);
+    }
+    const int64_t searches = unbounded < BOUNDING ? unbounded : BOUNDING;
+    return c->all > 0 && c->found->stats.work + searches * MF_LEAST_BUDGET > c->all + c->all / 2;
+}
+
 /* Each family in turn, while there is effort or one of them has no bound. */
 static mf_status search_each(mf_searching *c, mf_err *e) {
     mf_status status = MF_OK;
@@ -149,10 +162,16 @@ static mf_status search_each(mf_searching *c, mf_err *e) {
         mf_choice_family *f = &c->families[i];
         const int64_t left = c->all - c->found->stats.work;
         const bool enough = is_used(c) && c->found->count > 0;
+        if (enough && !(f->bound_s > 0) && is_overspent(c)) {
+            status = mf_choice_families_bound(c, f, e);
+        }
         if (f->bound_s > 0 && (is_proven(c, f->bound_s) || enough)) {
             continue;
         }
-        status = search_family(c, f, budget_of(c->all, left, i, c->count), mf_searching_best(c), e);
+        if (status == MF_OK) {
+            status =
+                search_family(c, f, budget_of(c->all, left, i, c->count), mf_searching_best(c), e);
+        }
     }
     return status;
 }

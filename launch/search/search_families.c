@@ -106,25 +106,68 @@ mf_problem mf_choice_family_problem(const mf_problem *p, const mf_choice_family 
     return q;
 }
 
-bool mf_choice_families_are_free(const mf_searching *c) {
-    const mf_model *m = c->p->model;
+/* Has each layer, where it chooses for itself, the choice that the family makes for it? */
+static bool is_free(const mf_problem *p, const mf_choice_family *f) {
+    const mf_model *m = p->model;
     mf_memory_choice has[MF_CATALOGUE_MAX];
-    for (int k = 0; k < m->classes; k++) {
+    bool known = true;
+    for (int k = 0; k < m->classes && known; k++) {
         const int n =
-            mf_catalogue(m, (uint8_t)k, MF_PIN(OFFLOAD) | MF_PIN_MOE_ACT, c->p->base.memory, has);
-        for (int i = 0; i < c->count; i++) {
-            const uint16_t mask =
-                mf_target_recomputed(m, &m->layer_classes[k], c->families[i].recompute);
-            bool known = false;
-            for (int j = 0; j < n; j++) {
-                known = known || has[j].recompute == mask;
-            }
-            if (!known) {
-                return false;
-            }
+            mf_catalogue(m, (uint8_t)k, MF_PIN(OFFLOAD) | MF_PIN_MOE_ACT, p->base.memory, has);
+        const uint16_t mask = mf_target_recomputed(m, &m->layer_classes[k], f->recompute);
+        known = false;
+        for (int j = 0; j < n; j++) {
+            known = known || has[j].recompute == mask;
         }
     }
-    return c->p->base.graph == MF_GRAPH_NONE; /* families may have to do without one */
+    return known;
+}
+
+bool mf_choice_families_are_free(const mf_searching *c) {
+    bool free = true;
+    for (int i = 0; i < c->count; i++) {
+        free = free && is_free(c->p, &c->families[i]);
+    }
+    return free && c->p->base.graph == MF_GRAPH_NONE; /* families may have to do without one */
+}
+
+/* Is it one of those that a search with this kind of graph holds, and still without a bound? */
+static bool is_to_bound(const mf_problem *p, const mf_choice_family *f, mf_graph_mode graph) {
+    return !(f->bound_s > 0) && mf_choice_family_problem(p, f).base.graph == graph && is_free(p, f);
+}
+
+mf_status mf_choice_families_bound(mf_searching *c, const mf_choice_family *of, mf_err *e) {
+    const mf_graph_mode graph = mf_choice_family_problem(c->p, of).base.graph;
+    mf_problem q = mf_choice_families_limit(c->p);
+    mf_search_result one = {0};
+    mf_search_options some = *c->o;
+    q.base.graph = graph;
+    q.limits.schedules = 0;
+    for (int i = 0; i < c->count; i++) {
+        const mf_choice_family *f = &c->families[i];
+        q.limits.schedules |= is_to_bound(c->p, f, graph) ? (f->merged ? MF_MERGED : MF_PLAIN) : 0;
+    }
+    if (q.limits.schedules == 0 || (c->p->pinned & MF_PIN(RECOMPUTE)) != 0) {
+        return MF_OK;
+    }
+    some.book = NULL;
+    some.starts = 0;
+    some.top = 0;
+    some.known_s = mf_searching_best(c);
+    some.budget = MF_LEAST_BUDGET;
+    mf_status s = mf_planner_search(&q, &some, &one, e);
+    mf_searching_add_work(&one.stats, &c->found->stats);
+    s = s == MF_INFEASIBLE ? MF_OK : s; /* nothing is faster */
+    for (int i = 0; i < c->count && s == MF_OK; i++) {
+        mf_choice_family *f = &c->families[i];
+        if (is_to_bound(c->p, f, graph)) {
+            f->bound_s = one.stats.lower_bound_s;
+            f->end = one.stats.end;
+            snprintf(f->ended, sizeof f->ended, "%s", one.stats.ended);
+        }
+    }
+    mf_search_result_clear(&one);
+    return s;
 }
 
 static mf_status note_change(void *user, const mf_plan *p, const mf_concession *c, mf_err *e) {

@@ -152,16 +152,38 @@ void mf_capacity_print_megatron(FILE *out, const mf_capacity_table *t) {
     mf_show_wrap(out, text, 12, 12, 99);
 }
 
-/* What the plans are found for, where it is not even routing. */
+/* Of a --routing, which the figures stand at the 95th percentile of; 0: there is one routing. */
+static int draws_of(const mf_capacity_table *t) {
+    int draws = 0;
+    for (int i = 0; i < t->count; i++) {
+        draws = t->cell[i].routed.draws > draws ? t->cell[i].routed.draws : draws;
+    }
+    return draws;
+}
+
+void mf_capacity_say_draws(const mf_capacity_table *t, char *out, size_t size) {
+    const int draws = draws_of(t);
+    out[0] = '\0';
+    if (draws > 0) {
+        snprintf(out, size, " (%.40s, 95th percentile of %d draws)", t->routing, draws);
+    }
+}
+
+/* What the plans are found for, where it is not even routing, and at which of its draws the figures
+ * stand. */
 void mf_capacity_print_routing(FILE *out, const mf_capacity_table *t) {
-    char text[320];
+    char text[320], drawn[240] = "";
+    const int draws = draws_of(t);
     if (t->routing == NULL || strcmp(t->routing, "balanced") == 0) {
         return;
     }
-    const bool drawn = strncmp(t->routing, "zipf:", 5) == 0;
-    snprintf(text, sizeof text, "%.80s for every plan%s%.80s%s", t->routing,
-             drawn ? ", one draw of the hot experts; --skew " : "", drawn ? t->routing : "",
-             drawn ? " says the 95th percentile of many draws" : "");
+    if (draws > 0) {
+        snprintf(drawn, sizeof drawn,
+                 "; %s and verdicts at the 95th percentile of %d draws of the hot experts, step "
+                 "time and MFU in the draw that plans are found for",
+                 t->tokens != NULL ? "runs, money" : "P95 step, tokens/s, money", draws);
+    }
+    snprintf(text, sizeof text, "%.80s for every plan%s", t->routing, drawn);
     fputs("routing     ", out);
     mf_show_wrap(out, text, 12, 12, 99);
 }

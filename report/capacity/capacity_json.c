@@ -149,6 +149,14 @@ static void write_cell(mf_json_writer *w, const mf_capacity_table *t, int i) {
     if (c->megatron.software[0] != '\0') {
         mf_report_under_megatron_json(w, &c->megatron);
     }
+    if (c->routed.draws > 0) {
+        mf_json_write_object(w, "routed", true);
+        mf_json_write_i64(w, "draws", c->routed.draws);
+        mf_json_write_f64(w, "step_time_s", c->routed.step_time_s);
+        mf_json_write_f64(w, "expert_load", c->routed.load);
+        mf_json_write_bool(w, "has_headroom", c->routed.fits);
+        mf_json_write_end(w);
+    }
     write_strain(w, "skewed", c, &c->skewed, t);
     if (c->remedied.tried) {
         mf_json_write_object(w, "skew_remedy", false);

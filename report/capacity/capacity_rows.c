@@ -26,6 +26,10 @@ static void show_step(const mf_capacity_table *t, int at, char *out) {
     snprintf(out, CELL, "%s", mf_show_time(t->cell[at].step_time_s).s);
 }
 
+static void show_routed(const mf_capacity_table *t, int at, char *out) {
+    snprintf(out, CELL, "%s", mf_show_time(mf_capacity_step_s(&t->cell[at])).s);
+}
+
 static void show_band(const mf_capacity_table *t, int at, char *out) {
     const mf_capacity_cell *c = &t->cell[at];
     snprintf(out, CELL, "-%.0f +%.0f %%", 100 * (1 - c->low_s / c->step_time_s),
@@ -141,6 +145,14 @@ static bool has_skew(const mf_capacity_table *t) {
     return some;
 }
 
+static bool has_draws(const mf_capacity_table *t) {
+    bool some = false;
+    for (int i = 0; i < t->count; i++) {
+        some |= t->cell[i].feasible && t->cell[i].routed.draws > 0;
+    }
+    return some;
+}
+
 static bool has_host_copies(const mf_capacity_table *t) {
     bool some = false;
     for (int i = 0; i < t->count; i++) {
@@ -172,6 +184,7 @@ static const column columns[] = {
     {"cluster", 0, true, NULL, NULL, show_cluster},
     {"GPUs", 0, false, NULL, NULL, show_gpus},
     {"step time", 11, false, NULL, NULL, show_step},
+    {"P95 step", 11, false, NULL, has_draws, show_routed},
     {"band", 0, false, NULL, NULL, show_band},
     {"gap", 0, false, NULL, has_open_gap, show_gap},
     {"run time", 0, false, NULL, has_run, show_run},

@@ -217,7 +217,8 @@ static void print_notes(FILE *out, const mf_capacity_table *t, const char *proof
 }
 
 void mf_capacity_print(FILE *out, const mf_capacity_table *t) {
-    char proof[640];
+    char proof[640], drawn[96];
+    mf_capacity_say_draws(t, drawn, sizeof drawn);
     const bool some = mf_capacity_say_gap(t, proof, sizeof proof) >= 0; /* something fits */
     fputs(t->priced_only ? "priced as   " : "trained by  ", out);
     mf_show_wrap(out, t->program, 12, 12, 99);
@@ -231,7 +232,7 @@ void mf_capacity_print(FILE *out, const mf_capacity_table *t) {
     for (int m = 0; m < t->models; m++) {
         mf_capacity_print_rows(out, t, m);
         if (t->models > 1 && fits(t, m)) {
-            fputs("  verdict\n", out);
+            fprintf(out, "  verdict%s\n", drawn);
             mf_capacity_print_verdicts(out, t, m);
         }
     }
@@ -241,7 +242,7 @@ void mf_capacity_print(FILE *out, const mf_capacity_table *t) {
     if (t->models > 1 && some) {
         mf_capacity_print_all_verdicts(out, t);
     } else if (some) {
-        fprintf(out, "\nverdict on %s\n", t->cell[0].model);
+        fprintf(out, "\nverdict on %s%s\n", t->cell[0].model, drawn);
         mf_capacity_print_verdicts(out, t, 0);
     }
     if (t->interrupted) {

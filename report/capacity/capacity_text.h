@@ -29,6 +29,8 @@ void mf_capacity_print_megatron(FILE *out, const mf_capacity_table *t);
 void mf_capacity_print_runs_on(FILE *out, const mf_capacity_table *t);
 /* Corrections from logs that prices rest on, a line for each cluster that has one. */
 void mf_capacity_print_corrections(FILE *out, const mf_capacity_table *t);
+/* At which draws of --routing verdicts stand, " (zipf:0.5, 95th percentile of 20 draws)"; "". */
+void mf_capacity_say_draws(const mf_capacity_table *t, char *out, size_t size);
 void mf_capacity_print_routing(FILE *out, const mf_capacity_table *t);
 void mf_capacity_print_prices(FILE *out, const mf_capacity_table *t);
 void mf_capacity_print_unmeasured(FILE *out, const mf_capacity_table *t);

@@ -82,12 +82,17 @@ static void say_remedy(const mf_capacity_table *t, const mf_capacity_cell *c, ch
              c->remedy_short ? " (after a short search: plan may find a faster one)" : "");
 }
 
+/* Are the row's figures those of this routing anyway? */
+static bool is_said(const mf_capacity_table *t, const mf_capacity_cell *c) {
+    return c->routed.draws > 0 && c->skewed.fits && strcmp(t->skew, t->routing) == 0;
+}
+
 /* The offer under uneven routing, and without a node. */
 static void print_strains(FILE *out, const mf_capacity_table *t, int at) {
     const mf_capacity_cell *c = &t->cell[at];
     char text[1024] = "", remedy[448] = "";
     size_t used = 0;
-    if (c->skewed.tried) {
+    if (c->skewed.tried && !is_said(t, c)) {
         const mf_capacity_strain *x = &c->skewed;
         const bool limited = x->fits && mf_capacity_has_lost(t);
         used = (size_t)snprintf(text, sizeof text,

@@ -69,6 +69,8 @@ static void write_size(FILE *f, const mf_capacity_table *t, int at) {
         mf_folder_field(f, (double)degrees[i], fits);
     }
     fprintf(f, ",%s", fits ? mf_schedule_text(l->schedule) : "");
+    mf_folder_field(f, c->routed.step_time_s, fits && c->routed.draws > 0);
+    mf_folder_field(f, c->routed.load, fits && c->routed.draws > 0);
     write_strain(f, t, c, &c->skewed, true);
     write_strain(f, t, c, &c->lost, false);
     write_choices(f, c);
@@ -85,7 +87,8 @@ static mf_status write_sizes(const char *dir, const mf_capacity_table *t, mf_err
           "step_time_high_s,tokens_per_s,mfu,gap,goodput",
           f);
     fputs(t->tokens != NULL ? ",run_s,gpu_h,cost_usd,energy_J,price_usd_gpu_h,price_date" : "", f);
-    fputs(",tp,cp,pp,vpp,ep,etp,schedule,skewed_fits,skewed_step_time_s,skewed_expert_load,"
+    fputs(",tp,cp,pp,vpp,ep,etp,schedule,routed_step_time_s,routed_expert_load,skewed_fits,skewed_"
+          "step_time_s,skewed_expert_load,"
           "skewed_run_s,skewed_cost_usd,node_lost_fits,node_lost_gpus,node_lost_step_time_s,"
           "node_lost_run_s,node_lost_cost_usd,dp,micro_batch,zero,expert_zero,dispatcher,cp_type,"
           "overlap,cuda_graph,moments,offload_optimizer,memory\n",

@@ -1,6 +1,7 @@
 /* import_report.c - text and JSON of a job that was read. */
 #include "report/inputs/import_report.h"
 
+#include "job/figures/reported_flops.h"
 #include "report/step/report.h"
 #include "report/step/verdict_text.h"
 #include "report/text/output.h"
@@ -66,6 +67,12 @@ static void print_measured(FILE *out, const mf_imported *x, const mf_report *r) 
     if (l->tflops > 0) {
         fprintf(out, "            %.1f TFLOP/s/GPU as the log counts\n", l->tflops);
     }
+    if (mf_reported_is_other_job(&x->job, l)) {
+        char other[240];
+        mf_reported_say_other_job(&x->job, l, "the job's", other, sizeof other);
+        fputs("            ", out);
+        mf_show_wrap(out, other, 12, 12, 99);
+    }
     if (l->memory_B > 0) {
         print_memory(out, r, l);
     }
@@ -86,7 +93,15 @@ static void decide(const mf_imported *x, const mf_report *r, const char *saved,
                  mf_show_time(l->step_time_s).s, mf_show_percent(fabs(error)).s,
                  error > 0 ? "long" : "short");
     }
-    if (fabs(error) > MOST_ERROR) {
+    if (mf_reported_is_other_job(&x->job, l)) {
+        const size_t said = strlen(v->decides);
+        char other[240];
+        mf_reported_say_other_job(&x->job, l, "the job's", other, sizeof other);
+        snprintf(v->decides + said, sizeof v->decides - said, "; but %s", other);
+        snprintf(v->next, sizeof v->next,
+                 "the same with the log of this job, or the script of the "
+                 "log's");
+    } else if (fabs(error) > MOST_ERROR) {
         snprintf(v->next, sizeof v->next, "%smoefold compare --plan %.256s --log LOG",
                  saved == NULL ? "the same with --out now.json, then " : "",
                  saved == NULL ? "now.json" : saved);
@@ -126,6 +141,8 @@ mf_status mf_import_report_json(FILE *out, const mf_imported *x, const mf_doubts
     mf_json_write_i64(&w, "steps", x->log.steps);
     mf_json_write_f64(&w, "step_time_s", x->log.step_time_s);
     mf_json_write_f64(&w, "model_tflops_per_gpu", x->log.tflops);
+    mf_json_write_f64(&w, "flops_ratio", mf_reported_flops_ratio(&x->job, &x->log));
+    mf_json_write_bool(&w, "other_job", mf_reported_is_other_job(&x->job, &x->log));
     mf_json_write_f64(&w, "memory_B", x->log.memory_B);
     mf_json_write_f64(&w, "predicted_memory_B", x->log.memory_B > 0 ? predicted_B : (double)NAN);
     mf_json_write_bool(&w, "allocated", allocated); /* both, else the prediction is of all */

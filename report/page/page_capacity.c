@@ -82,10 +82,16 @@ static void write_skewed(const mf_page *p, size_t cell) {
     if (mf_page_at(p, CELL "skewed", cell) == NULL) {
         return;
     }
+    const char *skew = mf_page_string(mf_page_at(p, "/capacity/skew"));
+    const bool fits = mf_page_true(mf_page_at(p, CELL "skewed/fits", cell));
+    if (fits && mf_page_at(p, CELL "routed", cell) != NULL &&
+        strcmp(skew, mf_page_string(mf_page_at(p, "/capacity/routing"))) == 0) {
+        return; /* the offer's figures are those of this routing */
+    }
     fputs("<br>under ", p->f);
-    mf_page_text(p, mf_page_string(mf_page_at(p, "/capacity/skew")));
+    mf_page_text(p, skew);
     fputs(": ", p->f);
-    if (mf_page_true(mf_page_at(p, CELL "skewed/fits", cell))) {
+    if (fits) {
         write_strained_run(p, cell, "skewed");
         return;
     }
@@ -218,11 +224,21 @@ static void write_verdict(const mf_page *p, size_t model, const char *key) {
 /* What the columns of uneven routing and of a lost node say. */
 static void write_strains_note(const mf_page *p) {
     bool skewed = false, lost = false;
-    double draws = 0;
+    double draws = 0, routed = 0;
     for (size_t i = 0; i < cells_of(p); i++) {
+        routed = fmax(routed, number_at(p, i, "routed/draws"));
         skewed |= mf_page_at(p, CELL "skewed", i) != NULL;
         lost |= mf_page_at(p, CELL "node_lost", i) != NULL;
         draws = fmax(draws, number_at(p, i, "skewed/draws"));
+    }
+    if (routed > 0) {
+        fputs(" P95 step: under ", p->f);
+        mf_page_text(p, mf_page_string(mf_page_at(p, "/capacity/routing")));
+        fprintf(p->f,
+                ", the 95th percentile of %.0f draws of the hot experts, at which runs, money and "
+                "verdicts stand; step time, band and MFU are those of the draw that plans are "
+                "found for.",
+                routed);
     }
     if (skewed) {
         fputs(" Skewed: the plan under ", p->f);
@@ -385,6 +401,9 @@ static const struct column {
     {"step time, band",
      MF_UNIT_TIME,
      {{"step_time_s", "", ""}, {"step_time_low_s", "", " to"}, {"step_time_high_s", "", ""}}},
+    {"P95 step",
+     MF_UNIT_TIME,
+     {{"routed/step_time_s", "", ""}, {"routed/expert_load", "load ", ""}}},
     {"tokens/s", MF_UNIT_COUNT, {{"tokens_per_s", "", ""}}},
     {"run", MF_UNIT_DAYS, {{"run_s", "", ""}}},
     {"skewed",
@@ -453,7 +472,7 @@ static void strain_of(const char *key, char out[16]) {
 static void write_value(const mf_page *p, size_t i, const struct column *c, const char *key) {
     char strain[16];
     strain_of(key, strain);
-    if (strain[0] != '\0' && mf_page_at(p, CELL "%s", i, strain) != NULL &&
+    if (strain[0] != '\0' && mf_page_at(p, CELL "%s/fits", i, strain) != NULL &&
         !mf_page_true(mf_page_at(p, CELL "%s/fits", i, strain))) {
         fputs("none", p->f);
     } else {

@@ -1,6 +1,7 @@
 /* tune_report.c - the three phases of `tune` in one report, verdict last. */
 #include "report/search/tune_report.h"
 
+#include "job/figures/reported_flops.h"
 #include "job/load/problem.h"
 #include "planner/tuning/limits.h"
 #include "report/basis/doubts.h"
@@ -181,13 +182,23 @@ static double error_of(const mf_tune_report *r) {
     return l->steps > 0 ? r->found->job->plan.prediction.step_time_s / l->step_time_s - 1 : 0;
 }
 
+/* Then the log says nothing of the present layout. */
+static bool is_other_job(const mf_tune_report *r) {
+    return mf_reported_is_other_job(r->found->job, &r->job->log);
+}
+
 /* What a log measured of the present layout, which the sentence before holds against its
  * prediction. Where that is far off, so may be the best plan's, which nobody measured: no ratio. */
 static void say_measured(const mf_tune_report *r, const mf_plan *best, char *out, size_t size) {
     const mf_log *l = &r->job->log;
     const double error = error_of(r);
-    char beside[64] = "", off[64] = "";
+    char beside[64] = "", off[64] = "", other[240];
     if (l->steps == 0) {
+        return;
+    }
+    if (is_other_job(r)) {
+        mf_reported_say_other_job(r->found->job, l, "yours", other, sizeof other);
+        snprintf(out, size, "; %s", other);
         return;
     }
     if (best != NULL && fabs(error) <= MOST_ERROR) {
@@ -206,7 +217,7 @@ static void say_measured(const mf_tune_report *r, const mf_plan *best, char *out
  * kept. */
 static bool is_to_correct(const mf_tune_report *r) {
     const mf_job *j = r->found->job;
-    return fabs(error_of(r)) > MOST_ERROR && !j->correction.used &&
+    return fabs(error_of(r)) > MOST_ERROR && !is_other_job(r) && !j->correction.used &&
            strncmp(j->software.name, "megatron-", 9) == 0;
 }
 
@@ -280,6 +291,12 @@ static void print_change(FILE *out, const mf_tune_report *r) {
     if (measured->steps > 0) {
         fprintf(out, "measured    %s a step, predicted %s\n", mf_show_time(measured->step_time_s).s,
                 mf_show_time(now->step_time_s).s);
+        if (is_other_job(r)) {
+            char other[240];
+            mf_reported_say_other_job(t->job, measured, "yours", other, sizeof other);
+            fputs("            ", out);
+            mf_show_wrap(out, other, 12, 12, 99);
+        }
     }
     if (best != NULL) {
         print_layout(out, "change to", best);
@@ -386,6 +403,7 @@ void mf_tune_report_json(mf_json_writer *w, const mf_tune_report *r) {
     const bool measured = r->job->log.steps > 0;
     mf_import_report_unread_json(w, r->job);
     mf_json_write_f64(w, "measured_step_time_s", measured ? r->job->log.step_time_s : (double)NAN);
+    mf_json_write_bool(w, "measured_other_job", measured && is_other_job(r));
     mf_json_write_string(w, "time", t->explanation.time);
     mf_doubts_json(w, r->doubts);
     mf_json_write_string(w, "verdict", r->verdict.decides);

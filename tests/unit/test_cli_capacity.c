@@ -691,7 +691,8 @@ static void skew_needs_neither_a_run_nor_a_limit(void **state) {
     } cases[] = {
         {"--skew zipf:0.3 ", "skewed: the step under zipf:0.3, the 95th percentile of 20"},
         {"--skew zipf:0.3 --tokens 1T ", "skewed: the run under zipf:0.3, the 95th"},
-        {"--routing zipf:0.3 ", "routing     zipf:0.3 for every plan, one draw of the hot"},
+        {"--routing zipf:0.3 ",
+         "routing     zipf:0.3 for every plan; P95 step, tokens/s, money and verdicts at the "},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         char line[256];
@@ -768,8 +769,9 @@ static void what_gets_a_plan_over_uneven_routing_is_named(void **state) {
 }
 
 /* Under --routing alone a plan is made for that routing with the space that a run begins with:
- * where there is none for the busiest rank's rows, the verdict says so and what does fit, as under
- * --skew, in the one draw that the plan is for; where there is, nothing is said. */
+ * where there is none for the busiest rank's rows in every draw, the verdict says so and what does
+ * fit, as under --skew; where there is, nothing is said. What is named stands at the 95th
+ * percentile, a simulation of it in the first draw. */
 static void a_plan_that_routing_alone_overfills_gets_a_remedy(void **state) {
     (void)state;
 #define ROUTED_BY(uneven)                                                                          \
@@ -785,7 +787,7 @@ static void a_plan_that_routing_alone_overfills_gets_a_remedy(void **state) {
     const mf_json_value *skewed = cli_member(c, "skewed"), *remedy = cli_member(c, "skew_remedy");
     assert_string_equal(cli_text(root, "skew"), "zipf:1");
     assert_false(cli_bool(skewed, "fits"));
-    assert_close(cli_number(skewed, "draws"), 1, 0);
+    assert_close(cli_number(skewed, "draws"), 20, 0);
     assert_above(cli_number(skewed, "expert_load"), 1.25);
     assert_memory_equal(cli_text(remedy, "with"), "--token-headroom ", 17);
     snprintf(line, sizeof line, "simulate --plan %s/plan.json --routing zipf:1 %s --json", dir,
@@ -793,7 +795,7 @@ static void a_plan_that_routing_alone_overfills_gets_a_remedy(void **state) {
     cli_result typed = cli_json(line);
     const mf_json_value *step = mf_json_root(typed.json);
     assert_true(cli_bool(step, "fits"));
-    assert_close(cli_number(remedy, "step_time_s") / cli_number(step, "step_time_s"), 1, 1e-9);
+    assert_at_most(cli_number(step, "step_time_s"), cli_number(remedy, "step_time_s"));
     cli_free(&typed);
     cli_free(&r);
     snprintf(line, sizeof line, "rm -rf %s", dir);
@@ -802,7 +804,9 @@ static void a_plan_that_routing_alone_overfills_gets_a_remedy(void **state) {
     for (char *at = r.out; *at != '\0'; at++) { /* lines are wrapped anywhere */
         *at = *at == '\n' ? ' ' : *at;
     }
-    assert_non_null(strstr(r.out, "skewed: the step under zipf:1; none: it does not fit."));
+    assert_non_null(strstr(r.out,
+                           "skewed: the step under zipf:1, the 95th percentile of 20 draws of "
+                           "the hot experts; none: it does not fit."));
     assert_non_null(strstr(r.out, "under zipf:1 (busiest expert rank: "));
     assert_non_null(strstr(r.out, ": does not fit;"));
     assert_non_null(strstr(r.out, " with --token-headroom "));
@@ -810,6 +814,50 @@ static void a_plan_that_routing_alone_overfills_gets_a_remedy(void **state) {
     r = cli_json(ROUTED "--ep 1 --json"); /* balanced by itself */
     root = mf_json_root(r.json);
     assert_null(mf_json_find(mf_json_at(cli_member(root, "cells"), 0), "skewed"));
+    cli_free(&r);
+}
+
+/* Under --routing a run takes the 95th percentile of its draws, of the plan that is found for the
+ * first of them: what keeps a deadline in that draw alone misses it. --skew of the same routing
+ * says the same; counts from a file are not drawn. */
+static void verdicts_stand_at_the_95th_percentile_of_a_routing(void **state) {
+    (void)state;
+#define DRAWN                                                                                      \
+    "capacity --models olmoe-1b-7b --clusters h100 --sizes 16 --tokens 1T --ep 8 "                 \
+    "--capacity-factor 1.25 --effort 1 --json " JOB "--routing "
+    char line[512];
+    cli_result even = cli_json(DRAWN "balanced");
+    assert_null(
+        mf_json_find(mf_json_at(cli_member(mf_json_root(even.json), "cells"), 0), "routed"));
+    cli_free(&even);
+    cli_result r = cli_json(DRAWN "zipf:0.5 --skew zipf:0.5");
+    const mf_json_value *c = mf_json_at(cli_member(mf_json_root(r.json), "cells"), 0);
+    const mf_json_value *routed = cli_member(c, "routed");
+    const double step_s = cli_number(c, "step_time_s"), p95_s = cli_number(routed, "step_time_s");
+    assert_close(cli_number(routed, "draws"), 20, 0);
+    assert_above(p95_s, step_s);
+    assert_close(cli_number(c, "tokens_per_s") * p95_s / (64 * 4096.0), 1, 1e-9);
+    assert_close(cli_number(cli_member(c, "skewed"), "step_time_s"), p95_s, 0);
+    assert_close(cli_number(cli_member(c, "skewed"), "run_s"), cli_number(c, "run_s"), 1e-3);
+    const double run_s = cli_number(c, "run_s"), first_s = run_s * step_s / p95_s;
+    assert_close(cli_number(c, "cost_usd") / (16 * cli_number(c, "price_usd_gpu_h") * run_s / 3600),
+                 1, 1e-9);
+    snprintf(line, sizeof line, DRAWN "zipf:0.5 --deadline %.4fd", (run_s + first_s) / 2 / 86400);
+    cli_result late = cli_json(line);
+    c = mf_json_at(cli_member(mf_json_root(late.json), "cells"), 0);
+    assert_close(cli_number(c, "step_time_s"), step_s, 0); /* the same plan */
+    assert_false(cli_bool(c, "in_time"));
+    const mf_json_value *v = mf_json_at(cli_member(mf_json_root(late.json), "verdicts"), 0);
+    assert_int_equal(mf_json_value_type(cli_member(cli_member(v, "cheapest_in_time"), "cell")),
+                     MF_JSON_NULL);
+    cli_free(&late);
+    cli_free(&r);
+    r = cli_run("capacity --models olmoe-1b-7b --clusters h100 --sizes 16 --ep 8 --effort 1 " JOB
+                "--capacity-factor 1.25 --routing zipf:0.5",
+                NULL);
+    assert_non_null(
+        strstr(r.out, "\nverdict on olmoe-1b-7b (zipf:0.5, 95th percentile of 20 draws)\n"));
+    assert_null(strstr(r.out, "busiest expert rank"));
     cli_free(&r);
 }
 
@@ -1156,6 +1204,7 @@ int main(void) {
         cmocka_unit_test(what_megatron_runs_has_its_times),
         cmocka_unit_test(a_verdict_names_what_gets_over_a_lost_node),
         cmocka_unit_test(skew_needs_neither_a_run_nor_a_limit),
+        cmocka_unit_test(verdicts_stand_at_the_95th_percentile_of_a_routing),
         cmocka_unit_test(dropped_rows_are_no_load_under_skew),
         cmocka_unit_test(what_gets_a_plan_over_uneven_routing_is_named),
         cmocka_unit_test(a_plan_that_routing_alone_overfills_gets_a_remedy),

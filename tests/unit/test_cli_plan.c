@@ -174,11 +174,35 @@ static void what_fits_nowhere_is_told_soon(void **state) {
     cli_free(&r);
 }
 
+/* A target has up to 14 families of plans, which need a bound each: with little effort one search
+ * bounds several. Every plan keeps a bound below it. */
+static void a_limited_search_keeps_to_its_effort(void **state) {
+    (void)state;
+    static const char *const jobs[] = {
+        "--model deepseek-v3 --gpus 1024 --global-batch 8192",
+        "--model mixtral-8x22b --gpus 128 --global-batch 256",
+    };
+    for (size_t i = 0; i < sizeof jobs / sizeof jobs[0]; i++) {
+        char line[256];
+        double counted = 0;
+        snprintf(line, sizeof line,
+                 "plan %s --cluster h100 --seq 4096 --runs-on megatron --effort 1 --json", jobs[i]);
+        cli_result r = cli_json(line);
+        const mf_json_value *search = cli_member(mf_json_root(r.json), "search");
+        assert_int_equal(sscanf(cli_text(search, "ended"), "its effort of %lf", &counted), 1);
+        assert_at_most(counted, 1.5);
+        assert_above(cli_number(search, "lower_bound_s"), 0);
+        assert_above(cli_number(search, "gap"), 0);
+        cli_free(&r);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_fits_nowhere_is_told_soon),
         cmocka_unit_test(plans_that_look_alike_say_what_differs),
         cmocka_unit_test(a_limit_never_makes_a_plan_faster),
+        cmocka_unit_test(a_limited_search_keeps_to_its_effort),
         cmocka_unit_test(only_what_was_given_is_said_to_be_pinned),
         cmocka_unit_test(power_and_energy_say_of_what_they_are),
         cmocka_unit_test(the_verdict_says_when_optimizer_states_went_to_the_host),

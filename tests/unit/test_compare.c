@@ -3,6 +3,7 @@
 #include "compare/compare_steps.h"
 #include "compare/compare_verdict.h"
 #include "costmodel/cost_internal.h"
+#include "job/figures/reported_flops.h"
 #include "tests/support/test.h"
 
 #include <math.h>
@@ -194,7 +195,7 @@ static void the_verdict_of_a_log_says_when_it_is_of_another_job(void **state) {
     of.tolerance = 0.5;
     mf_verdict_text_log(&v, j, &of);
     assert_non_null(strstr(v.decides, "; the log's step has 25.0 % more FLOPs than the plan's"));
-    assert_true(mf_compare_is_other_job(j, &l));
+    assert_true(mf_reported_is_other_job(j, &l));
     assert_string_equal(
         v.next, "the same with the plan of the log's job (moefold import LOG --out plan.json)");
     free(j);

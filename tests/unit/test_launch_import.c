@@ -785,6 +785,21 @@ static void test_a_log_gives_medians_past_the_warm_up(void **state) {
     mf_log_clear(&l);
 }
 
+/* A line that is damaged is passed over, and what it would say with it. */
+static void test_a_log_has_no_step_without_end(void **state) {
+    (void)state;
+    mf_log l = {0};
+    mf_log_read(&l, " iteration 1/ 9 | elapsed time per iteration (ms): 1e308 | throughput per GPU "
+                    "(TFLOP/s/GPU): inf |\n"
+                    " iteration 2/ 9 | elapsed time per iteration (ms): nan | throughput per GPU "
+                    "(TFLOP/s/GPU): -3 |\n"
+                    "memory (MB) | allocated: 1.0 | max allocated: 1e300 | reserved: 2\n");
+    assert_int_equal(l.steps, 0);
+    assert_int_equal(l.rates, 0);
+    assert_close(l.memory_B, 0, 0);
+    mf_log_clear(&l);
+}
+
 /* Best practice of ModelZoo for DeepSeek-V3 on GB200: kept on the host, updated on the GPU. */
 static void test_optimizer_states_may_wait_on_the_host(void **state) {
     static const char text[] = DEEPSEEK_V3 ZOO(1, 4, 64) V3_STAGES
@@ -851,6 +866,7 @@ int main(void) {
         cmocka_unit_test(test_a_degree_that_nobody_wrote_is_explained),
         cmocka_unit_test(test_an_argument_dump_reads_as_the_flags_do),
         cmocka_unit_test(test_a_log_gives_medians_past_the_warm_up),
+        cmocka_unit_test(test_a_log_has_no_step_without_end),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

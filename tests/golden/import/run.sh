@@ -44,7 +44,7 @@ cat >"$work/train.log" <<'LOG'
 LOG
 mf_lines '^measured|TFLOP/s/GPU as|^verdict|^ .*(words|[.]json|predicted N)' import "$work/launch.sh" "$work/train.log"
 # A prediction that is far off its log is compared before anything is made of it.
-sed 's/2[89]00.0/4900.0/' "$work/train.log" >"$work/slow.log"
+sed 's/2[89]00.0/4900.0/; s/466.0/266.3/; s/450.0/266.3/' "$work/train.log" >"$work/slow.log"
 (
     golden_in_work
     mf_lines '^verdict|^ .*(words|[.]json|predicted N)' import launch.sh slow.log --out slow.json
@@ -61,6 +61,11 @@ mf_lines 'correction|written|^verdict' compare --plan "$work/plan.json" --log "$
 [ -e "$work/other.json" ] && echo "written all the same" >>"$golden_transcript"
 mf_lines 'correction|written' compare --plan "$work/plan.json" --log "$work/other.log" --tolerance 90% --out "$work/other.json" --force
 grep -c "predicted on .*; 2026-11-30" "$work/other.json" >>"$golden_transcript"
+# So say import and tune, which make nothing of it.
+for command in import "tune --effort 1"; do
+    mf_plain_lines 'measured|more FLOPs|another model|script of the' $command "$work/launch.sh" "$work/other.log"
+done
+mf_lines '"flops_ratio|"other_job|times are' import "$work/launch.sh" "$work/other.log" --json
 # What no correction explains is shown all the same, but is none to keep.
 sed 's/2[89]00.0/28.0/' "$work/train.log" >"$work/fast.log"
 mf_lines 'measured|step time|TFLOP|correction' compare --plan "$work/plan.json" --log "$work/fast.log"
