@@ -1,6 +1,6 @@
 /* Effort: what a search counts is what it takes, and it ends when that is used up, also where one
  * linear program alone could take minutes. */
-#include "job/host_copies.h"
+#include "job/search/host_copies.h"
 #include "planner/planner.h"
 #include "tests/support/sampled.h"
 #include "tests/support/test.h"
