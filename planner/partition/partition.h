@@ -159,6 +159,13 @@ const mf_partition_class *mf_partition_class_at(const mf_partition *in, int v, i
 /* The place of a memory choice in a class; -1: the class does not have it. */
 int mf_partition_choice_of(const mf_partition_class *c, mf_memory_choice memory);
 
+static inline uint32_t mf_partition_all_choices(const mf_partition_class *c) {
+    return (uint32_t)((UINT64_C(1) << c->choices) - 1);
+}
+/* Of some choices of the class, a bit each, those that stand for all of them: mixtures of these
+ * beat every other. */
+uint32_t mf_partition_hull(const mf_partition_class *c, bool merged, uint32_t choices);
+
 /* Seconds that a layer of the class with choice m adds to a part of its virtual stage. rounded: the
  * figure is rounded down, so that it holds for dominated choices, too. m < 0: the least over all
  * choices. */

@@ -107,23 +107,30 @@ static bool mixture_beats(const double *x, const double *y, const double *z) {
     return lo <= hi;
 }
 
-/* The choices of which every other is beaten by a mixture. */
-static void find_hull(mf_partition_class *c, bool merged) {
+uint32_t mf_partition_hull(const mf_partition_class *c, bool merged, uint32_t choices) {
     double figures[MF_CATALOGUE_MAX][CHOICE_FIGURES];
+    uint32_t hull = choices;
     for (int i = 0; i < c->choices; i++) {
-        c->choice[i].hull = true;
         choice_figures(&c->choice[i], merged, figures[i]);
     }
     for (int i = 0; i < c->choices; i++) {
-        for (int a = 0; a < c->choices && c->choice[i].hull; a++) {
-            for (int b = a; b < c->choices && a != i && c->choice[a].hull; b++) {
-                if (b != i && c->choice[b].hull &&
+        for (int a = 0; a < c->choices && (hull >> i & 1) != 0; a++) {
+            for (int b = a; b < c->choices && a != i && (hull >> a & 1) != 0; b++) {
+                if (b != i && (hull >> b & 1) != 0 &&
                     mixture_beats(figures[a], figures[b], figures[i])) {
-                    c->choice[i].hull = false;
+                    hull &= ~(UINT32_C(1) << i);
                     break;
                 }
             }
         }
+    }
+    return hull;
+}
+
+static void find_hull(mf_partition_class *c, bool merged) {
+    const uint32_t hull = mf_partition_hull(c, merged, mf_partition_all_choices(c));
+    for (int i = 0; i < c->choices; i++) {
+        c->choice[i].hull = (hull >> i & 1) != 0;
     }
 }
 

@@ -42,49 +42,57 @@ int mf_rows_choices(const mf_rows *b, const mf_partition_class *c) {
     return b->coarse ? 1 : c->choices;
 }
 
-/* Coarse, no choice is known: whatever any of them allows. */
-static double most_layers_of_any(const mf_rows *b, int v, int slot, double cutoff_s) {
-    double most = 0.0;
-    for (int m = 0; m < mf_partition_class_at(b->in, v, slot)->choices; m++) {
-        most = fmax(most, most_layers(b, v, slot, m, cutoff_s));
-    }
-    return floor(most);
-}
-
-static bool has_column(const mf_rows *b, const mf_partition_class *c, int m) {
-    if (b->memory_ample) {
-        return m == mf_rows_fastest(c); /* it stands for all */
-    }
-    return m < mf_rows_choices(b, c) && (!b->hull || c->choice[m].hull);
-}
-
-/* An upper bound of the cell's column. One of the hull stands for others by parts of layers: of a
- * choice of which no whole layer fits, half a one may. */
-static double top_of(const mf_rows *b, int v, int slot, int m, double cutoff_s) {
+/* Choices that have a column for slot s on v, a bit each. On the hull those stand for all that the
+ * virtual stage may hold a whole layer of: where one of them is none of these, for the rest. */
+static uint32_t columns_of(const mf_rows *b, int v, int s, const double *most) {
+    const mf_partition_class *c = mf_partition_class_at(b->in, v, s);
+    uint32_t hull = 0, whole = 0;
     if (b->coarse || b->memory_ample) {
-        return most_layers_of_any(b, v, slot, cutoff_s);
+        return UINT32_C(1) << (b->memory_ample ? mf_rows_fastest(c) : 0);
     }
-    const double most = most_layers(b, v, slot, m, cutoff_s);
-    return b->hull ? most : floor(most);
+    for (int m = 0; m < c->choices; m++) {
+        hull |= (uint32_t)c->choice[m].hull << m;
+        whole |= (uint32_t)(most[m] >= 1.0) << m;
+    }
+    if (!b->hull) {
+        return whole;
+    }
+    return (hull & ~whole) == 0 ? hull : mf_partition_hull(c, b->in->merged, whole);
+}
+
+/* One of the hull stands for others by parts of layers, so that it is not limited to whole ones. */
+static void add_slot_cells(mf_rows *b, int v, int s, double cutoff_s) {
+    const mf_partition_class *c = mf_partition_class_at(b->in, v, s);
+    double most[MF_CATALOGUE_MAX], any = 0.0;
+    for (int m = 0; m < c->choices; m++) {
+        most[m] = most_layers(b, v, s, m, cutoff_s);
+        any = fmax(any, most[m]);
+    }
+    const uint32_t columns = columns_of(b, v, s, most);
+    for (int m = 0; m < c->choices; m++) {
+        const size_t cell = mf_partition_cell(b->in, v, s, m);
+        /* coarse, no choice is known: whatever any of them allows */
+        const double top = b->coarse || b->memory_ample ? floor(any)
+                           : b->hull                    ? most[m]
+                                                        : floor(most[m]);
+        if ((columns >> m & 1) != 0 && top > 0.0) {
+            b->top[cell] = top;
+            b->col[cell] = mf_milp_add_col(&b->milp, 0, top, 0, !b->splits);
+        }
+    }
 }
 
 void mf_rows_add_cells(mf_rows *b, double cutoff_s) {
     const mf_partition *in = b->in;
     for (int v = 0; v < in->vstages; v++) {
         for (int s = 0; s < in->slots; s++) {
-            const mf_partition_class *c = mf_partition_class_at(in, v, s);
             for (int m = 0; m < MF_CATALOGUE_MAX; m++) {
-                size_t cell = mf_partition_cell(in, v, s, m);
+                const size_t cell = mf_partition_cell(in, v, s, m);
                 b->col[cell] = -1;
                 b->top[cell] = 0.0;
-                bool stands = v >= in->slot[s].v_lo && v <= in->slot[s].v_hi;
-                if (!stands || !has_column(b, c, m)) {
-                    continue;
-                }
-                b->top[cell] = top_of(b, v, s, m, cutoff_s);
-                if (b->top[cell] > 0.0) {
-                    b->col[cell] = mf_milp_add_col(&b->milp, 0, b->top[cell], 0, !b->splits);
-                }
+            }
+            if (v >= in->slot[s].v_lo && v <= in->slot[s].v_hi) {
+                add_slot_cells(b, v, s, cutoff_s);
             }
         }
     }

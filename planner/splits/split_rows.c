@@ -23,20 +23,32 @@ static double figure_of(const mf_rows *b, const mf_partition_class *c, int m, in
     return mf_partition_part_s(b->in, c, m, (mf_order_part)figure, b->hull) / b->unit_s;
 }
 
-static bool has_columns(const mf_rows *b, const mf_partition_class *c, int m) {
-    return !b->hull || c->choice[m].hull;
+/* Choices of the class that have a column anywhere, a bit each. */
+static uint32_t columns_of(const mf_rows *b, const mf_partition_class *c) {
+    const mf_partition *in = b->in;
+    uint32_t columns = 0;
+    for (int v = 0; v < in->vstages; v++) {
+        for (int s = 0; s < in->slots; s++) {
+            const int *col = &b->col[mf_partition_cell(in, v, s, 0)];
+            for (int m = 0; mf_partition_class_at(in, v, s) == c && m < c->choices; m++) {
+                columns |= (uint32_t)(col[m] >= 0) << m;
+            }
+        }
+    }
+    return columns;
 }
 
 static mf_layer_figures figures_of(const mf_rows *b, const mf_partition_class *c) {
     mf_layer_figures f;
     memset(&f, 0, sizeof f);
+    const uint32_t columns = columns_of(b, c);
     for (int k = 0; b->memory_ample && k < MF_ORDER_PARTS; k++) {
         f.value[k] = mf_partition_part_s(b->in, c, -1, (mf_order_part)k, true) / b->unit_s;
     }
     for (int k = 0; !b->memory_ample && k < MF_FIGURES; k++) {
         bool first = true;
         for (int m = 0; m < c->choices; m++) {
-            if (!has_columns(b, c, m)) {
+            if ((columns >> m & 1) == 0) {
                 continue;
             }
             double value = figure_of(b, c, m, k);
