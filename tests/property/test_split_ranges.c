@@ -110,7 +110,7 @@ static void narrowing_ranges_loses_no_split(void **state) {
     assert_above(empty, 20);
 }
 
-/* Nodes come out by bound, whatever the order in which they went in. */
+/* Nodes come out by bound, whatever the order in which they went in, each with its leaf. */
 static void open_nodes_come_least_bound_first(void **state) {
     (void)state;
     rng r = rng_init(19);
@@ -119,7 +119,7 @@ static void open_nodes_come_least_bound_first(void **state) {
     for (int i = 0; i < 200; i++) {
         const mf_split_range range[2] = {{(int16_t)i, (int16_t)(i + 1)}, {0, 1}};
         assert_true(
-            mf_open_splits_add(&open, (double)rng_range(&r, 0, 50) + 1e-3 * i, range, 2, NULL));
+            mf_open_splits_add(&open, (double)rng_range(&r, 0, 50) + 1e-3 * i, range, 2, NULL, i));
     }
     double last = -1;
     while (open.count > 10) {
@@ -128,6 +128,7 @@ static void open_nodes_come_least_bound_first(void **state) {
         assert_close(x.bound, bound, 0);
         assert_above(x.bound, last);
         assert_close(x.range[0].lo, 1e3 * (x.bound - floor(x.bound + 1e-9)), 1e-6);
+        assert_int_equal(x.leaf, x.range[0].lo);
         last = x.bound;
         free(x.range);
     }
