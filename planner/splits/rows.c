@@ -42,17 +42,17 @@ int mf_rows_choices(const mf_rows *b, const mf_partition_class *c) {
     return b->coarse ? 1 : c->choices;
 }
 
-/* Choices that have a column for slot s on v, a bit each. On the hull those stand for all that the
- * virtual stage may hold a whole layer of: where one of them is none of these, for the rest. */
-static uint32_t columns_of(const mf_rows *b, int v, int s, const double *most) {
+/* Choices that have a column for slot s on v, a bit each; whole: those that the virtual stage may
+ * hold a whole layer of. The hull stands for all of these; where one of it is none of them, that
+ * of these alone. */
+static uint32_t columns_of(const mf_rows *b, int v, int s, uint32_t whole) {
     const mf_partition_class *c = mf_partition_class_at(b->in, v, s);
-    uint32_t hull = 0, whole = 0;
+    uint32_t hull = 0;
     if (b->coarse || b->memory_ample) {
         return UINT32_C(1) << (b->memory_ample ? mf_rows_fastest(c) : 0);
     }
     for (int m = 0; m < c->choices; m++) {
         hull |= (uint32_t)c->choice[m].hull << m;
-        whole |= (uint32_t)(most[m] >= 1.0) << m;
     }
     if (!b->hull) {
         return whole;
@@ -64,11 +64,13 @@ static uint32_t columns_of(const mf_rows *b, int v, int s, const double *most) {
 static void add_slot_cells(mf_rows *b, int v, int s, double cutoff_s) {
     const mf_partition_class *c = mf_partition_class_at(b->in, v, s);
     double most[MF_CATALOGUE_MAX], any = 0.0;
+    uint32_t whole = 0;
     for (int m = 0; m < c->choices; m++) {
         most[m] = most_layers(b, v, s, m, cutoff_s);
         any = fmax(any, most[m]);
+        whole |= (uint32_t)(most[m] >= 1.0) << m;
     }
-    const uint32_t columns = columns_of(b, v, s, most);
+    const uint32_t columns = columns_of(b, v, s, whole);
     for (int m = 0; m < c->choices; m++) {
         const size_t cell = mf_partition_cell(b->in, v, s, m);
         /* coarse, no choice is known: whatever any of them allows */
