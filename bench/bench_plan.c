@@ -57,6 +57,20 @@ static const job jobs[] = {
     {"kimi@2k", "Kimi-K2, 2,048 GPUs", "kimi-k2", "h100", 2048, 4096, 4096, 0, 0},
     {"dsv3@128k", "DeepSeek-V3, 256 H200, 131,072 tokens", "deepseek-v3", "h200", 256, 64, 131072,
      0, 0},
+    /* what other mechanisms are for */
+    {"dsv3@192", "DeepSeek-V3, 192 GPUs", "deepseek-v3", "h100", 192, 15360, 4096, 0, 0},
+    {"dsv3@5k", "DeepSeek-V3, 5,120 B200, gap 5 %", "deepseek-v3", "b200", 5120, 8192, 4096, 0.05,
+     0},
+    {"dsv3@8k", "DeepSeek-V3, 8,192 B200, gap 5 %", "deepseek-v3", "b200", 8192, 8192, 4096, 0.05,
+     0},
+    {"qwen3@2k", "Qwen3-235B, 2,048 H200", "qwen3-235b-a22b", "h200", 2048, 1024, 4096, 0, 0},
+    {"llama4@1k", "Llama-4 Maverick, 1,024 H200", "llama4-maverick", "h200", 1024, 4096, 4096, 0,
+     0},
+    {"llama@512", "Llama-3 405B, 512 GPUs", "llama3-405b", "h100", 512, 512, 8192, 0, 0},
+    {"minimax@512", "MiniMax-Text-01, 512 H200", "minimax-text-01", "h200", 512, 2048, 4096, 0, 0},
+    {"mixtral@16", "Mixtral-8x7B, 16 GPUs", "mixtral-8x7b", "h100", 16, 128, 4096, 0, 0},
+    {"llama@16", "Llama-3 8B, 16 GPUs", "llama3-8b", "h100", 16, 128, 4096, 0, 0},
+    {"qwen3@8", "Qwen3-8B, 8 GPUs, gap 0.01 %", "qwen3-8b", "h100", 8, 64, 4096, 0.0001, 0},
 };
 enum { JOBS = sizeof jobs / sizeof jobs[0], MEASURED_THREADS = 2 };
 

@@ -424,12 +424,22 @@ static bool is_time_to_improve(const mf_search_state *s, bool done) {
            (s->work >= from || (done && !mf_search_is_flying(s))) && has_new_best(s);
 }
 
+/* Is it to be improved once more, with twice the effort? Where all else is done and effort is left.
+ * A search with patience has none to spare. */
+static bool is_time_to_improve_more(const mf_search_state *s) {
+    return can_continue(s) && !s->ranking && !s->spent && s->improve_cut &&
+           !mf_search_is_flying(s) && s->r->patience <= 0 && gap_is_open(s) &&
+           2 * s->improve_us <= s->work / MF_IMPROVE_PART;
+}
+
 /* Positions and memory choices of the best plan are changed by what steps take, beside other tasks.
  */
-static void start_improving(mf_search_state *s, mf_search_task *t, int64_t *usual_us) {
+static void start_improving(mf_search_state *s, mf_search_task *t, bool more, int64_t *usual_us) {
     s->improving = s->found[0];
     s->improves = true;
-    t->aim.most_us = (int64_t)(MF_STEP_SEARCH_SHARE * (double)s->work);
+    const int64_t share_us = (int64_t)(MF_STEP_SEARCH_SHARE * (double)s->work);
+    t->aim.most_us = s->improve_us =
+        more && share_us < 2 * s->improve_us ? 2 * s->improve_us : share_us;
     t->seen = s->merged;
     t->improves = true;
     t->in_flight = true;
@@ -444,6 +454,7 @@ static void commit_improved(mf_search_state *s, mf_search_task *t) {
     s->work += work_us(out);
     s->improves = false;
     s->improved_s = out->plan.time_s;
+    s->improve_cut = out->cut;
     s->improve_at = s->work + (int64_t)(MF_STEP_SEARCH_AGAIN * (double)s->work);
     s->interrupted |= out->status == MF_INTERRUPTED;
     if (s->status == MF_OK && out->status != MF_OK && out->status != MF_INTERRUPTED) {
@@ -529,12 +540,16 @@ static bool start(void *self, int slot, int64_t *usual_us) {
     }
     bool done = !can_continue(s) || mf_search_is_done(s);
     if (is_time_to_improve(s, done)) {
-        start_improving(s, &s->task[slot], usual_us);
+        start_improving(s, &s->task[slot], false, usual_us);
         return true;
     }
     while (done && can_continue(s) && !s->ranking && !mf_search_is_flying(s) &&
            start_last_phase(s)) {
         done = !can_continue(s) || mf_search_is_done(s);
+    }
+    if (done && is_time_to_improve_more(s)) {
+        start_improving(s, &s->task[slot], true, usual_us);
+        return true;
     }
     if (done && can_continue(s) && !s->ranking && !mf_search_is_flying(s) && mf_search_ranks(s)) {
         s->status = mf_search_rank_begin(s, &s->err);

@@ -64,6 +64,8 @@ typedef struct mf_search_state {
     int64_t improve_at;        /* and the work from which on they may be again; 0: never were */
     mf_search_found improving; /* the plan that a task in flight improves, */
     bool improves;             /* if one does */
+    int64_t improve_us;        /* effort that the last one was given, */
+    bool improve_cut;          /* and used */
     double neared_s;           /* the best plan when layouts near the best ones were last tried */
     bool opened;               /* open layouts were tried */
     bool spent;                /* the budget is used: nothing is started any more */
