@@ -59,6 +59,8 @@ static const job jobs[] = {
      0, 0},
     /* what other mechanisms are for */
     {"dsv3@192", "DeepSeek-V3, 192 GPUs", "deepseek-v3", "h100", 192, 15360, 4096, 0, 0},
+    {"dsv3@3k", "DeepSeek-V3, 3,072 B200, gap 5 %", "deepseek-v3", "b200", 3072, 8192, 4096, 0.05,
+     0},
     {"dsv3@5k", "DeepSeek-V3, 5,120 B200, gap 5 %", "deepseek-v3", "b200", 5120, 8192, 4096, 0.05,
      0},
     {"dsv3@8k", "DeepSeek-V3, 8,192 B200, gap 5 %", "deepseek-v3", "b200", 8192, 8192, 4096, 0.05,
