@@ -411,7 +411,7 @@ static bool has_tries(const mf_search_state *s) {
 /* Are layouts of the best plan's degrees to be tried, after open ones of all degrees? They would
  * use up the patience of a search that has any. */
 static bool is_time_for_near(const mf_search_state *s) {
-    return can_continue(s) && s->opened && s->r->patience <= 0 && !s->ranking && !s->spent &&
+    return can_continue(s) && s->opened && !mf_search_is_impatient(s) && !s->ranking && !s->spent &&
            !has_tries(s) && mf_search_uses(s, MF_MECHANISM_TRY_OPEN) && s->nfound > 0 &&
            s->found[0].time_s <= s->best_s && s->best_s < s->neared_s * (1.0 - MF_NEAR_GAIN) &&
            gap_is_open(s);
@@ -425,10 +425,10 @@ static bool is_time_to_improve(const mf_search_state *s, bool done) {
 }
 
 /* Is it to be improved once more, with twice the effort? Where all else is done and effort is left.
- * A search with patience has none to spare. */
+ * A search with limited patience has none to spare. */
 static bool is_time_to_improve_more(const mf_search_state *s) {
     return can_continue(s) && !s->ranking && !s->spent && s->improve_cut &&
-           !mf_search_is_flying(s) && s->r->patience <= 0 && gap_is_open(s) &&
+           !mf_search_is_flying(s) && !mf_search_is_impatient(s) && gap_is_open(s) &&
            2 * s->improve_us <= s->work / MF_IMPROVE_PART;
 }
 
@@ -491,7 +491,7 @@ static bool start_last_phase(mf_search_state *s) {
  * stay open. Only tries that fit are counted: where memory is tight, the least bounds belong to
  * layouts that do not fit. */
 static void drop_vain_tries(mf_search_state *s) {
-    while (s->r->patience > 0 && s->vain_tries >= MF_VAIN_TRIES && s->queue.nodes > 0 &&
+    while (mf_search_is_impatient(s) && s->vain_tries >= MF_VAIN_TRIES && s->queue.nodes > 0 &&
            mf_search_queue_top(&s->queue)->level == MF_LEVEL_TRY) {
         (void)mf_search_queue_pop(&s->queue);
     }

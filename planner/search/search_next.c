@@ -113,7 +113,7 @@ static bool look_past(mf_search_state *s) {
 }
 
 bool mf_search_looks_closer(const mf_search_state *s) {
-    return s->context.kinds > 1 && s->r->patience <= 0 && !s->ranking;
+    return s->context.kinds > 1 && !mf_search_is_impatient(s) && !s->ranking;
 }
 
 /* It goes on towards the narrower gap for a while. */

@@ -5,6 +5,10 @@
 
 #include <math.h>
 
+bool mf_search_is_impatient(const mf_search_state *s) {
+    return s->r->patience > 0 && s->r->patience < mf_search_budget(s);
+}
+
 bool mf_search_is_stale(const mf_search_state *s) {
     return s->r->patience > 0 && mf_search_has_plan(s) &&
            s->work - s->narrowed_at >= s->r->patience;

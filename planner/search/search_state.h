@@ -136,6 +136,8 @@ mf_status mf_search_open_again(mf_search_state *s, mf_err *e);
 /* --- how fast its gap narrows (search_pace.c) --- */
 /* Notes the gap as it is now. */
 void mf_search_note_gap(mf_search_state *s);
+/* Has the search less patience than effort? */
+bool mf_search_is_impatient(const mf_search_state *s);
 /* Has the gap not narrowed for as long as the search has patience? */
 bool mf_search_is_stale(const mf_search_state *s);
 /* Is the gap narrowing too slowly, after everything was done that may give a better plan? */
