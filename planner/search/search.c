@@ -85,8 +85,10 @@ static void clear_outcome(mf_search_outcome *out) {
 
 static void free_tasks(mf_search_state *s) {
     for (int i = 0; i < MF_TASKS_IN_FLIGHT; i++) {
-        free(s->task[i].out.child);
-        mf_costs_noted_clear(&s->task[i].asked);
+        for (int k = 0; k < MF_TASK_NODES; k++) {
+            free(s->task[i].out[k].child);
+            mf_costs_noted_clear(&s->task[i].asked[k]);
+        }
     }
 }
 
@@ -97,41 +99,42 @@ static double thread_s(void) {
 }
 
 static void improve(mf_search_state *s, mf_search_task *t) {
-    t->out.status =
-        mf_search_improve_plan(&s->context, &s->improving, t->aim.most_us, &t->out, &t->out.err);
+    mf_search_outcome *out = &t->out[0];
+    clear_outcome(out);
+    mf_block_costs_note(&t->asked[0]);
+    out->status =
+        mf_search_improve_plan(&s->context, &s->improving, t->aim[0].most_us, out, &out->err);
 }
 
 static void work_on(void *self, int slot) {
     mf_search_state *s = self;
     mf_search_task *t = &s->task[slot];
     const double start_s = thread_s();
-    clear_outcome(&t->out);
-    mf_block_costs_note(&t->asked);
-    if (t->improves) {
+    if (t->count == 0) {
         improve(s, t);
-    } else {
-        t->out.seen = t->seen;
-        if (t->node.level < MF_LEVEL_LAYOUT) {
-            mf_search_split(&s->context, &t->node, &t->aim, &t->out);
+    }
+    for (int i = 0; i < t->count; i++) {
+        mf_search_outcome *out = &t->out[i];
+        clear_outcome(out);
+        out->seen = t->seen;
+        mf_block_costs_note(&t->asked[i]);
+        if (t->node[i].level < MF_LEVEL_LAYOUT) {
+            mf_search_split(&s->context, &t->node[i], &t->aim[i], out);
         } else {
-            mf_search_refine(&s->context, &t->node, &t->aim, &t->out);
+            mf_search_refine(&s->context, &t->node[i], &t->aim[i], out);
         }
     }
     mf_block_costs_note(NULL);
     t->cpu_s = thread_s() - start_s;
 }
 
-/* Does the task work on a node now? */
-static bool has_node(const mf_search_task *t) {
-    return t->in_flight && !t->improves;
-}
-
 /* Least key of all open nodes. */
 double mf_search_least_open(const mf_search_state *s) {
     double least_s = mf_search_queue_least(&s->queue);
     for (int i = 0; i < MF_TASKS_IN_FLIGHT; i++) {
-        if (has_node(&s->task[i])) {
-            least_s = fmin(least_s, s->task[i].begun.key_s);
+        const mf_search_task *t = &s->task[i];
+        for (int k = 0; t->in_flight && k < t->count; k++) {
+            least_s = fmin(least_s, t->begun[k].key_s);
         }
     }
     return least_s;
@@ -151,6 +154,14 @@ bool mf_search_is_flying(const mf_search_state *s) {
 
 static bool is_cheap(const mf_search_node *n) {
     return n->level < MF_LEVEL_LAYOUT || (n->level == MF_LEVEL_LAYOUT && n->tries == 0);
+}
+
+/* May the node on top of the queue join the task? */
+static bool joins_batch(const mf_search_state *s, const mf_search_task *t, int64_t usual_us) {
+    return t->count < (mf_search_uses(s, MF_MECHANISM_BATCHES) ? MF_TASK_NODES : 1) &&
+           usual_us < MF_TASK_US && is_cheap(&t->node[0]) &&
+           mf_search_queue_below(&s->queue, s->target_s) &&
+           is_cheap(mf_search_queue_top(&s->queue));
 }
 
 /* Are layouts tried for a fair plan before trees begin? */
@@ -195,13 +206,19 @@ static int64_t due_us(const mf_search_state *s, const mf_search_node *n) {
 }
 
 static void start_task(mf_search_state *s, mf_search_task *t, int64_t *usual_us) {
-    t->node = t->begun = mf_search_queue_pop(&s->queue);
-    t->begun.tried = (mf_partition_tried){0};
-    t->aim = aim_at(s, &t->node);
+    t->count = 0;
+    *usual_us = 0;
+    do {
+        mf_search_node n = mf_search_queue_pop(&s->queue);
+        t->node[t->count] = t->begun[t->count] = n;
+        t->begun[t->count++].tried = (mf_partition_tried){0};
+        *usual_us += due_us(s, &n);
+    } while (joins_batch(s, t, *usual_us));
+    for (int i = 0; i < t->count; i++) {
+        t->aim[i] = aim_at(s, &t->node[i]);
+    }
     t->seen = s->merged;
-    t->improves = false;
     t->in_flight = true;
-    *usual_us = due_us(s, &t->node);
 }
 
 static int64_t oldest_seen(const mf_search_state *s) {
@@ -403,7 +420,8 @@ static bool has_new_best(const mf_search_state *s) {
 static bool has_tries(const mf_search_state *s) {
     bool some = s->queue.nodes > 0 && mf_search_queue_top(&s->queue)->level == MF_LEVEL_TRY;
     for (int i = 0; i < MF_TASKS_IN_FLIGHT; i++) {
-        some = some || (has_node(&s->task[i]) && s->task[i].begun.level == MF_LEVEL_TRY);
+        const mf_search_task *t = &s->task[i];
+        some = some || (t->in_flight && t->count > 0 && t->begun[0].level == MF_LEVEL_TRY);
     }
     return some;
 }
@@ -435,21 +453,21 @@ static bool is_time_to_improve_more(const mf_search_state *s) {
 /* Positions and memory choices of the best plan are changed by what steps take, beside other tasks.
  */
 static void start_improving(mf_search_state *s, mf_search_task *t, bool more, int64_t *usual_us) {
+    const int64_t share_us = (int64_t)(MF_STEP_SEARCH_SHARE * (double)s->work);
     s->improving = s->found[0];
     s->improves = true;
-    const int64_t share_us = (int64_t)(MF_STEP_SEARCH_SHARE * (double)s->work);
-    t->aim.most_us = s->improve_us =
+    t->count = 0;
+    t->aim[0].most_us = s->improve_us =
         more && share_us < 2 * s->improve_us ? 2 * s->improve_us : share_us;
     t->seen = s->merged;
-    t->improves = true;
     t->in_flight = true;
-    *usual_us = 2 * t->aim.most_us;
+    *usual_us = 2 * t->aim[0].most_us;
 }
 
 static void commit_improved(mf_search_state *s, mf_search_task *t) {
-    mf_search_outcome *out = &t->out;
+    mf_search_outcome *out = &t->out[0];
     const double before_s = s->best_s;
-    count_blocks(s, &t->asked, out);
+    count_blocks(s, &t->asked[0], out);
     s->simulated += out->simulated;
     s->work += work_us(out);
     s->improves = false;
@@ -501,7 +519,7 @@ static void drop_vain_tries(mf_search_state *s) {
 static int long_tasks_in_flight(const mf_search_state *s) {
     int flying = 0;
     for (int i = 0; i < MF_TASKS_IN_FLIGHT; i++) {
-        flying += has_node(&s->task[i]) && !is_cheap(&s->task[i].begun);
+        flying += s->task[i].in_flight && s->task[i].count > 0 && !is_cheap(&s->task[i].begun[0]);
     }
     return flying;
 }
@@ -562,29 +580,26 @@ static bool start(void *self, int slot, int64_t *usual_us) {
     return true;
 }
 
-/* Merges what came of a task's node. */
-static void commit_node(mf_search_state *s, mf_search_task *t) {
-    const double before_s = s->best_s;
-    count_blocks(s, &t->asked, &t->out);
-    s->pricing_s += t->node.level <= MF_LEVEL_LAYOUT ? t->cpu_s : 0.0;
-    mf_search_note_taken(s, &t->node, work_us(&t->out));
-    s->fits_tries -= t->node.level == MF_LEVEL_TRY;
-    mf_status status = merge(s, &t->node, &t->out, s->status == MF_OK ? &s->err : NULL);
-    s->interrupted |= status == MF_INTERRUPTED;
-    s->status = s->status == MF_OK && status != MF_INTERRUPTED ? status : s->status;
-    s->vain_tries = s->best_s < before_s ? 0 : s->vain_tries + t->out.tried;
-    t->out.children = 0; /* handed over */
-    t->out.paths = t->out.proof = NULL;
-}
-
+/* Merges the outcomes of a task. */
 static void commit(void *self, int slot) {
     mf_search_state *s = self;
     mf_search_task *t = &s->task[slot];
     t->in_flight = false;
-    if (t->improves) {
+    if (t->count == 0) {
         commit_improved(s, t);
-    } else {
-        commit_node(s, t);
+    }
+    s->pricing_s += t->count > 0 && t->node[0].level <= MF_LEVEL_LAYOUT ? t->cpu_s : 0.0;
+    for (int i = 0; i < t->count; i++) {
+        count_blocks(s, &t->asked[i], &t->out[i]);
+        mf_search_note_taken(s, &t->node[i], work_us(&t->out[i]));
+        s->fits_tries -= t->node[i].level == MF_LEVEL_TRY;
+        const double before_s = s->best_s;
+        mf_status one = merge(s, &t->node[i], &t->out[i], s->status == MF_OK ? &s->err : NULL);
+        s->interrupted |= one == MF_INTERRUPTED;
+        s->status = s->status == MF_OK && one != MF_INTERRUPTED ? one : s->status;
+        s->vain_tries = s->best_s < before_s ? 0 : s->vain_tries + t->out[i].tried;
+        t->out[i].children = 0; /* handed over */
+        t->out[i].paths = t->out[i].proof = NULL;
     }
     mf_search_note_gap(s);
     if (s->r->progress && s->status == MF_OK) {
@@ -592,38 +607,44 @@ static void commit(void *self, int slot) {
     }
 }
 
-/* After the effort is used, a task cannot raise the proof if its node's bound is at or above the
+/* After the effort is used, a task cannot raise the proof if all of its bounds are at or above the
  * least bound that is open without it. Tries are never useless. */
 static bool is_useless(void *self, int slot) {
     const mf_search_state *s = self;
     const mf_search_task *t = &s->task[slot];
     const double stays_s = fmin(mf_search_queue_least(&s->queue), s->blocking.key_s);
-    return s->spent && !s->ranking && can_continue(s) && !t->improves &&
-           t->begun.key_s >= stays_s && t->begun.level != MF_LEVEL_TRY;
+    bool useless = s->spent && !s->ranking && can_continue(s) && t->count > 0;
+    for (int i = 0; useless && i < t->count; i++) {
+        useless = t->begun[i].key_s >= stays_s && t->begun[i].level != MF_LEVEL_TRY;
+    }
+    return useless;
 }
 
-/* Drops a task: its node returns to the queue as it was. The best plan is never dropped. */
+/* Drops a task: its nodes return to the queue as they were. */
 static void drop(void *self, int slot) {
     mf_search_state *s = self;
     mf_search_task *t = &s->task[slot];
-    mf_search_node n = t->begun;
     t->in_flight = false;
-    n.tried = t->node.tried;
-    for (int64_t k = 0; k < t->out.children; k++) {
-        mf_partition_tried_clear(&t->out.child[k].tried);
-    }
-    if (t->out.paths) {
-        mf_search_path_set_free(t->out.paths);
-    }
-    if (t->out.proof) {
-        mf_search_path_set_free(t->out.proof);
-    }
-    clear_outcome(&t->out);
-    /* The costs that it asked for are charged to nobody: whether it ran is chance. */
-    t->asked.count = 0;
-    if (!mf_search_queue_push(&s->queue, &n)) {
-        mf_partition_tried_clear(&n.tried);
-        s->status = s->status == MF_OK ? out_of_memory(&s->err) : s->status;
+    for (int i = 0; i < t->count; i++) {
+        mf_search_outcome *out = &t->out[i];
+        mf_search_node n = t->begun[i];
+        n.tried = t->node[i].tried;
+        for (int64_t k = 0; k < out->children; k++) {
+            mf_partition_tried_clear(&out->child[k].tried);
+        }
+        if (out->paths) {
+            mf_search_path_set_free(out->paths);
+        }
+        if (out->proof) {
+            mf_search_path_set_free(out->proof);
+        }
+        clear_outcome(out);
+        /* The costs that it asked for are charged to nobody: whether it ran is chance. */
+        t->asked[i].count = 0;
+        if (!mf_search_queue_push(&s->queue, &n)) {
+            mf_partition_tried_clear(&n.tried);
+            s->status = s->status == MF_OK ? out_of_memory(&s->err) : s->status;
+        }
     }
 }
 

@@ -59,8 +59,8 @@ bool mf_search_is_spent(const mf_search_state *s) {
     int64_t work_us = s->work;
     for (int i = 0; i < MF_TASKS_IN_FLIGHT; i++) {
         const mf_search_task *t = &s->task[i];
-        if (t->in_flight && !t->improves) {
-            work_us += expected_us(s, &t->begun);
+        for (int k = 0; t->in_flight && k < t->count; k++) {
+            work_us += expected_us(s, &t->begun[k]);
         }
     }
     if (s->queue.nodes > 0) {

@@ -8,17 +8,17 @@
 #include "planner/search/search_queue.h"
 #include "planner/tuning/limits.h"
 
-/* A task: a node from the top of the queue, or the best plan, which it improves. */
+/* A task: nodes from the top of the queue. */
 typedef struct mf_search_task {
-    mf_search_node node;
-    mf_search_outcome out;
-    mf_costs_noted asked; /* costs that it asked for */
-    mf_search_node begun; /* the node at its start, without what it owns: the task's thread changes
-                           * `node` */
-    mf_search_aim aim;    /* at its start */
-    int64_t seen;         /* outcomes merged by its start */
-    double cpu_s;         /* CPU time that it took */
-    bool improves;        /* the best plan; no node */
+    mf_search_node node[MF_TASK_NODES];
+    mf_search_outcome out[MF_TASK_NODES];
+    mf_costs_noted asked[MF_TASK_NODES]; /* costs that each asked for */
+    int count;                           /* 0: it improves the best plan */
+    mf_search_node begun[MF_TASK_NODES]; /* the nodes at its start, without what they own: the
+                                          * task's thread changes `node` */
+    mf_search_aim aim[MF_TASK_NODES];    /* at its start */
+    int64_t seen;                        /* outcomes merged by its start */
+    double cpu_s;                        /* CPU time that it took */
     bool in_flight;
 } mf_search_task;
 

@@ -103,6 +103,11 @@
 #define MF_FAR_OFF 1.08
 #define MF_FAR_OFF_AGAIN 1.04
 
+/* A task has at most so many nodes, of so many usual microseconds in all. With fewer nodes, threads
+ * would mostly wait for each other (GPT-OSS-20B on 8: 1.25 times the effort with one node a task).
+ */
+#define MF_TASK_NODES 16
+#define MF_TASK_US 580
 /* For so many children of a node, memory stays allocated. */
 #define MF_KEPT_CHILDREN 128
 /* The most that one tree, program or local search of a task may take: this, or the search's effort

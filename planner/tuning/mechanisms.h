@@ -50,6 +50,7 @@
     X(TRY_OPEN, "try-open", "open layouts of all degrees are tried at the end of a wide search")   \
     X(GIVE_AWAY, "give-away", "tries take positions from stages that are too full")                \
     X(HELD, "held", "a search that one layout holds ends when no better plan comes")               \
+    X(BATCHES, "batches", "one task takes up to 16 nodes that take little")                        \
     X(PARKING, "parking", "trees far below the target wait until nothing else is left")            \
     X(SECOND_LOOK, "second-look", "what takes little is looked into after the gap is met")
 
