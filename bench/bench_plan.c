@@ -57,7 +57,7 @@ static const job jobs[] = {
     {"kimi@2k", "Kimi-K2, 2,048 GPUs", "kimi-k2", "h100", 2048, 4096, 4096, 0, 0},
     {"dsv3@128k", "DeepSeek-V3, 256 H200, 131,072 tokens", "deepseek-v3", "h200", 256, 64, 131072,
      0, 0},
-    /* what other mechanisms are for */
+    /* Jobs that rows of the table in docs/planner.md name beside these fourteen. */
     {"dsv3@192", "DeepSeek-V3, 192 GPUs", "deepseek-v3", "h100", 192, 15360, 4096, 0, 0},
     {"dsv3@3k", "DeepSeek-V3, 3,072 B200, gap 5 %", "deepseek-v3", "b200", 3072, 8192, 4096, 0.05,
      0},

@@ -517,7 +517,6 @@ mf_status mf_search_improve_plan(mf_search_context *w, const mf_search_found *pl
             before_ns = *in->effort_ns;
             status = mf_partition_improve_choices(in, 1000 * most_us, &out->plan.assignment,
                                                   &out->plan.time_s, &out->simulated, e);
-
             out->cut = out->cut || *in->effort_ns - before_ns >= 1000 * most_us;
         }
         out->found = out->plan.time_s < plan->time_s; /* also where it was interrupted since */

@@ -442,8 +442,9 @@ static bool is_time_to_improve(const mf_search_state *s, bool done) {
            (s->work >= from || (done && !mf_search_is_flying(s))) && has_new_best(s);
 }
 
-/* Is it to be improved once more, with twice the effort? Where all else is done and effort is left.
- * A search with limited patience has none to spare. */
+/* Is the best plan to be improved once more, with twice the effort? Only if the last improvement
+ * used all of its effort and nothing else is left to do. A search with limited patience has no
+ * effort to spare. */
 static bool is_time_to_improve_more(const mf_search_state *s) {
     return can_continue(s) && !s->ranking && !s->spent && s->improve_cut &&
            !mf_search_is_flying(s) && !mf_search_is_impatient(s) && gap_is_open(s) &&

@@ -191,7 +191,7 @@ typedef struct mf_search_outcome {
     int64_t blocks_ns;         /* of it for blocks that nothing before had asked for */
     bool evaluated;            /* a layout was bounded with costs of its own */
     bool tried;                /* one that was to be tried fits: it may be compared */
-    bool cut;                  /* with more effort a plan may be improved further */
+    bool cut;                  /* an improvement of a plan used all of its effort */
     mf_search_path_set *paths; /* found on the way; owned */
     mf_search_path_set *proof; /* the same */
     bool found;

@@ -65,7 +65,7 @@ typedef struct mf_search_state {
     mf_search_found improving; /* the plan that a task in flight improves, */
     bool improves;             /* if one does */
     int64_t improve_us;        /* effort that the last one was given, */
-    bool improve_cut;          /* and used */
+    bool improve_cut;          /* and whether it used all of it */
     double neared_s;           /* the best plan when layouts near the best ones were last tried */
     bool opened;               /* open layouts were tried */
     bool spent;                /* the budget is used: nothing is started any more */

@@ -42,9 +42,9 @@ int mf_rows_choices(const mf_rows *b, const mf_partition_class *c) {
     return b->coarse ? 1 : c->choices;
 }
 
-/* Choices that have a column for slot s on v, a bit each; whole: those that the virtual stage may
- * hold a whole layer of. The hull stands for all of these; where one of it is none of them, that
- * of these alone. */
+/* Choices that have a column for slot s on v, a bit each. whole: choices of which the virtual stage
+ * may hold a whole layer. The hull stands for all of those; if it contains other choices, the hull
+ * of `whole` alone is taken. */
 static uint32_t columns_of(const mf_rows *b, int v, int s, uint32_t whole) {
     const mf_partition_class *c = mf_partition_class_at(b->in, v, s);
     uint32_t hull = 0;
